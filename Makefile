@@ -1,0 +1,73 @@
+# Everything a contributor needs. `make` alone lists the targets.
+
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.ready
+
+PYTHON ?=
+ARGS   ?=
+JOBS   ?= auto
+
+BENCH_DATA ?= ../shared/bench
+SIZES      ?= 10000,68000
+BASE       := base=$(BIN)/python,bench,baseline:SessionDB
+OURS       := ours=$(BIN)/python,src,hermes_state:SessionDB
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint format bench bench-recall clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+
+setup: $(STAMP) ## Make .venv with everything needed to run and test (PYTHON=... chooses the interpreter)
+
+$(STAMP): pyproject.toml constraints.txt
+	@if ! $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+		for candidate in $(PYTHON) python3 python3.13 python3.12 python3.11; do \
+			if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+				chosen=$$candidate; break; \
+			fi; \
+		done; \
+		if [ -z "$$chosen" ]; then \
+			echo "setup: no Python 3.11 or newer was found; install one, or name it: make setup PYTHON=/path/to/python3" >&2; \
+			exit 1; \
+		fi; \
+		$$chosen -m venv --clear $(VENV) || exit 1; \
+	fi
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m compileall -q src
+	@$(BIN)/python -m compileall -qq $(VENV)/lib || true
+	@touch $(STAMP)
+
+run: setup ## Start hermes (ARGS="sessions list" passes arguments)
+	@$(BIN)/hermes $(ARGS)
+
+test: setup ## Run every test, in parallel (ARGS="-k title" passes arguments to pytest)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+
+lint: setup ## Check style, types and which way imports point
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup ## Sort imports and lay the code out
+	$(BIN)/ruff check --select I --fix .
+	$(BIN)/ruff format .
+
+bench: setup ## Measure the store beside the plain baseline (SIZES=10000,68000,300000)
+	@work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT INT TERM && \
+	$(BIN)/python bench/store_bench.py --impl $(BASE) --impl $(OURS) \
+		--sizes $(SIZES) --read-clock cpu --work "$$work" $(ARGS)
+
+bench-recall: setup ## Measure how well questions find their conversation (BENCH_DATA=folder of recall_dev.json)
+	@if [ ! -f "$(BENCH_DATA)/recall_dev.json" ]; then \
+		echo "bench-recall: skipped, there is no recall_dev.json in $(BENCH_DATA)"; \
+	else \
+		$(BIN)/python bench/recall_bench.py --data "$(BENCH_DATA)/recall_dev.json" --by-category \
+			--impl $(BASE) --impl $(OURS) $(ARGS); \
+	fi
+
+clean: ## Remove .venv and everything that tools left behind
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,50 @@
+"""Time in, time out. The only caller of `time.time()`; stored as UTC epoch, printed local."""
+
+from __future__ import annotations
+
+import os
+import time
+
+now = time.time
+"""Epoch seconds. Tests that need another clock pass explicit times instead of patching this."""
+
+MINUTE, HOUR, DAY = 60, 3600, 86400
+
+
+def relative(then: float | None, at: float) -> str:
+    """How long ago, as people say it: `just now`, `5m ago`, `2h ago`, `yesterday`, `3d ago`, a date."""
+    if not then:
+        return "?"
+    age = at - then
+    if age < MINUTE:
+        return "just now"
+    if age < HOUR:
+        return f"{int(age // MINUTE)}m ago"
+    if age < DAY:
+        return f"{int(age // HOUR)}h ago"
+    if age < 2 * DAY:
+        return "yesterday"
+    if age < 7 * DAY:
+        return f"{int(age // DAY)}d ago"
+    return day(then)
+
+
+def day(then: float) -> str:
+    try:
+        return time.strftime("%Y-%m-%d", time.localtime(then))
+    except (OverflowError, ValueError, OSError):
+        return "?"
+
+
+def stamp(at: float | None = None) -> str:
+    """`20250305_091523`, local: the readable half of the ids and file names we mint."""
+    return time.strftime("%Y%m%d_%H%M%S", time.localtime(now() if at is None else at))
+
+
+def new_uid() -> bytes:
+    """A UUID of version 7: time-ordered, 16 bytes, unique without asking anybody."""
+    moment = time.time_ns() // 1_000_000
+    tail = bytearray(os.urandom(10))
+    tail[0] = 0x70 | (tail[0] & 0x0F)
+    tail[2] = 0x80 | (tail[2] & 0x3F)
+    return moment.to_bytes(6, "big") + bytes(tail)

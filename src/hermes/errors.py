@@ -1,0 +1,121 @@
+"""Every error this project raises on purpose, in one tree.
+
+    HermesError
+    ├── InvalidArgument            (ValueError)          a caller's value cannot be used
+    │   ├── InvalidTitle           (ValueError)          too long, or already in use
+    │   └── MissingValue           (sqlite3.IntegrityError)  a required value is None
+    └── StoreError
+        ├── UnknownSession         (sqlite3.IntegrityError)  no such session or parent
+        ├── ConstraintFailed       (sqlite3.IntegrityError)  plain SQL broke a rule of the schema
+        ├── StoreBusy              (sqlite3.OperationalError)  locked past the deadline
+        ├── StoreFull              (sqlite3.OperationalError)  no room on the disk
+        ├── StoreReadOnly          (sqlite3.OperationalError)  opened, or found, read-only
+        ├── StoreDamaged           (sqlite3.DatabaseError)   the file is broken; names the way out
+        │   └── IndexDamaged       (sqlite3.DatabaseError)   only the search index is; it rebuilds itself
+        ├── StoreTooNew            (sqlite3.DatabaseError)   written by a newer version
+        ├── StoreClosed            (sqlite3.ProgrammingError)
+        ├── SecondLibrary          (sqlite3.OperationalError)  another SQLite on the live file
+        ├── MigrationFailed        (sqlite3.DatabaseError)
+        ├── BackupFailed           (sqlite3.OperationalError)
+        └── StoreFailed            (sqlite3.OperationalError)  anything else the engine reports
+
+The types in brackets are what callers of the documented interface may catch. `raised()` makes the
+class that is both, at the moment it is raised, so that nothing imports `sqlite3` until something
+has already gone wrong.
+"""
+
+from __future__ import annotations
+
+
+class HermesError(Exception):
+    """The root: whatever derives from it has a message fit for a person, in one line."""
+
+    documented: str = ""
+    """Name of the class in `sqlite3` that the documented interface promises, if any."""
+
+
+class InvalidArgument(HermesError, ValueError):
+    pass
+
+
+class InvalidTitle(InvalidArgument):
+    pass
+
+
+class MissingValue(InvalidArgument):
+    documented = "IntegrityError"
+
+
+class StoreError(HermesError):
+    pass
+
+
+class UnknownSession(StoreError):
+    documented = "IntegrityError"
+
+
+class ConstraintFailed(StoreError):
+    documented = "IntegrityError"
+
+
+class StoreBusy(StoreError):
+    documented = "OperationalError"
+
+
+class StoreFull(StoreError):
+    documented = "OperationalError"
+
+
+class StoreReadOnly(StoreError):
+    documented = "OperationalError"
+
+
+class StoreDamaged(StoreError):
+    documented = "DatabaseError"
+
+
+class IndexDamaged(StoreDamaged):
+    pass
+
+
+class StoreTooNew(StoreError):
+    documented = "DatabaseError"
+
+
+class StoreClosed(StoreError):
+    documented = "ProgrammingError"
+
+
+class SecondLibrary(StoreError):
+    documented = "OperationalError"
+
+
+class MigrationFailed(StoreError):
+    documented = "DatabaseError"
+
+
+class BackupFailed(StoreError):
+    documented = "OperationalError"
+
+
+class StoreFailed(StoreError):
+    documented = "OperationalError"
+
+
+def raised(kind: type[HermesError], message: str) -> HermesError:
+    """An instance of `kind` that is also the documented `sqlite3` error: `raise raised(X, "…")`."""
+    return _twin(kind)(message)
+
+
+_twins: dict[type[HermesError], type[HermesError]] = {}
+
+
+def _twin(kind: type[HermesError]) -> type[HermesError]:
+    if not kind.documented:
+        return kind
+    if kind not in _twins:
+        import sqlite3
+
+        bases = (kind, getattr(sqlite3, kind.documented))
+        _twins[kind] = type(kind.__name__, bases, {"__module__": kind.__module__})
+    return _twins[kind]

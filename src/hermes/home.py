@@ -1,0 +1,79 @@
+"""Where things live, and that they are private.
+
+Paths are resolved when they are used, never at import: a test, a profile or a service may set
+`HERMES_HOME` at any time. Folders we make are 0700 and files 0600, whatever the umask says.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+PRIVATE_FILE = 0o600
+PRIVATE_FOLDER = 0o700
+
+_profile_warned = False
+
+
+def get_hermes_home() -> Path:
+    """`HERMES_HOME` if set and not blank, else `~/.hermes`."""
+    chosen = os.environ.get("HERMES_HOME", "").strip()
+    if chosen:
+        return Path(chosen).expanduser()
+    home = Path.home() / ".hermes"
+    _warn_about_ignored_profile(home)
+    return home
+
+
+def get_default_hermes_root() -> Path:
+    """The folder above all profiles: where `~/.hermes` would be if no profile were chosen."""
+    standard = Path.home() / ".hermes"
+    home = get_hermes_home()
+    if home == standard or standard in home.parents:
+        return standard
+    return home.parent.parent if home.parent.name == "profiles" else home
+
+
+def default_db_path() -> Path:
+    return get_hermes_home() / "state.db"
+
+
+def _warn_about_ignored_profile(home: Path) -> None:
+    """One line per process when a profile is active but `HERMES_HOME` does not say so."""
+    global _profile_warned
+    if _profile_warned:
+        return
+    try:
+        profile = (home / "active_profile").read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return
+    if profile and profile != "default":
+        _profile_warned = True
+        print(
+            f"hermes: profile '{profile}' is active but HERMES_HOME is not set; using {home}", file=sys.stderr
+        )
+
+
+def private_folder(folder: Path) -> None:
+    """Make the folder (and what is missing above it) readable by its owner only."""
+    if folder.is_dir():
+        return
+    missing = [folder, *(parent for parent in folder.parents if not parent.exists())]
+    for step in reversed(missing):
+        step.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+
+
+def loose(path: str) -> bool:
+    """Whether others than the owner may do anything with this existing file or folder."""
+    try:
+        return bool(os.stat(path).st_mode & 0o077)
+    except OSError:
+        return False
+
+
+def create_private_file(path: Path) -> int:
+    """A new file, 0600 from its first moment; the open descriptor. Fails if it exists."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
+    os.fchmod(descriptor, PRIVATE_FILE)
+    return descriptor

@@ -1,0 +1,96 @@
+"""What callers hand in, checked once, at the door: a bad value is one clear error, and nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import isfinite
+from typing import Any
+
+from hermes import errors
+from hermes.text import clean_in
+
+_LARGEST = 2**63 - 1
+
+
+def required_text(name: str, value: object) -> str:
+    if type(value) is str:
+        return clean_in(value)
+    if value is None:
+        raise errors.raised(errors.MissingValue, f"{name} is required, got None")
+    if not isinstance(value, str):
+        raise _wrong(name, "text", value)
+    return clean_in(str(value))
+
+
+def optional_text(name: str, value: object) -> str | None:
+    return None if value is None else required_text(name, value)
+
+
+def optional_id(name: str, value: object) -> str | None:
+    """An id of another system: platforms count theirs, so that a whole number is as good as text."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return optional_text(name, value)
+
+
+def moment(name: str, value: object) -> float:
+    """A time in epoch seconds."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value):
+        raise _wrong(name, "a time in seconds", value)
+    return float(value)
+
+
+def whole(name: str, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) > _LARGEST:
+        raise _wrong(name, "a whole number", value)
+    return value
+
+
+def optional_whole(name: str, value: object) -> int | None:
+    return None if value is None else whole(name, value)
+
+
+def counter(name: str, value: object) -> int:
+    """Something counted; None counts as nothing, and providers that report 12.0 mean 12."""
+    if value is None:
+        return 0
+    if isinstance(value, float) and isfinite(value) and value.is_integer():
+        value = int(value)
+    return whole(name, value)
+
+
+def optional_amount(name: str, value: object) -> float | None:
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value):
+        raise _wrong(name, "a number", value)
+    return float(value)
+
+
+def optional_mapping(name: str, value: object) -> Mapping[str, Any] | None:
+    if value is None or isinstance(value, Mapping):
+        return value
+    raise _wrong(name, "a mapping", value)
+
+
+def names(name: str, values: object) -> tuple[str, ...]:
+    """A list of names; one bare name is a mistake that would otherwise be read letter by letter."""
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise _wrong(name, "a list of names", values)
+    return tuple(required_text(name, value) for value in values)
+
+
+def mappings(name: str, values: object) -> list[Mapping[str, Any]]:
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise _wrong(name, "a list of messages", values)
+    found = list(values)
+    for value in found:
+        if not isinstance(value, Mapping):
+            raise _wrong(f"each of {name}", "a mapping", value)
+    return found
+
+
+def _wrong(name: str, wanted: str, value: object) -> errors.HermesError:
+    return errors.raised(
+        errors.InvalidArgument, f"{name} must be {wanted}, got {type(value).__name__} {value!r:.40}"
+    )

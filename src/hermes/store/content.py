@@ -1,0 +1,89 @@
+"""How values are kept in text columns: the documented face of structured content, and JSON that is never fatal."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import msgspec
+
+from hermes.text import clean_in
+
+log = logging.getLogger(__name__)
+
+JSON_PREFIX = "\x00json:"
+"""Marks structured content in `messages.content`, where other programs look for it."""
+
+_decode = msgspec.json.Decoder().decode
+
+
+def to_json(value: object) -> str:
+    """JSON text of any value; what JSON cannot say is said by `str()`, never refused."""
+    try:
+        return _dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        return _dumps(str(value))
+
+
+def _dumps(value: object) -> str:
+    # The standard library's writer, because it refuses what JSON cannot say (dates, bytes, sets), as documented;
+    # msgspec would quietly make something else of it. It also keeps infinities, which msgspec drops.
+    import json
+
+    return clean_in(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def from_json(text: str, otherwise: Any) -> Any:
+    """The value of JSON text that any program may have written; `otherwise` if it is not JSON."""
+    try:
+        return _decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    import json
+
+    try:  # NaN, huge numbers, lone surrogates in escapes: legal for the reference's writer
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return otherwise
+
+
+def encode(content: object) -> tuple[Any, str]:
+    """(column value, content_kind) of a message's content."""
+    if isinstance(content, str):
+        return clean_in(content), "text"
+    if isinstance(content, list | dict | tuple):
+        try:
+            return JSON_PREFIX + _dumps(content), "json"
+        except (TypeError, ValueError, RecursionError):
+            return clean_in(str(content)), "text"
+    if isinstance(content, bytes | bytearray | memoryview):
+        return bytes(content).decode("utf-8", "replace"), "text"
+    if content is None or isinstance(content, int | float):
+        return content, "text"
+    return clean_in(str(content)), "text"
+
+
+def decode(content: Any, kind: str | None) -> Any:
+    """The content as it was given. Rows of other programs have no kind: the prefix speaks for them."""
+    if kind == "text" or not isinstance(content, str) or not content.startswith(JSON_PREFIX):
+        return content
+    value = from_json(content[len(JSON_PREFIX) :], _BROKEN)
+    if value is _BROKEN:
+        log.warning("a message holds structured content that is not valid JSON; shown as stored")
+        return content
+    return value
+
+
+_BROKEN = object()
+
+
+def json_or_none(value: object) -> str | None:
+    """A JSON column: falsy values are not stored, as documented."""
+    return to_json(value) if value else None
+
+
+def calls_counted(role: str, tool_calls: object) -> int:
+    """How many tool calls a message makes: the documented arithmetic."""
+    if role == "tool" or tool_calls is None:
+        return 0
+    return len(tool_calls) if isinstance(tool_calls, list | tuple) else 1

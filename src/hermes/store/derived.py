@@ -1,0 +1,163 @@
+"""Columns that follow from others: what lists read, so that they never have to aggregate.
+
+The verbs write them in their own transaction. What other programs change is only noted by triggers, in
+`changed_sessions`; `refresh` recomputes those rows from the truth. It never guesses twice: a relation once recorded
+stays, whatever happens to the clocks or the end reason of the parent later.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hermes.store.content import decode
+from hermes.store.engine import Reader, Writer
+from hermes.store.values import kind_of
+from hermes.text import preview_of
+
+AT_ONCE = 500
+"""How many noted sessions one transaction recomputes."""
+
+NOTED = "SELECT session_id FROM changed_sessions LIMIT ?"
+ANY_NOTED = "SELECT 1 FROM changed_sessions LIMIT 1"
+CLEAR_NOTE = "DELETE FROM changed_sessions WHERE session_id = ?"
+NOTE = "INSERT INTO changed_sessions (session_id) VALUES (?) ON CONFLICT DO NOTHING"
+
+LINK = """SELECT source, parent_session_id, started_at, ended_at, end_reason, relation, root_id
+    FROM sessions WHERE id = ?"""
+CHILDREN = "SELECT id FROM sessions WHERE parent_session_id = ?"
+ROOTED_AT = "SELECT id FROM sessions WHERE root_id = ?"
+
+LAST_MESSAGE = "SELECT max(timestamp) FROM messages WHERE session_id = ?"
+LAST_PERSON = "SELECT max(timestamp) FROM messages WHERE session_id = ? AND role = 'user' AND active = 1"
+FIRST_SAID = """SELECT content, content_kind FROM messages
+    WHERE session_id = ? AND role = 'user' AND content IS NOT NULL AND active = 1 ORDER BY id LIMIT 1"""
+
+SET_FAMILY = "UPDATE sessions SET relation = ?, root_id = ?, listed = ?, kind = ? WHERE id = ?"
+SET_ACTIVITY = "UPDATE sessions SET last_active = ?, last_person_at = ?, preview = ? WHERE id = ?"
+SET_CONVERSATION = """UPDATE sessions SET conversation_active =
+    CASE WHEN root_id = id THEN (SELECT max(member.last_active) FROM sessions member WHERE member.root_id = sessions.id)
+         ELSE NULL END
+    WHERE id = ?"""
+
+
+def refresh(writer: Writer) -> bool:
+    """Recompute what is noted; True if something is left for another round."""
+    noted = [row[0] for row in writer.rows(NOTED, AT_ONCE)]
+    if noted:
+        Family(writer).refresh(noted)
+        for session_id in noted:
+            writer.run(CLEAR_NOTE, session_id)
+    return len(noted) == AT_ONCE
+
+
+def activity_of(reader: Reader, session_id: str, started_at: float) -> tuple[float, float | None, str | None]:
+    """(last_active, last_person_at, preview) of a session, from its messages alone."""
+    said = reader.row(FIRST_SAID, session_id)
+    newest = reader.value(LAST_MESSAGE, session_id)
+    return (
+        started_at if newest is None else newest,
+        reader.value(LAST_PERSON, session_id),
+        None if said is None else preview_of(decode(said[0], said[1])),
+    )
+
+
+def inferred_relation(parent_end: tuple[Any, Any], started_at: Any) -> str | None:
+    """What a child is to its parent where nobody recorded it: the documented rule, by reason and clock."""
+    ended_at, reason = parent_end
+    # Another program may have put text where a time belongs: then no clock says anything.
+    if not isinstance(ended_at, int | float) or not isinstance(started_at, int | float) or started_at < ended_at:
+        return None
+    return relation_after(reason)
+
+
+def relation_after(end_reason: str | None) -> str | None:
+    """What a session is that is begun when its parent has ended so."""
+    return {"compression": "compression", "branched": "branch"}.get(end_reason or "")
+
+
+class Family:
+    """Relations and roots of sessions, each row read once; never recursive, so depth and cycles are no matter."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._links: dict[str, tuple[Any, ...] | None] = {}
+        self._roots: dict[str, str] = {}
+
+    def refresh(self, noted: list[str]) -> None:
+        touched = dict.fromkeys(self._with_dependants(noted))
+        conversations: dict[str, None] = {}
+        for session_id in touched:
+            link = self._link(session_id)
+            if link is None:
+                continue
+            source, _parent, started_at, _ended, _reason, _before, old_root = link
+            relation, root = self._relation(session_id), self._root(session_id)
+            below = self._has_parent(session_id)
+            kind = kind_of(source, child=below and relation in (None, "delegate"))
+            cycle = relation == "compression" and root == session_id
+            listed = 1 if not below or cycle or relation in ("branch", "reset") else 0
+            self._writer.run(SET_FAMILY, relation, root, listed, kind, session_id)
+            self._writer.run(SET_ACTIVITY, *activity_of(self._writer, session_id, started_at), session_id)
+            conversations.update(dict.fromkeys((old_root or session_id, root, session_id)))
+        for session_id in conversations:
+            self._writer.run(SET_CONVERSATION, session_id)
+
+    def _with_dependants(self, noted: list[str]) -> list[str]:
+        """The noted sessions and everybody whose place in the family hangs on them."""
+        reach = dict.fromkeys(noted)
+        queue = list(noted)
+        while queue:
+            session_id = queue.pop()
+            near = self._writer.rows(CHILDREN, session_id)
+            if self._link(session_id) is None:
+                near += self._writer.rows(ROOTED_AT, session_id)
+            for (other,) in near:
+                if other not in reach:
+                    reach[other] = None
+                    link = self._link(other)
+                    # Below a branch or a delegate nothing depends on what happened above it.
+                    if link is not None and (
+                        link[5] in (None, "compression") or self._relation(other) != link[5]
+                    ):
+                        queue.append(other)
+        return list(reach)
+
+    def _link(self, session_id: str) -> tuple[Any, ...] | None:
+        if session_id not in self._links:
+            self._links[session_id] = self._writer.row(LINK, session_id)
+        return self._links[session_id]
+
+    def _has_parent(self, session_id: str) -> bool:
+        link = self._link(session_id)
+        return (
+            link is not None
+            and link[1] is not None
+            and link[1] != session_id
+            and self._link(link[1]) is not None
+        )
+
+    def _relation(self, session_id: str) -> str | None:
+        link = self._link(session_id)
+        if link is None or not self._has_parent(session_id):
+            return None
+        if link[5] is not None:
+            return str(link[5])
+        parent = self._link(link[1])
+        assert parent is not None
+        return inferred_relation((parent[3], parent[4]), link[2])
+
+    def _root(self, session_id: str) -> str:
+        walked: dict[str, None] = {}
+        at = session_id
+        while at not in self._roots and self._relation(at) == "compression":
+            walked[at] = None
+            link = self._link(at)
+            assert link is not None
+            if link[1] in walked:  # a cycle: nobody is above, so each stands for itself
+                self._roots.update((member, member) for member in walked)
+                return session_id
+            at = link[1]
+        root = self._roots.get(at, at)
+        self._roots.update(dict.fromkeys(walked, root))
+        self._roots[session_id] = root
+        return root

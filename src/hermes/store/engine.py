@@ -1,0 +1,78 @@
+"""The seam: what a store needs of a database engine, and nothing else.
+
+Managers speak plain SQL with `?` placeholders through a `Reader` or a `Writer`. SQL that only one engine
+understands lives in that engine's package and is reached through the verbs of `Engine`. A `Reader` is one
+snapshot: everything read through it belongs to the same moment. A `Writer` is one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, LiteralString, Protocol, TypeVar
+
+from hermes.store.matching import Node
+from hermes.store.values import Backup, Health, MessageFilter, Optimized, SearchAnswer
+
+Row = tuple[Any, ...]
+T = TypeVar("T")
+
+
+class Reader(Protocol):
+    def rows(self, sql: LiteralString, *args: object) -> list[Row]: ...
+    def row(self, sql: LiteralString, *args: object) -> Row | None: ...
+    def value(self, sql: LiteralString, *args: object) -> Any:
+        """The first column of the first row; None if there is no row."""
+
+    def each(self, sql: LiteralString, *args: object) -> Iterator[Row]:
+        """Row by row, for results that need not fit in memory."""
+
+    def dicts(self, sql: LiteralString, *args: object) -> list[dict[str, Any]]: ...
+    def dict(self, sql: LiteralString, *args: object) -> dict[str, Any] | None: ...
+
+
+class Writer(Reader, Protocol):
+    repeating: bool
+    """True when this work is done a second time because its first commit may not have lasted."""
+
+    def run(self, sql: LiteralString, *args: object) -> int:
+        """Run a change; the number of rows it touched."""
+
+    def insert(self, sql: LiteralString, *args: object) -> int:
+        """Run an INSERT; the integer key of the new row."""
+
+
+class Engine(Protocol):
+    path: Path
+    read_only: bool
+
+    def read(self, *, settled: bool = False) -> AbstractContextManager[Reader]:
+        """One snapshot. `settled` demands that derived columns are in step with the rows in it."""
+
+    def write(self, work: Callable[[Writer], T], *, share: bool = True, repeatable: bool = True) -> T:
+        """Do `work` in one transaction, durable when this returns.
+
+        `share` lets it join a commit with short writes of other threads; long work sets it False. `repeatable`
+        says that doing it again after a lost commit is harmless.
+        """
+
+    def search(self, tree: Node, wanted: MessageFilter, limit: int, offset: int) -> SearchAnswer: ...
+
+    def delete_messages(self, writer: Writer, session_id: str) -> int:
+        """Delete a session's messages and what the search index knows of them, in the caller's transaction."""
+
+    def catch_up(self, seconds: float) -> None:
+        """Index what waits, in short transactions, for at most about this long."""
+
+    def erase_deleted(self) -> None:
+        """Rewrite the files so that no deleted text is left in them."""
+
+    def vacuum(self) -> None: ...
+    def optimize(self) -> Optimized: ...
+    def verify(self) -> Health: ...
+    def backup(self, target: Path | None) -> Backup: ...
+    def raw(self) -> Any:
+        """Plain SQL on a connection of its own: execute, fetchone, fetchall, rows by index and by name."""
+
+    def close(self) -> None: ...

@@ -1,0 +1,71 @@
+"""Handing a session over to a platform: nothing, pending, running, then completed or failed.
+
+Every step is one conditional UPDATE, so that of two programs that try the same step exactly one succeeds.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from hermes import errors
+from hermes.store.arguments import required_text
+from hermes.store.engine import Engine
+from hermes.text import clean_in
+
+log = logging.getLogger(__name__)
+
+MAX_ERROR_LENGTH = 500
+
+REQUEST = """UPDATE sessions SET handoff_state = 'pending', handoff_platform = ?, handoff_error = NULL
+    WHERE id = ? AND (handoff_state IS NULL OR handoff_state IN ('completed', 'failed'))"""
+CLAIM = "UPDATE sessions SET handoff_state = 'running' WHERE id = ? AND handoff_state = 'pending'"
+COMPLETE = """UPDATE sessions SET handoff_state = 'completed', handoff_error = NULL
+    WHERE id = ? AND handoff_state = 'running'"""
+# Also from pending: whoever asked may give up before anybody claimed it.
+FAIL = """UPDATE sessions SET handoff_state = 'failed', handoff_error = ?
+    WHERE id = ? AND handoff_state IN ('pending', 'running')"""
+STATE = "SELECT handoff_state, handoff_platform, handoff_error FROM sessions WHERE id = ?"
+PENDING = """SELECT * FROM sessions WHERE handoff_state = 'pending' AND trashed_at IS NULL
+    ORDER BY started_at, id"""
+
+
+class Handoffs:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def request(self, session_id: str, platform: str) -> bool:
+        """Ask for a handoff; False while one is under way, or if there is no such session."""
+        name = required_text("platform", platform)
+        return self._engine.write(lambda writer: writer.run(REQUEST, name, session_id)) > 0
+
+    def claim(self, session_id: str) -> bool:
+        """Take a pending handoff; True for exactly one of those who try."""
+        # Not repeatable: after a lost commit somebody else may have been told that it is theirs.
+        return self._engine.write(lambda writer: writer.run(CLAIM, session_id), repeatable=False) > 0
+
+    def complete(self, session_id: str) -> bool:
+        return self._engine.write(lambda writer: writer.run(COMPLETE, session_id)) > 0
+
+    def fail(self, session_id: str, error: str) -> bool:
+        reason = clean_in(str(error))[:MAX_ERROR_LENGTH]
+        return self._engine.write(lambda writer: writer.run(FAIL, reason, session_id)) > 0
+
+    def state(self, session_id: str) -> dict[str, Any] | None:
+        """Where the handoff stands; None if there is no such session, or if the store cannot say (it is logged)."""
+        try:
+            with self._engine.read() as reader:
+                row = reader.row(STATE, session_id)
+        except errors.StoreError as problem:
+            log.warning("the handoff state of %s cannot be read: %s", session_id, problem)
+            return None
+        return None if row is None else {"state": row[0], "platform": row[1], "error": row[2]}
+
+    def pending(self) -> list[dict[str, Any]]:
+        """Sessions that wait to be claimed, oldest start first; empty if the store cannot say (it is logged)."""
+        try:
+            with self._engine.read(settled=True) as reader:
+                return reader.dicts(PENDING)
+        except errors.StoreError as problem:
+            log.warning("pending handoffs cannot be read: %s", problem)
+            return []

@@ -1,0 +1,202 @@
+"""One session of an import: checked, and in the form of columns. Nothing here touches the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from math import isfinite
+from typing import Any
+
+import msgspec
+
+from hermes import clock, errors
+from hermes.store.content import calls_counted, decode, encode, from_json, to_json
+from hermes.store.sessions import source_name
+from hermes.text import clean_in
+
+# The columns of `sessions` that an import restores, by kind, in the order of `importing.INSERT_SESSION`.
+TEXTS = (
+    *(
+        "user_id",
+        "model",
+        "system_prompt",
+        "end_reason",
+        "billing_provider",
+        "billing_base_url",
+        "billing_mode",
+    ),
+    *("cost_status", "cost_source", "pricing_version", "handoff_state", "handoff_platform", "handoff_error"),
+    *(
+        "title_by",
+        "session_key",
+        "chat_id",
+        "chat_type",
+        "thread_id",
+        "display_name",
+        "workspace",
+        "cwd",
+        "git_branch",
+    ),
+)
+JSONS = ("model_config", "origin_json", "process")
+NUMBERS = ("ended_at", "estimated_cost_usd", "actual_cost_usd", "pinned_at")
+COUNTERS = (
+    *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens"),
+    *("api_call_count", "archived", "rewind_count"),
+)
+RELATIONS = ("compression", "branch", "reset", "delegate")
+
+# The same for `messages` and `importing.INSERT_MESSAGE`.
+MESSAGE_TEXTS = ("finish_reason", "reasoning", "reasoning_content", "platform_message_id")
+MESSAGE_JSONS = ("reasoning_details", "codex_reasoning_items", "codex_message_items")
+MESSAGE_NUMBERS = ("token_count", "rewound_at", "thinned_bytes")
+
+
+class Given(msgspec.Struct, frozen=True):
+    """One session of an import, checked and in the form of columns."""
+
+    id: str
+    source: str
+    started_at: float
+    start_known: bool
+    title: str | None
+    owner: str
+    parent: str | None
+    relation: str | None
+    counts: tuple[int, int]
+    rest: tuple[Any, ...]
+    messages: list[tuple[Any, ...]]
+    likes: list[tuple[Any, ...]]
+    old_ids: list[Any]
+    context: list[Mapping[str, Any]]
+
+    @classmethod
+    def of(cls, given: object) -> Given:
+        if not isinstance(given, Mapping):
+            raise _refused(f"an imported session must be an object, got {type(given).__name__}")
+        session_id = given.get("id")
+        if not isinstance(session_id, str) or not session_id:
+            raise _refused(f"an imported session must have an id, got {session_id!r}")
+        if given.get("handoff_state") in (
+            "pending",
+            "running",
+        ):  # it was under way elsewhere; here nobody asked
+            given = {**given, "handoff_state": None, "handoff_platform": None, "handoff_error": None}
+        column = _Columns(f"session {session_id!r}", given)
+        said = _objects(column, "messages", "a message")
+        times = [row.number("timestamp") for row in said]
+        started = column.number("started_at")
+        at = started if started is not None else min((t for t in times if t is not None), default=clock.now())
+        rows: list[tuple[Any, ...]] = []
+        likes: list[tuple[Any, ...]] = []
+        messages = calls = 0
+        now = at
+        for row, time in zip(said, times, strict=True):
+            now = now if time is None else time
+            shape, counted, active = _shape(row)
+            messages, calls = messages + active, calls + counted * active
+            likes.append(likeness(*shape))
+            rows.append((*shape, float(now), *_tail(row, active)))
+        return cls(
+            id=clean_in(session_id),
+            source=source_name(column.text("source") or "unknown"),
+            started_at=float(at),
+            start_known=started is not None,
+            title=(column.text("title") or "").strip() or None,
+            owner=column.text("owner") or "",
+            parent=column.text("parent_session_id"),
+            relation=given["relation"] if given.get("relation") in RELATIONS else None,
+            counts=(messages, calls),
+            rest=(
+                *map(column.text, TEXTS),
+                *map(column.json, JSONS),
+                *map(column.number, NUMBERS),
+                *(column.number(name) or 0 for name in COUNTERS),
+            ),
+            messages=rows,
+            likes=likes,
+            old_ids=[row.given.get("id") for row in said],
+            context=[one.given for one in _objects(column, "context", "a range")],
+        )
+
+    def note(self) -> str:
+        """The name under which it is remembered that this very session was given another id."""
+        digest = blake2b(repr((self.source, self.started_at, self.likes)).encode(), digest_size=16)
+        return f"imported:{self.id}:{digest.hexdigest()}"
+
+
+class _Columns:
+    """Values of one object of an import, as columns take them."""
+
+    def __init__(self, what: str, given: object) -> None:
+        if not isinstance(given, Mapping):
+            raise _refused(f"{what} must be an object, got {type(given).__name__}")
+        self.what = what
+        self.given = given
+
+    def text(self, name: str) -> str | None:
+        value = self.given.get(name)
+        if value is None or isinstance(value, str):
+            return None if value is None else clean_in(value)
+        if isinstance(value, int | float):
+            return str(value)
+        raise _refused(f"{name} of {self.what} must be text, got {type(value).__name__}")
+
+    def json(self, name: str) -> str | None:
+        """JSON text as it is, any other value as JSON."""
+        value = self.given.get(name)
+        if isinstance(value, str):
+            return clean_in(value)
+        return None if value is None else to_json(value)
+
+    def number(self, name: str) -> float | None:
+        value = self.given.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, int | float) or not isfinite(value) or abs(value) >= 2**63:
+            raise _refused(f"{name} of {self.what} must be a number, got {value!r:.40}")
+        return int(value) if isinstance(value, bool) else value
+
+
+def _refused(why: str) -> errors.HermesError:
+    return errors.raised(errors.InvalidArgument, why)
+
+
+def _objects(column: _Columns, name: str, one: str) -> list[_Columns]:
+    value = column.given.get(name)
+    if value is None:
+        return []
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        raise _refused(f"{name} of {column.what} must be a list, got {type(value).__name__}")
+    return [_Columns(f"{one} of {column.what}", item) for item in value]
+
+
+def _shape(row: _Columns) -> tuple[tuple[Any, ...], int, int]:
+    """(role, content, its kind, call id, tool calls, tool name), how many calls, whether it is live."""
+    role = row.text("role") or "unknown"
+    calls = row.given.get("tool_calls")
+    if isinstance(calls, str):  # as stored, or a string that was the JSON
+        calls = from_json(calls, calls)
+    stored = to_json(calls) if calls else None
+    active = 1 if row.given.get("active", 1) else 0
+    content = row.given.get("content")
+    if isinstance(content, int | float):  # a text column makes text of it, and it is compared with that
+        content = row.text("content")
+    shape = (role, *encode(content), row.text("tool_call_id"), stored, row.text("tool_name"))
+    return shape, calls_counted(role, calls or None), active
+
+
+def _tail(row: _Columns, active: int) -> tuple[Any, ...]:
+    uid = row.text("uid")
+    try:
+        raw = bytes.fromhex(uid) if uid else None
+    except ValueError:
+        raise _refused(f"uid of {row.what} must be hexadecimal, got {uid!r:.40}") from None
+    texts, jsons = map(row.text, MESSAGE_TEXTS), map(row.json, MESSAGE_JSONS)
+    return (*texts, *jsons, *map(row.number, MESSAGE_NUMBERS), active, raw)
+
+
+def likeness(role: Any, content: Any, kind: Any, call_id: Any, calls: Any, tool: Any) -> tuple[Any, ...]:
+    """What makes two messages the same, however another program may have spelt its JSON."""
+    called = from_json(calls, None) if calls else None
+    return role, repr(decode(content, kind)), call_id, repr(called or None), tool

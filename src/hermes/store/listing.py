@@ -1,0 +1,140 @@
+"""Lists of conversations and sessions. Nothing is aggregated here: rows are read from an index, in order, until full.
+
+`preview`, `last_active` and the place in the family stand on the row; `derived` keeps them true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hermes.store.arguments import names, whole
+from hermes.store.engine import Engine, Reader
+from hermes.store.lineage import tip
+from hermes.store.sessions import SELECT_ROW, source_name
+
+# The documented columns and those of ours that say what a row is; `continued` tells whether its tip is another.
+ROWS = """SELECT id, source, user_id, model, model_config, system_prompt, parent_session_id,
+    started_at, ended_at, end_reason, message_count, tool_call_count,
+    input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, reasoning_tokens,
+    billing_provider, billing_base_url, billing_mode, estimated_cost_usd, actual_cost_usd, cost_status, cost_source,
+    pricing_version, title, api_call_count, handoff_state, handoff_platform, handoff_error,
+    last_active, preview, relation, root_id, kind, workspace, pinned_at, archived,
+    EXISTS (SELECT 1 FROM sessions child WHERE child.parent_session_id = sessions.id
+            AND child.relation = 'compression') AS continued
+    FROM sessions"""
+# One statement per order, so that each walks its own index; a source has indexes of its own.
+LISTED = "WHERE listed = 1 AND trashed_at IS NULL"
+LISTED_OF_SOURCE = "WHERE listed = 1 AND source = ? AND trashed_at IS NULL"
+EVERY = "WHERE trashed_at IS NULL AND (? IS NULL OR source = ?)"
+NEWEST = "ORDER BY started_at DESC, id DESC LIMIT ? OFFSET ?"
+MOST_ACTIVE = "ORDER BY conversation_active DESC, started_at DESC, id DESC LIMIT ? OFFSET ?"
+
+BY_START = " ".join((ROWS, LISTED, NEWEST))
+BY_START_OF_SOURCE = " ".join((ROWS, LISTED_OF_SOURCE, NEWEST))
+BY_ACTIVITY = " ".join((ROWS, LISTED, MOST_ACTIVE))
+BY_ACTIVITY_OF_SOURCE = " ".join((ROWS, LISTED_OF_SOURCE, MOST_ACTIVE))
+EVERY_BY_START = " ".join((ROWS, EVERY, NEWEST))
+EVERY_BY_ACTIVITY = " ".join(
+    (ROWS, EVERY, "ORDER BY last_active DESC, started_at DESC, id DESC LIMIT ? OFFSET ?")
+)
+
+PROJECTED = (
+    *("id", "ended_at", "end_reason", "message_count", "tool_call_count", "title"),
+    *("last_active", "preview", "model", "system_prompt"),
+)
+"""What a conversation's row takes from its live tip; the rest stays the root's."""
+
+
+class Listing:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def rich(
+        self,
+        source: str | None = None,
+        exclude_sources: Sequence[str] | None = None,
+        limit: int = 20,
+        offset: int = 0,
+        include_children: bool = False,
+        project_compression_tips: bool = True,
+        order_by_last_active: bool = False,
+    ) -> list[dict[str, Any]]:
+        limit, offset = whole("limit", limit), max(0, whole("offset", offset))
+        excluded = {source_name(name) for name in names("exclude_sources", exclude_sources or ())}
+        wanted = None if source is None else source_name(source)
+        with self._engine.read(settled=True) as reader:
+            rows = self._page(reader, wanted, excluded, limit, offset, include_children, order_by_last_active)
+            if project_compression_tips and not include_children:
+                rows = [_projected(reader, row) for row in rows]
+        return [_shown(row) for row in rows]
+
+    def _page(
+        self,
+        reader: Reader,
+        source: str | None,
+        excluded: set[str],
+        limit: int,
+        offset: int,
+        every: bool,
+        by_activity: bool,
+    ) -> list[dict[str, Any]]:
+        if not excluded:
+            return _select(reader, source, limit, offset, every, by_activity)
+        # Exclusion is decided here, page by page, so that the order still comes from the index alone.
+        found: list[dict[str, Any]] = []
+        at, skip = 0, offset
+        while limit < 0 or len(found) < limit:
+            step = 200 if limit < 0 else max(50, limit * 2)
+            rows = _select(reader, source, step, at, every, by_activity)
+            kept = [row for row in rows if row["source"] not in excluded]
+            found += kept[skip:]
+            skip = max(0, skip - len(kept))
+            at += step
+            if len(rows) < step:
+                break
+        return found if limit < 0 else found[:limit]
+
+    def by_activity(
+        self, source: str | None = None, limit: int = 20, offset: int = 0
+    ) -> list[dict[str, Any]]:
+        """Every session, children too, newest activity first."""
+        name = None if source is None else source_name(source)
+        with self._engine.read(settled=True) as reader:
+            rows = reader.dicts(
+                EVERY_BY_ACTIVITY, name, name, whole("limit", limit), max(0, whole("offset", offset))
+            )
+        return [_shown(row) for row in rows]
+
+
+def _select(
+    reader: Reader, source: str | None, limit: int, offset: int, every: bool, by_activity: bool
+) -> list[dict[str, Any]]:
+    if every:
+        return reader.dicts(
+            EVERY_BY_ACTIVITY if by_activity else EVERY_BY_START, source, source, limit, offset
+        )
+    if source is None:
+        return reader.dicts(BY_ACTIVITY if by_activity else BY_START, limit, offset)
+    return reader.dicts(BY_ACTIVITY_OF_SOURCE if by_activity else BY_START_OF_SOURCE, source, limit, offset)
+
+
+def _projected(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
+    """A conversation that went on after a compression, shown as its live tip."""
+    if not row["continued"]:
+        return row
+    live = tip(reader, row["id"])
+    if live == row["id"]:
+        return row
+    session = reader.dict(SELECT_ROW, live)
+    if session is None:
+        return row
+    return {**row, **{name: session[name] for name in PROJECTED}, "_lineage_root_id": row["id"]}
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    del row["continued"]
+    row["preview"] = row["preview"] or ""
+    if row["last_active"] is None:
+        row["last_active"] = row["started_at"]
+    return row

@@ -1,0 +1,263 @@
+"""Messages: written once, in order, and read back as they were given.
+
+Order within a session is the order of ids, which is the order in which the store accepted them; clocks decide
+nothing. Append is one insert and one update in one transaction. A row that a rewind took out of the conversation
+(`active = 0`) is not read unless asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from hermes import clock, errors
+from hermes.store import derived, replacing
+from hermes.store.arguments import mappings, moment, optional_id, optional_text, optional_whole, required_text
+from hermes.store.content import calls_counted, decode, encode, from_json, json_or_none
+from hermes.store.engine import Engine, Reader, Writer
+from hermes.text import clean_replay, preview_of
+
+INSERT = """INSERT INTO messages (session_id, role, content, tool_call_id, tool_calls, tool_name, timestamp,
+        token_count, finish_reason, reasoning, reasoning_content, reasoning_details, codex_reasoning_items,
+        codex_message_items, uid, content_kind)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+# The counters, what lists show, and whether there is such a session at all, in one statement.
+COUNT_IN = """UPDATE sessions SET
+    message_count = coalesce(message_count, 0) + 1, tool_call_count = coalesce(tool_call_count, 0) + ?,
+    last_active = CASE WHEN message_count > 0 AND last_active > ? THEN last_active ELSE ? END,
+    last_person_at = CASE WHEN ? IS NULL OR last_person_at > ? THEN last_person_at ELSE ? END,
+    preview = coalesce(preview, ?),
+    conversation_active = CASE WHEN root_id = id AND conversation_active < ? THEN ? ELSE conversation_active END
+    WHERE id = ? RETURNING root_id, message_count, started_at"""
+ROOT_ACTIVE = "UPDATE sessions SET conversation_active = ? WHERE id = ? AND conversation_active < ?"
+STORED_ALREADY = "SELECT id FROM messages WHERE session_id = ? AND uid = ?"
+
+OWN_ROWS = "SELECT * FROM messages WHERE session_id = ? AND active = 1 ORDER BY id"
+OWN_ROWS_ALL = "SELECT * FROM messages WHERE session_id = ? ORDER BY id"
+SPOKEN = """SELECT id, role, content, tool_call_id, tool_calls, tool_name, finish_reason, reasoning,
+    reasoning_content, reasoning_details, codex_reasoning_items, codex_message_items, content_kind, uid FROM messages"""
+CONVERSATION = " ".join((SPOKEN, "WHERE session_id = ? AND active = 1 ORDER BY id"))
+CARRIED_RANGE = " ".join((SPOKEN, "WHERE id BETWEEN ? AND ? AND active = 1 ORDER BY id"))
+CARRIED = (
+    "SELECT first_message_id, last_message_id FROM carried_context WHERE session_id = ? ORDER BY position"
+)
+PARENT = "SELECT parent_session_id FROM sessions WHERE id = ?"
+
+COUNT_ALL = """SELECT count(*) FROM messages m JOIN sessions s ON s.id = m.session_id
+    WHERE m.active = 1 AND s.trashed_at IS NULL"""
+COUNT_OF = "SELECT count(*) FROM messages WHERE session_id = ? AND active = 1"
+SESSION_EXISTS = "SELECT 1 FROM sessions WHERE id = ?"
+
+SET_COUNTS = "UPDATE sessions SET message_count = ?, tool_call_count = ? WHERE id = ?"
+
+
+class Messages:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def append(
+        self,
+        session_id: str,
+        role: str,
+        content: Any = None,
+        tool_name: str | None = None,
+        tool_calls: Any = None,
+        tool_call_id: str | None = None,
+        token_count: int | None = None,
+        finish_reason: str | None = None,
+        reasoning: str | None = None,
+        reasoning_content: str | None = None,
+        reasoning_details: Any = None,
+        codex_reasoning_items: Any = None,
+        codex_message_items: Any = None,
+        timestamp: float | None = None,
+    ) -> int:
+        role = required_text("role", role)
+        stored, kind = encode(content)
+        at = clock.now() if timestamp is None else moment("timestamp", timestamp)
+        uid = clock.new_uid()
+        row = (
+            session_id,
+            role,
+            stored,
+            optional_id("tool_call_id", tool_call_id),
+            json_or_none(tool_calls),
+            optional_text("tool_name", tool_name),
+            at,
+            optional_whole("token_count", token_count),
+            optional_text("finish_reason", finish_reason),
+            optional_text("reasoning", reasoning),
+            optional_text("reasoning_content", reasoning_content),
+            json_or_none(reasoning_details),
+            json_or_none(codex_reasoning_items),
+            json_or_none(codex_message_items),
+            uid,
+            kind,
+        )
+        person = at if role == "user" else None
+        preview = preview_of(content) if person is not None else None
+        counted = (
+            calls_counted(role, tool_calls),
+            at,
+            at,
+            person,
+            person,
+            person,
+            preview,
+            at,
+            at,
+            session_id,
+        )
+
+        def work(writer: Writer) -> int:
+            if writer.repeating:
+                known = writer.value(STORED_ALREADY, session_id, uid)
+                if known is not None:
+                    return int(known)
+            session = writer.row(COUNT_IN, *counted)
+            if session is None:
+                raise errors.raised(errors.UnknownSession, f"session {session_id!r} does not exist")
+            root, count, started_at = session
+            if root != session_id:
+                writer.run(ROOT_ACTIVE, at, root, at)
+            if (
+                count == 1 and at < started_at
+            ):  # older than its session: an import, whose activity must not look newer
+                writer.run(derived.NOTE, session_id)
+            return writer.insert(INSERT, *row)
+
+        return self._engine.write(work)
+
+    def replace(self, session_id: str, messages: Iterable[Mapping[str, Any]]) -> None:
+        """Make the session hold exactly these messages; unchanged rows keep their id and time. See `replacing`."""
+        wanted = [replacing.row_of(message) for message in mappings("messages", messages)]
+        if not wanted:
+            return
+
+        def work(writer: Writer) -> None:
+            if not writer.value(SESSION_EXISTS, session_id):
+                raise errors.raised(errors.UnknownSession, f"session {session_id!r} does not exist")
+            replacing.replace(writer, session_id, writer.dicts(OWN_ROWS, session_id), wanted)
+            writer.run(SET_COUNTS, len(wanted), sum(row["calls"] for row in wanted), session_id)
+            writer.run(derived.NOTE, session_id)
+            derived.refresh(writer)
+
+        self._engine.write(work, share=False)
+
+    def clear(self, session_id: str) -> None:
+        def work(writer: Writer) -> None:
+            self._engine.delete_messages(writer, session_id)
+            writer.run(SET_COUNTS, 0, 0, session_id)
+            derived.refresh(writer)
+
+        self._engine.write(work, share=False)
+
+    def of(self, session_id: str, *, include_inactive: bool = False) -> list[dict[str, Any]]:
+        with self._engine.read() as reader:
+            return own_rows(reader, session_id, include_inactive=include_inactive)
+
+    def count(self, session_id: str | None = None) -> int:
+        with self._engine.read() as reader:
+            if session_id is None:
+                return int(reader.value(COUNT_ALL))
+            return int(reader.value(COUNT_OF, session_id))
+
+    def conversation(self, session_id: str, include_ancestors: bool = False) -> list[dict[str, Any]]:
+        """The messages a model is given, in its own shape: the live context, or the whole family once."""
+        with self._engine.read() as reader:
+            if include_ancestors:
+                return _family_once(reader, session_id)
+            ranges = reader.rows(CARRIED, session_id)
+            if not ranges:
+                return [_spoken(row) for row in reader.rows(CONVERSATION, session_id)]
+            return _live_context(reader, session_id, ranges)
+
+
+def own_rows(reader: Reader, session_id: str, *, include_inactive: bool = False) -> list[dict[str, Any]]:
+    """A session's own rows, all columns, content and tool calls decoded."""
+    rows = reader.dicts(OWN_ROWS_ALL if include_inactive else OWN_ROWS, session_id)
+    return [decoded(row) for row in rows]
+
+
+def decoded(row: dict[str, Any]) -> dict[str, Any]:
+    """A stored row as callers see it: content and tool calls as values, the uid as text."""
+    row["content"] = decode(row["content"], row.pop("content_kind"))
+    if row["tool_calls"] is not None:
+        row["tool_calls"] = from_json(row["tool_calls"], [])
+    row["uid"] = row["uid"].hex() if row["uid"] else None
+    return row
+
+
+def _spoken(row: tuple[Any, ...]) -> dict[str, Any]:
+    (
+        _id,
+        role,
+        content,
+        call_id,
+        calls,
+        tool,
+        finish,
+        reasoning,
+        reasoned,
+        details,
+        codex_r,
+        codex_m,
+        kind,
+        _uid,
+    ) = row
+    content = decode(content, kind)
+    if role in ("user", "assistant") and isinstance(content, str):
+        content = clean_replay(content)
+    said: dict[str, Any] = {"role": role, "content": content}
+    if call_id:
+        said["tool_call_id"] = call_id
+    if tool:
+        said["tool_name"] = tool
+    if calls:
+        said["tool_calls"] = from_json(calls, [])
+    if role == "assistant":
+        if finish:
+            said["finish_reason"] = finish
+        if reasoning:
+            said["reasoning"] = reasoning
+        if reasoned is not None:
+            said["reasoning_content"] = reasoned
+        if details or codex_r or codex_m:
+            names = ("reasoning_details", "codex_reasoning_items", "codex_message_items")
+            said |= {name: from_json(text, None) for name, text in zip(names, row[9:12], strict=True) if text}
+    return said
+
+
+def _live_context(reader: Reader, session_id: str, ranges: list[tuple[Any, ...]]) -> list[dict[str, Any]]:
+    carried = [row for first, last in ranges for row in reader.rows(CARRIED_RANGE, first, last)]
+    seen = {row[0] for row in carried}
+    own = [row for row in reader.rows(CONVERSATION, session_id) if row[0] not in seen]
+    return [_spoken(row) for row in carried + own]
+
+
+def _family_once(reader: Reader, session_id: str) -> list[dict[str, Any]]:
+    """Every message of the session and its ancestors, by id.
+
+    Another program copies what it carries into a continuation; of rows without our uid, a person's message that is
+    repeated before any answer is therefore shown once, as documented. Our own rows are never copies.
+    """
+    line: dict[str, None] = {}
+    at: str | None = session_id
+    while at is not None and at not in line:
+        line[at] = None
+        at = reader.value(PARENT, at)
+    rows = [row for member in line for row in reader.rows(CONVERSATION, member)]
+    rows.sort(key=lambda row: row[0])
+    told: list[dict[str, Any]] = []
+    unanswered: set[str] = set()
+    for row in rows:
+        said = _spoken(row)
+        if said["role"] == "assistant" and (said["content"] or said.get("tool_calls")):
+            unanswered.clear()
+        elif said["role"] == "user" and row[13] is None:
+            copy = repr(said["content"])
+            if copy in unanswered:
+                continue
+            unanswered.add(copy)
+        told.append(said)
+    return told

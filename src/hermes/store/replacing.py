@@ -1,0 +1,124 @@
+"""Replacing a session's messages while keeping what did not change.
+
+Ids give the order, and a new id is always the highest. So a row that differs is written over the old one in its
+place; only where more comes in than goes out do the rows behind it move up. What merely moved keeps its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hermes import clock
+from hermes.store.arguments import optional_whole
+from hermes.store.content import calls_counted, decode, encode, from_json, json_or_none
+from hermes.store.engine import Writer
+from hermes.text import clean_in
+
+INSERT = """INSERT INTO messages (role, content, tool_call_id, tool_calls, tool_name, token_count, finish_reason,
+        reasoning, reasoning_content, reasoning_details, codex_reasoning_items, codex_message_items, content_kind,
+        timestamp, uid, session_id)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+OVERWRITE = """UPDATE messages SET role = ?, content = ?, tool_call_id = ?, tool_calls = ?, tool_name = ?,
+        token_count = ?, finish_reason = ?, reasoning = ?, reasoning_content = ?, reasoning_details = ?,
+        codex_reasoning_items = ?, codex_message_items = ?, content_kind = ?, timestamp = ?, uid = ?,
+        rewound_at = NULL, thinned_bytes = NULL, platform_message_id = NULL
+    WHERE id = ?"""
+DELETE = "DELETE FROM messages WHERE id = ?"
+
+COLUMNS = (
+    *("role", "content", "tool_call_id", "tool_calls", "tool_name", "token_count", "finish_reason"),
+    *("reasoning", "reasoning_content", "reasoning_details", "codex_reasoning_items", "codex_message_items"),
+    "content_kind",
+)
+ASSISTANT_TEXTS = ("reasoning", "reasoning_content")
+ASSISTANT_JSONS = ("reasoning_details", "codex_reasoning_items", "codex_message_items")
+
+
+def row_of(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message as column values, before its place and time are known."""
+    role = clean_in(str(message.get("role") or "unknown"))
+    content, kind = encode(message.get("content"))
+    spoken = message if role == "assistant" else {}
+    at = message.get("timestamp")
+
+    def text(of: Mapping[str, Any], name: str) -> str | None:
+        value = of.get(name)
+        return None if value is None else clean_in(str(value))
+
+    return {
+        "role": role,
+        "content": content,
+        "content_kind": kind,
+        "tool_calls": json_or_none(message.get("tool_calls")),
+        "token_count": optional_whole("token_count", message.get("token_count")),
+        **{name: text(message, name) for name in ("tool_call_id", "tool_name", "finish_reason")},
+        **{name: text(spoken, name) for name in ASSISTANT_TEXTS},
+        **{name: json_or_none(spoken.get(name)) for name in ASSISTANT_JSONS},
+        "timestamp": float(at) if isinstance(at, int | float) else None,
+        "calls": calls_counted(role, message.get("tool_calls")),
+    }
+
+
+def replace(
+    writer: Writer, session_id: str, have: list[dict[str, Any]], wanted: list[dict[str, Any]]
+) -> None:
+    had, want = [_likeness(row) for row in have], [_likeness(row) for row in wanted]
+    times = dict(zip(had, (row["timestamp"] for row in have), strict=True))
+    now = clock.now()
+    for old, new in _pairs(had, want):
+        if new is None:
+            assert old is not None
+            writer.run(DELETE, have[old]["id"])
+            continue
+        if old is not None and had[old] == want[new]:
+            continue
+        row, at = wanted[new], wanted[new]["timestamp"]
+        if at is None:
+            at = times.get(want[new], now + new * 1e-6)
+        values = (*(row[name] for name in COLUMNS), at, clock.new_uid())
+        if old is None:
+            writer.insert(INSERT, *values, session_id)
+        else:
+            writer.run(OVERWRITE, *values, have[old]["id"])
+
+
+def _pairs(had: list[Any], want: list[Any]) -> Iterator[tuple[int | None, int | None]]:
+    """(stored row, wanted message) in order: alike, one over the other, a row that goes, or a message that is new."""
+    from difflib import SequenceMatcher
+
+    start, end = 0, 0
+    while start < min(len(had), len(want)) and had[start] == want[start]:
+        start += 1
+    while end < min(len(had), len(want)) - start and had[-1 - end] == want[-1 - end]:
+        end += 1
+    yield from ((at, at) for at in range(start))
+    middle = SequenceMatcher(None, had[start : len(had) - end], want[start : len(want) - end], autojunk=False)
+    steps = [(start + a, start + b, start + c, start + d) for _tag, a, b, c, d in middle.get_opcodes()]
+    steps.append((len(had) - end, len(had), len(want) - end, len(want)))
+    for low, high, first, last in steps:
+        if last - first > high - low:  # more comes in than goes out: from here on everything moves up
+            yield from _zipped(range(low, len(had)), range(first, len(want)))
+            return
+        yield from _zipped(range(low, high), range(first, last))
+
+
+def _zipped(rows: range, messages: range) -> Iterator[tuple[int | None, int | None]]:
+    yield from zip(rows, messages, strict=False)
+    yield from ((None, new) for new in messages[len(rows) :])
+    yield from ((old, None) for old in rows[len(messages) :])
+
+
+def _likeness(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What makes two rows the same message, however another program may have spelt its JSON.
+
+    Counters and reasons are left out: a caller who hands a conversation back often has none.
+    """
+    calls = row["tool_calls"]
+    return (
+        row["role"],
+        repr(decode(row["content"], row["content_kind"])),
+        row["tool_call_id"],
+        None if calls is None else repr(from_json(calls, calls)),
+        row["tool_name"],
+    )

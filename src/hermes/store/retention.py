@@ -1,0 +1,328 @@
+"""How sessions leave: deleted one at a time, pruned by conversation when long unused, tidied up after crashes.
+
+Messages that a surviving session carries are never deleted with the session that said them: they move to their
+carrier. Pruning looks twice, the second time inside the transaction that deletes, so that a conversation somebody
+has just come back to is spared.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+from hermes import clock, errors
+from hermes.store import derived, meta
+from hermes.store.content import calls_counted, from_json
+from hermes.store.engine import Engine, Reader, Writer
+from hermes.store.messages import COUNT_OF, SET_COUNTS
+from hermes.store.processes import is_running
+from hermes.store.sessions import END, EXISTS, source_name
+from hermes.store.topics import linked_conversations, unbind_session
+
+log = logging.getLogger(__name__)
+
+MESSAGES_AT_ONCE, CONVERSATIONS_AT_ONCE = 2_000, 200
+"""What one transaction of a prune deletes: few commits, and still nobody waits long for the write lock."""
+
+GHOST_AGE = clock.DAY
+ORPHAN_AGE = 7 * clock.DAY
+LAST_RUN = "last_auto_prune"
+
+SPAN = "SELECT min(id), max(id) FROM messages WHERE session_id = ?"
+CARRIERS = """SELECT c.session_id, c.first_message_id, c.last_message_id FROM carried_context c
+    JOIN sessions s ON s.id = c.session_id
+    WHERE c.first_message_id <= ? AND c.last_message_id >= ? AND c.session_id <> ?
+    ORDER BY s.started_at, s.id, c.position"""
+REHOME = "UPDATE messages SET session_id = ? WHERE session_id = ? AND id BETWEEN ? AND ? AND active = 1"
+CALLS_OF = (
+    "SELECT role, tool_calls FROM messages WHERE session_id = ? AND active = 1 AND tool_calls IS NOT NULL"
+)
+BLOBS_OF = (
+    "SELECT DISTINCT r.hash FROM messages m JOIN blob_refs r ON r.message_id = m.id WHERE m.session_id = ?"
+)
+DROP_BLOB = (
+    "DELETE FROM blobs WHERE hash = ? AND NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.hash = blobs.hash)"
+)
+LEAVE_CHILDREN = "UPDATE sessions SET parent_session_id = NULL WHERE parent_session_id = ?"
+UNROUTE = "DELETE FROM routing WHERE session_id = ?"
+UNSEND = "DELETE FROM outbox WHERE session_id = ?"
+UNLEASE = "DELETE FROM leases WHERE conversation_id = ?"
+DELETE = "DELETE FROM sessions WHERE id = ?"
+
+# A conversation is found by its first session, and goes as a whole. The trash has its own time to be kept.
+UNUSED = """SELECT id FROM sessions WHERE root_id = id AND coalesce(conversation_active, started_at) <= ?
+    AND (? IS NULL OR source = ?) ORDER BY conversation_active, id"""
+IS_UNUSED = (
+    "SELECT 1 FROM sessions WHERE id = ? AND root_id = id AND coalesce(conversation_active, started_at) <= ?"
+)
+KEPT = """SELECT 1 FROM sessions m LEFT JOIN routing t ON t.session_id = m.id WHERE m.root_id = ?
+    AND (m.ended_at IS NULL OR m.pinned_at IS NOT NULL OR m.trashed_at IS NOT NULL OR t.session_id IS NOT NULL)"""
+LEASED = "SELECT 1 FROM leases WHERE conversation_id = ? AND expires_at > ?"
+MEMBERS = """SELECT id, root_id, source, title, preview, model, started_at, ended_at, end_reason, last_active,
+    message_count FROM sessions WHERE root_id = ? ORDER BY started_at, id"""
+
+GHOSTS = """SELECT id FROM sessions s WHERE source = 'tui' AND title IS NULL AND ended_at IS NOT NULL AND started_at < ?
+    AND pinned_at IS NULL AND trashed_at IS NULL AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.session_id = s.id)
+    AND NOT EXISTS (SELECT 1 FROM carried_context c WHERE c.session_id = s.id)
+    AND NOT EXISTS (SELECT 1 FROM routing t WHERE t.session_id = s.id)"""
+ORPHANED_CONTINUATIONS = """SELECT s.id FROM sessions s JOIN sessions p ON p.id = s.parent_session_id
+    WHERE p.end_reason = 'compression' AND s.ended_at IS NULL AND s.end_reason IS NULL
+    AND coalesce(s.api_call_count, 0) = 0 AND s.started_at < ?
+    AND EXISTS (SELECT 1 FROM messages m WHERE m.session_id = s.id)
+    AND NOT EXISTS (SELECT 1 FROM routing t WHERE t.session_id = s.id)
+    AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.conversation_id = s.root_id AND l.expires_at > ?)"""
+IDLE_CLI = """SELECT s.id, s.root_id, s.process FROM sessions s WHERE s.source = 'cli' AND s.ended_at IS NULL
+    AND s.trashed_at IS NULL AND coalesce(s.last_active, s.started_at) < ?
+    AND NOT EXISTS (SELECT 1 FROM routing t WHERE t.session_id = s.id)
+    AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.conversation_id = s.root_id AND l.expires_at > ?)"""
+
+Units = Callable[[Writer], Iterable[list[str]]]
+"""Which sessions go, asked inside the transaction; what is in one list goes together."""
+
+
+class Retention:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def delete(self, session_id: str, sessions_dir: Path | str | None = None, purge: bool = False) -> bool:
+        """Delete one session; its children stay. With `purge` no byte of its text is left in the home."""
+        gone = self._remove(lambda writer: [[session_id]] if writer.value(EXISTS, session_id) else [])
+        folders = [Path(sessions_dir)] if sessions_dir is not None else []
+        if purge:
+            folders.append(self._engine.path.parent / "sessions")
+        for folder in folders:
+            self._remove_files(folder, gone)
+        if gone and purge:
+            self._engine.erase_deleted()
+        return bool(gone)
+
+    def prune(
+        self, older_than_days: float = 90, source: str | None = None, sessions_dir: Path | str | None = None
+    ) -> int:
+        """Delete conversations that nobody has used for so long; the number of sessions deleted."""
+        cutoff = _cutoff(older_than_days)
+        with self._engine.read(settled=True) as reader:
+            sizes = [(unit[0]["root_id"], _size(unit)) for unit in _unused(reader, cutoff, source)]
+        gone: list[str] = []
+        try:
+            for roots in _batches(sizes):
+                gone += self._prune_some(roots, cutoff)
+        finally:
+            if sessions_dir is not None:
+                self._remove_files(Path(sessions_dir), gone)
+        return len(gone)
+
+    def prune_candidates(
+        self, older_than_days: float = 90, source: str | None = None
+    ) -> list[dict[str, Any]]:
+        """The sessions that `prune` would delete now, longest unused conversation first."""
+        with self._engine.read(settled=True) as reader:
+            return [row for unit in _unused(reader, _cutoff(older_than_days), source) for row in unit]
+
+    def prune_empty_ghost_sessions(self, sessions_dir: Path | str | None = None) -> int:
+        """Delete untitled sessions of the text interface that ended without a word, after a day."""
+        before = clock.now() - GHOST_AGE
+        gone = self._remove(lambda writer: [[row[0]] for row in writer.rows(GHOSTS, before)])
+        if sessions_dir is not None:
+            self._remove_files(Path(sessions_dir), gone)
+        return len(gone)
+
+    def finalize_orphaned_compression_sessions(self) -> int:
+        """End continuations that were begun, never worked in, and left open for a week."""
+        now = clock.now()
+
+        def work(writer: Writer) -> int:
+            orphans = writer.rows(ORPHANED_CONTINUATIONS, now - ORPHAN_AGE, now)
+            return _end(writer, [row[0] for row in orphans], now, "orphaned_compression")
+
+        return self._engine.write(work, share=False)
+
+    def close_orphaned_cli(self, idle_days: float = 7) -> int:
+        """End terminal sessions whose process is gone and that were idle for so long, so that they can age."""
+        now = clock.now()
+
+        def work(writer: Writer) -> int:
+            idle = writer.rows(IDLE_CLI, now - idle_days * clock.DAY, now)
+            linked = linked_conversations(writer) if idle else set()
+            left = [row[0] for row in idle if row[1] not in linked and not is_running(row[2])]
+            return _end(writer, left, now, "orphaned")
+
+        return self._engine.write(work, share=False)
+
+    def maybe_auto_prune_and_vacuum(
+        self,
+        retention_days: float = 90,
+        min_interval_hours: float = 24,
+        vacuum: bool = True,
+        sessions_dir: Path | str | None = None,
+    ) -> dict[str, Any]:
+        """Tidy up, at most once per interval among all processes. Never raises: what went wrong is in `error`."""
+        result: dict[str, Any] = {"skipped": False, "pruned": 0, "vacuumed": False}
+        try:
+            if retention_days < 0:
+                raise errors.InvalidArgument(f"retention_days must not be negative, got {retention_days!r}")
+            if not self._claim_run(clock.now(), min_interval_hours * clock.HOUR):
+                result["skipped"] = True
+                return result
+            closed = self.close_orphaned_cli() + self.finalize_orphaned_compression_sessions()
+            result["pruned"] = self.prune_empty_ghost_sessions(sessions_dir)
+            result["pruned"] += self.prune(retention_days, sessions_dir=sessions_dir)
+            if vacuum and result["pruned"]:
+                self._engine.vacuum()
+                result["vacuumed"] = True
+            log.info("maintenance: %s sessions closed, %s removed", closed, result["pruned"])
+        except Exception as problem:  # noqa: BLE001 - documented: it runs at start-up, which must not fail with it
+            log.warning("maintenance failed: %s", problem)
+            result["error"] = str(problem)
+        return result
+
+    def _claim_run(self, now: float, interval: float) -> bool:
+        """Whether it is our turn; asked and noted in one transaction, so that of many processes one runs."""
+        mine = repr(now)
+
+        def work(writer: Writer) -> bool:
+            last = writer.value(meta.GET, LAST_RUN)
+            if last != mine and 0 <= now - _time_of(last) < interval:
+                return False
+            writer.run(meta.SET, LAST_RUN, mine)
+            return True
+
+        return self._engine.write(work, share=False)
+
+    # ---------------------------------------------------------------- removing
+
+    def _prune_some(self, roots: list[str], cutoff: float) -> list[str]:
+        def still_unused(writer: Writer) -> Iterator[list[str]]:
+            while derived.refresh(writer):  # what another program has just written counts, too
+                pass
+            linked = linked_conversations(writer)
+            for root in roots:
+                if writer.value(IS_UNUSED, root, cutoff) and not _is_kept(writer, root, linked):
+                    yield [row[0] for row in writer.rows(MEMBERS, root)]
+
+        return self._remove(still_unused)
+
+    def _remove(self, units: Units) -> list[str]:
+        """Delete sessions in one transaction; the ids of those that are gone."""
+        gone: dict[str, None] = {}
+
+        def work(writer: Writer) -> list[str]:
+            if not writer.repeating:
+                gone.clear()
+            for unit in units(writer):
+                for session_id in unit:
+                    self._remove_one(writer, session_id, unit)
+                gone.update(dict.fromkeys(unit))
+            derived.refresh(writer)
+            return list(gone)
+
+        return self._engine.write(work, share=False)
+
+    def _remove_one(self, writer: Writer, session_id: str, going: Collection[str]) -> None:
+        _rehome(writer, session_id, going)
+        blobs = writer.rows(BLOBS_OF, session_id)
+        self._engine.delete_messages(writer, session_id)
+        for (blob,) in blobs:
+            writer.run(DROP_BLOB, blob)
+        unbind_session(writer, session_id)
+        for sql in (LEAVE_CHILDREN, UNROUTE, UNSEND, UNLEASE, DELETE):
+            writer.run(sql, session_id)
+
+    def _remove_files(self, folder: Path, gone: Collection[str]) -> None:
+        """Remove transcripts and logs of deleted sessions. An id is never a path here, nor a pattern."""
+        if not gone:
+            return
+        for session_id in gone:
+            for name in (f"{session_id}.json", f"{session_id}.jsonl", f"session_{session_id}.json"):
+                if Path(name).name == name and "\0" not in name and name != "sessions.json":
+                    with suppress(OSError):
+                        (folder / name).unlink()
+        with suppress(OSError):
+            for file in folder.iterdir():
+                if file.match("request_dump_*.json") and self._was_of(file.name, gone):
+                    with suppress(OSError):
+                        file.unlink()
+
+    def _was_of(self, name: str, gone: Collection[str]) -> bool:
+        """Whether a dump belongs to a deleted session: the longest id that its name begins with decides."""
+        rest = name.removeprefix("request_dump_")
+        while "_" in rest:
+            rest = rest.rpartition("_")[0]
+            if rest in gone:
+                return True
+            with self._engine.read() as reader:
+                if reader.value(EXISTS, rest):
+                    return False
+        return False
+
+
+def _unused(reader: Reader, cutoff: float, source: str | None) -> Iterator[list[dict[str, Any]]]:
+    """The sessions of each conversation that may go."""
+    name = None if source is None else source_name(source)
+    linked = linked_conversations(reader)
+    for (root,) in reader.rows(UNUSED, cutoff, name, name):
+        if not _is_kept(reader, root, linked):
+            yield reader.dicts(MEMBERS, root)
+
+
+def _is_kept(reader: Reader, root: str, linked: Collection[str]) -> bool:
+    """Whether a conversation is pinned, open, in a chat or at work: then its age does not matter."""
+    return root in linked or bool(reader.value(KEPT, root) or reader.value(LEASED, root, clock.now()))
+
+
+def _size(unit: list[dict[str, Any]]) -> int:
+    return sum(row["message_count"] or 0 for row in unit)
+
+
+def _rehome(writer: Writer, session_id: str, going: Collection[str]) -> None:
+    """Give messages that somebody else carries to the carrier that started first."""
+    first, last = writer.row(SPAN, session_id) or (None, None)
+    if first is None:
+        return
+    heirs: dict[str, None] = {}
+    for carrier, start, end in writer.rows(CARRIERS, last, first, session_id):
+        if carrier not in going and writer.run(REHOME, carrier, session_id, start, end):
+            heirs[carrier] = None
+    for heir in heirs:
+        calls = sum(calls_counted(role, from_json(text, text)) for role, text in writer.rows(CALLS_OF, heir))
+        writer.run(SET_COUNTS, writer.value(COUNT_OF, heir), calls, heir)
+
+
+def _end(writer: Writer, ids: list[str], at: float, reason: str) -> int:
+    ended = sum(writer.run(END, at, reason, session_id) for session_id in ids)
+    if ended:
+        derived.refresh(writer)
+    return ended
+
+
+def _batches(sizes: Iterable[tuple[str, int]]) -> Iterator[list[str]]:
+    """Conversations in groups, each small enough for one short transaction."""
+    batch: list[str] = []
+    messages = 0
+    for root, size in sizes:
+        if batch and (messages + size > MESSAGES_AT_ONCE or len(batch) == CONVERSATIONS_AT_ONCE):
+            yield batch
+            batch, messages = [], 0
+        batch.append(root)
+        messages += size
+    if batch:
+        yield batch
+
+
+def _cutoff(days: object) -> float:
+    """The latest activity that may go. Of 0 days everything may, also what a wrong clock dated in the future."""
+    if isinstance(days, bool) or not isinstance(days, int | float) or isnan(days):
+        raise errors.raised(errors.InvalidArgument, f"older_than_days must be a number, got {days!r}")
+    return float("inf") if days <= 0 else clock.now() - days * clock.DAY
+
+
+def _time_of(text: str | None) -> float:
+    """A stored time; never run, if it is not one."""
+    try:
+        return float(text) if text is not None else float("-inf")
+    except ValueError:
+        return float("-inf")

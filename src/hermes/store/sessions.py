@@ -1,0 +1,223 @@
+"""Session rows: create, end, reopen, count, and the documented counters."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import msgspec
+
+from hermes import clock, errors
+from hermes.store import derived
+from hermes.store.arguments import (
+    counter,
+    moment,
+    optional_amount,
+    optional_id,
+    optional_mapping,
+    optional_text,
+    required_text,
+)
+from hermes.store.content import json_or_none
+from hermes.store.engine import Engine, Writer
+from hermes.store.values import kind_of
+from hermes.text import clean_in
+
+SELECT_ROW = "SELECT * FROM sessions WHERE id = ?"
+EXISTS = "SELECT 1 FROM sessions WHERE id = ?"
+# A new root knows its place at once; a child is placed by `derived.refresh`, in the same transaction.
+INSERT = """INSERT INTO sessions (id, source, user_id, model, model_config, system_prompt, parent_session_id,
+        started_at, root_id, listed, last_active, conversation_active, kind, relation)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"""
+HOW_IT_ENDED = "SELECT end_reason FROM sessions WHERE id = ?"
+# Children that were there before their parent was compressed or branched are its subagents, whatever the clocks say.
+SETTLE_CHILDREN = "UPDATE sessions SET relation = 'delegate' WHERE parent_session_id = ? AND relation IS NULL"
+END = "UPDATE sessions SET ended_at = ?, end_reason = ? WHERE id = ? AND ended_at IS NULL"
+REOPEN = "UPDATE sessions SET ended_at = NULL, end_reason = NULL WHERE id = ?"
+SET_PROMPT = "UPDATE sessions SET system_prompt = ? WHERE id = ?"
+COUNT = "SELECT count(*) FROM sessions WHERE trashed_at IS NULL AND (? IS NULL OR source = ?)"
+PREFIX = (
+    """SELECT id FROM sessions WHERE trashed_at IS NULL AND lower(id) LIKE lower(?) ESCAPE '\\' LIMIT 2"""
+)
+
+ADD_USAGE = """UPDATE sessions SET
+    input_tokens = coalesce(input_tokens, 0) + ?, output_tokens = coalesce(output_tokens, 0) + ?,
+    cache_read_tokens = coalesce(cache_read_tokens, 0) + ?, cache_write_tokens = coalesce(cache_write_tokens, 0) + ?,
+    reasoning_tokens = coalesce(reasoning_tokens, 0) + ?, api_call_count = coalesce(api_call_count, 0) + ?,
+    estimated_cost_usd = coalesce(estimated_cost_usd, 0) + coalesce(?, 0),
+    actual_cost_usd = CASE WHEN ? IS NULL THEN actual_cost_usd ELSE coalesce(actual_cost_usd, 0) + ? END,
+    cost_status = coalesce(?, cost_status), cost_source = coalesce(?, cost_source),
+    pricing_version = coalesce(?, pricing_version), billing_provider = coalesce(billing_provider, ?),
+    billing_base_url = coalesce(billing_base_url, ?), billing_mode = coalesce(billing_mode, ?),
+    model = coalesce(model, ?) WHERE id = ?"""
+SET_USAGE = """UPDATE sessions SET
+    input_tokens = ?, output_tokens = ?, cache_read_tokens = ?, cache_write_tokens = ?,
+    reasoning_tokens = ?, api_call_count = ?,
+    estimated_cost_usd = coalesce(?, 0),
+    actual_cost_usd = CASE WHEN ? IS NULL THEN actual_cost_usd ELSE ? END,
+    cost_status = coalesce(?, cost_status), cost_source = coalesce(?, cost_source),
+    pricing_version = coalesce(?, pricing_version), billing_provider = coalesce(billing_provider, ?),
+    billing_base_url = coalesce(billing_base_url, ?), billing_mode = coalesce(billing_mode, ?),
+    model = coalesce(model, ?) WHERE id = ?"""
+
+COUNTERS = (
+    *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"),
+    *("reasoning_tokens", "api_call_count"),
+)
+
+SOURCE_ALIASES = {"api_server": "api-server"}
+
+
+def source_name(source: str) -> str:
+    """The documented name of a source; older spellings are accepted on input and in filters."""
+    return SOURCE_ALIASES.get(source, source)
+
+
+def new_session_id() -> str:
+    return f"{clock.stamp()}_{os.urandom(4).hex()}"
+
+
+def like_prefix(text: str) -> str:
+    """A LIKE pattern for everything that starts with exactly this text."""
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """What a model call used and cost, as the documented counters take it."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    api_call_count: int = 0
+    estimated_cost_usd: float | None = None
+    actual_cost_usd: float | None = None
+    cost_status: str | None = None
+    cost_source: str | None = None
+    pricing_version: str | None = None
+    billing_provider: str | None = None
+    billing_base_url: str | None = None
+    billing_mode: str | None = None
+    model: str | None = None
+
+    def values(self) -> tuple[object, ...]:
+        """In the order of the placeholders of ADD_USAGE and SET_USAGE."""
+        actual = optional_amount("actual_cost_usd", self.actual_cost_usd)
+        texts = (
+            *("cost_status", "cost_source", "pricing_version"),
+            *("billing_provider", "billing_base_url", "billing_mode", "model"),
+        )
+        return (
+            *(counter(name, getattr(self, name)) for name in COUNTERS),
+            *(optional_amount("estimated_cost_usd", self.estimated_cost_usd), actual, actual),
+            *(optional_text(name, getattr(self, name)) for name in texts),
+        )
+
+
+class Sessions:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def create(
+        self,
+        session_id: str,
+        source: str,
+        *,
+        model: str | None = None,
+        model_config: dict[str, Any] | None = None,
+        system_prompt: str | None = None,
+        user_id: str | None = None,
+        parent_session_id: str | None = None,
+        started_at: float | None = None,
+    ) -> str:
+        """Insert the row if it is not there; a second call for the same id changes nothing."""
+        session_id = required_text("session_id", session_id)
+        if not session_id:
+            raise errors.raised(errors.InvalidArgument, "session_id must not be empty")
+        source = source_name(required_text("source", source))
+        started = clock.now() if started_at is None else moment("started_at", started_at)
+        parent = optional_text("parent_session_id", parent_session_id)
+        place: tuple[object, ...] = (session_id, 1, started, started)
+        if parent is not None:
+            place = (None, None, started, None)
+        values = (
+            session_id,
+            source,
+            optional_id("user_id", user_id),
+            optional_text("model", model),
+            json_or_none(optional_mapping("model_config", model_config)),
+            optional_text("system_prompt", system_prompt),
+            parent,
+            started,
+            *place,
+            kind_of(source, child=parent is not None),
+        )
+
+        def work(writer: Writer) -> None:
+            if parent is None:
+                writer.run(INSERT, *values, None)
+                return
+            above = writer.row(HOW_IT_ENDED, parent)
+            if above is None and not writer.value(EXISTS, session_id):
+                raise errors.raised(errors.UnknownSession, f"parent session {parent!r} does not exist")
+            if above is not None and writer.run(INSERT, *values, derived.relation_after(above[0])):
+                derived.refresh(writer)
+
+        self._engine.write(work)
+        return session_id
+
+    def end(self, session_id: str, end_reason: str) -> None:
+        reason, at = optional_text("end_reason", end_reason), clock.now()
+
+        def work(writer: Writer) -> None:
+            if writer.run(END, at, reason, session_id):
+                if derived.relation_after(reason) is not None:
+                    writer.run(SETTLE_CHILDREN, session_id)
+                derived.refresh(writer)
+
+        self._engine.write(work)
+
+    def reopen(self, session_id: str) -> None:
+        def work(writer: Writer) -> None:
+            if writer.run(REOPEN, session_id):
+                derived.refresh(writer)
+
+        self._engine.write(work)
+
+    def set_system_prompt(self, session_id: str, text: str | None) -> None:
+        prompt = optional_text("system_prompt", text)
+        self._engine.write(lambda writer: writer.run(SET_PROMPT, prompt, session_id))
+
+    def get(self, session_id: str) -> dict[str, Any] | None:
+        with self._engine.read(settled=True) as reader:
+            return reader.dict(SELECT_ROW, session_id)
+
+    def count(self, source: str | None = None) -> int:
+        name = None if source is None else source_name(source)
+        with self._engine.read() as reader:
+            return int(reader.value(COUNT, name, name))
+
+    def resolve_id(self, id_or_prefix: object) -> str | None:
+        """The exact id, else the only one that starts so; None if there is no such one or several."""
+        if not isinstance(id_or_prefix, str):
+            return None
+        wanted = clean_in(id_or_prefix)
+        with self._engine.read() as reader:
+            if reader.value(EXISTS, wanted):
+                return wanted
+            found = reader.rows(PREFIX, like_prefix(wanted))
+        return str(found[0][0]) if len(found) == 1 else None
+
+    def update_token_counts(self, session_id: str, usage: Usage, *, absolute: bool = False) -> None:
+        """Add to the counters of a session, or set them; the row is made if it is not there."""
+        session_id = required_text("session_id", session_id)
+        at, values = clock.now(), usage.values()
+        model = values[-1]
+        blank = (session_id, "unknown", None, model, None, None, None, at, session_id, 1, at, at, "chat", None)
+
+        def work(writer: Writer) -> None:
+            writer.run(INSERT, *blank)
+            writer.run(SET_USAGE if absolute else ADD_USAGE, *values, session_id)
+
+        self._engine.write(work, repeatable=absolute)

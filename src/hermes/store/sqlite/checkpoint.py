@@ -1,0 +1,57 @@
+"""Checkpoints run beside the writer, on a connection and a thread of their own, never on the acknowledging path."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+
+import apsw
+
+from hermes.store.sqlite.connection import connect, run
+
+log = logging.getLogger(__name__)
+
+
+class Checkpointer:
+    """Moves the write-ahead log into the file when asked. It holds no reference to the store it serves."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._asked = threading.Event()
+        self._stopped = False
+        self._thread: threading.Thread | None = None
+
+    def ask(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="hermes-checkpoint", daemon=True)
+            self._thread.start()
+        self._asked.set()
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._asked.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        self._thread = None
+
+    def _serve(self) -> None:
+        try:
+            connection = connect(self._path)
+        except apsw.Error as problem:
+            log.warning("no checkpoints for %s: %s", self._path, problem)
+            return
+        try:
+            while True:
+                self._asked.wait()
+                self._asked.clear()
+                if self._stopped:
+                    return
+                try:
+                    run(connection, "PRAGMA wal_checkpoint(PASSIVE)")
+                except (
+                    apsw.Error
+                ) as problem:  # the log only grows a little longer; the next one takes it along
+                    log.debug("checkpoint of %s put off: %s", self._path, problem)
+        finally:
+            connection.close()

@@ -1,0 +1,123 @@
+"""Looking for damage. Nothing here writes; `salvage` is what mends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+
+from hermes.store import derived
+from hermes.store.sqlite import index
+from hermes.store.sqlite.connection import SqliteReader, connect, run
+from hermes.store.values import Health
+from hermes.terms import index_texts
+
+SAMPLE = 200
+"""How many messages' index entries `verify` splits again and compares; FTS5's own check is only structural."""
+MOST_TOLD = 20
+
+TRUTH = (
+    "sessions",
+    "messages",
+    "state_meta",
+    "schema_version",
+    "carried_context",
+    "routing",
+    "blobs",
+    "blob_refs",
+)
+
+QUICK_CHECK = "SELECT * FROM pragma_quick_check(?)"
+INTEGRITY = "PRAGMA integrity_check(20)"
+COUNT_SESSIONS = "SELECT count(*) FROM sessions"
+COUNT_MESSAGES = "SELECT count(*) FROM messages"
+ORPHANS = """SELECT DISTINCT m.session_id FROM messages m LEFT JOIN sessions s ON s.id = m.session_id
+    WHERE s.id IS NULL LIMIT 20"""
+DERIVED = "SELECT id, started_at, last_active, last_person_at, preview FROM sessions"
+MISROOTED = (
+    """SELECT s.id FROM sessions s LEFT JOIN sessions r ON r.id = s.root_id WHERE r.id IS NULL LIMIT 20"""
+)
+STALE_CONVERSATION = """SELECT s.id FROM sessions s WHERE s.root_id = s.id AND s.conversation_active IS NOT
+    (SELECT max(member.last_active) FROM sessions member WHERE member.root_id = s.id) LIMIT 20"""
+GHOSTS = """SELECT count(*) FROM messages_fts_words_docsize d LEFT JOIN messages m ON m.id = d.id
+    WHERE m.id IS NULL AND NOT EXISTS (SELECT 1 FROM changed_messages c WHERE c.message_id = d.id)"""
+UNINDEXED = """SELECT count(*) FROM messages m LEFT JOIN messages_fts_words_docsize d ON d.id = m.id
+    WHERE d.id IS NULL AND m.id <= ? AND NOT EXISTS (SELECT 1 FROM changed_messages c WHERE c.message_id = m.id)"""
+INDEXED_IDS = """SELECT m.id FROM messages m WHERE m.id <= ? AND NOT EXISTS
+    (SELECT 1 FROM changed_messages c WHERE c.message_id = m.id)"""
+IN_INDEX = "SELECT 1 FROM messages_fts_words WHERE messages_fts_words MATCH ? AND rowid = ?"
+TOKENS = "SELECT sz FROM messages_fts_words_docsize WHERE id = ?"
+
+
+def only_index_is_broken(path: Path) -> bool:
+    """Whether everything but the search index reads well. Reads the whole truth: for when something already broke."""
+    try:
+        connection = connect(path, read_only=True)
+    except apsw.Error:
+        return False
+    try:
+        return all(run(connection, QUICK_CHECK, table) == [("ok",)] for table in TRUTH)
+    except apsw.Error:
+        return False
+    finally:
+        connection.close()
+
+
+def verify(reader: SqliteReader, path: Path) -> Health:
+    damage = [str(row[0]) for row in reader.rows(INTEGRITY) if row[0] != "ok"]
+    damage += [f"messages without a session: {row[0]}" for row in reader.rows(ORPHANS)]
+    drift = _derived_drift(reader) + _index_drift(reader)
+    _mark, above, _changed = index.behind(reader, 1 << 60)
+    return Health(
+        path,
+        int(reader.value(COUNT_SESSIONS)),
+        int(reader.value(COUNT_MESSAGES)),
+        tuple(damage[:MOST_TOLD]),
+        tuple(drift[:MOST_TOLD]),
+        above,
+    )
+
+
+def _derived_drift(reader: SqliteReader) -> list[str]:
+    drift = []
+    for session_id, started_at, *have in reader.each(DERIVED):
+        if tuple(have) != derived.activity_of(reader, session_id, started_at):
+            drift.append(f"activity or preview of session {session_id}")
+    drift += [f"conversation of session {row[0]}" for row in reader.rows(MISROOTED)]
+    drift += [f"activity of conversation {row[0]}" for row in reader.rows(STALE_CONVERSATION)]
+    return drift
+
+
+def _index_drift(reader: SqliteReader) -> list[str]:
+    mark = int(reader.value(index.WATERMARK) or 0)
+    drift = []
+    if ghosts := reader.value(GHOSTS):
+        drift.append(f"{ghosts} index entries of deleted messages")
+    if missing := reader.value(UNINDEXED, mark):
+        drift.append(f"{missing} messages missing from the index")
+    ids = [row[0] for row in reader.rows(INDEXED_IDS, mark)]
+    for message_id in ids[:: max(1, len(ids) // SAMPLE)]:
+        row = reader.row(index.ONE, message_id)
+        if row is not None and not _as_indexed(reader, message_id, index_texts(*index.fields_of(*row[1:]))):
+            drift.append(f"index entry of message {message_id}")
+    return drift
+
+
+def _as_indexed(reader: SqliteReader, message_id: int, texts: tuple[str, str]) -> bool:
+    """Whether the index holds as many terms for this message as it should, and its longest ones."""
+    sizes = reader.value(TOKENS, message_id)
+    if sizes is None or _varints(sizes) != [len(text.split(" ")) if text else 0 for text in texts]:
+        return False
+    longest = sorted(set(texts[0].split()), key=len)[-3:]
+    return all(reader.value(IN_INDEX, '"' + term.replace('"', '""') + '"', message_id) for term in longest)
+
+
+def _varints(data: bytes) -> list[int]:
+    """SQLite's variable-length integers, as FTS5 keeps the number of tokens per column."""
+    found, value = [], 0
+    for byte in data:
+        value = (value << 7) | (byte & 0x7F)
+        if not byte & 0x80:
+            found.append(value)
+            value = 0
+    return found

@@ -1,0 +1,59 @@
+"""Which journal a file system can be trusted with.
+
+A write-ahead log needs shared memory that every process sees. Network and VM-shared file systems promise it and do
+not keep it; they are recognised by name and get the rollback journal, which is slower and safe.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+Journal = Literal["wal", "delete"]
+
+UNFIT_FOR_WAL = frozenset(
+    {
+        *("nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "afs", "afpfs", "ncpfs", "coda", "davfs", "webdav"),
+        *("9p", "virtiofs", "vboxsf", "vmhgfs", "prl_fs", "drvfs"),
+        *("ceph", "glusterfs", "lustre", "beegfs", "gpfs", "ocfs2", "gfs2"),
+    }
+)
+
+
+def journal_for(path: Path) -> tuple[Journal, str]:
+    """(the journal to use, the file system's name or '') for a database at this path."""
+    try:
+        kind = _kind_of_device(os.stat(path.parent).st_dev, str(path.parent))
+    except OSError:
+        return "wal", ""
+    unfit = kind in UNFIT_FOR_WAL or kind.startswith("fuse.")
+    return ("delete" if unfit else "wal"), kind
+
+
+@cache
+def _kind_of_device(device: int, folder: str) -> str:
+    folder = os.path.realpath(folder)
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
+            return kind_from_mountinfo(mounts.read(), os.major(device), os.minor(device), folder)
+    except OSError:
+        return ""  # not Linux: SQLite will say so itself if it cannot do WAL
+
+
+def kind_from_mountinfo(text: str, major: int, minor: int, folder: str) -> str:
+    """The type of the file system that holds `folder`, from the kernel's table of mounts."""
+    best, found = -1, ""
+    for line in text.splitlines():
+        left, _, right = line.partition(" - ")
+        fields = left.split()
+        if len(fields) < 5 or not right:
+            continue
+        mounted = fields[4].encode().decode("unicode_escape")
+        if fields[2] == f"{major}:{minor}" and best < 0:
+            best, found = 0, right.split()[0]
+        inside = folder == mounted or folder.startswith(mounted.rstrip("/") + "/")
+        if inside and len(mounted) >= best:
+            best, found = len(mounted), right.split()[0]
+    return found

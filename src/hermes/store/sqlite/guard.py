@@ -1,0 +1,185 @@
+"""The file has one opener: what keeps an acknowledged commit from being lost behind SQLite's back.
+
+POSIX locks belong to the process, not to the descriptor. Any `open`/`close` of the live file in this process, or a
+second SQLite library beside ours, silently drops the locks by which other processes know that we are here. The last
+of *them* to close then checkpoints and deletes the write-ahead log that we still write to, and `integrity_check`
+finds nothing wrong. Three things prevent that:
+
+- On Linux one descriptor per store and process holds an *open file description* read lock on SQLite's shared range.
+  Such a lock survives the accidents above, and no other process can take the log away while it is held.
+- After every commit, before it is acknowledged, the log's inode must still be the one first seen.
+- Opening the live file with Python's own `sqlite3` in this process is refused, by an audit hook.
+
+The descriptors are closed only after the last SQLite connection of this process to the file is closed, because
+closing them earlier would be the very accident they guard against.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import sys
+import threading
+import warnings
+from pathlib import Path
+
+from hermes import errors
+
+_SHARED_FIRST, _SHARED_SIZE = 0x40000002, 510
+_SHM_DEADMAN = 128  # the byte of -shm by which SQLite tells whether it is the first to open it
+_F_OFD_SETLK = 37
+_FLOCK = struct.Struct("hhqqi")
+
+_guards: dict[tuple[int, int], Guard] = {}
+_lock = threading.Lock()
+_hooked = False
+
+
+class Guard:
+    """What this process holds on one database file, shared by all its stores on that file."""
+
+    def __init__(self, path: Path, identity: tuple[int, int]) -> None:
+        self.path = path
+        self.identity = identity
+        self.users = 0
+        self._log = str(path) + "-wal"
+        self._log_inode: int | None = None
+        self._descriptors: list[int] = []
+        self._held = False
+
+    def hold(self) -> None:
+        """Take the locks; call once the file is in WAL mode and its shared memory exists."""
+        if self._held or not sys.platform.startswith("linux"):
+            return
+        self._held = True
+        self._take(str(self.path), _SHARED_FIRST, _SHARED_SIZE)
+        self._take(str(self.path) + "-shm", _SHM_DEADMAN, 1)
+
+    def _take(self, name: str, first: int, size: int) -> None:
+        try:
+            descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return  # no shared memory yet, or no right to read: SQLite's own locks are then all there is
+        self._descriptors.append(descriptor)
+        self._set(descriptor, fcntl.F_RDLCK, first, size)
+
+    @staticmethod
+    def _set(descriptor: int, kind: int, first: int, size: int) -> None:
+        try:
+            fcntl.fcntl(descriptor, _F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, first, size, 0))
+        except OSError:
+            pass  # a file system without OFD locks: the inode check below still stands
+
+    def loosen(self) -> None:
+        """Let go of the locks before a close, restore or change of journal; the descriptors stay open."""
+        for descriptor in self._descriptors:
+            self._set(descriptor, fcntl.F_UNLCK, 0, 0)
+        self._held = False
+        self._log_inode = None
+
+    def log_in_place(self) -> bool:
+        """Whether the log that commits go to is still the one other processes will read."""
+        try:
+            inode = os.stat(self._log).st_ino
+        except OSError:
+            return False
+        if self._log_inode is None:
+            self._log_inode = inode
+        return inode == self._log_inode
+
+    def forget_log(self) -> None:
+        self._log_inode = None
+
+    def close_descriptors(self) -> None:
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._descriptors.clear()
+
+
+def acquire(path: Path) -> Guard:
+    _refuse_second_libraries()
+    status = os.stat(path)
+    identity = (status.st_dev, status.st_ino)
+    with _lock:
+        guard = _guards.get(identity)
+        if guard is None:
+            guard = _guards[identity] = Guard(path, identity)
+            _warn_about_earlier_openers(path)
+        guard.users += 1
+        return guard
+
+
+def leaving(guard: Guard) -> bool:
+    """A store is about to close its connections; True if it is the last on this file, and the locks are loosened."""
+    with _lock:
+        guard.users -= 1
+        if guard.users:
+            return False
+        guard.loosen()
+        return True
+
+
+def left(guard: Guard) -> None:
+    """The last store's connections are closed: nothing of SQLite's can be hurt by closing our descriptors."""
+    with _lock:
+        if not guard.users:
+            guard.close_descriptors()
+            _guards.pop(guard.identity, None)
+
+
+def forget_all() -> None:
+    """In a forked child: nothing here is ours, and touching it would touch the parent's."""
+    _guards.clear()
+
+
+def _refuse_second_libraries() -> None:
+    global _hooked
+    if not _hooked:
+        _hooked = True
+        sys.addaudithook(_on_audit)
+
+
+def _on_audit(event: str, args: tuple[object, ...]) -> None:
+    if event != "sqlite3.connect" or not _guards:
+        return
+    try:
+        name = os.fsdecode(args[0])  # type: ignore[arg-type]
+        if name.startswith("file:"):
+            from urllib.parse import unquote  # only a script that is about to be refused pays for it
+
+            name = unquote(name[5:].partition("?")[0])
+        status = os.stat(name)
+    except (OSError, TypeError, ValueError):
+        return
+    if (status.st_dev, status.st_ino) in _guards:
+        raise errors.raised(
+            errors.SecondLibrary,
+            f"{name} is open here as a SessionDB; a second SQLite library in the same process would lose commits."
+            " Use SessionDB.raw() for plain SQL, or close the SessionDB first",
+        )
+
+
+def _warn_about_earlier_openers(path: Path) -> None:
+    """Say so if something in this process has the file open already: its close will drop SQLite's locks."""
+    try:
+        wanted = os.path.realpath(path)
+        for name in os.listdir("/proc/self/fd"):
+            try:
+                if os.readlink(f"/proc/self/fd/{name}") == wanted:
+                    break
+            except OSError:
+                continue
+        else:
+            return
+    except OSError:
+        return
+    warnings.warn(
+        f"{path} was already open in this process when SessionDB opened it (another SQLite library?)."
+        " Close it: two libraries on one file in one process can lose commits. SessionDB.raw() gives plain SQL",
+        RuntimeWarning,
+        stacklevel=6,
+    )
+
+
+os.register_at_fork(after_in_child=forget_all)

@@ -1,0 +1,14 @@
+-- The message index: contentless, unstemmed, for exact sets. Derived entirely from `messages`, so it may be dropped
+-- and rebuilt at any time. It is fed with text that hermes.terms has folded and split, joined by spaces; every ASCII
+-- mark is declared a token character so that FTS5 splits at the spaces and nowhere else.
+CREATE VIRTUAL TABLE messages_fts_words USING fts5(
+    words,
+    parts,
+    content='',
+    contentless_delete=1,
+    detail=full,
+    tokenize="ascii tokenchars '!""#$%&''()*+,-./:;<=>?@[\]^_`{|}~'"
+);
+-- How far the index has followed `messages` (name 'messages'), and the form of the terms in it ('terms').
+CREATE TABLE IF NOT EXISTS index_progress (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+INSERT OR IGNORE INTO index_progress VALUES ('messages', 0), ('terms', 1);

@@ -1,0 +1,129 @@
+"""How an older database becomes ours: recognised, copied aside, then changed in named steps, each one transaction.
+
+`schema.sql` is what a new store gets; the steps are what an old one gets; a test builds both ways and compares. A step
+is kept whole or not at all, so that a killed migration is taken up where it stopped. Whoever calls `migrate` holds
+the lock beside the store: one process migrates, the others wait and find the work done.
+
+This module is imported at every open and stays small; the steps are imported when there is something to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import apsw
+
+from hermes import errors
+from hermes.store.sqlite.connection import pragma, run
+from hermes.store.sqlite.migrations.foreign import drop_foreign_search
+
+__all__ = [
+    "APPLICATION_ID",
+    "LAYOUT",
+    "SCHEMA_VERSION",
+    "MigrationReport",
+    "check_version",
+    "drop_foreign_search",
+    "migrate",
+]
+
+APPLICATION_ID = 0x48524D53
+"""`PRAGMA application_id` of a store of ours: HRMS."""
+LAYOUT = 1
+"""`PRAGMA user_version` of a store of ours: which columns, tables and triggers stand beside the documented ones."""
+SCHEMA_VERSION = 11
+"""The documented version of the tables that other programs read."""
+
+Standing = Literal["empty", "older", "ours"]
+
+TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite~_%' ESCAPE '~'"
+COLUMNS = "SELECT name FROM pragma_table_info(?)"
+DOCUMENTED_VERSION = "SELECT max(version) FROM schema_version"
+
+# By these columns, of its first version, a session store is told from another program's table of the same name.
+SIGNS = {
+    "sessions": {"id", "source", "started_at"},
+    "messages": {"id", "session_id", "role", "content", "timestamp"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationReport:
+    """What a migration did. Its text is one line for a log."""
+
+    path: Path
+    from_version: int
+    steps: tuple[str, ...]
+    backup: Path | None
+    sessions: int
+    messages: int
+    before: int
+    after: int
+    """Size of the files in bytes."""
+    notes: tuple[str, ...] = ()
+    """What was put right on the way, or left for later."""
+
+    def __str__(self) -> str:
+        told = (
+            f"{self.path}: migrated from version {self.from_version}, {self.sessions} sessions and"
+            f" {self.messages} messages, {self.before / 1e6:.1f} MB -> {self.after / 1e6:.1f} MB"
+        )
+        if self.backup is not None:
+            told += f"; the file as it was is {self.backup}"
+        return "; ".join((told, *self.notes))
+
+
+def check_version(connection: apsw.Connection, path: Path) -> Standing:
+    """What kind of database this is. One that we may not touch is refused, and has not been touched."""
+    marked = pragma(connection, "PRAGMA application_id") == APPLICATION_ID
+    layout = pragma(connection, "PRAGMA user_version")
+    if marked and layout > LAYOUT:
+        raise errors.raised(
+            errors.StoreTooNew,
+            f"{path} was written by a newer version of this program (layout {layout}, this one knows {LAYOUT});"
+            " it was left untouched: upgrade this program to open it",
+        )
+    tables = {row[0] for row in run(connection, TABLES)}
+    if not tables:
+        return "empty"
+    version = documented_version(connection, path) if "schema_version" in tables else None
+    if version is not None and version > SCHEMA_VERSION:
+        raise errors.raised(
+            errors.StoreTooNew,
+            f"{path} has schema version {version}, this program knows up to {SCHEMA_VERSION};"
+            " it was left untouched: open it with the program that wrote it",
+        )
+    found = [name for name in SIGNS if name in tables]
+    if not found or any(not _looks_like(connection, name) for name in found):
+        raise errors.raised(errors.StoreFailed, f"{path} is not a session store; it was left untouched")
+    return "ours" if marked and layout == LAYOUT else "older"
+
+
+def documented_version(connection: apsw.Connection, path: Path) -> int | None:
+    """The version in `schema_version`; None if that table is empty, which the reference takes for a new install."""
+    if "version" not in {row[0] for row in run(connection, COLUMNS, "schema_version")}:
+        return None
+    version = run(connection, DOCUMENTED_VERSION)[0][0]
+    if version is None or isinstance(version, int):
+        return version
+    raise errors.raised(
+        errors.StoreFailed, f"{path} has the schema version {version!r}, which is not a number"
+    )
+
+
+def _looks_like(connection: apsw.Connection, table: str) -> bool:
+    return SIGNS[table] <= {row[0] for row in run(connection, COLUMNS, table)}
+
+
+def migrate(path: Path, connection: apsw.Connection) -> MigrationReport | None:
+    """Bring a database to our layout; None if it is ours already, or empty and so for the opener to fill.
+
+    The caller holds the lock beside the store and gives a connection that may write and is in no transaction.
+    """
+    if check_version(connection, path) != "older":
+        return None
+    from hermes.store.sqlite.migrations.course import run_course
+
+    return run_course(path, connection)

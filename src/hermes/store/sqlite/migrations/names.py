@@ -1,0 +1,14 @@
+"""Identifiers in statements: the one place where a name becomes part of SQL, because SQL binds only values."""
+
+from __future__ import annotations
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def named(statement: str, **names: str) -> str:
+    """The statement with each `{key}` as a quoted identifier."""
+    for key, name in names.items():
+        statement = statement.replace("{" + key + "}", quoted(name))
+    return statement

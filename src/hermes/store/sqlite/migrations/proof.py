@@ -1,0 +1,138 @@
+"""Proof that a migration kept what was there: a count and a checksum per session, taken before and after.
+
+It covers every column that existed before, of both documented tables, but those that the migration itself works out.
+Text that is not valid UTF-8 is noticed on the way, wherever it is: UnicodeDecodeError.
+"""
+
+from __future__ import annotations
+
+import marshal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+import apsw
+
+from hermes.store.sqlite.connection import run
+from hermes.store.sqlite.migrations.names import named
+from hermes.store.sqlite.migrations.shape import columns_of
+
+WORKED_OUT = frozenset(
+    {
+        "relation",
+        "root_id",
+        "last_active",
+        "last_person_at",
+        "preview",
+        "conversation_active",
+        "listed",
+        "kind",
+    }
+)
+
+# Text comes as bytes and bytes as text, so that neither is taken for the other.
+CELL = "CASE typeof({column}) WHEN 'text' THEN CAST({column} AS BLOB) WHEN 'blob' THEN hex({column}) ELSE {column} END"
+READ = "SELECT {key}, @cells FROM {table} ORDER BY {table}.rowid"
+EXACT = 2
+"""The version of `marshal` that writes equal values alike: numbers in binary, and no references between them."""
+
+
+@dataclass
+class Proof:
+    columns: dict[str, tuple[str, ...]]
+    sessions: dict[Any, bytes] = field(default_factory=dict)
+    messages: dict[Any, bytes] = field(default_factory=dict)
+    session_count: int = 0
+    message_count: int = 0
+
+
+def columns_now(
+    connection: apsw.Connection, leave_out: Mapping[str, list[str]]
+) -> dict[str, tuple[str, ...]]:
+    return {
+        table: tuple(
+            name
+            for name in columns_of(connection, table)
+            if name not in WORKED_OUT and name not in leave_out[table]
+        )
+        for table in ("sessions", "messages")
+    }
+
+
+def take(
+    connection: apsw.Connection,
+    columns: dict[str, tuple[str, ...]],
+    titles: Mapping[Any, bytes | str] | None = None,
+) -> Proof:
+    """The state of both tables now. `titles` are those that were changed on purpose, with what they were before."""
+    proof = Proof(columns)
+    proof.sessions, proof.session_count = _digests(
+        connection, "sessions", "id", columns["sessions"], titles or {}
+    )
+    proof.messages, proof.message_count = _digests(
+        connection, "messages", "session_id", columns["messages"], {}
+    )
+    return proof
+
+
+def differences(before: Proof, after: Proof, added: set[Any]) -> list[str]:
+    """What is not as it was, in words. `added` are the sessions made for messages that had none."""
+    found = [f"session {key!r} was lost or changed" for key in _differ(before.sessions, after.sessions)]
+    found += [
+        f"messages of session {key!r} were lost or changed"
+        for key in _differ(before.messages, after.messages)
+    ]
+    if extra := after.sessions.keys() - before.sessions.keys() - added:
+        found.append(f"{len(extra)} sessions appeared")
+    if extra := after.messages.keys() - before.messages.keys():
+        found.append(f"messages of {len(extra)} sessions appeared")
+    if after.session_count != before.session_count + len(added):
+        found.append(f"{before.session_count} sessions became {after.session_count - len(added)}")
+    if after.message_count != before.message_count:
+        found.append(f"{before.message_count} messages became {after.message_count}")
+    return found
+
+
+def _differ(before: Mapping[Any, bytes], after: Mapping[Any, bytes]) -> list[Any]:
+    return [key for key, digest in before.items() if after.get(key) != digest]
+
+
+def cell(value: str | bytes) -> bytes | str:
+    """A value as CELL gives it."""
+    return value.encode() if isinstance(value, str) else value.hex().upper()
+
+
+def _digests(
+    connection: apsw.Connection,
+    table: str,
+    key: str,
+    columns: tuple[str, ...],
+    titles: Mapping[Any, bytes | str],
+) -> tuple[dict[Any, bytes], int]:
+    if not columns:
+        return {}, 0
+    sql = named(READ, key=key, table=table)
+    sql = sql.replace("@cells", ", ".join(named(CELL, column=name) for name in columns))
+    title_at = columns.index("title") + 1 if titles and "title" in columns else 0
+    states: dict[Any, Any] = {}
+    count = 0
+    for row in connection.execute(sql):
+        count += 1
+        if title_at and row[0] in titles:
+            row = (*row[:title_at], titles[row[0]], *row[title_at + 1 :])
+        for value in row:
+            if type(value) is bytes and not value.isascii():
+                value.decode()
+        state = states.get(row[0])
+        if state is None:
+            state = states[row[0]] = blake2b(digest_size=16)
+        state.update(marshal.dumps(row, EXACT))
+    return {owner: state.digest() for owner, state in states.items()}, count
+
+
+def counts(connection: apsw.Connection) -> tuple[int, int]:
+    return (
+        int(run(connection, "SELECT count(*) FROM sessions")[0][0]),
+        int(run(connection, "SELECT count(*) FROM messages")[0][0]),
+    )

@@ -1,0 +1,314 @@
+"""From a path to an open database: create it, recognise it, migrate it, or refuse it with one clear sentence.
+
+A store comes into being under its name complete, never as an empty file: an empty file in its place is damage, and an
+empty history must not be shown where there was one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import apsw
+
+from hermes import errors, home
+from hermes.store.sqlite import guard as guards
+from hermes.store.sqlite import index, lockfile
+from hermes.store.sqlite.connection import WAL_ERRORS, connect, damaged, pragma, run, translated
+from hermes.store.sqlite.filesystem import Journal, journal_for
+from hermes.store.sqlite.migrations import (
+    APPLICATION_ID,
+    LAYOUT,
+    SCHEMA_VERSION,
+    check_version,
+    drop_foreign_search,
+    migrate,
+)
+
+log = logging.getLogger(__name__)
+
+BACKSTOP_PAGES = 4000
+"""SQLite's own checkpoint, on the writing path, only if ours has not run for this long."""
+
+DAMAGE_MARK = ".damaged"
+"""Beside a file in which damage was seen: nobody writes to it, in any process, until it is repaired or restored."""
+
+INSERT_VERSION = "INSERT INTO schema_version (version) VALUES (?)"
+HAS_INDEX = "SELECT count(*) FROM sqlite_master WHERE name IN ('messages_fts_words', 'index_progress')"
+
+
+class Opened(NamedTuple):
+    connection: apsw.Connection
+    guard: guards.Guard
+    journal: Journal
+
+
+def schema_sql() -> str:
+    return Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
+
+
+def open_database(path: Path, *, read_only: bool = False, synchronous: str = "FULL") -> Opened:
+    try:
+        return _open_read_only(path) if read_only else _open(path, synchronous)
+    except apsw.Error as problem:
+        raise translated(problem, path) from problem
+    except OSError as problem:
+        raise errors.raised(
+            errors.StoreFailed, f"{path} cannot be opened: {problem.strerror or problem}"
+        ) from problem
+
+
+def _open(path: Path, synchronous: str) -> Opened:
+    home.private_folder(path.parent)
+    _tighten(path)
+    _refuse_marked(path)
+    size = _size(path)
+    if size is None:
+        _create(path)
+    elif size == 0:
+        raise damaged(path, "the file is empty")
+    guard = guards.acquire(path)
+    connection = None
+    try:
+        connection = connect(path)
+        if not _is_current(connection):
+            with lockfile.exclusive(path):
+                if not _is_current(connection):
+                    _bring_up_to_date(path, connection)
+        _look_over_schema(path, connection, guard.identity)
+        journal = _set_journal(path, connection, synchronous)
+        if journal == "wal":
+            guard.hold()
+        return Opened(connection, guard, journal)
+    except BaseException:
+        guards.leaving(guard)
+        if connection is not None:
+            connection.close()
+        guards.left(guard)
+        raise
+
+
+def _open_read_only(path: Path) -> Opened:
+    size = _size(path)
+    if size is None:
+        raise errors.raised(errors.StoreFailed, f"{path} does not exist")
+    if size == 0:
+        raise damaged(path, "the file is empty")
+    guard = guards.acquire(path)
+    connection = None
+    try:
+        connection = _connect_read_only(path)
+        check_version(connection, path)
+        if not _is_current(connection):
+            raise errors.raised(
+                errors.StoreReadOnly, f"{path} is of an older version; open it once for writing to migrate it"
+            )
+        journal: Journal = "wal" if pragma(connection, "PRAGMA journal_mode") == "wal" else "delete"
+        if journal == "wal":
+            guard.hold()
+        return Opened(connection, guard, journal)
+    except BaseException:
+        guards.leaving(guard)
+        if connection is not None:
+            connection.close()
+        guards.left(guard)
+        raise
+
+
+def _connect_read_only(path: Path) -> apsw.Connection:
+    connection = connect(path, read_only=True)
+    try:
+        pragma(connection, "PRAGMA schema_version")
+        return connection
+    except apsw.CantOpenError:
+        connection.close()
+    # A folder we may not write to, and no log beside the file: nobody is writing, so it can be read as it stands.
+    if _size(Path(f"{path}-wal")):
+        raise errors.raised(
+            errors.StoreReadOnly, f"{path} has a write-ahead log that may not be read from here"
+        )
+    return connect(path, read_only=True, immutable=True)
+
+
+def _create(path: Path) -> None:
+    with lockfile.exclusive(path):
+        if _size(path) is not None:
+            return
+        if _size(Path(f"{path}-wal")):
+            raise damaged(path, "the file is gone, but its write-ahead log is there")
+        for stale in path.parent.glob(path.name + ".new-*"):
+            stale.unlink(missing_ok=True)
+        fresh = path.with_name(f"{path.name}.new-{os.getpid()}-{os.urandom(4).hex()}")
+        os.close(home.create_private_file(fresh))
+        try:
+            build(fresh)
+            _publish(fresh, path)
+        finally:
+            fresh.unlink(missing_ok=True)
+
+
+def build(path: Path) -> None:
+    """Fill an empty file with a complete, current store, durably."""
+    connection = connect(path)
+    try:
+        run(connection, "PRAGMA synchronous=OFF")  # one fsync at the end instead of one per statement
+        run(connection, "PRAGMA auto_vacuum=INCREMENTAL")
+        run(connection, "PRAGMA journal_mode=DELETE")
+        _fill(connection)
+    finally:
+        connection.close()
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _fill(connection: apsw.Connection) -> None:
+    with connection:
+        run(connection, schema_sql())
+        run(connection, index.definition())
+        run(connection, INSERT_VERSION, SCHEMA_VERSION)
+        run(connection, _MARKS)
+
+
+_MARKS = f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={LAYOUT}"
+
+
+def _publish(fresh: Path, path: Path) -> None:
+    """Give the finished file its name, without ever replacing one that came in between."""
+    try:
+        os.link(fresh, path)
+    except FileExistsError:
+        return
+    except OSError:
+        os.rename(fresh, path)  # no hard links here; the lock keeps our own kind away
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _is_current(connection: apsw.Connection) -> bool:
+    ours: bool = pragma(connection, "PRAGMA application_id") == APPLICATION_ID
+    return ours and bool(pragma(connection, "PRAGMA user_version") == LAYOUT)
+
+
+def _bring_up_to_date(path: Path, connection: apsw.Connection) -> None:
+    check_version(connection, path)
+    if not run(connection, "SELECT 1 FROM sqlite_master LIMIT 1"):
+        _fill(connection)
+        return
+    report = migrate(path, connection)
+    if report is not None:
+        log.warning("%s", report)
+
+
+def _look_over_schema(path: Path, connection: apsw.Connection, identity: tuple[int, int]) -> None:
+    """Undo what another program did to the search tables; looked at again only when the schema has changed."""
+    cookie = pragma(connection, "PRAGMA schema_version")
+    if _looked_over.get(identity) == cookie:
+        return
+    for name in drop_foreign_search(connection):
+        log.warning("%s: removed %s, which another program had made; ours replaces it", path, name)
+    if (
+        run(connection, HAS_INDEX)[0][0] != 2
+    ):  # another program dropped our index: the next search fills a new one
+        index.rebuild(connection)
+    _looked_over[identity] = pragma(connection, "PRAGMA schema_version")
+
+
+_looked_over: dict[tuple[int, int], int] = {}
+
+
+def _set_journal(path: Path, connection: apsw.Connection, synchronous: str) -> Journal:
+    wanted, file_system = journal_for(path)
+    have = pragma(connection, "PRAGMA journal_mode")
+    if wanted == "delete":
+        _say_once(
+            path, f"{path} is on {file_system}, where a write-ahead log is not safe: using a rollback journal"
+        )
+        if have == "wal":
+            have = pragma(connection, "PRAGMA journal_mode=DELETE")
+    elif have != "wal":
+        have = _try_wal(path, connection)
+    run(connection, "PRAGMA synchronous=NORMAL" if synchronous == "NORMAL" else "PRAGMA synchronous=FULL")
+    if sys.platform == "darwin":
+        run(connection, "PRAGMA fullfsync=ON")
+    level = pragma(connection, "PRAGMA synchronous")
+    if level != (1 if synchronous == "NORMAL" else 2):
+        raise errors.raised(errors.StoreFailed, f"{path}: SQLite did not take synchronous={synchronous}")
+    if have == "wal":
+        run(connection, f"PRAGMA wal_autocheckpoint={BACKSTOP_PAGES}")
+        return "wal"
+    return "delete"
+
+
+def _try_wal(path: Path, connection: apsw.Connection) -> str:
+    try:
+        mode = str(pragma(connection, "PRAGMA journal_mode=WAL"))
+    except apsw.Error as problem:
+        if not any(mark in str(problem).lower() for mark in WAL_ERRORS):
+            raise
+        mode = str(pragma(connection, "PRAGMA journal_mode=DELETE"))
+    if mode != "wal":
+        _say_once(path, f"{path}: this file system refuses a write-ahead log; using a rollback journal")
+    return mode
+
+
+_said: set[str] = set()
+
+
+def _say_once(path: Path, sentence: str) -> None:
+    if str(path) not in _said:
+        _said.add(str(path))
+        log.warning("%s", sentence)
+
+
+def _tighten(path: Path) -> None:
+    """Files of an older installation that others can read are made private, with one notice."""
+    loose = [name for name in (str(path), f"{path}-wal", f"{path}-shm") if home.loose(name)]
+    for name in loose:
+        try:
+            os.chmod(name, home.PRIVATE_FILE)
+        except OSError:
+            continue
+    if path.parent == home.get_hermes_home() and home.loose(str(path.parent)):
+        os.chmod(path.parent, home.PRIVATE_FOLDER)
+        loose.append(str(path.parent))
+    if loose:
+        log.warning("made private (they could be read by others): %s", ", ".join(loose))
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return None
+
+
+def mark_damaged(path: Path, what: str) -> None:
+    """Leave a mark that every later opener sees. Best effort: the disk may be the one that failed."""
+    try:
+        descriptor = os.open(f"{path}{DAMAGE_MARK}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, home.PRIVATE_FILE)
+    except OSError:
+        return
+    with os.fdopen(descriptor, "w", encoding="utf-8") as mark:
+        mark.write(what + "\n")
+
+
+def clear_damage_mark(path: Path) -> None:
+    Path(f"{path}{DAMAGE_MARK}").unlink(missing_ok=True)
+
+
+def _refuse_marked(path: Path) -> None:
+    try:
+        with open(f"{path}{DAMAGE_MARK}", encoding="utf-8", errors="replace") as mark:
+            what = mark.read().strip()
+    except FileNotFoundError:
+        return
+    raise damaged(path, what or "damage was seen in it")

@@ -1,0 +1,221 @@
+"""Putting a backup back.
+
+The restored pages are written into the live file, through SQLite, rather than moving another file over it: a program
+that has the old file open, or opens it at that very moment, would go on in a file without a name, and its log would
+be replayed into the new one. In place, SQLite's locks keep everybody out until the restored rows are there, and a
+crash half-way is rolled back by whoever opens the file next. Only where there is no database to write into (the file
+is missing, or is none) does the verified copy take its name.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import apsw
+
+from hermes import errors, home
+from hermes.store.sqlite import backup as backups
+from hermes.store.sqlite import lockfile
+from hermes.store.sqlite.connection import Patience, connect, pragma, run
+from hermes.store.sqlite.copying import copy_into, counts_of, unsound
+from hermes.store.sqlite.migrations import check_version
+from hermes.store.sqlite.opening import clear_damage_mark
+
+WAIT_S = 2.0
+"""How long to wait for others to close the store before the restore is refused."""
+REASON = "before-restore"
+
+_SMALLEST_PAGE = 512
+_PENDING_BYTE, _LOCK_BYTES = 0x40000000, 512
+
+
+def restore(path: Path, source: Path) -> None:
+    """Replace what is in the store by a backup, which is verified first. What was there is kept among the backups.
+
+    Refused while anybody has the store open. The caller must not hold the lock beside the store.
+    """
+    if not source.is_file():
+        raise errors.raised(errors.BackupFailed, f"{source} is no file; {path} was left as it is")
+    if path.exists() and path.samefile(source):
+        raise errors.raised(errors.BackupFailed, f"{source} is the store itself; it was left as it is")
+    home.private_folder(path.parent)
+    try:
+        with lockfile.exclusive(path), _checked(source, path) as backup:
+            backups.clear_partials(path.parent)
+            if not (_is_database(path) and _restore_in_place(path, backup)):
+                _restore_by_name(path, backup)
+            backups.trim_backups(path, spare=source)
+            clear_damage_mark(path)
+    except (apsw.BusyError, apsw.LockedError) as problem:
+        raise _in_use(path) from problem
+    except (apsw.Error, OSError) as problem:
+        raise backups.failed(path, problem) from problem
+
+
+def _in_use(path: Path) -> errors.HermesError:
+    return errors.raised(
+        errors.StoreBusy, f"{path} is open in another program; close it and try again. It was left as it is"
+    )
+
+
+@contextmanager
+def _checked(source: Path, path: Path) -> Iterator[apsw.Connection]:
+    """The backup, opened, in one snapshot in which it was found to be whole and a store that we can read."""
+    connection = _opened(source, path)
+    try:
+        run(connection, "BEGIN")
+        if wrong := unsound(connection):
+            raise errors.raised(
+                errors.BackupFailed, f"{source} is damaged ({wrong}); {path} was left as it is"
+            )
+        if check_version(connection, source) == "empty":
+            raise errors.raised(
+                errors.BackupFailed, f"{source} is not a session store; {path} was left as it is"
+            )
+        yield connection
+    finally:
+        connection.close()
+
+
+def _opened(source: Path, path: Path) -> apsw.Connection:
+    connection = connect(source, read_only=True)
+    try:
+        pragma(connection, "PRAGMA schema_version")
+        return connection
+    except apsw.NotADBError:
+        connection.close()
+        raise errors.raised(
+            errors.BackupFailed, f"{source} is not a SQLite database; {path} was left as it is"
+        ) from None
+    except (
+        apsw.CantOpenError
+    ):  # a folder we may not write to: it can be read as it stands if no log belongs to it
+        connection.close()
+        if os.path.exists(f"{source}-wal"):
+            raise
+        return connect(source, read_only=True, immutable=True)
+
+
+def _is_database(path: Path) -> bool:
+    """Whether there is a database to write into. SQLite must not open what it takes for new: it deletes the log."""
+    if not path.exists() or path.stat().st_size < _SMALLEST_PAGE:
+        return False
+    connection = connect(path, read_only=True)
+    try:
+        return bool(pragma(connection, "PRAGMA page_count"))
+    except (apsw.NotADBError, apsw.CorruptError, apsw.CantOpenError):
+        return False
+    finally:
+        connection.close()
+
+
+def _restore_in_place(path: Path, backup: apsw.Connection) -> bool:
+    """Write the backup's pages into the live database, in one transaction; False if the file is no database."""
+    live = connect(path)
+    try:
+        if not _alone(live):
+            return False
+        _set_aside(live, path)
+        with live.backup("main", backup, "main") as work:
+            while not work.done:
+                work.step(-1)
+        if counts_of(live) != counts_of(backup):
+            raise OSError("the restored store does not hold what the backup holds")
+        return True
+    finally:
+        live.close()
+
+
+def _alone(live: apsw.Connection) -> bool:
+    """Shut everybody else out until the connection is closed; False if the file is no database.
+
+    Leaving the log is only possible for the last one who has the file open; after that the exclusive lock keeps out
+    whoever comes. Programs without a log that are idle hold no lock: they will see the new rows like any others.
+    """
+    live.set_busy_handler(Patience(WAIT_S))
+    try:
+        if pragma(live, "PRAGMA journal_mode=DELETE") != "delete":
+            raise apsw.BusyError("the write-ahead log is in use")
+        run(live, "PRAGMA synchronous=EXTRA")
+        run(live, "PRAGMA locking_mode=EXCLUSIVE")
+        run(live, "BEGIN EXCLUSIVE")
+        run(live, "COMMIT")
+    except (apsw.NotADBError, apsw.CorruptError):
+        return False
+    return True
+
+
+def _set_aside(live: apsw.Connection, path: Path) -> None:
+    """Keep what is about to be replaced: as a verified backup, or, if it is damaged, page by page as it is."""
+    try:
+        backups.write_copy(live, path, None, REASON)
+    except errors.StoreDamaged:
+        folder = backups.folder_of(path)
+        with backups.partial_file(folder, "state") as (partial, descriptor):
+            copy = apsw.Connection(str(partial), flags=apsw.SQLITE_OPEN_READWRITE)
+            try:
+                run(copy, "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF")
+                with copy.backup("main", live, "main") as work:
+                    while not work.done:
+                        work.step(-1)
+            finally:
+                copy.close()
+            os.fsync(descriptor)
+            os.rename(partial, folder / (backups.new_name(folder, REASON) + backups.DAMAGED))
+
+
+def _restore_by_name(path: Path, backup: apsw.Connection) -> None:
+    """Write a copy beside the store and give it the store's name. There is no database to be in use."""
+    with backups.partial_file(path.parent, path.name) as (partial, descriptor):
+        copy_into(backup, path, partial)
+        os.fsync(descriptor)
+        with _locked_out(path) as there:
+            _set_files_aside(path)
+            if there:
+                os.replace(partial, path)
+            else:
+                os.link(partial, path)  # never over a file that has just appeared
+    backups.sync_folder(path.parent)
+
+
+@contextmanager
+def _locked_out(path: Path) -> Iterator[bool]:
+    """Hold, on a file that SQLite cannot open, the lock that SQLite would ask for; False if there is no file."""
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        yield False
+        return
+    try:
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, _LOCK_BYTES, _PENDING_BYTE)
+        except (BlockingIOError, PermissionError):
+            raise _in_use(path) from None
+        yield True
+    finally:
+        os.close(descriptor)
+
+
+def _set_files_aside(path: Path) -> None:
+    """Keep the unusable file and its log, which may hold what `repair` can still read; no log may meet a new file."""
+    folder = backups.folder_of(path)
+    backups.prepare_folder(folder, own=True)
+    aside = folder / (backups.new_name(folder, REASON) + backups.DAMAGED)
+    if path.exists() and path.stat().st_size:
+        try:
+            os.link(path, aside)
+        except OSError:
+            shutil.copyfile(path, aside)
+        os.chmod(aside, home.PRIVATE_FILE)
+    with suppress(FileNotFoundError):
+        os.unlink(f"{path}-shm")  # only an index into the log
+    for ending in ("-wal", "-journal"):
+        with suppress(FileNotFoundError):
+            os.replace(f"{path}{ending}", f"{aside}{ending}")
+            os.chmod(f"{aside}{ending}", home.PRIVATE_FILE)
+    backups.sync_folder(folder)

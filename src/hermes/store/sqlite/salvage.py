@@ -1,0 +1,284 @@
+"""Mending a store: in place where only derived data is broken, else into a new file that takes the old one's name.
+
+The damaged file is never written to before everything that could be saved stands verified beside it. Only then is its
+log folded in (so that the log of the old file can never be applied to the new one), a copy kept aside, and the name
+given over in one step. Killed at any point, this leaves the original in place, or the finished store.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+
+from hermes import errors, home
+from hermes.store.sqlite import backup as backups
+from hermes.store.sqlite import doctor, index, lockfile, opening
+from hermes.store.sqlite.connection import Patience, SqliteReader, SqliteWriter, connect, run, translated
+from hermes.store.sqlite.migrations import check_version
+from hermes.store.sqlite.pages import Image
+from hermes.store.sqlite.refill import ADOPT, NOTE_ALL, PLACEHOLDER, Refill, recount, refresh_all
+from hermes.store.sqlite.remains import Remains
+from hermes.store.sqlite.takeover import alone, beside, busy, fold_log, keep_aside, retire, size_of, sync
+from hermes.store.values import Repair
+
+WAIT_S = 3.0
+"""How long somebody else may still hold the file before the repair is refused."""
+MOST_TOLD = 100
+
+BROKEN = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, apsw.IOError, UnicodeDecodeError)
+"""How it shows that SQLite cannot make sense of a file, that the disk cannot read it, or that a text is none."""
+
+
+def repair_file(path: Path, *, check_only: bool = False, keep_backup: bool = True) -> Repair:
+    """Find out what is wrong with the store at `path`, and mend it or, with `check_only`, say what would be done.
+
+    No SessionDB may have it open, here or in any other process: `StoreBusy`.
+    """
+    path = Path(path)
+    if not path.parent.is_dir():
+        return _absent(path)
+    try:
+        with lockfile.exclusive(path, wait=WAIT_S):
+            with _no_new_log(path):
+                report = _mended_in_place(path, check_only) if size_of(path) else None
+            return _salvaged(path, check_only, keep_backup) if report is None else report
+    except apsw.Error as problem:
+        raise translated(problem, path) from problem
+    except OSError as problem:
+        if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise errors.raised(
+                errors.StoreFull,
+                f"no room left to repair {path}; it was left as it is (a repair needs as much again)",
+            ) from problem
+        raise errors.raised(errors.StoreFailed, f"{path} cannot be repaired: {problem}") from problem
+
+
+@contextmanager
+def _no_new_log(path: Path) -> Iterator[None]:
+    """SQLite makes an empty log when it only looks. It goes again, unless somebody else came meanwhile."""
+    log = beside(path.resolve(), "-wal")
+    before = size_of(log)
+    yield
+    if before is None and size_of(log) == 0:
+        try:
+            with alone(path, path.resolve()):
+                log.unlink()
+        except errors.StoreBusy:
+            pass
+
+
+# -------------------------------------------------------------------- what can be mended where it stands
+
+
+def _mended_in_place(path: Path, check_only: bool) -> Repair | None:
+    """What was found and done; None if the truth itself is damaged."""
+    connection = None
+    try:
+        connection = _held(path, check_only)
+        report = _mended(path, connection, check_only)
+        if report is not None and not check_only:
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+    except BROKEN:
+        return None
+    finally:
+        if connection is not None:
+            connection.close(True)
+    if report is not None and not check_only:
+        opening.clear_damage_mark(path)
+    return report
+
+
+def _held(path: Path, check_only: bool) -> apsw.Connection:
+    """A connection that nobody else has beside it. It leaves the log alone when it is closed."""
+    connection = connect(path)
+    try:
+        connection.set_busy_handler(Patience(WAIT_S))
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        run(connection, "PRAGMA locking_mode=EXCLUSIVE")
+        if check_only:  # what is tried and rolled back never reaches the disk
+            run(connection, "PRAGMA cache_spill=OFF")
+        run(connection, "BEGIN EXCLUSIVE; COMMIT")
+    except apsw.BusyError:
+        connection.close(True)
+        raise busy(path) from None
+    except BaseException:
+        connection.close(True)
+        raise
+    return connection
+
+
+def _mended(path: Path, connection: apsw.Connection, check_only: bool) -> Repair | None:
+    try:
+        standing = check_version(connection, path)
+    except errors.StoreFailed:  # not a session store, or one of which even that cannot be told
+        if run(connection, doctor.INTEGRITY) != [("ok",)]:
+            return None
+        raise
+    if standing != "ours":
+        if run(connection, doctor.INTEGRITY) != [("ok",)]:
+            return None
+        told = f"{path}: nothing is wrong; it is of an older version and is migrated when it is opened"
+        return Repair(path, (told,))
+    try:
+        return _settled(path, connection, check_only)
+    except BROKEN:
+        pass
+    if not _only_index_is_broken(connection):
+        return None
+    if check_only:
+        told = f"{path}: the search index is damaged and would be built anew; the messages are whole"
+        return Repair(path, (told,), ok=False)
+    index.rebuild(connection)
+    run(connection, "VACUUM")  # pages that nothing reaches are no part of it
+    refresh_all(connection)
+    report = _settled(path, connection, check_only=False)
+    if report is None:
+        return None
+    told = f"{path}: the search index was damaged and has been built anew; the messages are whole"
+    return Repair(path, (told, *report.done[1:]))
+
+
+def _only_index_is_broken(connection: apsw.Connection) -> bool:
+    try:
+        return all(run(connection, doctor.QUICK_CHECK, table) == [("ok",)] for table in doctor.TRUTH)
+    except apsw.Error:
+        return False
+
+
+def _settled(path: Path, connection: apsw.Connection, check_only: bool) -> Repair | None:
+    """Put derived data and lost owners right. CorruptError if the file has broken pages."""
+    reader = SqliteReader(connection, {})
+    done: list[str] = []
+    run(connection, "BEGIN IMMEDIATE")
+    try:
+        if run(connection, doctor.INTEGRITY) != [("ok",)]:
+            raise apsw.CorruptError("integrity_check")
+        adopted = run(connection, ADOPT, PLACEHOLDER)
+        if adopted:
+            done.append(
+                f"sessions without a row, made anew as '{PLACEHOLDER}': {', '.join(row[0] for row in adopted)}"
+            )
+            recount(SqliteWriter(connection, {}), [row[0] for row in adopted])
+        refresh_all(connection)
+        drift = doctor.verify(reader, path).drift
+        if drift:
+            done += [f"put in step with the rows again: {what}" for what in drift]
+            run(connection, NOTE_ALL)
+            index.reset(connection)
+            refresh_all(connection)
+        health = doctor.verify(reader, path)
+        run(connection, "ROLLBACK" if check_only else "COMMIT")
+    finally:
+        if connection.in_transaction:
+            run(connection, "ROLLBACK")
+    if not health.ok:
+        return None
+    said = "nothing is wrong" if not done else "these would be mended" if check_only else "mended"
+    told = f"{path}: {said}; {health.sessions} sessions, {health.messages} messages"
+    return Repair(path, (told, *done), ok=not (done and check_only))
+
+
+# -------------------------------------------------------------------- what has to be carried over into a new file
+
+
+def _salvaged(path: Path, check_only: bool, keep_backup: bool) -> Repair:
+    real = path.resolve()
+    if size_of(real) is None and not size_of(beside(real, "-wal")):
+        return _absent(path)
+    with alone(path, real) as (descriptor, log):
+        image = Image(descriptor, log)
+        if check_only:
+            return _forecast(path, image)
+        for stale in real.parent.glob(real.name + ".new-*"):
+            stale.unlink(missing_ok=True)
+        fresh = real.with_name(f"{real.name}.new-{os.getpid()}-{secrets.token_hex(4)}")
+        os.close(home.create_private_file(fresh))
+        try:
+            sessions, messages, lost = _fill(path, fresh, image)
+            if not sessions and not messages:
+                return _hopeless(path)
+            opening.mark_damaged(path, "a repair of it was not finished")
+            kept = keep_aside(real, descriptor) if keep_backup else None
+            fold_log(real, descriptor, image)
+            os.replace(fresh, real)
+            sync(real.parent)
+            for suffix in ("-wal", "-shm", "-journal"):
+                beside(real, suffix).unlink(missing_ok=True)
+            retire(descriptor)
+        finally:
+            for suffix in ("", "-journal", "-wal", "-shm"):
+                beside(fresh, suffix).unlink(missing_ok=True)
+    opening.clear_damage_mark(path)
+    done = [
+        f"{path}: saved {sessions} sessions and {messages} messages into a new file, with a new search index"
+    ]
+    if lost:
+        done += _backups_told(path)
+    more = [f"and {len(lost) - MOST_TOLD} more"] if len(lost) > MOST_TOLD else []
+    return Repair(path, tuple(done), (*lost[:MOST_TOLD], *more), kept)
+
+
+def _fill(path: Path, fresh: Path, image: Image) -> tuple[int, int, list[str]]:
+    """Build the new store, complete, verified and on the disk."""
+    opening.build(fresh)
+    remains = Remains(image, opening.schema_sql())
+    connection = connect(fresh)
+    try:
+        run(connection, "PRAGMA synchronous=OFF")
+        run(connection, "PRAGMA foreign_keys=OFF")
+        refill = Refill(connection, remains)
+        refill.run()
+        health = doctor.verify(SqliteReader(connection, {}), fresh)
+        broken = [
+            *health.damage,
+            *health.drift,
+            *(str(row) for row in run(connection, "PRAGMA foreign_key_check")),
+        ]
+        if broken:
+            told = (
+                f"what was saved of {path} does not hold together ({broken[0]}); the file was left as it is"
+            )
+            raise errors.raised(errors.StoreFailed, told)
+    finally:
+        connection.close(True)
+        remains.close()
+    sync(fresh)
+    return health.sessions, health.messages, refill.lost
+
+
+def _forecast(path: Path, image: Image) -> Repair:
+    found: dict[str, set[int]] = {"sessions": set(), "messages": set()}
+    remains = Remains(image, opening.schema_sql())
+    for layout, row in remains.rows():
+        if layout.name in found:
+            found[layout.name].add(row.rowid)
+    remains.close()
+    sessions, messages = len(found["sessions"]), len(found["messages"])
+    if not sessions and not messages:
+        return _hopeless(path)
+    told = (
+        f"{path}: damaged; {sessions} sessions and {messages} messages can be read and saved into a new file"
+    )
+    return Repair(path, (told, *_backups_told(path)), ok=False)
+
+
+def _hopeless(path: Path) -> Repair:
+    told = [f"{path}: nothing in it can be read, so nothing was changed"]
+    told += _backups_told(path) or [
+        f"there is no backup; to start with an empty store, move it away (and {path.name}.damaged, if that is there)"
+    ]
+    return Repair(path, tuple(told), ok=False)
+
+
+def _absent(path: Path) -> Repair:
+    return Repair(path, (f"{path} does not exist", *_backups_told(path)), ok=False)
+
+
+def _backups_told(path: Path) -> list[str]:
+    return [f"there is a backup: hermes sessions restore {file}" for file in backups.backups_of(path)]

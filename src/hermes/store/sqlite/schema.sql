@@ -1,0 +1,303 @@
+-- What a new store gets. The first four tables are the documented ones, names and columns unchanged, because
+-- people, scripts and other programs read and write them with plain SQL; what follows a "-- ours" line is ours.
+-- Everything here parses in SQLite 3.31, so that an old library can read, write, vacuum and check the file.
+-- The full-text table is newer SQL and lives in index.sql.
+
+CREATE TABLE IF NOT EXISTS schema_version (
+    version INTEGER NOT NULL
+);
+
+CREATE TABLE IF NOT EXISTS sessions (
+    id TEXT PRIMARY KEY,
+    source TEXT NOT NULL,
+    user_id TEXT,
+    model TEXT,
+    model_config TEXT,
+    system_prompt TEXT,
+    parent_session_id TEXT,
+    started_at REAL NOT NULL,
+    ended_at REAL,
+    end_reason TEXT,
+    message_count INTEGER DEFAULT 0,
+    tool_call_count INTEGER DEFAULT 0,
+    input_tokens INTEGER DEFAULT 0,
+    output_tokens INTEGER DEFAULT 0,
+    cache_read_tokens INTEGER DEFAULT 0,
+    cache_write_tokens INTEGER DEFAULT 0,
+    reasoning_tokens INTEGER DEFAULT 0,
+    billing_provider TEXT,
+    billing_base_url TEXT,
+    billing_mode TEXT,
+    estimated_cost_usd REAL,
+    actual_cost_usd REAL,
+    cost_status TEXT,
+    cost_source TEXT,
+    pricing_version TEXT,
+    title TEXT,
+    api_call_count INTEGER DEFAULT 0,
+    handoff_state TEXT,
+    handoff_platform TEXT,
+    handoff_error TEXT,
+    -- ours: the family. What this session is to its parent (compression, branch, reset, delegate; NULL where nobody
+    -- said), and the first session of its conversation, the family joined by compression.
+    relation TEXT,
+    root_id TEXT,
+    -- ours: derived from the messages by the verb that writes them, recomputed after foreign writes.
+    last_active REAL,
+    last_person_at REAL,
+    preview TEXT,
+    -- ours: derived, on the first session of a conversation only. `listed` is 1 where lists show a row for it.
+    conversation_active REAL,
+    listed INTEGER,
+    -- ours: what it is and whose.
+    kind TEXT NOT NULL DEFAULT 'chat',
+    title_by TEXT,
+    owner TEXT NOT NULL DEFAULT '',
+    session_key TEXT,
+    chat_id TEXT,
+    chat_type TEXT,
+    thread_id TEXT,
+    display_name TEXT,
+    origin_json TEXT,
+    workspace TEXT,
+    cwd TEXT,
+    git_branch TEXT,
+    process TEXT,
+    -- ours: what the person did with it.
+    pinned_at REAL,
+    archived INTEGER NOT NULL DEFAULT 0,
+    trashed_at REAL,
+    rewind_count INTEGER NOT NULL DEFAULT 0,
+    -- ours: the fence. A writer whose lease has an older epoch is refused inside its own append.
+    lease_epoch INTEGER NOT NULL DEFAULT 0,
+    FOREIGN KEY (parent_session_id) REFERENCES sessions(id)
+);
+
+CREATE TABLE IF NOT EXISTS messages (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    session_id TEXT NOT NULL REFERENCES sessions(id),
+    role TEXT NOT NULL,
+    content TEXT,
+    tool_call_id TEXT,
+    tool_calls TEXT,
+    tool_name TEXT,
+    timestamp REAL NOT NULL,
+    token_count INTEGER,
+    finish_reason TEXT,
+    reasoning TEXT,
+    reasoning_content TEXT,
+    reasoning_details TEXT,
+    codex_reasoning_items TEXT,
+    codex_message_items TEXT,
+    -- ours: identity across machines (uuid7; NULL says that another program wrote the row), what `content` holds
+    -- (text or json), whether a rewind took the row out of the conversation, and what became of large bodies.
+    uid BLOB,
+    content_kind TEXT,
+    active INTEGER NOT NULL DEFAULT 1,
+    rewound_at REAL,
+    thinned_bytes INTEGER,
+    platform_message_id TEXT
+);
+
+CREATE TABLE IF NOT EXISTS state_meta (
+    key TEXT PRIMARY KEY,
+    value TEXT
+);
+
+CREATE INDEX IF NOT EXISTS idx_sessions_source ON sessions(source);
+CREATE INDEX IF NOT EXISTS idx_sessions_parent ON sessions(parent_session_id);
+CREATE INDEX IF NOT EXISTS idx_sessions_started ON sessions(started_at DESC);
+CREATE INDEX IF NOT EXISTS idx_messages_session ON messages(session_id, timestamp);
+-- The documented name on our rule: a title is unique among one owner's sessions. All local sessions are one owner.
+CREATE UNIQUE INDEX IF NOT EXISTS idx_sessions_title_unique ON sessions(title, owner) WHERE title IS NOT NULL;
+
+-- ours: history in the order it was written, and lists that read no more rows than they show.
+CREATE INDEX IF NOT EXISTS idx_messages_order ON messages(session_id);
+CREATE INDEX IF NOT EXISTS idx_messages_platform ON messages(session_id, platform_message_id)
+    WHERE platform_message_id IS NOT NULL;
+CREATE INDEX IF NOT EXISTS idx_sessions_root ON sessions(root_id);
+CREATE INDEX IF NOT EXISTS idx_sessions_owner ON sessions(owner) WHERE owner <> '';
+CREATE INDEX IF NOT EXISTS idx_sessions_listed_active
+    ON sessions(conversation_active DESC, started_at DESC, id DESC) WHERE listed = 1;
+CREATE INDEX IF NOT EXISTS idx_sessions_listed_started ON sessions(started_at DESC, id DESC) WHERE listed = 1;
+CREATE INDEX IF NOT EXISTS idx_sessions_listed_source_active
+    ON sessions(source, conversation_active DESC, started_at DESC, id DESC) WHERE listed = 1;
+CREATE INDEX IF NOT EXISTS idx_sessions_listed_source_started
+    ON sessions(source, started_at DESC, id DESC) WHERE listed = 1;
+CREATE INDEX IF NOT EXISTS idx_sessions_last_active ON sessions(last_active DESC, started_at DESC, id DESC);
+
+-- ours: which earlier messages are live in a continuation or branch, as ranges of ids, in order. Nothing is copied.
+CREATE TABLE IF NOT EXISTS carried_context (
+    session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
+    position INTEGER NOT NULL,
+    first_message_id INTEGER NOT NULL,
+    last_message_id INTEGER NOT NULL,
+    PRIMARY KEY (session_id, position)
+);
+
+-- ours: which chat is in which session. One row per chat, thread and participant.
+CREATE TABLE IF NOT EXISTS routing (
+    session_key TEXT PRIMARY KEY,
+    platform TEXT NOT NULL,
+    chat_type TEXT NOT NULL,
+    chat_id TEXT NOT NULL DEFAULT '',
+    thread_id TEXT NOT NULL DEFAULT '',
+    participant TEXT NOT NULL DEFAULT '',
+    session_id TEXT NOT NULL REFERENCES sessions(id),
+    created_at REAL NOT NULL,
+    updated_at REAL NOT NULL,
+    entry_json TEXT NOT NULL DEFAULT '{}',
+    UNIQUE (platform, chat_type, chat_id, thread_id, participant)
+);
+CREATE INDEX IF NOT EXISTS idx_routing_session ON routing(session_id);
+
+-- ours: who is working in a conversation. `epoch` only grows; it is the fence copied to the session row.
+CREATE TABLE IF NOT EXISTS leases (
+    conversation_id TEXT PRIMARY KEY,
+    epoch INTEGER NOT NULL,
+    holder_host TEXT,
+    holder_pid INTEGER,
+    holder_start TEXT,
+    holder_surface TEXT,
+    since REAL,
+    expires_at REAL
+);
+
+-- ours: one row per model call; the documented counters of `sessions` are their sums.
+CREATE TABLE IF NOT EXISTS model_usage (
+    id INTEGER PRIMARY KEY,
+    session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
+    at REAL NOT NULL,
+    model TEXT,
+    provider TEXT,
+    base_url TEXT,
+    purpose TEXT NOT NULL DEFAULT 'main',
+    input_tokens INTEGER,
+    output_tokens INTEGER,
+    cache_read_tokens INTEGER,
+    cache_write_tokens INTEGER,
+    reasoning_tokens INTEGER,
+    estimated_cost_usd REAL,
+    actual_cost_usd REAL,
+    cost_status TEXT,
+    cost_source TEXT,
+    pricing_version TEXT
+);
+CREATE INDEX IF NOT EXISTS idx_model_usage_session ON model_usage(session_id);
+
+-- ours: large attachments, stored once by their hash, referenced from messages.
+CREATE TABLE IF NOT EXISTS blobs (
+    hash BLOB PRIMARY KEY,
+    media_type TEXT,
+    size INTEGER NOT NULL,
+    bytes BLOB NOT NULL,
+    created_at REAL NOT NULL
+);
+CREATE TABLE IF NOT EXISTS blob_refs (
+    message_id INTEGER NOT NULL REFERENCES messages(id) ON DELETE CASCADE,
+    hash BLOB NOT NULL REFERENCES blobs(hash),
+    PRIMARY KEY (message_id, hash)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS idx_blob_refs_hash ON blob_refs(hash);
+
+CREATE TABLE IF NOT EXISTS tags (
+    session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
+    tag TEXT NOT NULL,
+    PRIMARY KEY (session_id, tag)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS idx_tags_tag ON tags(tag);
+
+-- ours: accepted from a platform but not yet worked on; written for a platform but not yet known to have arrived.
+CREATE TABLE IF NOT EXISTS inbox (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    session_key TEXT NOT NULL,
+    platform TEXT NOT NULL,
+    platform_message_id TEXT,
+    event_json TEXT NOT NULL,
+    state TEXT NOT NULL DEFAULT 'queued',
+    epoch INTEGER,
+    received_at REAL NOT NULL,
+    changed_at REAL NOT NULL
+);
+CREATE UNIQUE INDEX IF NOT EXISTS idx_inbox_once ON inbox(platform, session_key, platform_message_id)
+    WHERE platform_message_id IS NOT NULL;
+CREATE INDEX IF NOT EXISTS idx_inbox_waiting ON inbox(session_key, id) WHERE state <> 'done';
+CREATE TABLE IF NOT EXISTS outbox (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    session_key TEXT NOT NULL,
+    session_id TEXT,
+    platform TEXT NOT NULL,
+    idempotency_key TEXT NOT NULL UNIQUE,
+    payload_json TEXT NOT NULL,
+    state TEXT NOT NULL DEFAULT 'queued',
+    epoch INTEGER,
+    platform_message_id TEXT,
+    error TEXT,
+    created_at REAL NOT NULL,
+    changed_at REAL NOT NULL
+);
+CREATE INDEX IF NOT EXISTS idx_outbox_waiting ON outbox(session_key, id) WHERE state <> 'sent';
+
+-- ours: what other programs changed. Triggers only note the id; the next list or search recomputes from the rows.
+-- NOT EXISTS instead of OR IGNORE, because the conflict clause of the foreign statement would override the latter.
+CREATE TABLE IF NOT EXISTS changed_messages (message_id INTEGER PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS changed_sessions (session_id TEXT PRIMARY KEY) WITHOUT ROWID;
+
+-- Our own inserts carry a uid and update their session in the same transaction.
+-- BEFORE sees the row that an INSERT OR REPLACE is about to displace without any DELETE trigger.
+CREATE TRIGGER IF NOT EXISTS hermes_message_displaced BEFORE INSERT ON messages WHEN new.uid IS NULL BEGIN
+    INSERT INTO changed_sessions SELECT m.session_id FROM messages m WHERE m.id = new.id
+        AND NOT EXISTS (SELECT 1 FROM changed_sessions c WHERE c.session_id = m.session_id);
+END;
+CREATE TRIGGER IF NOT EXISTS hermes_message_inserted AFTER INSERT ON messages WHEN new.uid IS NULL BEGIN
+    INSERT INTO changed_messages SELECT new.id
+        WHERE NOT EXISTS (SELECT 1 FROM changed_messages WHERE message_id = new.id);
+    INSERT INTO changed_sessions SELECT new.session_id
+        WHERE NOT EXISTS (SELECT 1 FROM changed_sessions WHERE session_id = new.session_id);
+END;
+CREATE TRIGGER IF NOT EXISTS hermes_message_moved BEFORE UPDATE OF id ON messages WHEN new.id <> old.id BEGIN
+    INSERT INTO changed_sessions SELECT m.session_id FROM messages m WHERE m.id = new.id
+        AND NOT EXISTS (SELECT 1 FROM changed_sessions c WHERE c.session_id = m.session_id);
+END;
+CREATE TRIGGER IF NOT EXISTS hermes_message_updated
+AFTER UPDATE OF id, session_id, role, content, tool_name, tool_calls, timestamp ON messages BEGIN
+    INSERT INTO changed_messages SELECT old.id
+        WHERE NOT EXISTS (SELECT 1 FROM changed_messages WHERE message_id = old.id);
+    INSERT INTO changed_messages SELECT new.id
+        WHERE NOT EXISTS (SELECT 1 FROM changed_messages WHERE message_id = new.id);
+    INSERT INTO changed_sessions SELECT old.session_id
+        WHERE NOT EXISTS (SELECT 1 FROM changed_sessions WHERE session_id = old.session_id);
+    INSERT INTO changed_sessions SELECT new.session_id
+        WHERE NOT EXISTS (SELECT 1 FROM changed_sessions WHERE session_id = new.session_id);
+END;
+CREATE TRIGGER IF NOT EXISTS hermes_message_deleted AFTER DELETE ON messages BEGIN
+    INSERT INTO changed_messages SELECT old.id
+        WHERE NOT EXISTS (SELECT 1 FROM changed_messages WHERE message_id = old.id);
+    INSERT INTO changed_sessions SELECT old.session_id
+        WHERE NOT EXISTS (SELECT 1 FROM changed_sessions WHERE session_id = old.session_id);
+END;
+
+-- A session that another program inserted has no root yet.
+CREATE TRIGGER IF NOT EXISTS hermes_session_inserted AFTER INSERT ON sessions WHEN new.root_id IS NULL BEGIN
+    INSERT INTO changed_sessions SELECT new.id
+        WHERE NOT EXISTS (SELECT 1 FROM changed_sessions WHERE session_id = new.id);
+END;
+CREATE TRIGGER IF NOT EXISTS hermes_session_displaced BEFORE INSERT ON sessions WHEN new.root_id IS NULL BEGIN
+    INSERT INTO changed_sessions SELECT s.root_id FROM sessions s WHERE s.id = new.id AND s.root_id IS NOT NULL
+        AND NOT EXISTS (SELECT 1 FROM changed_sessions c WHERE c.session_id = s.root_id);
+    INSERT INTO changed_sessions SELECT s.id FROM sessions s WHERE s.title = new.title AND s.owner = new.owner
+        AND NOT EXISTS (SELECT 1 FROM changed_sessions c WHERE c.session_id = s.id);
+END;
+CREATE TRIGGER IF NOT EXISTS hermes_session_updated
+AFTER UPDATE OF id, source, parent_session_id, started_at, ended_at, end_reason ON sessions BEGIN
+    INSERT INTO changed_sessions SELECT old.id
+        WHERE NOT EXISTS (SELECT 1 FROM changed_sessions WHERE session_id = old.id);
+    INSERT INTO changed_sessions SELECT new.id
+        WHERE NOT EXISTS (SELECT 1 FROM changed_sessions WHERE session_id = new.id);
+END;
+CREATE TRIGGER IF NOT EXISTS hermes_session_deleted AFTER DELETE ON sessions BEGIN
+    INSERT INTO changed_sessions SELECT old.id
+        WHERE NOT EXISTS (SELECT 1 FROM changed_sessions WHERE session_id = old.id);
+    INSERT INTO changed_sessions SELECT old.root_id WHERE old.root_id IS NOT NULL
+        AND NOT EXISTS (SELECT 1 FROM changed_sessions WHERE session_id = old.root_id);
+END;

@@ -1,0 +1,131 @@
+"""Exact message search: the index narrows, the text decides, and rows the index has not reached are read directly."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from hermes.store.content import decode, to_json
+from hermes.store.matching import And, Literal, MessageText, Node, Not, Or, Phrase, Word, matches, needs_check
+from hermes.store.sqlite import index
+from hermes.store.sqlite.connection import SqliteReader
+from hermes.store.values import Hit, MessageFilter, SearchAnswer
+
+TAIL_ROWS = 500
+"""So many rows that are not indexed yet are always looked at one by one; more of them only while time allows."""
+TAIL_SECONDS = 2.0
+
+# Each statement is put together from these parts once, at import; values are always bound.
+FOUND = """SELECT m.id, m.session_id, m.role, m.content, m.content_kind, m.tool_name, m.tool_calls, m.timestamp,
+    s.source, s.model, s.started_at"""
+# CROSS JOIN keeps the order of the loops: rows come as the outermost table gives them, and reading stops at the limit.
+OF_INDEX = """FROM messages_fts_words f CROSS JOIN messages m ON m.id = f.rowid
+    CROSS JOIN sessions s ON s.id = m.session_id"""
+OF_ROWS = "FROM messages m CROSS JOIN sessions s ON s.id = m.session_id"
+OF_CHANGED = """FROM changed_messages c CROSS JOIN messages m ON m.id = c.message_id
+    CROSS JOIN sessions s ON s.id = m.session_id"""
+ALLOWED = """AND m.active = 1 AND s.trashed_at IS NULL
+    AND (?1 IS NULL OR s.source IN (SELECT value FROM json_each(?1)))
+    AND (?2 IS NULL OR s.source NOT IN (SELECT value FROM json_each(?2)))
+    AND (?3 IS NULL OR m.role IN (SELECT value FROM json_each(?3)))"""
+INDEXED = " ".join((FOUND, OF_INDEX, "WHERE f.messages_fts_words MATCH ?4", ALLOWED, "ORDER BY f.rank"))
+NEWEST_FIRST = " ".join((FOUND, OF_ROWS, "WHERE m.id <= ?4", ALLOWED, "ORDER BY m.id DESC"))
+ABOVE = " ".join((FOUND, OF_ROWS, "WHERE m.id > ?4", ALLOWED, "ORDER BY m.id DESC"))
+CHANGED = " ".join((FOUND, OF_CHANGED, "WHERE m.id <= ?4", ALLOWED, "ORDER BY m.id DESC"))
+CHANGED_IDS = "SELECT message_id FROM changed_messages"
+
+
+def search(reader: SqliteReader, tree: Node, wanted: MessageFilter, limit: int, offset: int) -> SearchAnswer:
+    """The matching messages of this snapshot, best first; what is not indexed yet comes before, newest first."""
+    allowed = (
+        None if wanted.sources is None else to_json(wanted.sources),
+        to_json(wanted.exclude_sources) if wanted.exclude_sources else None,
+        to_json(wanted.roles) if wanted.roles else None,
+    )
+    mark, above, changed = index.behind(reader, TAIL_ROWS + 1)
+    tail, unseen = _tail(reader, tree, allowed, mark, above, changed)
+    end = offset + limit if limit >= 0 else None
+    found = tail[:end]
+    skip = {row[0] for row in reader.rows(CHANGED_IDS)} if changed else frozenset[int]()
+    for hit in _indexed(reader, tree, allowed, mark):
+        if end is not None and len(found) >= end:
+            break
+        if hit.id not in skip:
+            found.append(hit)
+    total = int(reader.value(index.HIGHEST) or 0) if unseen else 0
+    return SearchAnswer(found[offset:], unseen, total)
+
+
+def _indexed(reader: SqliteReader, tree: Node, allowed: tuple[Any, ...], mark: int) -> Iterator[Hit]:
+    expression = fts5(tree)
+    if expression is None:  # nothing the index could narrow by: punctuation alone, or only exclusions
+        rows, check = reader.each(NEWEST_FIRST, *allowed, mark), True
+    else:
+        rows, check = reader.each(INDEXED, *allowed, expression), needs_check(tree)
+    for row in rows:
+        if row[0] <= mark and (not check or matches(tree, _text(row))):
+            yield _hit(row)
+
+
+def _tail(
+    reader: SqliteReader, tree: Node, allowed: tuple[Any, ...], mark: int, above: int, changed: bool
+) -> tuple[list[Hit], int]:
+    """(matching rows the index does not know, how many of them there was no time to look at)."""
+    found: list[Hit] = []
+    seen, until = 0, time.monotonic() + TAIL_SECONDS
+    if above:
+        for row in reader.each(ABOVE, *allowed, mark):
+            seen += 1
+            if seen > TAIL_ROWS and time.monotonic() > until:
+                return found, int(reader.value(index.HIGHEST)) - mark - seen
+            if matches(tree, _text(row)):
+                found.append(_hit(row))
+    if changed:
+        found += [_hit(row) for row in reader.each(CHANGED, *allowed, mark) if matches(tree, _text(row))]
+    return found, 0
+
+
+def _text(row: Any) -> MessageText:
+    return MessageText.of(*index.fields_of(row[3], row[4], row[5], row[6]))
+
+
+def _hit(row: Any) -> Hit:
+    message_id, session_id, role, content, kind, tool_name, tool_calls, at, source, model, started = row
+    return Hit(
+        message_id, session_id, role, decode(content, kind), tool_name, tool_calls, at, source, model, started
+    )
+
+
+def fts5(tree: Node) -> str | None:
+    """The tree as an FTS5 expression that finds at least everything the tree matches; None if it finds all.
+
+    Exclusions are passed on only where the index decides them exactly.
+    """
+    match tree:
+        case Word() | Phrase():
+            if not tree.terms:
+                return None
+            return _quoted(" ".join(tree.terms)) + (" *" if tree.prefix_last else "")
+        case Literal():
+            return None
+        case And(of=parts):
+            kept = [
+                found for part in parts if not isinstance(part, Not) and (found := fts5(part)) is not None
+            ]
+            if not kept:
+                return None
+            joined = "(" + " AND ".join(kept) + ")"
+            for part in parts:
+                if isinstance(part, Not) and not needs_check(part) and (barred := fts5(part.of)) is not None:
+                    joined = "(" + joined + " NOT " + barred + ")"
+            return joined
+        case Or(of=parts):
+            every = [fts5(part) for part in parts]
+            return None if None in every else "(" + " OR ".join(found for found in every if found) + ")"
+        case _:
+            return None
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'

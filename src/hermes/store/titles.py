@@ -1,0 +1,184 @@
+"""Titles: unique among one owner's sessions, readable, numbered along a conversation."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Any
+
+from hermes import errors
+from hermes.store.engine import Engine, Reader, Writer
+from hermes.store.lineage import tip
+from hermes.store.sessions import EXISTS, SELECT_ROW, like_prefix
+from hermes.text import clean_in
+
+MAX_TITLE_LENGTH = 100
+
+_CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_INVISIBLE = re.compile("[\u200b\u200c\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffc\ufff9-\ufffb]")
+_JOINER = "\u200d"
+_NUMBERED = re.compile(r"^(.*?) #(\d+)$", re.DOTALL)
+
+GET = "SELECT title FROM sessions WHERE id = ?"
+OWNER = "SELECT owner, root_id FROM sessions WHERE id = ?"
+HELD_BY = "SELECT id, root_id FROM sessions WHERE title = ? AND owner = ? AND id <> ?"
+SET = "UPDATE sessions SET title = ?, title_by = ? WHERE id = ?"
+SET_IF_EMPTY = "UPDATE sessions SET title = ?, title_by = 'auto' WHERE id = ? AND title IS NULL"
+BY_TITLE = "SELECT id FROM sessions WHERE title = ? AND owner = '' AND trashed_at IS NULL"
+# The documented pattern `title #<anything>`; it decides only where no relation was recorded.
+NUMBERED = """SELECT id, title, relation, root_id FROM sessions
+    WHERE lower(title) LIKE lower(?) ESCAPE '\\' AND owner = '' AND trashed_at IS NULL
+    ORDER BY started_at DESC, id DESC"""
+CONTINUED = "SELECT 1 FROM sessions WHERE parent_session_id = ? AND relation = 'compression' LIMIT 1"
+
+
+def sanitize_title(title: str | None) -> str | None:
+    """The title as it is stored: one line, nothing invisible; None if nothing is left."""
+    if not title:
+        return None
+    if not isinstance(title, str):
+        raise errors.InvalidTitle(f"a title must be text, got {type(title).__name__}")
+    text = _INVISIBLE.sub("", _CONTROLS.sub("", clean_in(title)))
+    if _JOINER in text:
+        text = _keep_needed_joiners(text)
+    text = " ".join(text.split())
+    if not text:
+        return None
+    if len(text) > MAX_TITLE_LENGTH:
+        raise errors.InvalidTitle(f"Title too long ({len(text)} chars, max {MAX_TITLE_LENGTH})")
+    return text
+
+
+def _keep_needed_joiners(text: str) -> str:
+    """A zero-width joiner stays where it holds an emoji or an Arabic or Indic cluster together."""
+    return "".join(
+        char
+        for at, char in enumerate(text)
+        if char != _JOINER or (0 < at < len(text) - 1 and _joinable(text[at - 1]) and _joinable(text[at + 1]))
+    )
+
+
+def _joinable(char: str) -> bool:
+    if unicodedata.category(char) in ("So", "Sk", "Mn", "Mc") or char == "\ufe0f":
+        return True
+    point = ord(char)
+    return 0x0600 <= point <= 0x08FF or 0x0900 <= point <= 0x0DFF or 0xFB50 <= point <= 0xFEFF
+
+
+def split_number(title: str) -> tuple[str, int | None]:
+    """`my project #3` → (`my project`, 3)."""
+    found = _NUMBERED.match(title)
+    return (found[1], int(found[2])) if found else (title, None)
+
+
+def numbered(base: str, number: int) -> str:
+    """The base with a continuation number, the base shortened if both would not fit."""
+    suffix = f" #{number}"
+    return base[: MAX_TITLE_LENGTH - len(suffix)].rstrip() + suffix
+
+
+class Titles:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def set(self, session_id: str, title: str | None) -> bool:
+        """Give a session its title; an empty one clears it. True iff there is such a session."""
+        wanted = sanitize_title(title)
+
+        def work(writer: Writer) -> bool:
+            if wanted is not None and not self._free_for(writer, session_id, wanted):
+                return False
+            return writer.run(SET, wanted, None if wanted is None else "person", session_id) > 0
+
+        return self._engine.write(work)
+
+    def _free_for(self, writer: Writer, session_id: str, title: str) -> bool:
+        """Whether the session is there to take the title; one held within its own conversation moves to it."""
+        place = writer.row(OWNER, session_id)
+        if place is None:
+            # As documented: a title in use is an error even for a session that does not exist.
+            holder = writer.row(HELD_BY, title, "", session_id)
+            if holder is None:
+                return False
+        else:
+            owner, root = place
+            holder = writer.row(HELD_BY, title, owner, session_id)
+            if holder is None:
+                return True
+            if root is not None and holder[1] == root:
+                writer.run(SET, None, None, holder[0])
+                return True
+        raise errors.InvalidTitle(f"Title '{title}' is already in use by session {holder[0]}")
+
+    def set_if_empty(self, session_id: str, title: str) -> str | None:
+        """Give an automatic title to a session that has none; the title it got, or None if it has one."""
+        wanted = sanitize_title(title)
+        if wanted is None:
+            return None
+
+        def work(writer: Writer) -> str | None:
+            place = writer.row(OWNER, session_id)
+            if place is None:
+                return None
+            chosen = free_title(writer, wanted, place[0], session_id)
+            return chosen if writer.run(SET_IF_EMPTY, chosen, session_id) else None
+
+        return self._engine.write(work)
+
+    def get(self, session_id: str) -> str | None:
+        with self._engine.read() as reader:
+            return reader.value(GET, session_id)  # type: ignore[no-any-return]
+
+    def session_by_title(self, title: str) -> dict[str, Any] | None:
+        with self._engine.read(settled=True) as reader:
+            found = reader.value(BY_TITLE, title)
+            return None if found is None else reader.dict(SELECT_ROW, found)
+
+    def resolve(self, title: object) -> str | None:
+        """The session a person means by this name: the newest of the lineage that carries it.
+
+        A recorded continuation of the exactly titled session decides; only where there is none does the documented
+        pattern `title #N`, newest start first, stand in for it.
+        """
+        if not isinstance(title, str) or not title:
+            return None
+        with self._engine.read(settled=True) as reader:
+            exact = reader.value(BY_TITLE, title)
+            if exact is not None and reader.value(CONTINUED, exact):
+                return tip(reader, exact)
+            variants = [row for row in self._variants(reader, title) if exact is None or row[2] is None]
+            if variants:
+                return str(variants[0][0])
+            return None if exact is None else str(exact)
+
+    @staticmethod
+    def _variants(reader: Reader, base: str) -> list[tuple[Any, ...]]:
+        return reader.rows(NUMBERED, like_prefix(base + " #"))
+
+    def next_in_lineage(self, title: str) -> str:
+        base, _ = split_number(title)
+        with self._engine.read() as reader:
+            return next_title(reader, base)
+
+    def exists(self, session_id: str) -> bool:
+        with self._engine.read() as reader:
+            return bool(reader.value(EXISTS, session_id))
+
+
+def free_title(reader: Reader, title: str, owner: str, session_id: str) -> str:
+    """The title, or `title (2)` and so on while another session of the owner holds it."""
+    chosen, number = title, 1
+    while reader.row(HELD_BY, chosen, owner, session_id) is not None:
+        number += 1
+        suffix = f" ({number})"
+        chosen = title[: MAX_TITLE_LENGTH - len(suffix)].rstrip() + suffix
+    return chosen
+
+
+def next_title(reader: Reader, base: str) -> str:
+    """The base itself while nobody holds it, else `base #N`, one above the highest number in use."""
+    highest = 1 if reader.value(BY_TITLE, base) is not None else 0
+    for row in reader.rows(NUMBERED, like_prefix(base + " #")):
+        number = split_number(row[1])[1]
+        highest = max(highest, number or 1)
+    return base if not highest else numbered(base, highest + 1)

@@ -1,0 +1,89 @@
+"""Sessions out of the store, and into it again.
+
+An export reads one session at a time, in short snapshots, so that it neither fills the memory nor keeps the log from
+being checkpointed. What a session carries of others is exported as ranges of message ids with their owner, and
+translated by `importing` when the ids here are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import Any
+
+from hermes.store.engine import Engine, Reader
+from hermes.store.importing import Import
+from hermes.store.incoming import Given
+from hermes.store.messages import CARRIED, decoded
+from hermes.store.sessions import EXISTS, source_name
+from hermes.store.values import ExportedSessions, Imported
+
+MESSAGES_AT_ONCE = 500
+
+IDS_BY_ACTIVITY = """SELECT id FROM sessions WHERE trashed_at IS NULL AND (? IS NULL OR source = ?)
+    ORDER BY last_active DESC, started_at DESC, id DESC"""
+SESSION = "SELECT * FROM sessions WHERE id = ? AND trashed_at IS NULL"
+NEWEST = "SELECT max(id) FROM messages WHERE session_id = ?"
+SOME_MESSAGES = "SELECT * FROM messages WHERE session_id = ? AND id > ? AND id <= ? ORDER BY id LIMIT ?"
+IN_RANGE = "SELECT session_id, id, uid FROM messages WHERE id BETWEEN ? AND ? ORDER BY id"
+
+
+class Transfer:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def export(self, session_id: str) -> dict[str, Any] | None:
+        """A session with all its messages, rewound ones too, and the ranges it carries; None if it is not there."""
+        with self._engine.read(settled=True) as reader:
+            session = reader.dict(SESSION, session_id)
+            if session is None:
+                return None
+            if session["last_active"] is None:
+                session["last_active"] = session["started_at"]
+            context = _carried(reader, session_id)
+            newest = reader.value(NEWEST, session_id) or 0
+            page = reader.dicts(SOME_MESSAGES, session_id, 0, newest, MESSAGES_AT_ONCE)
+        messages = list(page)
+        while len(page) == MESSAGES_AT_ONCE:
+            with self._engine.read() as reader:
+                if not reader.value(EXISTS, session_id):
+                    return None
+                page = reader.dicts(SOME_MESSAGES, session_id, page[-1]["id"], newest, MESSAGES_AT_ONCE)
+            messages += page
+        session["messages"] = [decoded(row) for row in messages]
+        if context:
+            session["context"] = context
+        return session
+
+    def export_all(self, source: str | None = None) -> ExportedSessions:
+        """Every session but the trash, newest activity first; each is read when it is looked at."""
+        name = None if source is None else source_name(source)
+        with self._engine.read(settled=True) as reader:
+            ids = [row[0] for row in reader.rows(IDS_BY_ACTIVITY, name, name)]
+        return ExportedSessions(ids, self.export)
+
+    def iter_export(self, source: str | None = None) -> Iterator[dict[str, Any]]:
+        return iter(self.export_all(source))
+
+    def import_sessions(self, sessions: Iterable[Mapping[str, Any]]) -> Imported:
+        """Take exported sessions in. Bad input stops it with one clear error; what came before it stays."""
+        taking = Import(self._engine)
+        try:
+            for given in sessions:
+                taking.take(Given.of(given))
+        finally:
+            taking.link()
+        return taking.told()
+
+
+def _carried(reader: Reader, session_id: str) -> list[dict[str, Any]]:
+    """The ranges a session carries, each within one owner."""
+    told: list[dict[str, Any]] = []
+    for first, last in reader.rows(CARRIED, session_id):
+        for owner, group in groupby(reader.rows(IN_RANGE, first, last), key=lambda row: row[0]):
+            rows = list(group)
+            one: dict[str, Any] = {"session_id": owner}
+            for end, (_owner, message_id, uid) in (("first", rows[0]), ("last", rows[-1])):
+                one |= {end: message_id, f"{end}_uid": uid.hex() if uid else None}
+            told.append(one)
+    return told

@@ -1,0 +1,174 @@
+"""What the store takes and gives, as frozen values. They know no engine and no surface.
+
+They are msgspec structs because a dataclass costs half a millisecond at import, each, on every `hermes` command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, overload
+
+import msgspec
+
+Relation = Literal["compression", "branch", "reset", "delegate"]
+Kind = Literal["chat", "job", "child", "tool"]
+
+JOB_SOURCES = ("cron", "batch")
+
+
+def kind_of(source: str, *, child: bool) -> Kind:
+    """What a session is, from where it comes; it decides visibility, rank and retention."""
+    if child:
+        return "child"
+    if source in JOB_SOURCES:
+        return "job"
+    return "tool" if source == "tool" else "chat"
+
+
+class MessageFilter(msgspec.Struct, frozen=True):
+    """Which messages a search may find. None means no restriction; an empty `sources` matches nothing."""
+
+    sources: tuple[str, ...] | None = None
+    exclude_sources: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+
+
+class Hit(msgspec.Struct, frozen=True):
+    """A message that matches, with the columns of its session that a result shows."""
+
+    id: int
+    session_id: str
+    role: str
+    content: Any
+    tool_name: str | None
+    tool_calls: str | None
+    timestamp: float
+    source: str
+    model: str | None
+    session_started: float
+
+
+class SearchAnswer(msgspec.Struct, frozen=True):
+    hits: list[Hit]
+    waiting: int = 0
+    """How many messages the index had not reached and the answer could not look at. 0 says it is exact."""
+    total: int = 0
+
+
+class SearchResults(list[dict[str, Any]]):
+    """The documented list of results, which also says when the index is still behind."""
+
+    indexing: tuple[int, int] | None = None
+    """(done, total) while an import or migration is being indexed and the list may miss some; None when exact."""
+
+
+class Health(msgspec.Struct, frozen=True):
+    """What `verify()` found. Nothing is repaired by looking."""
+
+    path: Path
+    sessions: int
+    messages: int
+    damage: tuple[str, ...] = ()
+    """What is wrong with the stored truth. Empty is good."""
+    drift: tuple[str, ...] = ()
+    """Derived data that differs from the rows; put right by the next catch-up or by `repair`."""
+    waiting: int = 0
+
+    @property
+    def ok(self) -> bool:
+        return not self.damage and not self.drift
+
+    def lines(self) -> list[str]:
+        told = [f"{self.path}: {self.sessions} sessions, {self.messages} messages"]
+        told += [f"damaged: {what}" for what in self.damage]
+        told += [f"out of step: {what}" for what in self.drift]
+        if self.waiting:
+            told.append(f"{self.waiting} messages wait to be indexed (the next search does it)")
+        told.append("ok" if self.ok else "not ok: run `hermes sessions repair`")
+        return told
+
+
+class Repair(msgspec.Struct, frozen=True):
+    """What `repair` did or, when only asked to look, would do."""
+
+    path: Path
+    done: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+    kept: Path | None = None
+    """The damaged file, kept aside untouched."""
+    ok: bool = True
+
+    def lines(self) -> list[str]:
+        told = [str(self.path)] if not self.done else [*self.done]
+        told += [f"lost: {what}" for what in self.lost]
+        if self.kept:
+            told.append(f"the damaged file is kept as {self.kept}")
+        return told
+
+
+class Backup(msgspec.Struct, frozen=True):
+    path: Path
+    size: int
+    sessions: int
+    messages: int
+
+
+class Optimized(msgspec.Struct, frozen=True):
+    before: int
+    after: int
+
+    @property
+    def ok(self) -> bool:
+        return True
+
+    def lines(self) -> list[str]:
+        return [f"{self.before / 1e6:.1f} MB -> {self.after / 1e6:.1f} MB"]
+
+
+class Imported(msgspec.Struct, frozen=True):
+    """What an import did with each session it was given."""
+
+    added: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+    renamed: dict[str, str] = {}
+    """Sessions whose id belonged to a different one here, and the new id each was given."""
+    detached: tuple[str, ...] = ()
+    """Sessions whose parent was neither here nor in the import."""
+    messages: int = 0
+
+
+class ExportedSessions(Sequence[dict[str, Any]]):
+    """Every session with its messages, read one at a time: a list to look at, flat in memory at any size."""
+
+    def __init__(self, ids: list[str], load: Any) -> None:
+        self._ids = ids
+        self._load = load
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> ExportedSessions: ...
+    def __getitem__(self, index: int | slice) -> dict[str, Any] | ExportedSessions:
+        if isinstance(index, slice):
+            return ExportedSessions(self._ids[index], self._load)
+        found = self._load(self._ids[index])
+        if found is None:
+            raise IndexError(f"session {self._ids[index]} was deleted while it was being exported")
+        return dict(found)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for session_id in self._ids:
+            found = self._load(session_id)
+            if found is not None:
+                yield found
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, list | ExportedSessions):
+            return NotImplemented
+        return list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]

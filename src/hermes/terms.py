@@ -1,0 +1,245 @@
+"""Fold text and split it into terms, for the index and for queries alike.
+
+The invariant: `index_text` is the only split there is. What it writes is what the full-text table holds, what
+the evaluator in `hermes.store.matching` reads and what a query is translated into, so the three cannot drift.
+
+*Folding* is NFKC and case folding; combining marks are dropped on Latin, Greek and Cyrillic letters only
+(`Ünïcode` is `unicode`, हिन्दी stays whole). It is idempotent.
+
+*Tokens* are runs of letters, digits and their marks. There are two families, and a run never mixes them:
+
+- spaceless: Han, Kana, Hangul, Thai, Lao, Khmer and Burmese, with the digits and marks of those scripts;
+- spaced: every other letter and every other digit. A digit therefore joins the Latin word beside it (`utf8`),
+  and `第3章` is three tokens. A zero-width joiner or non-joiner inside a word belongs to it.
+
+A mark on nothing, a variation selector, an underscore, an emoji: all of these are punctuation.
+
+*Terms* are what the index stores. A spaced token is one term. A spaceless run c1..cn gives the terms c1c2, c2c3,
+.., cn: one starts at every character, a pair or, at the end of the run, the last character alone. A run of
+two or more typed characters is then a phrase, one character is a prefix, and both find exact substrings.
+
+*Parts* are the pieces of a camelCase token (`getUserName`: get, user, name), kept in a stream of their own so
+that they never stand between two neighbouring words. `SEPARATOR`, a term no query can hold, stands between two
+identifiers and between two fields: no phrase runs across it.
+
+A term holds letters, digits, marks and joiners only, never whitespace, a control character or NUL. One longer than
+`MAX_TERM` characters is cut there on both sides; the query then has the literal verified on the text.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from itertools import pairwise
+from operator import add
+from typing import NamedTuple
+from unicodedata import category, normalize
+
+MAX_TERM = 255
+SEPARATOR = "|"
+_BETWEEN = f" {SEPARATOR} "
+
+# Latin, Greek and Cyrillic letters as they stand after compatibility decomposition, and the marks set on them.
+_LETTERS = (
+    "A-Za-z\u00c0-\u02af\u0370-\u0482\u048a-\u052f\u1c80-\u1c8f\u1d00-\u1dbf\u1e00-\u1fff\u2132\u214e\u2183\u2184"
+    "\u2c60-\u2c7f\ua640-\ua66e\ua67f-\ua69d\ua720-\ua7ff\uab30-\uab6f\U0001df00-\U0001dfff"
+)
+_MARKS = (
+    "\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\u2de0-\u2dff"
+    "\ua66f-\ua67e\ua69e\ua69f\ufe00-\ufe0f\ufe20-\ufe2f"
+)
+# Code points of the scripts that are written without spaces.
+_SPACELESS = (
+    (0x0E00, 0x0EFF),  # Thai, Lao
+    (0x1000, 0x109F),  # Burmese
+    (0x1100, 0x11FF),  # Hangul
+    (0x1780, 0x17FF),  # Khmer
+    (0x3000, 0x30FF),  # Han iteration marks and numerals, Kana
+    (0x3130, 0x318F),  # Hangul
+    (0x31F0, 0x31FF),  # Kana
+    (0x3400, 0x4DBF),  # Han
+    (0x4E00, 0x9FFF),
+    (0xA960, 0xA97F),  # Hangul
+    (0xA9E0, 0xA9FF),  # Burmese
+    (0xAA60, 0xAA7F),
+    (0xAC00, 0xD7FF),  # Hangul
+    (0xF900, 0xFAFF),  # Han
+    (0x1AFF0, 0x1B16F),  # Kana
+    (0x20000, 0x3FFFF),  # Han
+)
+_VARIATION_SELECTORS = ((0xFE00, 0xFE0F), (0xE0100, 0xE01EF))
+
+
+def _within(code: int, ranges: tuple[tuple[int, int], ...]) -> bool:
+    return any(first <= code <= last for first, last in ranges)
+
+
+class _Shapes(dict[int, str]):
+    """Code point to the letter that stands for its kind, learnt on first sight: importing stays free.
+
+    A upper, a lower, 0 digit, o other letter, s spaceless, m mark, j joiner, space for everything else.
+    """
+
+    def __missing__(self, code: int) -> str:
+        char = chr(code)
+        mark = category(char) in ("Mn", "Mc") and not _within(code, _VARIATION_SELECTORS)
+        if (mark or char.isalnum()) and _within(code, _SPACELESS):
+            shape = "s"
+        elif char.isalnum():
+            shape = "A" if char.isupper() else "a" if char.islower() else "0" if char.isdecimal() else "o"
+        else:
+            shape = "m" if mark else "j" if char in "\u200c\u200d" else " "
+        self[code] = shape
+        return shape
+
+
+_SHAPES = _Shapes()
+_RUN = re.compile("s[sm]*(?:j+[sm]+)*|[Aa0o][Aa0om]*(?:j+[Aa0om]+)*")
+# A part ends between lower and upper case (get|User, utf8|Text) and before the last capital of several that a
+# lower-case letter follows (HTML|Parser, HTTP2|Server). `3D` and `A1B2` have no inner case change.
+_HUMP = re.compile("a0*(?=A)|A0*(?=Aa)")
+
+# Two roads that give the same tokens sooner: ASCII, and text in which no mark, joiner or spaceless letter occurs.
+_ASCII_GAPS = {code: " " for code in range(128) if not chr(code).isalnum()}
+_ASCII_CASE = {code: _SHAPES[code] for code in range(128)} | dict.fromkeys(b"0123456789")  # digits drop out
+_PLAIN_TOKEN = re.compile(r"[^\W_]+")
+
+
+# Large character classes take milliseconds to compile: not before the first text that is not ASCII.
+@cache
+def _diacritics() -> re.Pattern[str]:
+    # The mark is named first and its letter looked back at: the scan for a leading character class is the fast one.
+    return re.compile(f"[{_MARKS}](?<=[{_LETTERS}].)[{_MARKS}]*")
+
+
+@cache
+def _intricate() -> re.Pattern[str]:
+    return re.compile(
+        "[\u0300-\u036f\u0483-\u0487\u0591-\u10cf\u1100-\u1cff\u1dc0-\u1dff\u200c\u200d\u20d0-\u20ff"
+        "\u2c80-\u2dff\u3000-\ufaff\ufb1e\ufe20-\uffff\U00010100-\U0001cfff\U0001d165-\U0001d244"
+        "\U0001da00-\U0001efff\U00020000-\U0010ffff]"
+    )
+
+
+def fold(text: str) -> str:
+    """The form in which texts are compared: NFKC, case folded, Latin, Greek and Cyrillic without marks."""
+    return text.lower() if text.isascii() else normalize("NFC", _bare(text).casefold())
+
+
+def index_text(text: str) -> tuple[str, str]:
+    """The words of a text and the parts of its identifiers, each as terms joined by single spaces."""
+    if text.isascii():
+        tokens = text.translate(_ASCII_GAPS).split()
+        spaceless = False
+        case = text.translate(_ASCII_CASE)
+        humped = "aA" in case or "AAa" in case
+    else:
+        tokens, spaceless = _split(_plain(text))
+        humped = True
+    if not tokens:
+        return "", ""
+    if spaceless:
+        words = " ".join(_indexed(tokens))
+    elif max(map(len, tokens)) * 3 > MAX_TERM:  # case folding makes three letters of one at most
+        words = " ".join([token.casefold()[:MAX_TERM] for token in tokens])
+    else:
+        words = " ".join(tokens).casefold()
+    return words, _parts(tokens) if humped else ""
+
+
+def index_texts(*fields: str) -> tuple[str, str]:
+    """The same for a message of several fields; no phrase runs from one field into the next."""
+    split = [index_text(field) for field in fields if field]
+    if len(split) == 1:
+        return split[0]
+    return _BETWEEN.join([words for words, _ in split if words]), _BETWEEN.join(
+        [parts for _, parts in split if parts]
+    )
+
+
+class QueryTerms(NamedTuple):
+    """What a word or a phrase demands of the index."""
+
+    terms: tuple[str, ...]
+    """Neighbouring terms; none at all for punctuation alone."""
+    prefix_last: bool
+    """The last term is the beginning of a term."""
+    complete: bool
+    """The terms say everything: no punctuation was typed, no token was cut, nothing is left to verify."""
+
+
+def query_terms(word: str, *, prefix: bool = False) -> QueryTerms:
+    """The terms that a typed word or phrase demands, side by side; `prefix` if a star followed it.
+
+    The star speaks of the token it touches: in `foo-*` that is none. A spaceless run is found anywhere in a run
+    already, so there it changes nothing.
+    """
+    plain = _plain(word)
+    tokens, _ = _split(plain)
+    if not tokens:
+        return QueryTerms((), False, False)
+    terms = _indexed(tokens)
+    cut = any(len(term) == MAX_TERM for term in terms)
+    last = tokens[-1].casefold()
+    if not is_spaceless(last):
+        prefix_last = prefix and plain.endswith(tokens[-1])
+    else:
+        # A single character begins a pair or stands alone; of a longer run the pairs suffice.
+        prefix_last = len(last) == 1
+        if not prefix_last:
+            terms.pop()
+    complete = not cut and "".join(tokens) == "".join(plain.split())
+    return QueryTerms(tuple(terms), prefix_last, complete)
+
+
+def token_spans(folded: str) -> list[tuple[int, int]]:
+    """Where the tokens of a folded text stand in it."""
+    return [match.span() for match in _RUN.finditer(folded.translate(_SHAPES))]
+
+
+def is_spaceless(term: str) -> bool:
+    """Whether a term belongs to a script that is searched by substrings."""
+    return _SHAPES[ord(term[0])] == "s"
+
+
+def _bare(text: str) -> str:
+    """Decomposed, and bare of the marks that do not count."""
+    # U+0345 goes wherever it stands: case folding would make a letter of it.
+    return _diacritics().sub("", normalize("NFKD", text).replace("\u0345", ""))
+
+
+def _plain(text: str) -> str:
+    """Folded in every respect but case. Case folding afterwards neither joins nor parts tokens."""
+    return text if text.isascii() else normalize("NFC", _bare(text))
+
+
+def _split(plain: str) -> tuple[list[str], bool]:
+    """The tokens in order, case kept, and whether there may be spaceless runs among them."""
+    if not _intricate().search(plain):
+        return _PLAIN_TOKEN.findall(plain), False
+    runs = _RUN.finditer(plain.translate(_SHAPES))
+    return [plain[match.start() : match.end()] for match in runs], True
+
+
+def _indexed(tokens: list[str]) -> list[str]:
+    """Tokens as the index holds them."""
+    terms: list[str] = []
+    for token in " ".join(tokens).casefold().split(" "):
+        if _SHAPES[ord(token[0])] == "s":
+            terms += map(add, token, token[1:])
+            terms.append(token[-1])
+        else:
+            terms.append(token[:MAX_TERM])
+    return terms
+
+
+def _parts(tokens: list[str]) -> str:
+    """The parts of every token with inner case changes. A token too long to be a term is no identifier."""
+    # All at once, on the shape of the candidates side by side: one scan instead of one per token.
+    cased = SEPARATOR.join([t for t in tokens if not (t.islower() or t.isupper() or len(t) > MAX_TERM)])
+    shape = cased.translate(_SHAPES)
+    cuts = [match.end() for match in _HUMP.finditer(shape)] if "A" in shape else []
+    if not cuts:
+        return ""
+    apart = " ".join([cased[start:end] for start, end in pairwise([0, *cuts, len(cased)])])
+    return _BETWEEN.join([name for name in apart.split(SEPARATOR) if " " in name]).casefold()

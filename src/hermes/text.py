@@ -1,0 +1,210 @@
+"""The one gate for text: what comes in, what is searched and previewed, what goes out to a terminal or a model.
+
+The invariant: text that has passed `clean_in` can be encoded as UTF-8, and is otherwise exactly what was given: NUL,
+control characters and odd line ends are kept. Making text harmless is the business of the way out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from unicodedata import category, east_asian_width
+
+PREVIEW_FETCHED = 63
+PREVIEW_SHOWN = 60
+
+
+# In
+
+
+def has_lone_surrogates(text: str) -> bool:
+    """Whether the text holds surrogates, so that it cannot be encoded and `clean_in` will change it."""
+    if text.isascii():
+        return False
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def clean_in(text: str) -> str:
+    """The text with every lone surrogate as U+FFFD; two that belong together become their character."""
+    if not has_lone_surrogates(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def clean_json(value: object) -> object:
+    """The same for every string in lists and dicts, keys too; the very same object if nothing changes."""
+    if isinstance(value, str):
+        return clean_in(value)
+    if isinstance(value, dict):
+        pairs = [(clean_json(key), clean_json(item)) for key, item in value.items()]
+        same = all(k is key and v is item for (k, v), (key, item) in zip(pairs, value.items(), strict=True))
+        return value if same else dict(pairs)
+    if isinstance(value, list | tuple):
+        items = [clean_json(item) for item in value]
+        if all(new is old for new, old in zip(items, value, strict=True)):
+            return value
+        return items if isinstance(value, list) else tuple(items)
+    return value
+
+
+# Searched and previewed
+
+
+def text_of(content: object) -> str:
+    """The text of a message's content: of structured content every string but type tags and embedded files."""
+    if content is None:
+        return ""
+    return clean_in(content if isinstance(content, str) else "\n".join(_strings(content)))
+
+
+def text_of_tool_calls(calls: object) -> str:
+    """The text of tool calls: names of arguments, strings and numbers, also inside arguments sent as JSON."""
+    if calls is None:
+        return ""
+    if isinstance(calls, str):
+        decoded = _decoded(calls)
+        if decoded is None:
+            return clean_in(calls)
+        calls = decoded
+    return clean_in("\n".join(_keys_and_values(calls)))
+
+
+def preview_of(content: object) -> str | None:
+    """The first words of a message on one line; None only if it has no content. Costs the same at any size."""
+    if content is None:
+        return None
+    if isinstance(content, str):
+        head = content[:PREVIEW_FETCHED]
+    else:
+        head = ""
+        for string in _strings(content):
+            head += f"\n{string[:PREVIEW_FETCHED]}" if head else string[:PREVIEW_FETCHED]
+            if len(head) >= PREVIEW_FETCHED:
+                break
+    line = clean_in(head[:PREVIEW_FETCHED]).replace("\r", " ").replace("\n", " ").strip()
+    return line if len(line) <= PREVIEW_SHOWN else f"{line[:PREVIEW_SHOWN]}..."
+
+
+def _strings(value: object) -> Iterator[str]:
+    """Strings in document order. A stack instead of recursion: nesting is as deep as its author liked."""
+    stack = [value]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, str):
+            if not value.startswith("data:"):
+                yield value
+        elif isinstance(value, dict):
+            fields = [item for key, item in value.items() if key != "type" or not isinstance(item, str)]
+            stack.extend(reversed(fields))
+        elif isinstance(value, list | tuple):
+            stack.extend(reversed(value))
+
+
+def _keys_and_values(value: object) -> Iterator[str]:
+    """Keys, strings and numbers in document order."""
+    stack = [value]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, dict):
+            for key, item in reversed(value.items()):
+                decoded = _decoded(item) if key == "arguments" and isinstance(item, str) else None
+                stack += [item if decoded is None else decoded, str(key)]
+        elif isinstance(value, list | tuple):
+            stack.extend(reversed(value))
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield str(value)
+
+
+def _decoded(text: str) -> dict[str, object] | list[object] | None:
+    """The object or array that a JSON text stands for; None for any other text."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return None
+    import json  # not needed to list or print
+
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict | list) else None
+
+
+# Out to a terminal
+
+_ESCAPES = re.compile(
+    r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"  # strings: OSC, DCS and their kin
+    r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # control sequences: colours, cursor
+    r"|\x1b[ -/]*[0-~]"  # short escapes
+)
+_GAPS = re.compile("\r\n|[\t\n\v\f\r\x85\u2028\u2029]")
+_UNSAFE = re.compile("[\0-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str, *, width_limit: int | None = None) -> str:
+    """One line that a terminal can only show: no escape sequences, controls or changes of direction.
+
+    `width_limit` is in terminal cells; what is longer ends in an ellipsis.
+    """
+    if width_limit is not None:
+        text = text[: 64 * width_limit + 4096]  # more than enough for what can be seen
+    text = clean_in(text)
+    if not text.isprintable():
+        text = _UNSAFE.sub("", _GAPS.sub(" ", _ESCAPES.sub("", text)))
+    return text if width_limit is None else _fitted(text, width_limit)
+
+
+def _fitted(text: str, limit: int) -> str:
+    if len(text) * 2 <= limit:
+        return text
+    used = kept = 0  # `kept` characters leave a cell for the ellipsis
+    for at, char in enumerate(text):
+        used += _cells(char)
+        if used > limit:
+            return f"{text[:kept]}…" if limit > 0 else ""
+        if used < limit:
+            kept = at + 1
+    return text
+
+
+def _cells(char: str) -> int:
+    if char.isascii():
+        return 1
+    if category(char) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if east_asian_width(char) in "WF" else 1
+
+
+# Out to a model
+
+_FENCE = re.compile(r"<\s*(/?)\s*memory-context\s*>", re.IGNORECASE)
+_NOTE = re.compile(
+    r"\[System note:\s*The following is recalled memory context[^\]]{0,4000}\]\s*", re.IGNORECASE
+)
+
+
+def clean_replay(text: str) -> str:
+    """What a person or the model said, without memory that was injected around it then."""
+    if "memory" in text.lower():
+        text = _NOTE.sub("", _without_fences(text))
+    return text.strip()
+
+
+def _without_fences(text: str) -> str:
+    """Drop every fenced block, and the tags that fence nothing. One pass, however many tags there are."""
+    drops: list[tuple[int, int]] = []
+    opened: list[tuple[int, int]] = []
+    for tag in _FENCE.finditer(text):
+        if not tag[1]:
+            opened.append(tag.span())
+        else:
+            drops.append((opened[0][0] if opened else tag.start(), tag.end()))
+            opened = []
+    drops += opened
+    bounds = [0, *[edge for drop in drops for edge in drop], len(text)]
+    return "".join([text[start:end] for start, end in list(pairwise(bounds))[::2]])

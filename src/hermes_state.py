@@ -1,0 +1,39 @@
+"""The documented import path: `from hermes_state import SessionDB`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hermes.sessiondb import (
+    SCHEMA_VERSION,
+    SessionDB,
+    format_session_db_unavailable,
+    get_last_init_error,
+)
+from hermes.sessiondb import _set_last_init_error as _set_last_init_error
+
+DEFAULT_DB_PATH: Path
+SCHEMA_SQL: str
+
+__all__ = [
+    "DEFAULT_DB_PATH",
+    "SCHEMA_SQL",
+    "SCHEMA_VERSION",
+    "SessionDB",
+    "format_session_db_unavailable",
+    "get_last_init_error",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """`DEFAULT_DB_PATH` follows `HERMES_HOME` when it is used, and `SCHEMA_SQL` is read only when it is."""
+    if name == "DEFAULT_DB_PATH":
+        from hermes.home import default_db_path
+
+        return default_db_path()
+    if name == "SCHEMA_SQL":
+        from hermes.store.sqlite.opening import schema_sql
+
+        return schema_sql()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,196 @@
+"""`hermes sessions list`: the two documented tables, and what a terminal must never be sent."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hermes_state import SessionDB
+from tests.cli.conftest import COMMAND, Hermes
+
+HOUR, DAY = 3600, 86400
+HEAVY = ("rich", "asyncio", "pydantic", "sqlite3", "httpx2", "openai", "textual", "prompt_toolkit")
+
+LONG = "Help me refactor the auth module please"
+SHORT = "What's the weather in Las Vegas?"
+
+Told = Callable[..., str]
+
+
+@pytest.fixture
+def told(db: SessionDB) -> Told:
+    """Store a conversation of one message, `age` seconds ago."""
+
+    def tell(session_id: str, text: str = "", *, source: str = "cli", title: str = "", age: float = 0) -> str:
+        when = time.time() - age
+        db.create_session(session_id, source, started_at=when)
+        if text:
+            db.append_message(session_id, "user", text, timestamp=when)
+        if title:
+            db.set_session_title(session_id, title)
+        return session_id
+
+    return tell
+
+
+def columns_taken(text: str) -> int:
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text
+    )
+
+
+def test_no_sessions_is_said_and_is_no_error(hermes: Hermes) -> None:
+    result = hermes("sessions", "list")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "No sessions found.\n", "")
+
+
+def test_with_a_title_among_them_titles_are_shown(hermes: Hermes, told: Told) -> None:
+    told("20250305_091523_a1b2c3d4", LONG, title="refactoring auth", age=2 * HOUR)
+    told("20250303_101500_f1e2d3c4", SHORT, source="telegram", age=3 * DAY + HOUR)
+    result = hermes("sessions", "list")
+    assert result.returncode == 0
+    assert result.stdout.splitlines() == [
+        f"{'Title':<32} {'Preview':<40} {'Last Active':<13} ID",
+        "─" * 110,
+        f"{'refactoring auth':<32} {LONG[:38] + '…':<40} {'2h ago':<13} 20250305_091523_a1b2c3d4",
+        f"{'—':<32} {SHORT:<40} {'3d ago':<13} 20250303_101500_f1e2d3c4",
+    ]
+
+
+def test_without_any_title_sources_are_shown(hermes: Hermes, told: Told) -> None:
+    told("20250305_091523_a1b2c3d4", LONG, age=2 * HOUR)
+    told("20250303_101500_f1e2d3c4", SHORT, source="telegram", age=DAY + HOUR)
+    result = hermes("sessions", "list")
+    assert result.stdout.splitlines() == [
+        f"{'Preview':<50} {'Last Active':<13} {'Src':<6} ID",
+        "─" * 95,
+        f"{LONG:<50} {'2h ago':<13} {'cli':<6} 20250305_091523_a1b2c3d4",
+        f"{SHORT:<50} {'yesterday':<13} {'tele':<6} 20250303_101500_f1e2d3c4",
+    ]
+
+
+def test_newest_activity_comes_first_not_newest_start(hermes: Hermes, told: Told, db: SessionDB) -> None:
+    told("older", "first", age=5 * DAY)
+    told("newer", "second", age=2 * DAY)
+    db.append_message("older", "user", "again")
+    rows = hermes("sessions", "list").stdout.splitlines()[2:]
+    assert [row.split()[-1] for row in rows] == ["older", "newer"]
+
+
+def test_one_row_per_conversation_under_its_live_id(hermes: Hermes, told: Told, db: SessionDB) -> None:
+    told("root", "the beginning")
+    db.end_session("root", "compression")
+    db.create_session("tip", "cli", parent_session_id="root")
+    db.append_message("tip", "user", "the rest")
+    rows = hermes("sessions", "list").stdout.splitlines()[2:]
+    assert [row.split()[-1] for row in rows] == ["tip"]
+
+
+def test_limit_and_source_choose_rows(hermes: Hermes, told: Told) -> None:
+    for number in range(25):
+        told(f"s{number:02}", "hello", source="telegram" if number % 5 == 0 else "cli", age=number * HOUR)
+    assert len(hermes("sessions", "list").stdout.splitlines()) == 2 + 20
+    assert len(hermes("sessions", "list", "--limit", "3").stdout.splitlines()) == 2 + 3
+    only = hermes("sessions", "list", "--source", "telegram").stdout.splitlines()[2:]
+    assert [row.split()[-1] for row in only] == ["s00", "s05", "s10", "s15", "s20"]
+
+
+def test_what_ran_without_a_person_is_hidden_counted_and_shown_when_asked(hermes: Hermes, told: Told) -> None:
+    told("mine", "hello")
+    for source in ("tool", "cron", "cron", "batch"):
+        told(f"{source}-{time.time_ns()}", "did it", source=source)
+    shown = hermes("sessions", "list").stdout
+    assert [line.split()[-1] for line in shown.splitlines()[2:-1]] == ["mine"]
+    assert shown.splitlines()[-1] == "Not shown: 1 batch, 2 cron, 1 tool (--all shows them)."
+    asked = hermes("sessions", "list", "--source", "tool").stdout
+    assert len(asked.splitlines()) == 3
+    assert "tool-" in asked
+    assert len(hermes("sessions", "list", "--all").stdout.splitlines()) == 2 + 5
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        "重构身份验证模块的讨论记录以及后续计划和更多内容说明",
+        "🚀🚀 launch",
+        "cafe\u0301 re\u0301sume\u0301 notes",
+        "한국어 제목",
+        "ｆｕｌｌ",
+    ],
+)
+def test_columns_line_up_in_every_script(hermes: Hermes, told: Told, title: str) -> None:
+    told("wide", "讨论一下数据库的设计方案，然后看看怎么实现全文检索功能吧好不好", title=title)
+    told("plain", "hello", title="plain title")
+    lines = hermes("sessions", "list").stdout.splitlines()[2:]
+    starts = {columns_taken(line[: line.rindex(" ")]) for line in lines}
+    assert starts == {32 + 1 + 40 + 1 + 13}
+
+
+def test_nothing_stored_can_drive_the_terminal(hermes: Hermes, told: Told) -> None:
+    attack = "before\x1b[2J\x1b]0;owned\x07\x9b31m\rafter\nline\u202egnp\x00\u2028end"
+    told("attack", attack, title="calm title")
+    result = hermes("sessions", "list")
+    assert result.returncode == 0
+    assert len(result.stdout.splitlines()) == 3
+    for printed in (result.stdout, hermes("sessions", "list", "--json").stdout):
+        assert not [
+            c for c in printed if c in "\u202e\u2028" or (c != "\n" and unicodedata.category(c) == "Cc")
+        ]
+
+
+def test_json_is_for_programs(hermes: Hermes, told: Told) -> None:
+    assert json.loads(hermes("sessions", "list", "--json").stdout) == []
+    told("20250305_091523_a1b2c3d4", "héllo 世界", title="naïve", source="telegram", age=HOUR)
+    result = hermes("sessions", "list", "--json", PYTHONIOENCODING="ascii")
+    [row] = json.loads(result.stdout)
+    assert row["id"] == "20250305_091523_a1b2c3d4"
+    assert (row["title"], row["preview"], row["source"]) == ("naïve", "héllo 世界", "telegram")
+    assert row["message_count"] == 1
+    assert row["last_active"] == pytest.approx(time.time() - HOUR, abs=120)
+
+
+def test_a_terminal_without_unicode_still_gets_its_list(hermes: Hermes, told: Told) -> None:
+    told("plain", "hello 世界")
+    result = hermes("sessions", "list", PYTHONIOENCODING="ascii")
+    assert result.returncode == 0
+    assert "hello ??" in result.stdout
+
+
+@pytest.mark.parametrize("words", [("sessions", "list"), ("sessions", "list", "--json"), ("--help",)])
+def test_a_reader_that_goes_away_is_no_error(told: Told, words: tuple[str, ...]) -> None:
+    for number in range(5):
+        told(f"s{number}", "hello")
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run([*COMMAND, *words], stdout=writing, stderr=subprocess.PIPE, timeout=60)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_output_that_cannot_be_written_is_one_line_and_exit_1() -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([*COMMAND, "sessions", "list"], stdout=full, stderr=subprocess.PIPE, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"hermes: ")
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_the_list_starts_light(told: Told) -> None:
+    told("one", "hello", title="hello")
+    program = (
+        "import sys; from hermes.cli.main import main; code = main(['sessions', 'list']); "
+        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, encoding="utf-8", timeout=60)
+    assert (done.returncode, done.stderr) == (0, "[]\n")

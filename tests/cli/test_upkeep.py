@@ -1,0 +1,144 @@
+"""`hermes sessions verify | repair | backup | restore | optimize`, as a person runs them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hermes_state import SessionDB
+from tests.cli.conftest import Hermes
+
+GARBAGE = b"this is not a database\n" * 400
+
+
+@pytest.fixture
+def stored(home: Path) -> Path:
+    """A closed store with one conversation; its file."""
+    db = SessionDB()
+    db.create_session("kept", "cli")
+    db.append_message("kept", "user", "remember the lighthouse")
+    db.close()
+    return home / "state.db"
+
+
+def contents(session_id: str) -> list[str]:
+    db = SessionDB()
+    try:
+        return [message["content"] for message in db.get_messages(session_id)]
+    finally:
+        db.close()
+
+
+@pytest.mark.parametrize("command", ["verify", "repair", "backup", "optimize"])
+def test_without_a_store_upkeep_refuses_and_makes_none(hermes: Hermes, home: Path, command: str) -> None:
+    result = hermes("sessions", command)
+    assert result.returncode == 1
+    assert result.stderr.startswith("hermes: there is no store at ")
+    assert not (home / "state.db").exists()
+
+
+def test_a_whole_store_verifies(hermes: Hermes, stored: Path) -> None:
+    result = hermes("sessions", "verify")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.strip()
+
+
+def test_garbage_is_named_damaged_with_the_way_out(hermes: Hermes, stored: Path) -> None:
+    stored.write_bytes(GARBAGE)
+    for command in ("verify", "list"):
+        result = hermes("sessions", command)
+        assert result.returncode == 1
+        assert "hermes sessions repair" in result.stdout + result.stderr
+        assert "Traceback" not in result.stderr
+        assert "No sessions found" not in result.stdout
+    assert stored.read_bytes() == GARBAGE
+
+
+def test_check_only_changes_nothing(hermes: Hermes, stored: Path) -> None:
+    stored.write_bytes(GARBAGE)
+    result = hermes("sessions", "repair", "--check-only")
+    assert result.returncode == 1
+    assert stored.read_bytes() == GARBAGE
+
+
+def test_repairing_a_whole_store_keeps_everything(hermes: Hermes, stored: Path) -> None:
+    assert hermes("sessions", "repair").returncode == 0
+    assert contents("kept") == ["remember the lighthouse"]
+
+
+def test_a_backup_is_restored(hermes: Hermes, stored: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.db"
+    saved = hermes("sessions", "backup", str(copy))
+    assert saved.returncode == 0
+    assert saved.stdout == f"Backed up to {copy}\n"
+    assert copy.stat().st_mode & 0o077 == 0
+
+    db = SessionDB()
+    db.append_message("kept", "user", "and forget this")
+    db.close()
+
+    restored = hermes("sessions", "restore", str(copy), "-y")
+    assert (restored.returncode, restored.stderr) == (0, "")
+    assert contents("kept") == ["remember the lighthouse"]
+
+
+def test_a_backup_without_a_name_gets_one(hermes: Hermes, stored: Path) -> None:
+    result = hermes("sessions", "backup")
+    assert result.returncode == 0
+    written = Path(result.stdout.strip().removeprefix("Backed up to "))
+    assert written.is_file()
+    assert written != stored
+
+
+def test_a_backup_replaces_a_file_only_when_forced(hermes: Hermes, stored: Path, tmp_path: Path) -> None:
+    taken = tmp_path / "taken.db"
+    taken.write_text("mine")
+    refused = hermes("sessions", "backup", str(taken))
+    assert refused.returncode == 1
+    assert "--force" in refused.stderr
+    assert taken.read_text() == "mine"
+    assert hermes("sessions", "backup", str(taken), "--force").returncode == 0
+    assert taken.read_bytes().startswith(b"SQLite format 3\0")
+
+
+def test_a_backup_never_replaces_the_store_itself(hermes: Hermes, stored: Path) -> None:
+    result = hermes("sessions", "backup", str(stored), "--force")
+    assert result.returncode == 1
+    assert contents("kept") == ["remember the lighthouse"]
+
+
+@pytest.mark.parametrize("answer", ["", "n\n", "\n", "yess\n"])
+def test_restore_asks_and_only_yes_is_yes(hermes: Hermes, stored: Path, tmp_path: Path, answer: str) -> None:
+    copy = tmp_path / "copy.db"
+    assert hermes("sessions", "backup", str(copy)).returncode == 0
+    db = SessionDB()
+    db.append_message("kept", "user", "newer")
+    db.close()
+
+    result = hermes("sessions", "restore", str(copy), stdin=answer)
+    assert result.returncode == 1
+    assert result.stdout.endswith("Cancelled.\n")
+    assert contents("kept") == ["remember the lighthouse", "newer"]
+
+    assert hermes("sessions", "restore", str(copy), stdin="Yes\n").returncode == 0
+    assert contents("kept") == ["remember the lighthouse"]
+
+
+@pytest.mark.parametrize("kind", ["missing", "folder", "garbage"])
+def test_restore_refuses_what_is_no_backup(hermes: Hermes, stored: Path, tmp_path: Path, kind: str) -> None:
+    offered = tmp_path / "offered.db"
+    if kind == "folder":
+        offered.mkdir()
+    elif kind == "garbage":
+        offered.write_bytes(GARBAGE)
+    result = hermes("sessions", "restore", str(offered), "-y")
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert contents("kept") == ["remember the lighthouse"]
+
+
+def test_optimize_keeps_everything(hermes: Hermes, stored: Path) -> None:
+    result = hermes("sessions", "optimize")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert contents("kept") == ["remember the lighthouse"]

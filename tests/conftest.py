@@ -1,0 +1,54 @@
+"""What every test gets: its own home, a normal umask, warnings as errors, and no silent skips."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+
+from tests.skip_policy import SkipPolicy
+
+if TYPE_CHECKING:
+    from hermes_state import SessionDB
+
+IN_CI = os.environ.get("CI", "").strip().lower() in {"1", "true", "yes"}
+NORMAL_UMASK = 0o022
+
+settings.register_profile("dev", max_examples=50, deadline=None)
+settings.register_profile("ci", max_examples=300, deadline=None, derandomize=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if IN_CI else "dev"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    is_worker = hasattr(config, "workerinput")
+    if IN_CI and not is_worker:
+        config.pluginmanager.register(SkipPolicy(Path(__file__).with_name("allowed_skips.txt")))
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A home of the test's own, not made yet. Nobody's real files are within reach."""
+    person = tmp_path / "person"
+    person.mkdir()
+    hermes_home = tmp_path / "home"
+    monkeypatch.setenv("HOME", str(person))
+    monkeypatch.setenv("HERMES_HOME", str(hermes_home))
+    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    before = os.umask(NORMAL_UMASK)
+    yield hermes_home
+    os.umask(before)
+
+
+@pytest.fixture
+def db(home: Path) -> Iterator[SessionDB]:
+    """The store of this test's home, closed at the end."""
+    from hermes_state import SessionDB
+
+    store = SessionDB()
+    yield store
+    store.close()

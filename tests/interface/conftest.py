@@ -1,0 +1,103 @@
+"""What the tests of the documented interface share: a store for many examples, and another program's hands."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermes_state import SessionDB
+
+Row = dict[str, Any]
+Outside = Callable[..., list[list[Any]]]
+
+# Another program: it knows the file and the interpreter's own sqlite3, and nothing of ours.
+PROGRAM = """
+import json, sqlite3, sys
+path, statements = sys.argv[1], json.load(sys.stdin)
+connection = sqlite3.connect(path, isolation_level=None, timeout=20)
+rows = []
+for statement, values in statements:
+    rows = connection.execute(statement, values).fetchall()
+connection.close()
+json.dump(rows, sys.stdout)
+"""
+
+
+@pytest.fixture
+def outside() -> Outside:
+    """`outside(path, sql, (sql, values), …)`: plain SQL from another process; the rows of the last statement."""
+
+    def run(path: Path, *statements: str | tuple[str, tuple[Any, ...]]) -> list[list[Any]]:
+        work = [(one, ()) if isinstance(one, str) else one for one in statements]
+        result = subprocess.run(
+            [sys.executable, "-c", PROGRAM, str(path)],
+            input=json.dumps(work),
+            capture_output=True,
+            encoding="utf-8",
+            timeout=60,
+        )
+        assert result.returncode == 0, result.stderr
+        rows: list[list[Any]] = json.loads(result.stdout)
+        return rows
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionDB]:
+    """One store for all examples of a property; each takes a session of its own with `new_id`."""
+    with SessionDB(tmp_path_factory.mktemp("shelf") / "state.db", durability="normal") as store:
+        yield store
+
+
+@contextmanager
+def passing(db: SessionDB) -> Iterator[None]:
+    """Whatever sessions are made inside are gone afterwards, so that the next example finds the store empty."""
+    try:
+        yield
+    finally:
+        for row in db.search_sessions(limit=100_000):
+            db.delete_session(row["id"])
+
+
+_numbers = count(1)
+
+
+def new_id() -> str:
+    return f"session-{next(_numbers):06}"
+
+
+def session(db: SessionDB, session_id: str) -> Row:
+    """The row of a session that must be there."""
+    row = db.get_session(session_id)
+    assert row is not None
+    return row
+
+
+def say(db: SessionDB, session_id: str, *texts: str, source: str = "cli", **fields: Any) -> list[int]:
+    """A session in which a person says these things; the ids of the messages."""
+    db.create_session(session_id, source, **fields)
+    return [db.append_message(session_id, "user", text) for text in texts]
+
+
+def compress(db: SessionDB, parent: str, child: str, *texts: str, **fields: Any) -> str:
+    """What a compression does: the parent ends, the child continues it."""
+    db.end_session(parent, "compression")
+    say(db, child, *texts, parent_session_id=parent, **fields)
+    return child
+
+
+def contents(rows: list[Row]) -> list[Any]:
+    return [row["content"] for row in rows]
+
+
+def ids(rows: list[Row]) -> list[Any]:
+    return [row["id"] for row in rows]

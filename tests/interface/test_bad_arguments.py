@@ -1,0 +1,120 @@
+"""Arguments that cannot be used: one clear error of our own tree, and nothing is written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hermes import errors
+from hermes_state import SessionDB
+from tests.interface.conftest import say, session
+
+Verb = Callable[[Any], Any]
+NAN, LIST = math.nan, ["x"]
+
+BAD_WRITES: dict[str, Verb] = {
+    "create: id None": lambda db: db.create_session(None, "cli"),
+    "create: id number": lambda db: db.create_session(5, "cli"),
+    "create: id bytes": lambda db: db.create_session(b"x", "cli"),
+    "create: source None": lambda db: db.create_session("new", None),
+    "create: source number": lambda db: db.create_session("new", 5),
+    "create: model list": lambda db: db.create_session("new", "cli", model=LIST),
+    "create: model_config text": lambda db: db.create_session("new", "cli", model_config="text"),
+    "create: system_prompt list": lambda db: db.create_session("new", "cli", system_prompt=LIST),
+    "create: user_id list": lambda db: db.create_session("new", "cli", user_id=LIST),
+    "create: parent list": lambda db: db.create_session("new", "cli", parent_session_id=LIST),
+    "create: started_at text": lambda db: db.create_session("new", "cli", started_at="yesterday"),
+    "create: started_at nan": lambda db: db.create_session("new", "cli", started_at=NAN),
+    "create: started_at infinite": lambda db: db.create_session("new", "cli", started_at=math.inf),
+    "ensure: source None": lambda db: db.ensure_session("new", None),
+    "end: reason list": lambda db: db.end_session("a", LIST),
+    "prompt: list": lambda db: db.update_system_prompt("a", LIST),
+    "tokens: text": lambda db: db.update_token_counts("a", input_tokens="many"),
+    "tokens: cost text": lambda db: db.update_token_counts("a", estimated_cost_usd="much"),
+    "tokens: id None": lambda db: db.update_token_counts(None, 1),
+    "append: role None": lambda db: db.append_message("a", None, "x"),
+    "append: role number": lambda db: db.append_message("a", 5, "x"),
+    "append: session None": lambda db: db.append_message(None, "user", "x"),
+    "append: tool_name list": lambda db: db.append_message("a", "tool", "x", tool_name=LIST),
+    "append: tool_call_id list": lambda db: db.append_message("a", "tool", "x", tool_call_id=LIST),
+    "append: token_count text": lambda db: db.append_message("a", "user", "x", token_count="many"),
+    "append: finish_reason list": lambda db: db.append_message("a", "user", "x", finish_reason=LIST),
+    "append: reasoning list": lambda db: db.append_message("a", "assistant", "x", reasoning=LIST),
+    "append: timestamp text": lambda db: db.append_message("a", "user", "x", timestamp="now"),
+    "append: timestamp nan": lambda db: db.append_message("a", "user", "x", timestamp=NAN),
+    "replace: None": lambda db: db.replace_messages("a", None),
+    "replace: number": lambda db: db.replace_messages("a", 5),
+    "replace: list of text": lambda db: db.replace_messages("a", ["x"]),
+    "title: number": lambda db: db.set_session_title("a", 5),
+    "title: list": lambda db: db.set_session_title("a", LIST),
+    "title: too long": lambda db: db.set_session_title("a", "x" * 101),
+    "meta: key None": lambda db: db.set_meta(None, "x"),
+    "meta: value list": lambda db: db.set_meta("key", LIST),
+}
+BAD_READS: dict[str, Verb] = {
+    "list: limit text": lambda db: db.list_sessions_rich(limit="ten"),
+    "list: offset text": lambda db: db.list_sessions_rich(offset="ten"),
+    "list: source list": lambda db: db.list_sessions_rich(source=LIST),
+    "list: excluded number": lambda db: db.list_sessions_rich(exclude_sources=5),
+    "search: limit text": lambda db: db.search_messages("hello", limit="ten"),
+    "search: sources number": lambda db: db.search_messages("hello", source_filter=5),
+    "search: roles number": lambda db: db.search_messages("hello", role_filter=5),
+    "open: path number": lambda db: SessionDB(5),  # type: ignore[arg-type]
+    "open: durability": lambda db: SessionDB(durability="some"),
+}
+
+TABLES = ("sessions", "messages", "state_meta", "model_usage")
+
+
+def everything(db: SessionDB) -> list[list[Any]]:
+    return [db.raw().execute(f"SELECT * FROM {table}").fetchall() for table in TABLES]
+
+
+@pytest.fixture
+def a(db: SessionDB) -> SessionDB:
+    say(db, "a", "hello", "again")
+    db.search_messages("hello")
+    db.list_sessions_rich()
+    return db
+
+
+@pytest.mark.parametrize("verb", BAD_WRITES.values(), ids=BAD_WRITES.keys())
+def test_what_cannot_be_stored_is_one_clear_error_and_nothing_is_written(a: SessionDB, verb: Verb) -> None:
+    before = everything(a)
+    with pytest.raises(errors.HermesError) as refused:
+        verb(a)
+    assert str(refused.value).strip()
+    assert "\n" not in str(refused.value)
+    assert everything(a) == before
+    assert a.append_message("a", "user", "still here") > 2
+
+
+@pytest.mark.parametrize("verb", BAD_READS.values(), ids=BAD_READS.keys())
+def test_what_cannot_be_asked_is_one_clear_error(a: SessionDB, verb: Verb) -> None:
+    with pytest.raises((errors.HermesError, TypeError, ValueError)) as refused:
+        verb(a)
+    assert str(refused.value).strip()
+    assert "\n" not in str(refused.value)
+    assert len(a.search_messages("hello")) == 1
+
+
+@pytest.mark.parametrize("absolute", [False, True])
+@pytest.mark.parametrize("lost", [None, NAN])
+def test_a_counter_is_never_lost(a: SessionDB, lost: Any, absolute: bool) -> None:
+    a.update_token_counts("a", input_tokens=5)
+    try:
+        a.update_token_counts("a", input_tokens=lost, absolute=absolute)
+    except errors.HermesError:
+        assert session(a, "a")["input_tokens"] == 5
+    assert type(session(a, "a")["input_tokens"]) is int
+
+
+def test_one_source_instead_of_a_list_is_refused_or_understood(a: SessionDB) -> None:
+    try:
+        found = a.search_messages("hello", source_filter="cli")
+    except errors.HermesError:
+        return
+    assert len(found) == 1

@@ -1,0 +1,69 @@
+"""Small values beside the sessions, and giving free space back."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes_state import SessionDB
+from tests.interface.conftest import contents, ids, say
+
+
+def test_an_unknown_key_is_none(db: SessionDB) -> None:
+    assert db.get_meta("nothing") is None
+
+
+def test_a_value_is_kept_across_openings(db: SessionDB) -> None:
+    db.set_meta("key", "value")
+    db.close()
+    with SessionDB() as again:
+        assert again.get_meta("key") == "value"
+
+
+def test_a_second_value_replaces_the_first(db: SessionDB) -> None:
+    db.set_meta("key", "one")
+    db.set_meta("key", "two")
+    assert db.get_meta("key") == "two"
+    assert db.raw().execute("SELECT COUNT(*) FROM state_meta WHERE key='key'").fetchone()[0] == 1
+
+
+@given(st.text(min_size=1), st.text())
+def test_any_key_holds_any_text(shelf: SessionDB, key: str, value: str) -> None:
+    key = "test " + key
+    shelf.set_meta(key, value)
+    assert shelf.get_meta(key) == value
+
+
+def test_vacuum_gives_space_back_and_keeps_everything(db: SessionDB) -> None:
+    say(db, "a", "needle", *(f"{nth} " * 2000 for nth in range(100)))
+    say(db, "b", "kept needle")
+    db.search_messages("needle")
+    db.delete_session("a")
+    db.raw().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    before = db.db_path.stat().st_size
+    db.vacuum()
+    assert db.db_path.stat().st_size < before
+    assert contents(db.get_messages("b")) == ["kept needle"]
+    assert [row["session_id"] for row in db.search_messages("needle")] == ["b"]
+    assert db.verify().ok
+
+
+def test_vacuum_of_an_empty_store_is_harmless(db: SessionDB) -> None:
+    db.vacuum()
+    db.vacuum()
+    assert db.session_count() == 0
+
+
+def test_verify_finds_no_damage_in_a_store_that_is_in_use(db: SessionDB) -> None:
+    db.create_session("a", "cli")
+    for _ in range(20):
+        for _ in range(33):
+            db.append_message("a", "user", "said")
+        assert db.verify().damage == ()
+
+
+def test_optimize_keeps_everything(db: SessionDB) -> None:
+    numbers = say(db, "a", "one word", "another word")
+    db.optimize()
+    assert sorted(ids(db.search_messages("word"))) == numbers
+    assert db.verify().ok

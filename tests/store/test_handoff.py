@@ -1,0 +1,104 @@
+"""Handing a session over to a platform: requested, claimed once, then completed or failed."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from hermes_state import SessionDB
+
+
+@pytest.fixture
+def session(db: SessionDB) -> str:
+    return db.create_session("s", "cli")
+
+
+def state(db: SessionDB) -> str | None:
+    told = db.get_handoff_state("s")
+    assert told is not None
+    return told["state"]  # type: ignore[no-any-return]
+
+
+def test_a_session_without_a_handoff_has_no_state(db: SessionDB, session: str) -> None:
+    assert db.get_handoff_state("s") == {"state": None, "platform": None, "error": None}
+
+
+def test_an_unknown_session_has_nothing_to_tell(db: SessionDB) -> None:
+    assert db.get_handoff_state("nobody") is None
+    assert db.request_handoff("nobody", "telegram") is False
+    assert db.claim_handoff("nobody") is False
+
+
+def test_it_goes_from_pending_over_running_to_completed(db: SessionDB, session: str) -> None:
+    assert db.request_handoff("s", "telegram") is True
+    assert db.get_handoff_state("s") == {"state": "pending", "platform": "telegram", "error": None}
+    assert db.claim_handoff("s") is True
+    assert state(db) == "running"
+    db.complete_handoff("s")
+    assert db.get_handoff_state("s") == {"state": "completed", "platform": "telegram", "error": None}
+
+
+def test_while_one_is_under_way_no_other_is_taken(db: SessionDB, session: str) -> None:
+    db.request_handoff("s", "telegram")
+    assert db.request_handoff("s", "discord") is False
+    db.claim_handoff("s")
+    assert db.request_handoff("s", "discord") is False
+    assert db.get_handoff_state("s") == {"state": "running", "platform": "telegram", "error": None}
+
+
+def test_a_failure_says_why_in_at_most_500_characters(db: SessionDB, session: str) -> None:
+    db.request_handoff("s", "telegram")
+    db.claim_handoff("s")
+    db.fail_handoff("s", "no route " + "x" * 600)
+    told = db.get_handoff_state("s")
+    assert told is not None
+    assert (told["state"], len(told["error"]), told["error"][:9]) == ("failed", 500, "no route ")
+
+
+def test_a_new_request_after_a_failure_forgets_the_error(db: SessionDB, session: str) -> None:
+    db.request_handoff("s", "telegram")
+    db.fail_handoff("s", "timed out before anybody claimed it")
+    assert state(db) == "failed"
+    assert db.request_handoff("s", "discord") is True
+    assert db.get_handoff_state("s") == {"state": "pending", "platform": "discord", "error": None}
+
+
+def test_what_has_failed_cannot_be_completed_or_claimed_afterwards(db: SessionDB, session: str) -> None:
+    db.request_handoff("s", "telegram")
+    db.claim_handoff("s")
+    db.fail_handoff("s", "timeout")
+    db.complete_handoff("s")
+    assert db.claim_handoff("s") is False
+    assert state(db) == "failed"
+
+
+def test_only_a_claimed_handoff_completes(db: SessionDB, session: str) -> None:
+    db.request_handoff("s", "telegram")
+    db.complete_handoff("s")
+    assert state(db) == "pending"
+
+
+def test_of_many_who_claim_one_gets_it(db: SessionDB, session: str) -> None:
+    db.request_handoff("s", "telegram")
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(db.claim_handoff, ["s"] * 8)) == 1
+
+
+def test_pending_handoffs_come_oldest_start_first(db: SessionDB) -> None:
+    for name, started in (("young", 300.0), ("old", 100.0), ("middle", 200.0), ("claimed", 50.0)):
+        db.create_session(name, "cli", started_at=started)
+        db.request_handoff(name, "telegram")
+    db.create_session("other", "cli", started_at=10.0)
+    db.claim_handoff("claimed")
+    pending = db.list_pending_handoffs()
+    assert [row["id"] for row in pending] == ["old", "middle", "young"]
+    assert pending[0]["handoff_platform"] == "telegram"
+    assert pending[0]["source"] == "cli"
+
+
+def test_readers_answer_nothing_when_the_store_cannot(db: SessionDB, session: str) -> None:
+    db.request_handoff("s", "telegram")
+    db.close()
+    assert db.get_handoff_state("s") is None
+    assert db.list_pending_handoffs() == []

@@ -1,0 +1,869 @@
+"""Databases of the reference, versions 1 to 11, become ours: nothing lost, whatever happens on the way."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from hermes import errors
+from hermes.store.sqlite import lockfile, opening
+from hermes.store.sqlite.backup import backups_of, make_backup
+from hermes.store.sqlite.connection import connect
+from hermes.store.sqlite.copying import unsound
+from hermes.store.sqlite.migrations import (
+    APPLICATION_ID,
+    LAYOUT,
+    SCHEMA_VERSION,
+    MigrationReport,
+    check_version,
+    drop_foreign_search,
+    migrate,
+)
+from hermes.store.sqlite.migrations.course import shrink
+from tests.reference_databases import (
+    PLANTED_CJK,
+    PLANTED_IN_TOOL_CALL,
+    PLANTED_WORD,
+    SCHEMAS,
+    VERSIONS,
+    Expected,
+    build,
+    build_marked,
+    build_newer,
+)
+
+every_version = pytest.mark.parametrize("version", VERSIONS)
+
+KILLS = 25
+SHADOWS = ("data", "idx", "content", "docsize", "config")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state.db"
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[apsw.Connection]:
+    connection = connect(path)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def upgrade(path: Path) -> MigrationReport | None:
+    with opened(path) as connection, lockfile.exclusive(path):
+        return migrate(path, connection)
+
+
+def rows(path: Path, sql: str) -> list[tuple[Any, ...]]:
+    with opened(path) as connection:
+        return connection.execute(sql).fetchall()
+
+
+def by_plain_sql(path: Path, script: str) -> None:
+    """As another program would, with the interpreter's own SQLite and foreign keys off."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as conn:
+        conn.executescript(script)
+
+
+def shape(path: Path) -> dict[str, Any]:
+    """Tables with their columns, indexes and triggers with their text."""
+    found: dict[str, Any] = {}
+    objects = rows(path, "SELECT type, name, sql FROM sqlite_master")
+    with opened(path) as connection:
+        for kind, name, sql in objects:
+            if kind == "table":
+                found[f"table {name}"] = {
+                    row[1:] for row in connection.execute(f"PRAGMA table_info({name})").fetchall()
+                }
+            elif sql is not None:
+                found[f"{kind} {name}"] = " ".join(sql.split())
+        for mark in ("application_id", "user_version", "auto_vacuum"):
+            found[mark] = connection.execute(f"PRAGMA {mark}").fetchall()
+        found["version"] = connection.execute("SELECT version FROM schema_version").fetchall()
+        found["progress"] = set(connection.execute("SELECT * FROM index_progress").fetchall())
+    return found
+
+
+@pytest.fixture(scope="session")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    path = tmp_path_factory.mktemp("fresh") / "state.db"
+    path.touch()
+    opening.build(path)
+    return shape(path)
+
+
+def zero_some_pages(path: Path, table: str) -> None:
+    """Damage a table the way a disk does: every third of its pages but the first is zeros."""
+    rows(path, "PRAGMA journal_mode=DELETE")
+    [(size,)] = rows(path, "PRAGMA page_size")
+    pages = rows(path, f"SELECT pageno FROM dbstat WHERE name = '{table}' ORDER BY pageno")
+    with path.open("r+b") as file:
+        for (page,) in pages[1::3]:
+            file.seek((page - 1) * size)
+            file.write(bytes(size))
+
+
+# --- every version
+
+
+@every_version
+def test_every_version_becomes_ours_and_keeps_everything(
+    path: Path, version: int, fresh: dict[str, Any]
+) -> None:
+    expected = build(path, version)
+    report = upgrade(path)
+
+    assert report is not None
+    assert report.from_version == version
+    assert (report.sessions, report.messages) == (expected.total_sessions, expected.total_messages)
+    assert len(report.steps) == 11 - version + 1
+    with opened(path) as connection:
+        expected.check(connection)
+        assert connection.execute("PRAGMA journal_mode").fetchall() == [("wal",)]
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    assert shape(path) == fresh
+
+
+def test_a_new_install_of_the_reference_becomes_ours(path: Path, fresh: dict[str, Any]) -> None:
+    expected = build(path, 11, fresh=True)
+    upgrade(path)
+    assert shape(path) == fresh
+    with opened(path) as connection:
+        expected.check(connection)
+
+
+@every_version
+def test_the_second_time_there_is_nothing_to_do(path: Path, version: int) -> None:
+    expected = build(path, version)
+    upgrade(path)
+    before = path.read_bytes()
+    assert upgrade(path) is None
+    assert path.read_bytes() == before
+    assert len(backups_of(path)) == 1
+    with opened(path) as connection:
+        assert check_version(connection, path) == "ours"
+        expected.check(connection)
+
+
+@every_version
+def test_the_file_as_it_was_is_kept_and_whole(path: Path, version: int) -> None:
+    expected = build(path, version)
+    upgrade(path)
+    [kept] = backups_of(path)
+    assert kept.name.endswith(f"-before-migration-v{version}.db")
+    with opened(kept) as connection:
+        expected.check(connection)
+        assert unsound(connection) is None
+        assert connection.execute("SELECT version FROM schema_version").fetchall() == [(version,)]
+        assert check_version(connection, kept) == "older"
+
+
+@every_version
+def test_a_migrated_store_verifies_lists_and_finds(path: Path, version: int) -> None:
+    from hermes_state import SessionDB
+
+    expected = build(path, version, with_cycles=True, with_orphans=True)
+    db = SessionDB(db_path=path)
+    try:
+        assert db.search_messages(PLANTED_WORD)
+        assert db.search_messages(PLANTED_CJK)
+        assert db.search_messages(PLANTED_IN_TOOL_CALL)
+        health = db.verify()
+        assert health.ok, health.lines()
+        assert (health.sessions, health.messages) == (
+            expected.total_sessions + len(expected.orphan_sessions),
+            expected.total_messages,
+        )
+    finally:
+        db.close()
+
+
+def test_a_database_without_rows_needs_no_backup(path: Path, fresh: dict[str, Any]) -> None:
+    by_plain_sql(path, (SCHEMAS / "v05.sql").read_text())
+    report = upgrade(path)
+    assert report is not None
+    assert report.backup is None
+    assert shape(path) == fresh
+
+
+def test_a_rollback_journal_is_not_changed_by_the_migration(path: Path) -> None:
+    expected = build(path, 4)
+    by_plain_sql(path, "PRAGMA journal_mode=DELETE")
+    upgrade(path)
+    with opened(path) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchall() == [("delete",)]
+        expected.check(connection)
+
+
+# --- numbers that lie
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        "UPDATE schema_version SET version = 1",  # the columns were there before the number said so
+        "DELETE FROM schema_version",
+        "INSERT INTO schema_version VALUES (2), (3)",
+        "UPDATE schema_version SET version = -5",
+        "DROP TABLE schema_version",
+    ],
+)
+def test_a_version_that_lags_behind_the_columns(path: Path, number: str, fresh: dict[str, Any]) -> None:
+    expected = build(path, 9)
+    by_plain_sql(path, number)
+    upgrade(path)
+    assert shape(path) == fresh
+    with opened(path) as connection:
+        expected.check(connection)
+
+
+def test_a_store_that_lost_its_marks_gets_them_back(path: Path, fresh: dict[str, Any]) -> None:
+    """As after a dump and reload by another program."""
+    expected = build(path, 11)
+    upgrade(path)
+    by_plain_sql(
+        path,
+        """PRAGMA application_id = 0; PRAGMA user_version = 0; UPDATE sessions SET relation = 'reset'
+        WHERE parent_session_id IS NOT NULL""",
+    )
+    upgrade(path)
+    assert shape(path) == fresh
+    assert rows(path, "SELECT DISTINCT relation FROM sessions WHERE parent_session_id IS NOT NULL") == [
+        ("reset",)
+    ]
+    with opened(path) as connection:
+        expected.check(connection)
+
+
+# --- families
+
+
+def test_relations_follow_the_documented_rules(path: Path) -> None:
+    expected = build(path, 11, sessions=40)
+    upgrade(path)
+    sessions = expected.session_rows
+    found = {
+        row[0]: row[1:]
+        for row in rows(path, "SELECT id, relation, root_id, listed, kind, source FROM sessions")
+    }
+    seen = set()
+    for sid, row in sessions.items():
+        relation, root, listed, kind, source = found[sid]
+        parent = sessions.get(str(row["parent_session_id"]))
+        wanted = None
+        if parent and parent["ended_at"] is not None:
+            later = float(str(row["started_at"])) >= float(str(parent["ended_at"]))
+            wanted = (
+                {"compression": "compression", "branched": "branch"}.get(str(parent["end_reason"]))
+                if later
+                else None
+            )
+        assert relation == wanted
+        assert root == (found[str(row["parent_session_id"])][1] if relation == "compression" else sid)
+        assert listed == (1 if parent is None or relation == "branch" else 0)
+        assert kind == ("child" if parent and relation is None else "job" if source == "cron" else "chat")
+        seen.add((relation, kind))
+    assert seen >= {
+        ("compression", "chat"),
+        ("branch", "chat"),
+        (None, "child"),
+        (None, "job"),
+        (None, "chat"),
+    }
+
+
+def test_activity_and_previews_are_those_of_the_messages(path: Path) -> None:
+    expected = build(path, 6, sessions=30)
+    upgrade(path)
+    wrong = rows(
+        path,
+        """SELECT id FROM sessions s WHERE last_active IS NOT
+            coalesce((SELECT max(timestamp) FROM messages WHERE session_id = s.id), started_at)
+        OR last_person_at IS NOT (SELECT max(timestamp) FROM messages WHERE session_id = s.id AND role = 'user')
+        OR (root_id = id) IS NOT (conversation_active IS NOT NULL)""",
+    )
+    assert wrong == []
+    [(preview,)] = rows(path, "SELECT preview FROM sessions WHERE title = 'Fix Docker Build'")
+    assert preview.startswith("Why does the build fail?")
+    assert expected.total_sessions == 30
+
+
+def test_cycles_and_self_parents_come_to_an_end(path: Path) -> None:
+    expected = build(path, 11, with_cycles=True)
+    upgrade(path)
+    with opened(path) as connection:
+        expected.check(connection)
+    family = {
+        row[0]: row[1:]
+        for row in rows(path, "SELECT id, root_id, listed FROM sessions WHERE id LIKE 'cycle%'")
+    }
+    assert family["cycle_self"] == ("cycle_self", 1)
+    for root, _ in family.values():
+        assert family[root] == (root, 1), "every one of them is found through a listed row"
+
+
+def test_a_parent_that_does_not_exist_stays_recorded(path: Path) -> None:
+    build(path, 3)
+    by_plain_sql(
+        path,
+        "INSERT INTO sessions (id, source, started_at, parent_session_id) VALUES ('a', 'cli', 1, 'gone')",
+    )
+    upgrade(path)
+    assert rows(path, "SELECT parent_session_id, relation, root_id, listed FROM sessions WHERE id = 'a'") == [
+        ("gone", None, "a", 1)
+    ]
+
+
+def test_messages_without_a_session_get_one(path: Path) -> None:
+    expected = build(path, 8, with_orphans=True)
+    report = upgrade(path)
+    assert report is not None
+    assert "2 sessions were made for messages that had none" in report.notes
+    with opened(path) as connection:
+        expected.check(connection)
+    found = rows(
+        path,
+        "SELECT id, source, message_count, started_at = last_active - 2 FROM sessions WHERE source = 'unknown'",
+    )
+    assert {row[0] for row in found} == expected.orphan_sessions
+    assert {row[1:] for row in found} == {("unknown", 3, 1)}
+    assert rows(path, "SELECT * FROM pragma_foreign_key_check") == []
+
+
+def test_titles_in_use_twice_are_told_apart(path: Path) -> None:
+    expected = build(path, 5, with_duplicate_titles=True)
+    by_plain_sql(
+        path,
+        f"""INSERT INTO sessions (id, source, started_at, title) VALUES
+            ('long 1', 'cli', 1, '{"x" * 100}'), ('long 2', 'cli', 2, '{"x" * 100}'),
+            ('taken', 'cli', 3, 'twins (2)')""",
+    )
+    upgrade(path)
+    with opened(path) as connection:
+        found = [d for d in expected.differences(connection, ignore=["sessions.title"]) if "is new" not in d]
+        assert found == []
+    titles = {row[0] for row in rows(path, "SELECT title FROM sessions WHERE title LIKE 'twins%'")}
+    assert titles == {"twins", "twins (2)", "twins (3)"}
+    assert rows(path, "SELECT title FROM sessions WHERE id LIKE 'long%' ORDER BY id") == [
+        ("x" * 100,),
+        ("x" * 96 + " (2)",),
+    ]
+    changed = [sid for sid, row in expected.session_rows.items() if row["title"] not in (None, "twins")]
+    kept = dict(rows(path, "SELECT id, title FROM sessions"))
+    assert all(kept[sid] == expected.session_rows[sid]["title"] for sid in changed)
+
+
+def test_what_later_versions_and_topics_left_is_kept(path: Path, fresh: dict[str, Any]) -> None:
+    expected = build(path, 11, with_topics=True, with_later_columns=True)
+    upgrade(path)
+    with opened(path) as connection:
+        expected.check(connection)
+    found = shape(path)
+    for name, wanted in fresh.items():
+        if name.startswith("table "):
+            assert wanted <= found[name], name
+        else:
+            assert found[name] == wanted, name
+
+
+def test_looser_columns_of_a_later_version_are_filled(path: Path) -> None:
+    build(path, 11)
+    by_plain_sql(
+        path,
+        """ALTER TABLE sessions ADD COLUMN rewind_count INTEGER; ALTER TABLE messages ADD COLUMN active INTEGER;
+        UPDATE messages SET active = 0 WHERE id = 1""",
+    )
+    upgrade(path)
+    assert rows(path, "SELECT count(*) FROM sessions WHERE rewind_count IS NULL") == [(0,)]
+    assert rows(path, "SELECT active, count(*) > 1 FROM messages GROUP BY 1") == [(0, 0), (1, 1)]
+
+
+def test_bytes_that_are_no_text_are_replaced(path: Path) -> None:
+    """No program in Python can read such a row, so a conversation with one would be lost in place."""
+    expected = build(path, 11)
+    broken = "CAST(x'6869ff' AS TEXT)"
+    by_plain_sql(
+        path,
+        f"""UPDATE messages SET content = {broken} WHERE id = 1; UPDATE sessions SET title = {broken} WHERE rowid = 2;
+        INSERT INTO sessions (id, source, started_at) VALUES ({broken}, 'cli', 1);
+        INSERT INTO messages (session_id, role, timestamp) VALUES ({broken}, 'user', 1);""",
+    )
+    report = upgrade(path)
+    assert report is not None
+    assert "4 texts held bytes that are no text; U+FFFD stands for them now" in report.notes
+    assert rows(path, "SELECT content FROM messages WHERE id = 1") == [("hi\ufffd",)]
+    assert rows(
+        path,
+        "SELECT m.session_id FROM messages m JOIN sessions s ON s.id = m.session_id WHERE s.id LIKE 'hi%'",
+    )
+    with opened(path) as connection:
+        assert len(expected.differences(connection)) == 4
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        "INSERT INTO sessions (id, source, started_at) VALUES (NULL, 'cli', 1), (NULL, 'cli', 2)",
+        "INSERT INTO messages (session_id, role, timestamp) VALUES (x'0102', 'user', 1)",
+        "UPDATE messages SET content = x'00ff', timestamp = 'soon'",
+        "UPDATE sessions SET source = x'01', title = NULL, started_at = 'long ago' WHERE parent_session_id IS NULL",
+        "DROP INDEX idx_sessions_title_unique; UPDATE sessions SET title = x'01'",
+        "CREATE VIEW broken AS SELECT x FROM nowhere",
+        "CREATE VIEW theirs AS SELECT content FROM messages_fts",
+    ],
+)
+def test_odd_values_are_no_obstacle(path: Path, odd: str) -> None:
+    build(path, 11)
+    by_plain_sql(path, odd)
+    before = rows(
+        path, "SELECT count(*), (SELECT count(*) FROM messages) FROM sessions WHERE source <> 'unknown'"
+    )
+    assert upgrade(path) is not None
+    assert (
+        rows(path, "SELECT count(*), (SELECT count(*) FROM messages) FROM sessions WHERE source <> 'unknown'")
+        == before
+    )
+    assert upgrade(path) is None
+
+
+def test_long_chains_are_linear(path: Path) -> None:
+    count = 10_000
+    by_plain_sql(path, (SCHEMAS / "v09.sql").read_text())
+    with closing(sqlite3.connect(path)) as conn:
+        conn.executemany(
+            """INSERT INTO sessions (id, source, started_at, ended_at, end_reason, parent_session_id)
+            VALUES (?, 'cli', ?, ?, 'compression', ?)""",
+            ((f"s{n:05}", n, n, f"s{n - 1:05}" if n else None) for n in reversed(range(count))),
+        )
+        conn.commit()
+    started = time.monotonic()
+    upgrade(path)
+    assert time.monotonic() - started < 20
+    assert rows(path, "SELECT root_id, count(*) FROM sessions GROUP BY 1") == [("s00000", count)]
+    assert rows(path, "SELECT listed, count(*) FROM sessions GROUP BY 1") == [(0, count - 1), (1, 1)]
+
+
+# --- refused, untouched
+
+
+def refused(path: Path, kind: type[errors.HermesError], sentence: str) -> None:
+    before = path.read_bytes()
+    with pytest.raises(kind) as caught:
+        upgrade(path)
+    told = str(caught.value)
+    assert str(path) in told
+    assert sentence in told
+    assert "\n" not in told
+    assert path.read_bytes() == before
+    assert backups_of(path) == []
+
+
+def test_a_newer_schema_is_refused_untouched(path: Path) -> None:
+    build_newer(path)
+    refused(path, errors.StoreTooNew, f"has schema version 12, this program knows up to {SCHEMA_VERSION}")
+
+
+def test_a_newer_layout_is_refused_untouched(path: Path) -> None:
+    build_marked(path, user_version=LAYOUT + 1, application_id=APPLICATION_ID)
+    refused(path, errors.StoreTooNew, f"(layout {LAYOUT + 1}, this one knows {LAYOUT})")
+
+
+def test_an_unreadable_version_is_refused_untouched(path: Path) -> None:
+    build(path, 2)
+    by_plain_sql(path, "UPDATE schema_version SET version = 'eleven'")
+    refused(path, errors.StoreFailed, "'eleven', which is not a number")
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        "CREATE TABLE bookmarks (url TEXT)",
+        "CREATE TABLE schema_version (version INTEGER)",
+        "CREATE TABLE sessions (session_key TEXT PRIMARY KEY, session_data TEXT, expire_date TEXT)",
+        "CREATE TABLE messages (id INTEGER PRIMARY KEY, subject TEXT, body TEXT)",
+    ],
+)
+def test_what_is_no_session_store_is_refused_untouched(path: Path, tables: str) -> None:
+    by_plain_sql(path, tables)
+    refused(path, errors.StoreFailed, "is not a session store")
+
+
+def test_a_table_of_somebody_else_under_a_name_of_ours(path: Path) -> None:
+    build(path, 11)
+    by_plain_sql(path, "CREATE TABLE tags (name TEXT); INSERT INTO tags VALUES ('mine')")
+    refused(path, errors.MigrationFailed, "a table named tags")
+
+
+def test_a_file_without_tables_is_for_the_opener_to_fill(path: Path) -> None:
+    by_plain_sql(path, "PRAGMA user_version = 3; PRAGMA user_version = 0")
+    with opened(path) as connection:
+        assert check_version(connection, path) == "empty"
+        assert migrate(path, connection) is None
+
+
+def test_damage_in_the_messages_stops_the_migration(path: Path) -> None:
+    build(path, 7, sessions=60)
+    zero_some_pages(path, "messages")
+    refused(path, errors.StoreDamaged, "hermes sessions repair")
+
+
+# --- going wrong half-way
+
+
+def test_rows_that_change_under_the_migration_undo_it(path: Path) -> None:
+    """A trigger in the old file writes whenever a session is updated: the proof notices, and nothing is kept."""
+    expected = build(path, 8)
+    by_plain_sql(
+        path,
+        """CREATE TRIGGER meddler AFTER UPDATE ON sessions BEGIN
+            UPDATE messages SET content = 'changed' WHERE session_id = new.id;
+        END""",
+    )
+    with pytest.raises(errors.MigrationFailed) as caught:
+        upgrade(path)
+    told = str(caught.value)
+    assert "lost or changed" in told
+    assert "before-migration-v8.db" in told
+    with opened(path) as connection:
+        expected.check(connection)
+        assert connection.execute("PRAGMA application_id").fetchall() == [(0,)]
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master").fetchall()}
+        assert "carried_context" not in names
+    by_plain_sql(path, "DROP TRIGGER meddler")
+    assert upgrade(path) is not None
+    with opened(path) as connection:
+        expected.check(connection)
+
+
+@pytest.mark.parametrize(
+    "meddling", ["DELETE FROM messages WHERE session_id = new.id", "UPDATE sessions SET model = 'x'"]
+)
+def test_lost_and_changed_rows_are_noticed_too(path: Path, meddling: str) -> None:
+    expected = build(path, 11)
+    by_plain_sql(path, f"CREATE TRIGGER meddler AFTER UPDATE OF preview ON sessions BEGIN {meddling}; END")
+    with pytest.raises(errors.MigrationFailed):
+        upgrade(path)
+    with opened(path) as connection:
+        expected.check(connection)
+
+
+def test_room_that_cannot_be_given_back_is_left_for_later(path: Path) -> None:
+    build(path, 11)
+    with opened(path) as connection:
+        migrate(path, connection)
+        connection.execute("BEGIN")
+        told = shrink(connection)
+        connection.execute("COMMIT")
+        assert told is not None
+        assert "optimize" in told
+        assert shrink(connection) is None
+
+
+WITHOUT_ROOM = """
+import os, resource, sys
+from pathlib import Path
+from hermes import errors
+from hermes.store.sqlite.connection import connect
+from hermes.store.sqlite.migrations import course, migrate
+
+path, limit = Path(sys.argv[1]), int(sys.argv[2])
+connection = connect(path)
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+try:
+    print(migrate(path, connection), flush=True)
+except errors.StoreError as problem:
+    print("refused:", problem, flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 1.02, 1.1])
+def test_a_disk_that_fills_up_loses_nothing(path: Path, share: float) -> None:
+    """The limit is met by the backup, by a step, or by the rewriting at the end."""
+    expected = build(path, 6, sessions=100)
+    limit = int(path.stat().st_size * share)
+    told = subprocess.run(
+        [sys.executable, "-c", WITHOUT_ROOM, path, str(limit)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout
+    assert told.startswith(("refused:", f"{path}: migrated"))
+    with opened(path) as connection:
+        expected.check(connection)
+    upgrade(path)
+    with opened(path) as connection:
+        expected.check(connection)
+        assert check_version(connection, path) == "ours"
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from hermes.store.sqlite import lockfile
+from hermes.store.sqlite.connection import connect
+from hermes.store.sqlite.copying import unsound
+from hermes.store.sqlite.migrations import course, migrate
+
+path = Path(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+connection = connect(path)
+with lockfile.exclusive(path):
+    migrate(path, connection)
+connection.close()
+print("done", flush=True)
+"""
+
+
+def start_child(path: Path) -> subprocess.Popen[str]:
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+    return child
+
+
+def run_child(child: subprocess.Popen[str], seconds: float | None) -> bool:
+    """Let it migrate for so long, then kill it; whether it was killed."""
+    assert child.stdin is not None
+    assert child.stdout is not None
+    child.stdin.write("\n")
+    child.stdin.flush()
+    if seconds is not None:
+        time.sleep(seconds)
+        child.kill()
+    code = child.wait(60)
+    child.stdin.close()
+    child.stdout.close()
+    return code == -signal.SIGKILL
+
+
+@pytest.mark.slow
+def test_killed_at_any_point_it_is_taken_up_again(tmp_path: Path, fresh: dict[str, Any]) -> None:
+    rng = random.Random()
+    seed = rng.randrange(1 << 32)
+    print("seed", seed)
+    rng.seed(seed)
+    originals: dict[int, tuple[Path, Expected]] = {}
+    for version in (1, 6, 11):
+        file = tmp_path / f"v{version}.db"
+        originals[version] = file, build(file, version, sessions=250, with_cycles=True, with_orphans=True)
+
+    whole = tmp_path / "whole.db"
+    shutil.copy(originals[1][0], whole)
+    child = start_child(whole)
+    started = time.monotonic()
+    assert not run_child(child, None)
+    longest = time.monotonic() - started
+
+    kills, states, attempt = 0, set(), 0
+    while kills < KILLS:
+        attempt += 1
+        version = rng.choice(list(originals))
+        original, expected = originals[version]
+        path = tmp_path / f"{attempt}" / "state.db"
+        path.parent.mkdir()
+        shutil.copy(original, path)
+        for _ in range(rng.randint(1, 4)):
+            if not run_child(start_child(path), rng.uniform(0, longest)):
+                break
+            kills += 1
+            with opened(path) as connection:
+                expected.check(connection)
+                states.add(
+                    (
+                        connection.execute("SELECT version FROM schema_version").fetchall()[0][0],
+                        connection.execute("PRAGMA user_version").fetchall()[0][0],
+                    )
+                )
+        upgrade(path)
+        with opened(path) as connection:
+            make_backup(connection, path)  # whatever a killed one left is cleared away
+            expected.check(connection)
+            assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        now = shape(path)
+        now["auto_vacuum"] = fresh["auto_vacuum"]  # a kill before the VACUUM leaves it for `optimize`
+        assert now == fresh
+        assert not list(path.parent.glob("**/*-partial"))
+        for kept in backups_of(path):
+            with opened(kept) as connection:
+                expected.check(connection)
+    assert len(states) > 1, states
+
+
+@pytest.mark.slow
+def test_many_processes_open_one_old_file_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    expected = build(path, 5, sessions=100)
+    script = """
+import sys
+from pathlib import Path
+from hermes_state import SessionDB
+print("ready", flush=True)
+sys.stdin.readline()
+db = SessionDB(db_path=Path(sys.argv[1]))
+print(len(db.list_sessions_rich(limit=1000)), flush=True)
+db.close()
+"""
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, str(path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(8)
+    ]
+    for child in children:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+    results = [child.communicate("\n", timeout=90) for child in children]
+    assert [child.returncode for child in children] == [0] * 8, results
+    assert len({out for out, _ in results}) == 1
+    assert sum("migrated from version 5" in err for _, err in results) == 1
+    assert len(backups_of(path)) == 1
+    with opened(path) as connection:
+        expected.check(connection)
+
+
+# --- the reference's search tables
+
+
+def spoil(path: Path, how: str) -> None:
+    if how == "broken pages":
+        zero_some_pages(path, "messages_fts_data")
+        zero_some_pages(path, "messages_fts_trigram_data")
+        return
+    by_plain_sql(
+        path,
+        {
+            "a part is missing": "PRAGMA writable_schema=ON; DROP TABLE messages_fts_config;",
+            "only parts are left": """PRAGMA writable_schema=ON;
+                DELETE FROM sqlite_master WHERE name IN ('messages_fts', 'messages_fts_trigram')""",
+            "unknown tokenizer": """PRAGMA writable_schema=ON;
+                UPDATE sqlite_master SET sql = replace(sql, 'trigram''', 'nobody''')
+                WHERE name = 'messages_fts_trigram'""",
+            "no parts at all": """PRAGMA writable_schema=ON;
+                DELETE FROM sqlite_master WHERE name GLOB 'messages_fts_trigram_*' AND type = 'table'""",
+            "a trigger by another name": """CREATE TRIGGER mirror AFTER INSERT ON messages BEGIN
+                INSERT INTO messages_fts (rowid, content) VALUES (new.id + 1000000, 'again'); END""",
+        }[how],
+    )
+
+
+SPOILT = (
+    "broken pages",
+    "a part is missing",
+    "only parts are left",
+    "unknown tokenizer",
+    "no parts at all",
+    "a trigger by another name",
+)
+
+
+@pytest.mark.parametrize("how", SPOILT)
+@pytest.mark.parametrize("version", [10, 11])
+def test_spoilt_search_tables_are_no_obstacle(
+    path: Path, how: str, version: int, fresh: dict[str, Any]
+) -> None:
+    expected = build(path, version, sessions=60)
+    spoil(path, how)
+    report = upgrade(path)
+    assert report is not None
+    with opened(path) as connection:
+        expected.check(connection)
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        connection.execute(
+            "INSERT INTO messages (session_id, role, timestamp) SELECT id, 'user', 1 FROM sessions"
+        )
+    assert shape(path) == fresh
+
+
+def reference_opens(path: Path) -> None:
+    """What a reference program does to our file: its tables and triggers again, unfilled."""
+    script = (SCHEMAS / "v11_fresh.sql").read_text()
+    by_plain_sql(path, script[script.index("CREATE VIRTUAL TABLE") :])
+
+
+def test_search_tables_that_reappear_are_removed(path: Path, fresh: dict[str, Any]) -> None:
+    expected = build(path, 11)
+    upgrade(path)
+    with opened(path) as connection:
+        assert drop_foreign_search(connection) == []
+    reference_opens(path)
+    assert shape(path) != fresh
+    with opened(path) as connection:
+        removed = drop_foreign_search(connection)
+        assert removed == sorted(
+            [
+                "messages_fts",
+                "messages_fts_trigram",
+                *(
+                    f"messages_fts{kind}_{verb}"
+                    for kind in ("", "_trigram")
+                    for verb in ("insert", "delete", "update")
+                ),
+            ]
+        )
+        assert drop_foreign_search(connection) == []
+        expected.check(connection)
+    assert shape(path) == fresh
+
+
+@pytest.mark.parametrize("how", SPOILT)
+def test_search_tables_that_reappear_spoilt_are_removed(path: Path, how: str, fresh: dict[str, Any]) -> None:
+    expected = build(path, 11)
+    upgrade(path)
+    reference_opens(path)
+    by_plain_sql(path, "INSERT INTO messages_fts (messages_fts) VALUES ('optimize')")
+    with closing(sqlite3.connect(path, isolation_level=None)) as conn:
+        conn.executemany(
+            "INSERT INTO messages_fts_trigram (rowid, content) VALUES (?, ?)",
+            ((n, " ".join(f"word{n * k}" for k in range(50))) for n in range(1, 200)),
+        )
+        conn.execute("INSERT INTO messages_fts SELECT * FROM messages_fts_trigram")
+    spoil(path, how)
+    with opened(path) as connection:
+        assert drop_foreign_search(connection)
+        if how == "no parts at all":  # the pages were lost before we came
+            connection.execute("VACUUM")
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        expected.check(connection)
+    assert shape(path) == fresh
+
+
+def test_looking_for_foreign_search_tables_is_cheap(path: Path) -> None:
+    build(path, 11)
+    upgrade(path)
+    with opened(path) as connection:
+        statements: list[str] = []
+
+        def note(_cursor: object, sql: str, _args: object) -> bool:
+            statements.append(sql)
+            return True
+
+        connection.exec_trace = note
+        assert drop_foreign_search(connection) == []
+        assert len(statements) == 1
+        assert "sqlite_master" in statements[0]

@@ -1,0 +1,265 @@
+"""No room, no right to write, and a file system that cannot do write-ahead logs."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from hermes.store.sqlite import filesystem
+from hermes_state import SessionDB
+from tests.survival.processes import Refused, Worker, check_said
+
+SMALL = 300_000
+
+
+# --- no room
+
+
+@pytest.mark.parametrize("size", [2_000, 40_000], ids=["rows", "overflow-pages"])
+def test_a_full_disk_refuses_clearly_and_writing_resumes(home: Path, size: int) -> None:
+    path = home / "state.db"
+    with Worker() as worker, Worker() as sibling:
+        worker.ask("open_store", path=str(path))
+        worker.ask("append", session="s", texts=["before the disk was full"])
+        worker.ask("limit_files", size=SMALL)
+        stored, refused = _fill(worker, size)
+        assert {"StoreError", "OperationalError"} <= set(refused.kinds)
+        assert str(path) in refused.message
+        assert "\n" not in refused.message
+
+        for _ in range(5):  # still full, still the same answer, still readable
+            with pytest.raises(Refused):
+                worker.ask("append_only", session="s", texts=["word " * (SMALL // 4)])
+        assert worker.ask("contents", session="s")[1:] == stored
+        assert len(worker.ask("found", query="stored")) == len(stored)
+        sibling.ask("open_store", path=str(path))
+        assert sibling.ask("contents", session="s")[1:] == stored
+
+        worker.ask("limit_files", size=None)
+        worker.ask("append_only", session="s", texts=["room again"])
+        assert worker.ask("contents", session="s")[1:] == [*stored, "room again"]
+        assert worker.ask("health") == []
+        worker.ask("close")
+    with SessionDB(path) as db:
+        assert [row["content"] for row in db.get_messages("s")][1:] == [*stored, "room again"]
+        session = db.get_session("s")
+        assert session is not None
+        assert session["message_count"] == len(stored) + 2
+        assert len(db.search_messages("stored", limit=1000)) == len(stored)
+        assert db.verify().ok
+
+
+def test_a_full_disk_while_killed_loses_nothing(home: Path) -> None:
+    path = home / "state.db"
+    with Worker() as worker:
+        worker.ask("open_store", path=str(path))
+        worker.ask("append", session="s", texts=["before the disk was full"])
+        worker.ask("limit_files", size=SMALL)
+        stored, _refused = _fill(worker, 5_000)
+        worker.kill()
+    with SessionDB(path) as db:
+        assert [row["content"] for row in db.get_messages("s")][1:] == stored
+        assert db.verify().ok
+
+
+def test_a_store_that_cannot_be_made_leaves_nothing_behind(home: Path) -> None:
+    path = home / "state.db"
+    with Worker() as worker:
+        worker.ask("limit_files", size=20_000)
+        with pytest.raises(Refused) as refused:
+            worker.ask("open_store", path=str(path))
+        assert "StoreError" in refused.value.kinds
+        assert not path.exists()  # an empty file would look like a history that was lost
+        worker.ask("limit_files", size=None)
+        worker.ask("open_store", path=str(path))
+        worker.ask("append", session="s", texts=["now"])
+    assert [file.name for file in home.iterdir() if ".new-" in file.name] == []
+
+
+def test_a_device_without_room_says_so(home: Path) -> None:
+    """ENOSPC, on a small file system where one can be mounted; else the file-size limit above has to do."""
+    home.mkdir(mode=0o700)
+    program = home.parent / "fill.py"
+    program.write_text(FILL_A_SMALL_DEVICE, encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
+    mount = 'mount -t tmpfs -o size=6m,mode=700 none "$1" 2>/dev/null || exit 77; exec "$2" "$3" "$1"'
+    try:
+        done = subprocess.run(
+            ["unshare", "-m", "sh", "-c", mount, "sh", str(home), sys.executable, str(program)],
+            capture_output=True,
+            text=True,
+            env=environment,
+        )
+    except FileNotFoundError:
+        return
+    if done.returncode != 0 and "Traceback" not in done.stderr:
+        return  # no right to mount here
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["StoreFull", "True", "True", "1", "True"]
+
+
+FILL_A_SMALL_DEVICE = """
+import sys
+from pathlib import Path
+from hermes import errors
+from hermes_state import SessionDB
+
+home = Path(sys.argv[1])
+ballast = home / "ballast"
+ballast.write_bytes(b"x" * 3_000_000)
+db = SessionDB(home / "state.db")
+db.create_session("s", "cli")
+n = 0
+try:
+    while n < 10_000:
+        db.append_message("s", "user", f"row {n} " + "x" * 3000)
+        n += 1
+except errors.StoreFull as full:
+    print("StoreFull", "no room left" in str(full))
+assert [row["content"].split()[1] for row in db.get_messages("s")] == [str(i) for i in range(n)]
+ballast.unlink()
+db.append_message("s", "user", "room again")
+print(n > 10, len(db.search_messages("room")), db.verify().ok)
+db.close()
+"""
+
+
+def _fill(worker: Worker, size: int) -> tuple[list[str], Refused]:
+    """Append until refused; (what was acknowledged, the refusal)."""
+    stored: list[str] = []
+    while True:
+        text = f"stored {len(stored)} " + "x" * size
+        try:
+            worker.ask("append_only", session="s", texts=[text])
+        except Refused as refused:
+            return stored, refused
+        stored.append(text)
+        assert len(stored) < 5000
+
+
+# --- no right to write
+
+
+@pytest.mark.parametrize("left", ["closed", "killed", "open"])
+def test_a_read_only_folder_is_refused_for_writing_and_read(home: Path, left: str) -> None:
+    path = home / "state.db"
+    with ExitStack() as stack:
+        writer = stack.enter_context(Worker())
+        writer.ask("open_store", path=str(path))
+        writer.ask("append", session="s", texts=["one", "two"])
+        if left == "closed":
+            writer.ask("close")
+        elif left == "killed":
+            writer.kill()
+        reader = stack.enter_context(Worker())
+        for folder in (home, *list(home.parents)[:3]):
+            if os.getuid() == 0 and folder.name:
+                folder.chmod(0o755)
+        for file in home.iterdir():
+            file.chmod(0o444)
+        home.chmod(0o555)
+        try:
+            reader.ask("become_nobody", folder=str(home))
+            with pytest.raises(Refused) as refused:
+                reader.ask("open_store", path=str(path))
+                reader.ask("append", session="s", texts=["three"])
+            assert {"StoreError", "OperationalError"} <= set(refused.value.kinds)
+            assert str(path) in refused.value.message
+            reader.ask("open_store", path=str(path), name="read", read_only=True)
+            assert reader.ask("contents", session="s", name="read") == ["one", "two"]
+            assert len(reader.ask("found", query="two", name="read")) == 1
+            with pytest.raises(Refused) as refused:
+                reader.ask("append_only", session="s", texts=["three"], name="read")
+            assert "StoreReadOnly" in refused.value.kinds
+        finally:
+            home.chmod(0o700)
+            for file in home.iterdir():
+                file.chmod(0o600)
+    with SessionDB(path) as db:
+        assert [row["content"] for row in db.get_messages("s")] == ["one", "two"]
+
+
+# --- no write-ahead log
+
+MOUNTS = """
+22 28 0:20 / /sys rw,nosuid shared:7 - sysfs sysfs rw
+28 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,discard
+40 28 0:44 / /mnt/nas rw,relatime shared:300 - nfs4 server:/export rw,vers=4.2
+41 28 0:45 / /mnt/with\\040space rw,relatime - cifs //server/share rw
+42 28 0:46 / /home/me/remote rw,nosuid - fuse.sshfs me@host: rw,user_id=0
+43 28 0:47 / /mnt/c rw,noatime - 9p drvfs rw
+44 40 0:48 / /mnt/nas/local rw - xfs /dev/vdb rw
+45 28 0:49 / /run/user rw optional:1 master:2 - tmpfs tmpfs rw
+broken line
+"""
+
+
+@pytest.mark.parametrize(
+    ("folder", "kind"),
+    [
+        ("/home/me", "ext4"),
+        ("/mnt/nas", "nfs4"),
+        ("/mnt/nas/deep/inside", "nfs4"),
+        ("/mnt/nasty", "ext4"),
+        ("/mnt/with space/x", "cifs"),
+        ("/home/me/remote/x", "fuse.sshfs"),
+        ("/mnt/c/Users", "9p"),
+        ("/mnt/nas/local/x", "xfs"),
+        ("/run/user/1000", "tmpfs"),
+    ],
+)
+def test_the_file_system_of_a_folder(folder: str, kind: str) -> None:
+    assert filesystem.kind_from_mountinfo(MOUNTS, 1, 1, folder) == kind
+
+
+def _unfit(stack: ExitStack, home: Path) -> Worker:
+    worker = stack.enter_context(Worker())
+    assert worker.ask("write_ahead_log_unfit", folder=str(home))
+    return worker
+
+
+def test_without_a_log_it_is_slower_and_as_safe(home: Path) -> None:
+    path, rng = home / "state.db", random.Random(2)
+    home.mkdir(mode=0o700)
+    acknowledged: dict[str, dict[int, int]] = {}
+    with ExitStack() as stack:
+        first, *workers = [_unfit(stack, home) for _ in range(5)]
+        first.ask("open_store", path=str(path))
+        first.ask("open_store", path=str(path), name="again")
+        assert first.ask("journal_mode") == "delete"
+        warned = first.ask("logged")
+        assert len(warned) == 1
+        assert "rollback journal" in warned[0]
+        for n, worker in enumerate(workers):
+            worker.start("keep_appending", path=str(path), session=f"s{n}", tag=f"w{n}", search_every=9)
+        for n, worker in enumerate(workers):
+            known = acknowledged[f"{n}"] = {}
+            while len(known) < rng.randrange(3, 25):
+                said = worker.line()
+                if "n" in said:
+                    known[said["n"]] = said["id"]
+            first.ask("append", session="first", texts=[f"beside{n}"])
+            worker.kill()
+            for said in worker.lines():
+                if "n" in said:
+                    known[said["n"]] = said["id"]
+        assert first.ask("contents", session="first") == [f"beside{n}" for n in range(4)]
+        assert first.ask("health") == []
+        assert not Path(f"{path}-wal").exists()
+        last = _unfit(stack, home)
+        last.ask("open_store", path=str(path))
+        for n in range(4):
+            assert len(last.ask("contents", session=f"s{n}")) >= len(acknowledged[f"{n}"])
+        first.kill()
+        last.kill()
+    with SessionDB(path) as db:  # and here a log may be used again
+        for n, known in acknowledged.items():
+            check_said(db.get_messages(f"s{n}"), known, f"w{n}")
+            assert [hit["id"] for hit in db.search_messages(f"w{n}n0")] == [known[0]]
+        assert db.verify().ok

@@ -1,0 +1,209 @@
+"""POSIX locks are dropped by any close of the file in the same process: nothing acknowledged may be lost by that.
+
+The accident: our locks are gone, somebody else opens, writes and closes; being the last, as it believes, it takes the
+write-ahead log away that we still write to. On Linux a lock of another kind prevents it. Where there is none, the
+inode of the log tells, and the rows are written again.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from hermes import errors
+from hermes_state import SessionDB
+from tests.survival.processes import Worker
+
+ENDINGS = pytest.mark.parametrize("killed", [True, False], ids=["killed", "closed"])
+
+
+def _end(worker: Worker, killed: bool) -> None:
+    if killed:
+        worker.kill()
+    else:
+        worker.ask("close")
+        worker.leave()
+
+
+def _check(path: Path, **sessions: list[str]) -> None:
+    with SessionDB(path) as db:
+        for session, texts in sessions.items():
+            assert [row["content"] for row in db.get_messages(session)] == texts
+            for text in texts:
+                assert len(db.search_messages(f'"{text}"')) == 1
+        assert db.message_count() == sum(map(len, sessions.values()))
+        report = db.verify()
+        assert report.ok, report.lines()
+
+
+def _texts(tag: str, count: int) -> list[str]:
+    return [f"{tag}x{n}" for n in range(count)]
+
+
+@ENDINGS
+@pytest.mark.parametrize("before", [3, 120], ids=["few", "checkpointed"])
+@pytest.mark.parametrize("visit", ["visit", "visit_with_old_library"])
+def test_a_raw_read_in_the_process_loses_nothing(home: Path, killed: bool, before: int, visit: str) -> None:
+    path = home / "state.db"
+    with Worker() as ours, Worker() as theirs:
+        ours.ask("open_store", path=str(path))
+        ours.ask("append", session="ours", texts=_texts("first", before))
+        log = ours.ask("log_inode", path=str(path))
+        ours.ask("read_raw", path=str(path))
+        theirs.ask(visit, path=str(path), session="theirs", texts=["visited"])
+        assert theirs.ask("log_inode", path=str(path)) == log  # it was not taken away
+        ours.ask("append", session="ours", texts=_texts("second", 3))
+        theirs.ask(visit, path=str(path), session="theirs", texts=["again"])
+        ours.ask("append", session="ours", texts=_texts("third", 3))
+        assert ours.ask("logged") == []
+        _end(ours, killed)
+    _check(
+        path,
+        ours=_texts("first", before) + _texts("second", 3) + _texts("third", 3),
+        theirs=["visited", "again"],
+    )
+
+
+@ENDINGS
+@pytest.mark.parametrize("before", [0, 3, 120], ids=["none", "few", "checkpointed"])
+@pytest.mark.parametrize("stays", [False, True], ids=["log-gone", "log-replaced"])
+def test_without_the_lock_the_inode_of_the_log_saves_the_rows(
+    home: Path, killed: bool, before: int, stays: bool
+) -> None:
+    path = home / "state.db"
+    with Worker() as ours, Worker() as theirs:
+        SessionDB(path).close()
+        ours.ask("without_lock")
+        ours.ask("open_store", path=str(path))
+        if before:
+            ours.ask("append", session="ours", texts=_texts("first", before))
+        log = ours.ask("log_inode", path=str(path))
+        ours.ask("read_raw", path=str(path))
+        theirs.ask("visit_with_old_library", path=str(path), session="theirs", texts=["visited"])
+        assert theirs.ask("log_inode", path=str(path)) is None  # the accident has happened
+        if stays:
+            theirs.ask("open_store", path=str(path))
+            theirs.ask("append", session="theirs", texts=["stayed"])
+            assert theirs.ask("log_inode", path=str(path)) != log
+        for n in range(3):
+            ours.ask("append", session="ours", texts=[f"secondx{n}"])
+            with Worker() as fresh:  # acknowledged is what everybody else can read
+                fresh.ask("open_store", path=str(path))
+                told = fresh.ask("contents", session="ours")
+                assert told == _texts("first", before) + _texts("second", n + 1)
+        assert len([line for line in ours.ask("logged") if "write-ahead log was removed" in line]) == 1
+        ours.ask("append", session="ours", texts=_texts("third", 70))
+        assert ours.ask("health") == []
+        _end(ours, killed)
+    theirs_too = ["visited", "stayed"] if stays else ["visited"]
+    _check(path, ours=_texts("first", before) + _texts("second", 3) + _texts("third", 70), theirs=theirs_too)
+
+
+def test_without_the_lock_two_stores_of_one_process_are_both_saved(home: Path) -> None:
+    path = home / "state.db"
+    with Worker() as ours, Worker() as theirs:
+        ours.ask("without_lock")
+        for name in ("one", "two"):
+            ours.ask("open_store", path=str(path), name=name)
+            ours.ask("append", session=name, texts=[f"before{name}"], name=name)
+        ours.ask("read_raw", path=str(path))
+        theirs.ask("visit_with_old_library", path=str(path), session="theirs", texts=["visited"])
+        for n in range(3):
+            for name in ("one", "two"):
+                ours.ask("append_only", session=name, texts=[f"after{name}{n}"], name=name)
+        assert len([line for line in ours.ask("logged") if "write-ahead log was removed" in line]) <= 2
+        ours.kill()
+    _check(
+        path,
+        one=["beforeone", "afterone0", "afterone1", "afterone2"],
+        two=["beforetwo", "aftertwo0", "aftertwo1", "aftertwo2"],
+        theirs=["visited"],
+    )
+
+
+# --- Python's own sqlite3
+
+
+def _spellings(path: Path) -> dict[str, tuple[object, bool]]:
+    link = path.with_name("link.db")
+    link.symlink_to(path)
+    folder = path.parent.with_name("linked home")
+    folder.symlink_to(path.parent)
+    return {
+        "str": (str(path), False),
+        "bytes": (os.fsencode(path), False),
+        "path": (path, False),
+        "relative": (os.path.relpath(path), False),
+        "uri": (path.as_uri(), True),
+        "uri with a query": (f"file:{path}?mode=ro", True),
+        "uri with localhost": (f"file://localhost{path}", True),
+        "uri with a fragment": (f"file:{path}#part", True),
+        "escaped uri": (f"file:{str(path).replace('state', '%73tate')}", True),
+        "link": (link, False),
+        "linked folder": (folder / "state.db", False),
+    }
+
+
+def test_a_second_library_is_refused_while_the_store_is_open(home: Path) -> None:
+    path = home / "state.db"
+    with SessionDB(path) as db:
+        db.create_session("s", "cli")
+        spellings = _spellings(path)
+        accepted = []
+        for name, (spelling, uri) in spellings.items():
+            try:
+                sqlite3.connect(spelling, uri=uri).close()  # type: ignore[arg-type]
+                accepted.append(name)
+            except errors.SecondLibrary as refusal:
+                assert isinstance(refusal, sqlite3.OperationalError)
+                assert "SessionDB.raw()" in str(refusal)
+        assert accepted == []
+        sqlite3.connect(":memory:").close()
+        sqlite3.connect(home / "another.db").close()
+        with SessionDB(path):
+            pass
+        with pytest.raises(errors.SecondLibrary):  # one of two stores is still open
+            sqlite3.connect(path)
+        db.append_message("s", "user", "still here")
+    for spelling, uri in spellings.values():
+        connection = sqlite3.connect(spelling, uri=uri)  # type: ignore[arg-type]
+        assert connection.execute("SELECT count(*) FROM messages").fetchone() == (1,)
+        connection.close()
+
+
+@ENDINGS
+def test_a_library_that_was_there_before_is_warned_about_and_loses_nothing(home: Path, killed: bool) -> None:
+    path = home / "state.db"
+    SessionDB(path).close()
+    with Worker() as ours, Worker() as theirs:
+        ours.ask("second_library", path=str(path))
+        ours.ask("open_store", path=str(path))
+        warned = ours.ask("logged")
+        assert len(warned) == 1
+        assert warned[0].startswith("RuntimeWarning: ")
+        assert str(path) in warned[0]
+        ours.ask("append", session="ours", texts=["one"])
+        ours.ask("close_second_library")
+        theirs.ask("visit_with_old_library", path=str(path), session="theirs", texts=["visited"])
+        ours.ask("append", session="ours", texts=["two", "three"])
+        _end(ours, killed)
+    _check(path, ours=["one", "two", "three"], theirs=["visited"])
+
+
+@ENDINGS
+def test_a_library_that_comes_in_by_attach_loses_nothing(home: Path, killed: bool) -> None:
+    """ATTACH raises no audit event, so it cannot be refused."""
+    path = home / "state.db"
+    with Worker() as ours, Worker() as theirs:
+        ours.ask("open_store", path=str(path))
+        ours.ask("append", session="ours", texts=["one"])
+        ours.ask("attach_second_library", path=str(path))
+        ours.ask("append", session="ours", texts=["two"])
+        ours.ask("close_second_library")
+        theirs.ask("visit_with_old_library", path=str(path), session="theirs", texts=["visited"])
+        ours.ask("append", session="ours", texts=["three", "four"])
+        _end(ours, killed)
+    _check(path, ours=["one", "two", "three", "four"], theirs=["visited"])

@@ -1,0 +1,253 @@
+"""Nobody else can read a file of ours, whatever the umask; and what was purged is in no file at all."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from hermes_state import SessionDB
+from tests import reference_databases
+from tests.survival.processes import Refused, Worker
+
+
+@contextmanager
+def _watched(home: Path) -> Iterator[dict[str, int]]:
+    """The loosest mode ever seen on each file and folder, while the block runs."""
+    seen: dict[str, int] = {}
+    stop = threading.Event()
+
+    def look() -> None:
+        if home.exists():
+            for entry in (home, *home.rglob("*")):
+                try:
+                    seen[entry.name] = seen.get(entry.name, 0) | (os.lstat(entry).st_mode & 0o777)
+                except FileNotFoundError:
+                    continue
+
+    def watch() -> None:
+        while not stop.is_set():
+            look()
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield seen
+        look()
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_every_file_is_private_at_every_moment(home: Path) -> None:
+    os.umask(0)
+    with _watched(home) as seen, Worker() as worker:
+        with SessionDB() as db:
+            db.create_session("s", "cli")
+            for n in range(120):
+                db.append_message("s", "user", f"secret {n}")
+            assert db.search_messages("secret")
+            db.backup()
+            worker.ask("set_umask", mask=0)
+            worker.ask("visit", path=str(db.db_path), session="t", texts=["beside"])
+            db.vacuum()
+            db.optimize()
+            assert db.delete_session("s", purge=True)
+            backup = db.backup()
+            db.restore(backup.path)
+            db.append_message("t", "user", "after")
+    assert len(seen) >= 6, seen
+    folders = {"home", "state.db.backups"}
+    assert {name: oct(mode) for name, mode in seen.items() if name in folders and mode != 0o700} == {}
+    assert {name: oct(mode) for name, mode in seen.items() if name not in folders and mode & 0o177} == {}
+    assert {"state.db", "state.db-wal", "state.db-shm", "state.db.lock"} <= set(seen)
+
+
+def test_a_migration_is_private_at_every_moment(home: Path) -> None:
+    os.umask(0)
+    home.mkdir(mode=0o700)
+    reference_databases.build(home / "state.db", 7, sessions=30)
+    (home / "state.db").chmod(0o600)
+    with _watched(home) as seen:
+        SessionDB().close()
+    folders = {"home", "state.db.backups"}
+    assert any("before-migration" in name for name in seen)
+    assert {name: oct(mode) for name, mode in seen.items() if name in folders and mode != 0o700} == {}
+    assert {name: oct(mode) for name, mode in seen.items() if name not in folders and mode & 0o177} == {}
+
+
+def test_without_a_log_the_journal_is_private_too(home: Path) -> None:
+    home.mkdir(mode=0o700)
+    with _watched(home) as seen, Worker() as worker:
+        worker.ask("set_umask", mask=0)
+        worker.ask("write_ahead_log_unfit", folder=str(home))
+        worker.ask("open_store", path=str(home / "state.db"))
+        for n in range(40):
+            worker.ask("append", session="s", texts=[f"{n} " + "x" * 3000])
+    assert {name: oct(mode) for name, mode in seen.items() if name != "home" and mode & 0o177} == {}
+
+
+def test_folders_above_the_home_are_private_when_we_make_them(home: Path) -> None:
+    os.umask(0)
+    path = home / "deep" / "er" / "state.db"
+    SessionDB(path).close()
+    for folder in (home, home / "deep", home / "deep" / "er"):
+        assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_loose_files_of_an_older_installation_are_tightened_with_one_notice(
+    home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Worker() as worker:
+        path = home / "state.db"
+        worker.ask("open_store", path=str(path))
+        worker.ask("append", session="s", texts=["hello"])
+        worker.kill()
+    home.chmod(0o755)
+    for file in home.iterdir():
+        file.chmod(0o666)
+    with caplog.at_level(logging.WARNING, "hermes"):
+        with SessionDB(path) as db:
+            for name in ("state.db", "state.db-wal", "state.db-shm"):
+                assert (home / name).stat().st_mode & 0o777 == 0o600
+            assert home.stat().st_mode & 0o777 == 0o700
+            assert [row["content"] for row in db.get_messages("s")] == ["hello"]
+        SessionDB(path).close()
+    notices = [record.getMessage() for record in caplog.records]
+    assert len(notices) == 1
+    assert "state.db" in notices[0]
+    assert [file.name for file in home.iterdir() if file.stat().st_mode & 0o077] == []
+
+
+# --- purged
+
+TOKENS = ("Quetzalcoatlus", "Zephyrhöhe", "端午節龍舟賽", "xylophonkonzert42")
+
+
+def _traces(home: Path, tokens: tuple[str, ...]) -> list[str]:
+    """Where any spelling of a token is, in any file of the home."""
+    found = []
+    for token in tokens:
+        folded = token.casefold()
+        spellings = {
+            token,
+            folded,
+            folded.replace("ö", "o"),
+            json.dumps(token)[1:-1],
+            json.dumps(folded)[1:-1],
+        }
+        needles = {spelling.encode() for spelling in spellings} | {token.encode("utf-16-le")}
+        for file in home.rglob("*"):
+            if file.is_file():
+                content = file.read_bytes()
+                found += [f"{token} in {file.name}" for needle in needles if needle in content]
+    return found
+
+
+def _confide(db: SessionDB, session: str) -> None:
+    db.create_session(session, "telegram", system_prompt=f"system {TOKENS[0]}", model_config={"a": TOKENS[1]})
+    db.set_session_title(session, f"about {TOKENS[0]}")
+    for n in range(60):
+        db.append_message(session, "user", f"{n} {TOKENS[0]} {TOKENS[1]} " + "padding " * 50)
+        call = {"id": "c", "function": {"name": "f", "arguments": json.dumps({"q": TOKENS[2]})}}
+        db.append_message(session, "assistant", [{"type": "text", "text": TOKENS[2]}], tool_calls=[call])
+        db.append_message(
+            session, "tool", f"large {TOKENS[3]} " * 300, tool_name=TOKENS[3], reasoning=TOKENS[1]
+        )
+
+
+def _written_beside(home: Path, session: str) -> None:
+    folder = home / "sessions"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for name in (
+        f"{session}.jsonl",
+        f"{session}.json",
+        f"session_{session}.json",
+        f"request_dump_{session}_1.json",
+    ):
+        (folder / name).write_text(json.dumps({"content": " ".join(TOKENS)}), encoding="utf-8")
+
+
+def test_a_purged_session_leaves_no_byte_behind(home: Path) -> None:
+    with SessionDB() as db:
+        db.create_session("stays", "cli")
+        db.append_message("stays", "user", "this stays staysword")
+        _confide(db, "goes")
+        _written_beside(home, "goes")
+        (home / "sessions" / "stays.jsonl").write_text("kept", encoding="utf-8")
+        assert len(db.search_messages(TOKENS[0], limit=1000)) == 60
+        db.backup()
+        db.replace_messages(
+            "goes", [*db.get_messages_as_conversation("goes")[:30], {"role": "user", "content": TOKENS[3]}]
+        )
+        db.backup()
+        assert _traces(home, TOKENS)  # it can be found while it is there
+        assert db.delete_session("goes", purge=True)
+        assert _traces(home, TOKENS) == []  # at once, before anything is closed
+        assert [row["content"] for row in db.get_messages("stays")] == ["this stays staysword"]
+        assert len(db.search_messages("staysword")) == 1
+        assert (home / "sessions" / "stays.jsonl").read_text(encoding="utf-8") == "kept"
+        assert db.verify().ok
+    assert _traces(home, TOKENS) == []
+    SessionDB().close()
+    assert _traces(home, TOKENS) == []
+
+
+def test_what_was_purged_after_a_kill_and_beside_others_is_gone(home: Path) -> None:
+    path = home / "state.db"
+    with SessionDB(path) as db:
+        _confide(db, "goes")
+    with Worker() as killed, Worker() as beside:
+        killed.ask("open_store", path=str(path))
+        killed.ask("append", session="goes", texts=[f"left in the log {TOKENS[0]}"])
+        killed.kill()
+        beside.ask("open_store", path=str(path))
+        beside.ask("found", query=TOKENS[0])
+        with SessionDB(path) as db:
+            assert db.delete_session("goes", purge=True)
+            assert _traces(home, TOKENS) == []
+        assert beside.ask("found", query=TOKENS[0]) == []
+        beside.ask("close")
+    assert _traces(home, TOKENS) == []
+
+
+def test_a_purge_that_a_reader_holds_up_does_not_pretend(home: Path) -> None:
+    """Somebody's snapshot keeps the old pages in the file: then the purge fails, or it waits; it never lies."""
+    path = home / "state.db"
+    with SessionDB(path) as db:
+        _confide(db, "goes")
+    with Worker() as reading, Worker() as ours:
+        ours.ask("open_store", path=str(path))
+        ours.ask("be_impatient", seconds=0.5)
+        reading.ask("hold_snapshot", path=str(path))
+        try:
+            ours.ask("purge", session="goes")
+            assert _traces(home, TOKENS) == []
+        except Refused as refused:
+            assert "StoreError" in refused.kinds
+        ours.kill()
+
+
+def test_what_was_deleted_is_found_by_no_search(home: Path) -> None:
+    with SessionDB() as db:
+        _confide(db, "goes")
+        assert len(db.search_messages(TOKENS[0], limit=1000)) == 60
+        assert db.delete_session("goes")
+        for token in TOKENS:
+            assert db.search_messages(token) == []
+            assert db.search_messages(token[:5] + "*") == []
+        assert db.list_sessions_rich() == []
+        assert list(db.export_all()) == []
+        assert db.get_session_by_title(f"about {TOKENS[0]}") is None
+        with Worker() as worker:
+            worker.ask("open_store", path=str(db.db_path))
+            assert worker.ask("found", query=TOKENS[0]) == []
+    with SessionDB(read_only=True) as db:
+        for token in TOKENS:
+            assert db.search_messages(token) == []

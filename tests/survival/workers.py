@@ -1,0 +1,711 @@
+"""The other processes of these tests.
+
+    python workers.py
+
+reads one command per line, `{"do": NAME, ...}`, and answers each with one or more lines of JSON, the last of which
+has `done` or `error`. Everything a process may do to a store that it shares with others is a small function here.
+Nothing is imported from the tests, so that a worker starts fast and holds nothing open by accident.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import signal
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hermes import errors
+from hermes_state import SessionDB
+
+stores: dict[str, SessionDB] = {}
+others: dict[str, Any] = {}
+notices: list[str] = []
+
+
+def say(**answer: Any) -> None:
+    """One line, in one write, so that a kill cannot cut it."""
+    os.write(1, (json.dumps(answer) + "\n").encode())
+
+
+# --- one store, step by step
+
+
+def open_store(path: str, name: str = "main", **options: Any) -> None:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        stores[name] = SessionDB(Path(path), **options)
+    notices.extend(f"{warning.category.__name__}: {warning.message}" for warning in seen)
+
+
+def append(session: str, texts: list[str], name: str = "main") -> list[int]:
+    db = stores[name]
+    db.ensure_session(session, "cli")
+    return [db.append_message(session, "user", text) for text in texts]
+
+
+def append_only(session: str, texts: list[str], name: str = "main") -> list[int]:
+    return [stores[name].append_message(session, "user", text) for text in texts]
+
+
+def contents(session: str, name: str = "main") -> list[Any]:
+    return [row["content"] for row in stores[name].get_messages(session)]
+
+
+def found(query: str, name: str = "main") -> list[int]:
+    return [row["id"] for row in stores[name].search_messages(query, limit=10_000)]
+
+
+def health(name: str = "main") -> list[str]:
+    report = stores[name].verify()
+    return [] if report.ok else report.lines()
+
+
+def close(name: str = "main") -> None:
+    stores.pop(name).close()
+
+
+def purge(session: str, name: str = "main") -> bool:
+    return stores[name].delete_session(session, purge=True)
+
+
+def visit(path: str, session: str, texts: list[str], **options: Any) -> list[int]:
+    """Open, write, close: the last to close is the one who takes the log away, if nobody holds it."""
+    open_store(path, "visit", **options)
+    ids = append(session, texts, "visit")
+    close("visit")
+    return ids
+
+
+def visit_with_old_library(path: str, session: str, texts: list[str]) -> None:
+    """The same by a program with the interpreter's SQLite, which does take the log away."""
+    import sqlite3
+
+    connection = sqlite3.connect(path, isolation_level=None, timeout=30)
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute(
+        "INSERT OR IGNORE INTO sessions (id, source, started_at) VALUES (?, 'cli', 1000.0)", (session,)
+    )
+    for text in texts:
+        connection.execute(
+            "INSERT INTO messages (session_id, role, content, timestamp) VALUES (?, 'user', ?, 1000.0)",
+            (session, text),
+        )
+    connection.execute("COMMIT")
+    connection.close()
+
+
+def count_all(name: str = "main") -> list[int]:
+    return [stores[name].session_count(), stores[name].message_count()]
+
+
+def log_inode(path: str) -> int | None:
+    try:
+        return os.stat(path + "-wal").st_ino
+    except FileNotFoundError:
+        return None
+
+
+# --- accidents
+
+
+def read_raw(path: str) -> int:
+    """What a backup script, a grep or a hash does inside the process: open, read, close."""
+    with open(path, "rb") as file:
+        return len(file.read())
+
+
+def without_lock() -> None:
+    """Be a system that has no open file description locks: the inode check is all there is."""
+    sys.platform = "somewhere"
+
+
+def second_library(path: str, name: str = "second") -> None:
+    import sqlite3
+
+    others[name] = sqlite3.connect(path, isolation_level=None)
+    others[name].execute("SELECT count(*) FROM sessions").fetchall()
+
+
+def attach_second_library(path: str, name: str = "second") -> None:
+    import sqlite3
+
+    others[name] = sqlite3.connect(":memory:", isolation_level=None)
+    others[name].execute("ATTACH ? AS live", (path,))
+    others[name].execute("SELECT count(*) FROM live.sessions").fetchall()
+
+
+def close_second_library(name: str = "second") -> None:
+    others.pop(name).close()
+
+
+def hold_write_lock(path: str, seconds: float) -> None:
+    """A foreign program in the middle of a transaction. It says `held` first and `done` when it has let go."""
+    import sqlite3
+
+    connection = sqlite3.connect(path, isolation_level=None, timeout=30)
+    connection.execute("BEGIN IMMEDIATE")
+    say(held=True)
+    time.sleep(seconds)
+    connection.execute("ROLLBACK")
+    connection.close()
+
+
+def hold_lock_now_and_then(path: str, seconds: float, each: float) -> None:
+    import sqlite3
+
+    connection = sqlite3.connect(path, isolation_level=None, timeout=30)
+    until = time.monotonic() + seconds
+    say(held=True)
+    while time.monotonic() < until:
+        connection.execute("BEGIN IMMEDIATE")
+        time.sleep(each)
+        connection.execute("ROLLBACK")
+        time.sleep(each / 3)
+    connection.close()
+
+
+def hold_snapshot(path: str) -> None:
+    """Somebody who is reading, and goes on reading until told to stop."""
+    import sqlite3
+
+    others["reading"] = sqlite3.connect(path, isolation_level=None)
+    others["reading"].execute("BEGIN")
+    others["reading"].execute("SELECT count(*) FROM messages").fetchall()
+
+
+# --- limits
+
+
+def limit_files(size: int | None) -> None:
+    import resource
+
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    _soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard if size is None else size, hard))
+
+
+def become_nobody(folder: str) -> None:
+    """Give up the right to everything, where we have it."""
+    import importlib.resources
+    import sqlite3  # noqa: F401 - what is not loaded yet may be out of reach then
+
+    importlib.resources.files("hermes.store.sqlite")
+    os.chdir(folder)
+    if os.getuid() == 0:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+
+
+def write_ahead_log_unfit(folder: str) -> str:
+    """Make the file system under the store one that WAL is not safe on."""
+    from hermes.store.sqlite import filesystem
+
+    kind = filesystem.journal_for(Path(folder, "x"))[1]
+    filesystem.UNFIT_FOR_WAL = frozenset({kind})
+    return kind
+
+
+def set_umask(mask: int) -> None:
+    os.umask(mask)
+
+
+def logged() -> list[str]:
+    return [*notices]
+
+
+def journal_mode(name: str = "main") -> str:
+    return str(stores[name].raw().execute("PRAGMA journal_mode").fetchone()[0])
+
+
+def be_impatient(seconds: float, name: str = "main") -> None:
+    stores[name]._engine._patience.seconds = seconds  # type: ignore[attr-defined]
+
+
+# --- working for a while; these say a line per thing done
+
+
+def keep_appending(path: str, session: str, tag: str, search_every: int = 0, **options: Any) -> None:
+    """Number messages until killed. `n` is said after message n was acknowledged."""
+    db = SessionDB(Path(path), **options)
+    db.ensure_session(session, "cli")
+    say(open=True)
+    n = 0
+    while True:
+        role = ("user", "assistant")[n % 2]
+        number = db.append_message(session, role, f"{tag}n{n} the quick brown fox is message {n}")
+        say(n=n, id=number)
+        n += 1
+        if search_every and n % search_every == 0:
+            db.search_messages(f"{tag}n{n - 1}")
+
+
+def write_for(path: str, me: str, seconds: float) -> None:
+    """One session to keep, many that end and may be pruned, one that somebody else will delete."""
+    db = SessionDB(Path(path))
+    db.ensure_session(f"keep-{me}", "cli")
+    db.ensure_session(f"victim-{me}", "cli")
+    say(open=True)
+    until, n, worst, deleted, ended = time.monotonic() + seconds, 0, 0.0, False, []
+    while time.monotonic() < until:
+        before = time.monotonic()
+        db.append_message(f"keep-{me}", "user", f"kept{me}n{n} word")
+        worst = max(worst, time.monotonic() - before)
+        if not deleted:
+            try:
+                db.append_message(f"victim-{me}", "user", f"doomed{me}n{n}")
+            except errors.UnknownSession:
+                deleted = True
+        if n % 5 == 0:
+            passing = f"passing-{me}-{n}"
+            db.create_session(passing, "cli")
+            db.append_message(passing, "user", f"passing{me}n{n}")
+            db.end_session(passing, "cli_close")
+            ended.append(passing)
+        n += 1
+    db.close()
+    say(count=n, worst=worst, deleted=deleted, ended=ended)
+
+
+def read_for(path: str, seconds: float, writers: list[str]) -> None:
+    """Every look must show a beginning of what the writer wrote, and never less than the look before."""
+    db = SessionDB(Path(path))
+    say(open=True)
+    until, looks = time.monotonic() + seconds, 0
+    seen = dict.fromkeys(writers, 0)
+    while time.monotonic() < until:
+        for me in writers:
+            texts = [row["content"] for row in db.get_messages(f"keep-{me}")]
+            assert texts == [f"kept{me}n{n} word" for n in range(len(texts))], texts
+            assert len(texts) >= seen[me], (len(texts), seen[me])
+            seen[me] = len(texts)
+            hits = db.search_messages("word", limit=100_000)
+            mine = [row for row in hits if row["session_id"] == f"keep-{me}"]
+            assert len(mine) >= len(texts), (len(mine), len(texts))
+            for row in db.list_sessions_rich(limit=1000):
+                assert row["last_active"] >= row["started_at"], row
+            looks += 1
+    db.close()
+    say(looks=looks)
+
+
+def prune_for(path: str, seconds: float) -> None:
+    db = SessionDB(Path(path))
+    say(open=True)
+    until, pruned = time.monotonic() + seconds, 0
+    while time.monotonic() < until:
+        pruned += db.prune_sessions(older_than_days=0)
+    db.close()
+    say(pruned=pruned)
+
+
+def delete_for(path: str, seconds: float, victims: list[str]) -> None:
+    """Delete each once it has messages; say so when it is done."""
+    db = SessionDB(Path(path))
+    say(open=True)
+    until, left = time.monotonic() + seconds, list(victims)
+    while time.monotonic() < until and left:
+        for victim in [*left]:
+            if db.message_count(victim) >= 3:
+                assert db.delete_session(victim)
+                left.remove(victim)
+                say(deleted=victim)
+    db.close()
+    say(left=left)
+
+
+def churn_for(path: str, me: str, seconds: float, seed: int) -> None:
+    """What our own programs do, beside somebody who writes plain SQL: append, search, list. Rows may vanish."""
+    rng = random.Random(seed)
+    db = SessionDB(Path(path))
+    say(open=True)
+    until, n, session = time.monotonic() + seconds, 0, ""
+    while time.monotonic() < until:
+        if n % 12 == 0:
+            session = f"ours-{me}-{seed}-{n}"
+            db.create_session(session, "cli")
+        try:
+            role = rng.choice(("user", "assistant"))
+            db.append_message(session, role, f"ours word{rng.randrange(1000)} façade 端午 {me}")
+        except errors.UnknownSession:
+            n = -1  # the foreign program deleted it: begin another
+        action = rng.randrange(8)
+        if action == 0:
+            db.search_messages(
+                rng.choice(("foreign", "façade", "端午", "привет", f"word{rng.randrange(1000)}"))
+            )
+        elif action == 1:
+            db.list_sessions_rich(limit=30, order_by_last_active=bool(n % 2))
+        elif action == 2 and n > 0:
+            db.end_session(session, rng.choice(("compression", "branched", "cli_close")))
+        n += 1
+        time.sleep(rng.random() / 100)  # the foreign program has no fair way to wait
+    db.close()
+
+
+# --- threads
+
+
+def append_in_threads(path: str, threads: int, each: int) -> dict[str, Any]:
+    """All at once through one store; every seventh is for a session that does not exist."""
+    db = SessionDB(Path(path))
+    for me in range(threads):
+        db.create_session(f"t{me}", "cli")
+    start, refused, wrong = threading.Barrier(threads), [0] * threads, []
+    ids: list[list[int]] = [[] for _ in range(threads)]
+
+    def work(me: int) -> None:
+        start.wait()
+        for n in range(each):
+            if n % 7 == 3:
+                try:
+                    db.append_message("nobody", "user", "lost")
+                    wrong.append("an append to an unknown session was accepted")
+                except errors.UnknownSession:
+                    refused[me] += 1
+            ids[me].append(db.append_message(f"t{me}", "user", f"t{me}n{n}"))
+
+    _run_threads([lambda me=me: work(me) for me in range(threads)], wrong)  # type: ignore[misc]
+    db.close()
+    return {"ids": ids, "refused": refused, "wrong": wrong}
+
+
+def interrupted_writers(path: str, threads: int, seconds: float) -> None:
+    """The main thread writes too, and is interrupted by real signals; what was acknowledged is said at the end."""
+    db = SessionDB(Path(path))
+    acknowledged: list[list[Any]] = []
+    wrong: list[str] = []
+    lock = threading.Lock()
+    stop = threading.Event()
+
+    def write(me: str) -> None:
+        n = 0
+        while not stop.is_set():
+            number = db.append_message("shared", "user", f"{me}n{n}")
+            with lock:
+                acknowledged.append([me, n, number])
+            n += 1
+
+    db.ensure_session("shared", "cli")
+    started = [
+        threading.Thread(target=_noting(lambda me=me: write(f"w{me}"), wrong), daemon=True)  # type: ignore[misc]
+        for me in range(threads)
+    ]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for thread in (*started, threading.Thread(target=_tell_if_stuck, args=(stop, seconds + 10), daemon=True)):
+        thread.start()
+    until, n, interrupted = time.monotonic() + seconds, 0, 0
+    mine: list[list[Any]] = []
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    say(open=True)
+    while time.monotonic() < until:
+        try:
+            while time.monotonic() < until:
+                n += 1
+                number = db.append_message("shared", "user", f"mainn{n}")
+                mine.append(["main", n, number])
+        except KeyboardInterrupt:
+            interrupted += 1
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    stop.set()
+    for thread in started:
+        thread.join(20)
+        if thread.is_alive():
+            wrong.append("a writing thread never came back")
+            break
+    say(acknowledged=acknowledged + mine, interrupted=interrupted, attempts=n, wrong=wrong)
+
+
+def interrupted_leader(path: str, followers: int) -> dict[str, Any]:
+    """The main thread leads a commit for others, waits for a foreign lock, and is interrupted there.
+
+    A line on stdin tells that the lock is held. Then everybody's turn comes.
+    """
+    db = SessionDB(Path(path))
+    db.ensure_session("shared", "cli")
+    engine: Any = db._engine
+    waiting = engine._queue._waiting
+    acknowledged: list[list[Any]] = []
+    wrong: list[str] = []
+    threads = [
+        threading.Thread(target=engine.alone, args=(lambda _connection: sys.stdin.readline(),), daemon=True)
+    ]
+
+    def gather_and_interrupt() -> None:
+        _wait_until(lambda: len(waiting) == 1)  # the main thread is next in line
+        for me in range(followers):
+            work = _noting(lambda me=me: _acknowledge(db, f"follower{me}", acknowledged), wrong)  # type: ignore[misc]
+            threads.append(threading.Thread(target=work, daemon=True))
+            threads[-1].start()
+        _wait_until(lambda: len(waiting) == 1 + followers)
+        say(queued=True)
+        threads[0].join()
+        time.sleep(0.2)  # by now it is in the busy handler
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threads[0].start()
+    _wait_until(lambda: engine._queue._led)
+    helper = threading.Thread(target=gather_and_interrupt)
+    helper.start()
+    try:
+        _acknowledge(db, "leader", acknowledged)
+    except KeyboardInterrupt:
+        pass
+    helper.join()
+    for thread in threads:
+        thread.join(20)
+        if thread.is_alive():
+            wrong.append("a thread waits for ever")
+            break
+    return {"acknowledged": acknowledged, "wrong": wrong}
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        time.sleep(0.001)
+
+
+def _tell_if_stuck(stop: threading.Event, seconds: float) -> None:
+    if not stop.wait(seconds):
+        stacks = ["".join(traceback.format_stack(frame, 4)) for frame in sys._current_frames().values()]
+        say(acknowledged=[], interrupted=0, attempts=0, wrong=["the main thread waits for ever", *stacks])
+
+
+def interrupted_everywhere(path: str, last: int, crowd: bool) -> dict[str, Any]:
+    """Interrupt an append at every line of the write path in turn. Afterwards others must still be able to write.
+
+    A signal handler may run between any two lines; waiting for that by chance would take years.
+    """
+    watched = tuple(f"sqlite{os.sep}{name}.py" for name in ("commit", "engine"))
+    bad: dict[str, str] = {}
+    acknowledged: list[list[Any]] = []
+    db = SessionDB(Path(path))
+    db.ensure_session("shared", "cli")
+    at = 0
+    while at < last:
+        at += 1
+        count, where = 0, ""
+
+        def trace(frame: Any, event: str, _arg: Any) -> Any:
+            nonlocal count, where
+            if not frame.f_code.co_filename.endswith(watched):
+                return None
+            if event == "line":
+                count += 1
+                if count == at:  # noqa: B023 - it is called within this round only
+                    where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+                    sys.settrace(None)
+                    raise KeyboardInterrupt
+            return trace  # noqa: B023
+
+        rivals = _rivals(db, at, acknowledged) if crowd else []
+        interrupted = False
+        sys.settrace(trace)
+        try:
+            number = db.append_message("shared", "user", f"e{at}")
+            sys.settrace(None)
+            acknowledged.append([f"e{at}", number])
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            sys.settrace(None)
+        wrong: list[str] = []
+        after = threading.Thread(
+            target=_noting(lambda at=at: _acknowledge(db, f"after{at}", acknowledged), wrong),  # type: ignore[misc] # noqa: B023
+            daemon=True,
+        )
+        after.start()
+        for thread in (*rivals, after):
+            thread.join(2)
+            if thread.is_alive():
+                wrong.append("others wait for ever")
+                break
+        try:
+            db.get_messages("nobody")
+        except errors.HermesError as problem:
+            wrong.append(f"reading: {problem}")
+        if wrong:
+            bad[where] = "; ".join(wrong)
+            db = SessionDB(Path(path))
+        if not interrupted:
+            break  # the whole path was walked
+    return {"bad": bad, "acknowledged": acknowledged, "lines": at}
+
+
+def interrupted_reads(path: str, last: int) -> dict[str, Any]:
+    """The same for reading: an interrupted look must not spoil the next one."""
+    watched = tuple(f"sqlite{os.sep}{name}.py" for name in ("engine", "connection", "search", "index"))
+    bad: dict[str, str] = {}
+    db = SessionDB(Path(path))
+    db.ensure_session("shared", "cli")
+    db.append_message("shared", "user", "a word")
+    looks: tuple[Callable[[], object], ...] = (
+        lambda: db.get_messages("shared"),
+        lambda: db.search_messages("word"),
+        lambda: db.list_sessions_rich(),
+    )
+    for look in looks:
+        at = 0
+        while at < last:
+            at += 1
+            count, where = 0, ""
+
+            def trace(frame: Any, event: str, _arg: Any) -> Any:
+                nonlocal count, where
+                if not frame.f_code.co_filename.endswith(watched):
+                    return None
+                if event == "line":
+                    count += 1
+                    if count == at:  # noqa: B023
+                        where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+                        sys.settrace(None)
+                        raise KeyboardInterrupt
+                return trace  # noqa: B023
+
+            interrupted = False
+            sys.settrace(trace)
+            try:
+                look()
+            except KeyboardInterrupt:
+                interrupted = True
+            finally:
+                sys.settrace(None)
+            try:
+                for _ in range(3):
+                    assert len(db.get_messages("shared")) == 1
+                    assert len(db.search_messages("word")) == 1
+                    assert len(db.list_sessions_rich()) == 1
+                db.set_meta("still", "here")
+            except Exception as problem:  # noqa: BLE001 - whatever it is, it is the finding
+                bad[where] = repr(problem)
+                db = SessionDB(Path(path))
+            if not interrupted:
+                break
+    return {"bad": bad}
+
+
+def _rivals(db: SessionDB, at: int, acknowledged: list[list[Any]]) -> list[threading.Thread]:
+    threads = [
+        threading.Thread(target=_acknowledge, args=(db, f"rival{me}-{at}", acknowledged), daemon=True)
+        for me in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def _acknowledge(db: SessionDB, text: str, acknowledged: list[list[Any]]) -> None:
+    number = db.append_message("shared", "user", text)
+    acknowledged.append([text, number])
+
+
+def _noting(work: Callable[[], None], wrong: list[str]) -> Callable[[], None]:
+    def noted() -> None:
+        try:
+            work()
+        except BaseException as problem:  # noqa: BLE001 - a thread's failure is part of the answer
+            wrong.append(repr(problem))
+
+    return noted
+
+
+def _run_threads(works: list[Callable[[], None]], wrong: list[str]) -> None:
+    threads = [threading.Thread(target=_noting(work, wrong)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+# --- fork
+
+
+def fork_with_open_store(path: str) -> dict[str, Any]:
+    """The child tries the parent's store, closes it, opens its own, writes and leaves; the parent goes on."""
+    db = SessionDB(Path(path))
+    db.create_session("parent", "cli")
+    db.append_message("parent", "user", "before")
+    receive, send = os.pipe()
+    child = os.fork()
+    if child == 0:
+        told: dict[str, Any] = {}
+        try:
+            for name, use in {
+                "append": lambda: db.append_message("parent", "user", "from the child"),
+                "read": lambda: db.get_messages("parent"),
+                "search": lambda: db.search_messages("before"),
+            }.items():
+                try:
+                    use()
+                    told[name] = "nothing"
+                except errors.HermesError as problem:
+                    told[name] = type(problem).__name__
+            db.close()
+            with warnings.catch_warnings(record=True) as seen:
+                warnings.simplefilter("always")
+                own = SessionDB(Path(path))
+            told["warned"] = [str(warning.message) for warning in seen]
+            own.create_session("child", "cli")
+            own.append_message("child", "user", "by the child")
+            own.close()
+        except BaseException:  # noqa: BLE001
+            told["failed"] = traceback.format_exc()
+        os.write(send, json.dumps(told).encode())
+        os._exit(0)
+    db.append_message("parent", "user", "meanwhile")
+    os.waitpid(child, 0)
+    told = json.loads(os.read(receive, 65536))
+    db.append_message("parent", "user", "afterwards")
+    return told
+
+
+# --- the loop
+
+COMMANDS: dict[str, Callable[..., Any]] = {
+    function.__name__: function
+    for function in (
+        *(open_store, append, append_only, contents, found, health, close, visit, count_all, log_inode),
+        *(visit_with_old_library, purge),
+        *(read_raw, without_lock, second_library, attach_second_library, close_second_library),
+        *(hold_write_lock, hold_lock_now_and_then, hold_snapshot),
+        *(limit_files, become_nobody, write_ahead_log_unfit, set_umask, logged, journal_mode, be_impatient),
+        *(keep_appending, write_for, read_for, prune_for, delete_for, churn_for),
+        *(
+            append_in_threads,
+            interrupted_writers,
+            interrupted_leader,
+            interrupted_everywhere,
+            interrupted_reads,
+        ),
+        fork_with_open_store,
+    )
+}
+
+
+class Notices(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        notices.append(record.getMessage())
+
+
+def main() -> None:
+    logging.getLogger("hermes").addHandler(Notices(logging.WARNING))
+    for line in sys.stdin:
+        order = json.loads(line)
+        try:
+            say(done=COMMANDS[order.pop("do")](**order))
+        except Exception as problem:  # noqa: BLE001 - the test decides what it means
+            kinds = [kind.__name__ for kind in type(problem).__mro__]
+            say(error=str(problem), kinds=kinds, trace=traceback.format_exc())
+
+
+if __name__ == "__main__":
+    main()
