@@ -44,6 +44,7 @@ BAD_WRITES: dict[str, Verb] = {
     "append: finish_reason list": lambda db: db.append_message("a", "user", "x", finish_reason=LIST),
     "append: reasoning list": lambda db: db.append_message("a", "assistant", "x", reasoning=LIST),
     "append: timestamp text": lambda db: db.append_message("a", "user", "x", timestamp="now"),
+    "append: timestamp enormous": lambda db: db.append_message("a", "user", "x", timestamp=10**400),
     "append: timestamp nan": lambda db: db.append_message("a", "user", "x", timestamp=NAN),
     "replace: None": lambda db: db.replace_messages("a", None),
     "replace: number": lambda db: db.replace_messages("a", 5),
@@ -64,6 +65,21 @@ BAD_READS: dict[str, Verb] = {
     "search: roles number": lambda db: db.search_messages("hello", role_filter=5),
     "open: path number": lambda db: SessionDB(5),  # type: ignore[arg-type]
     "open: durability": lambda db: SessionDB(durability="some"),
+}
+
+ASKED_WITH_HALF_A_CHARACTER: dict[str, Verb] = {
+    "get_session": lambda db: db.get_session("\ud800"),
+    "get_messages": lambda db: db.get_messages("\ud800"),
+    "conversation": lambda db: db.get_messages_as_conversation("\ud800", include_ancestors=True),
+    "resolve_session_id": lambda db: db.resolve_session_id("\ud800"),
+    "resolve_session_by_title": lambda db: db.resolve_session_by_title("\ud800"),
+    "get_session_by_title": lambda db: db.get_session_by_title("\ud800"),
+    "get_session_title": lambda db: db.get_session_title("\ud800"),
+    "get_meta": lambda db: db.get_meta("\ud800"),
+    "list by source": lambda db: db.list_sessions_rich(source="\ud800"),
+    "search by source": lambda db: db.search_messages("hello", source_filter=["\ud800"]),
+    "count by source": lambda db: db.session_count("\ud800"),
+    "end_session": lambda db: db.end_session("\ud800", "cli_close"),
 }
 
 TABLES = ("sessions", "messages", "state_meta", "model_usage")
@@ -99,6 +115,24 @@ def test_what_cannot_be_asked_is_one_clear_error(a: SessionDB, verb: Verb) -> No
     assert str(refused.value).strip()
     assert "\n" not in str(refused.value)
     assert len(a.search_messages("hello")) == 1
+
+
+@pytest.mark.parametrize("verb", ASKED_WITH_HALF_A_CHARACTER.values(), ids=ASKED_WITH_HALF_A_CHARACTER.keys())
+def test_what_nobody_can_be_called_finds_nothing(a: SessionDB, verb: Verb) -> None:
+    try:
+        found = verb(a)
+    except errors.HermesError:
+        return
+    assert not found
+
+
+def test_a_session_named_with_half_a_character_is_refused_or_works(db: SessionDB) -> None:
+    try:
+        db.create_session("id\ud800", "cli")
+    except errors.HermesError:
+        return
+    db.append_message("id\ud800", "user", "hello")
+    assert len(db.get_messages("id\ud800")) == 1
 
 
 @pytest.mark.parametrize("absolute", [False, True])

@@ -67,6 +67,7 @@ def test_the_last_activity_is_the_newest_time_of_any_message(db: SessionDB) -> N
 def test_the_last_activity_is_right_after_another_program_deleted_messages(db: SessionDB) -> None:
     say(db, "a", "one", started_at=100)
     db.raw().execute("DELETE FROM messages")
+    assert db.list_sessions_rich()[0]["last_active"] == 100.0
     db.append_message("a", "user", "two", timestamp=50)
     assert db.list_sessions_rich()[0]["last_active"] == 50.0
     assert db.search_sessions()[0]["last_active"] == 50.0

@@ -123,7 +123,7 @@ def test_a_continuation_is_found_by_its_parents_name_even_without_a_title(db: Se
         (["a_c", "abc #7"], "a_c", "a_c #2"),
         (["100%", "100 percent #7"], "100%", "100% #2"),
         (["Fix Docker Build"], "Fix Docker Build", "Fix Docker Build #2"),
-        (["issue#4"], "issue#4", "issue#4 #2"),
+        (["room#4"], "room#4", "room#4 #2"),
     ],
 )
 def test_the_next_name_of_a_lineage(db: SessionDB, stored: list[str], asked: str, following: str) -> None:

@@ -694,38 +694,78 @@ def test_repair_is_refused_while_this_process_holds_the_store(store: Path) -> No
         assert db.get_messages("s0")[-1]["content"] == "still mine"
 
 
-REPAIRER = """import sys
+REPAIRER = """import os, sys
 from pathlib import Path
-from hermes_state import SessionDB
-SessionDB.repair_file(Path(sys.argv[1]))
+from hermes.store.sqlite import opening, salvage
+
+name, moment = (*sys.argv[2:], "", "")[:2]
+
+def dying(act):
+    def act_and_die(*arguments):
+        if moment == "after":
+            act(*arguments)
+        os.kill(os.getpid(), 9)
+    return act_and_die
+
+for place in (salvage, opening, os):
+    if hasattr(place, name):
+        setattr(place, name, dying(getattr(place, name)))
+salvage.repair_file(Path(sys.argv[1]))
 """
 
 
-def test_killed_at_any_moment_a_repair_can_be_done_again(store: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def damaged(store: Path, tmp_path: Path) -> tuple[Path, Path, dict[int, Any]]:
+    """(the store, a copy of its folder, what is left of it): one page gone, and a message that is only in the log."""
     page = pages_of(store, "messages")[4]
     gone = ids_on_page(store, page)
     before = stored_messages(store)
     crashed(store, "db.append_message('s5', 'user', 'only in the log')")
     overwrite(store, page)
-    pristine = tmp_path / "pristine"
-    shutil.copytree(store.parent, pristine)
-    expected = set(before) - gone
+    shutil.copytree(store.parent, tmp_path / "copy")
+    return store, tmp_path / "copy", {number: row for number, row in before.items() if number not in gone}
+
+
+def assert_repaired(store: Path, left: dict[int, Any]) -> None:
+    repaired(store)
+    after = stored_messages(store)
+    newest = after.pop(max(after))
+    assert after == left
+    assert newest["content"] == "only in the log"
+    assert_whole(store)
+    assert list(store.parent.glob("*.new-*")) == []
+
+
+def test_killed_between_any_two_steps_a_repair_can_be_done_again(
+    damaged: tuple[Path, Path, dict[int, Any]],
+) -> None:
+    store, copy, left = damaged
+    steps = ["mark_damaged", "keep_aside", "pwrite", "truncate", "fold_log", "unlink", "replace", "retire"]
+    for step in [*steps, "clear_damage_mark"]:
+        for moment in ("before", "after"):
+            shutil.rmtree(store.parent)
+            shutil.copytree(copy, store.parent)
+            victim = subprocess.run([sys.executable, "-c", REPAIRER, str(store), step, moment], timeout=60)
+            assert victim.returncode == -signal.SIGKILL, (step, moment)
+            assert_repaired(store, left)
+
+
+def test_killed_at_a_random_moment_a_repair_can_be_done_again(
+    damaged: tuple[Path, Path, dict[int, Any]],
+) -> None:
+    store, copy, left = damaged
     started = time.monotonic()
     subprocess.run([sys.executable, "-c", REPAIRER, str(store)], check=True, timeout=60)
     took = time.monotonic() - started
-    random_moment = random.Random(7)
-    for _ in range(12):
+    chance = random.Random(7)
+    for _ in range(8):
         shutil.rmtree(store.parent)
-        shutil.copytree(pristine, store.parent)
+        shutil.copytree(copy, store.parent)
         victim = subprocess.Popen([sys.executable, "-c", REPAIRER, str(store)])
-        time.sleep(random_moment.uniform(0.15, 1.0) * took)
+        time.sleep(chance.uniform(0.15, 1.0) * took)
         victim.kill()
         victim.wait()
-        repaired(store)
-        after = stored_messages(store)
-        assert set(after) - {max(after)} == expected
-        assert after[max(after)]["content"] == "only in the log"
-        assert_whole(store)
+        assert_repaired(store, left)
 
 
 @pytest.mark.parametrize("damage", ["none", "index", "page", "garbage", "empty", "log"])

@@ -6,6 +6,8 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -146,31 +148,42 @@ def _fill(worker: Worker, size: int) -> tuple[list[str], Refused]:
 # --- no right to write
 
 
+def _open_and_append(worker: Worker, path: Path) -> None:
+    worker.ask("open_store", path=str(path))
+    worker.ask("append", session="s", texts=["three"])
+
+
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    """A folder that somebody without rights can get to, unlike those of the test run."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        (folder / "shared").mkdir(mode=0o755)
+        yield folder / "shared"
+
+
 @pytest.mark.parametrize("left", ["closed", "killed", "open"])
-def test_a_read_only_folder_is_refused_for_writing_and_read(home: Path, left: str) -> None:
-    path = home / "state.db"
+def test_a_read_only_folder_is_refused_for_writing_and_read(reachable: Path, left: str) -> None:
+    path = reachable / "state.db"
     with ExitStack() as stack:
-        writer = stack.enter_context(Worker())
+        writer, reader = stack.enter_context(Worker()), stack.enter_context(Worker())
         writer.ask("open_store", path=str(path))
         writer.ask("append", session="s", texts=["one", "two"])
         if left == "closed":
             writer.ask("close")
         elif left == "killed":
             writer.kill()
-        reader = stack.enter_context(Worker())
-        for folder in (home, *list(home.parents)[:3]):
-            if os.getuid() == 0 and folder.name:
-                folder.chmod(0o755)
-        for file in home.iterdir():
+        for file in reachable.iterdir():
             file.chmod(0o444)
-        home.chmod(0o555)
+        reachable.chmod(0o555)
         try:
-            reader.ask("become_nobody", folder=str(home))
+            reader.ask("become_nobody", folder=str(reachable))
             with pytest.raises(Refused) as refused:
-                reader.ask("open_store", path=str(path))
-                reader.ask("append", session="s", texts=["three"])
+                _open_and_append(reader, path)
             assert {"StoreError", "OperationalError"} <= set(refused.value.kinds)
             assert str(path) in refused.value.message
+            assert "\n" not in refused.value.message
             reader.ask("open_store", path=str(path), name="read", read_only=True)
             assert reader.ask("contents", session="s", name="read") == ["one", "two"]
             assert len(reader.ask("found", query="two", name="read")) == 1
@@ -178,8 +191,8 @@ def test_a_read_only_folder_is_refused_for_writing_and_read(home: Path, left: st
                 reader.ask("append_only", session="s", texts=["three"], name="read")
             assert "StoreReadOnly" in refused.value.kinds
         finally:
-            home.chmod(0o700)
-            for file in home.iterdir():
+            reachable.chmod(0o755)
+            for file in reachable.iterdir():
                 file.chmod(0o600)
     with SessionDB(path) as db:
         assert [row["content"] for row in db.get_messages("s")] == ["one", "two"]
@@ -195,6 +208,7 @@ MOUNTS = """
 42 28 0:46 / /home/me/remote rw,nosuid - fuse.sshfs me@host: rw,user_id=0
 43 28 0:47 / /mnt/c rw,noatime - 9p drvfs rw
 44 40 0:48 / /mnt/nas/local rw - xfs /dev/vdb rw
+46 28 0:50 / /mnt/données rw,relatime - nfs server:/export rw
 45 28 0:49 / /run/user rw optional:1 master:2 - tmpfs tmpfs rw
 broken line
 """
@@ -212,10 +226,18 @@ broken line
         ("/mnt/c/Users", "9p"),
         ("/mnt/nas/local/x", "xfs"),
         ("/run/user/1000", "tmpfs"),
+        ("/mnt/données/x", "nfs"),
     ],
 )
 def test_the_file_system_of_a_folder(folder: str, kind: str) -> None:
     assert filesystem.kind_from_mountinfo(MOUNTS, 1, 1, folder) == kind
+
+
+def test_the_file_system_is_that_of_the_real_folder(tmp_path: Path) -> None:
+    """A home that is a link to another file system is on that one."""
+    link = tmp_path / "link"
+    link.symlink_to("/dev/shm" if Path("/dev/shm").is_dir() else "/")
+    assert filesystem.journal_for(link / "state.db") == filesystem.journal_for(link.resolve() / "state.db")
 
 
 def _unfit(stack: ExitStack, home: Path) -> Worker:
@@ -259,7 +281,7 @@ def test_without_a_log_it_is_slower_and_as_safe(home: Path) -> None:
         first.kill()
         last.kill()
     with SessionDB(path) as db:  # and here a log may be used again
-        for n, known in acknowledged.items():
-            check_said(db.get_messages(f"s{n}"), known, f"w{n}")
-            assert [hit["id"] for hit in db.search_messages(f"w{n}n0")] == [known[0]]
+        for me, known in acknowledged.items():
+            check_said(db.get_messages(f"s{me}"), known, f"w{me}")
+            assert [hit["id"] for hit in db.search_messages(f"w{me}n0")] == [known[0]]
         assert db.verify().ok

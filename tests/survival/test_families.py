@@ -106,7 +106,8 @@ def chain_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     numbers = f"WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < {LENGTH - 1})"
     _foreign(
         path,
-        f"{numbers} INSERT INTO sessions (id, source, parent_session_id, started_at, ended_at, end_reason, message_count)"
+        f"{numbers} INSERT INTO sessions"
+        " (id, source, parent_session_id, started_at, ended_at, end_reason, message_count)"
         f" SELECT 's' || i, 'cli', CASE WHEN i THEN 's' || (i - 1) END, {FIRST} + i, {FIRST} + i + 1, 'compression', 2"
         " FROM n",
         f"UPDATE sessions SET ended_at = NULL, end_reason = NULL WHERE id = 's{LENGTH - 1}'",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -30,7 +31,9 @@ WORDS = (
     ),
     *("facade OR привет", "ours 端午", "json", "call_f"),
 )
-RAW_MESSAGES = "SELECT id, session_id, role, content, content_kind, tool_name, tool_calls, timestamp, active FROM messages"
+RAW_MESSAGES = (
+    "SELECT id, session_id, role, content, content_kind, tool_name, tool_calls, timestamp FROM messages"
+)
 RAW_SESSIONS = "SELECT * FROM sessions"
 
 
@@ -74,8 +77,6 @@ def check_exact(db: SessionDB) -> None:
 
 
 def _matches(query: str, row: dict[str, Any]) -> bool:
-    import json
-
     calls = row["tool_calls"]
     return oracle_matches(
         query, {**row, "content": decoded(row), "tool_calls": json.loads(calls) if calls else None}
@@ -94,7 +95,7 @@ def test_lists_and_searches_stay_exact_beside_a_foreign_writer(home: Path) -> No
     path = home / "state.db"
     SessionDB(path).close()
     seconds = 6.0 if LONG else 1.2
-    for seed in range(20 if LONG else 4):
+    for seed in range(20 if LONG else 3):
         with ExitStack() as stack:
             ours = [stack.enter_context(Worker()) for _ in range(2)]
             for n, worker in enumerate(ours):
@@ -155,6 +156,16 @@ def test_a_session_displaced_by_its_title_leaves_no_trace(db: SessionDB) -> None
     check_exact(db)
     _foreign(db.db_path, "UPDATE OR REPLACE sessions SET title = 'the title' WHERE id = 'other'")
     assert db.get_session("parent") is None
+    check_exact(db)
+
+
+def test_a_parent_that_comes_back_is_a_parent_again(db: SessionDB) -> None:
+    db.create_session("parent", "cli", started_at=1000.0)
+    db.create_session("child", "cli", parent_session_id="parent", started_at=1001.0)
+    check_exact(db)
+    _foreign(db.db_path, "DELETE FROM sessions WHERE id = 'parent'")
+    check_exact(db)
+    db.create_session("parent", "cli", started_at=1000.0)
     check_exact(db)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -127,7 +128,7 @@ def test_without_the_lock_two_stores_of_one_process_are_both_saved(home: Path) -
 # --- Python's own sqlite3
 
 
-def _spellings(path: Path) -> dict[str, tuple[object, bool]]:
+def _spellings(path: Path) -> dict[str, tuple[Any, bool]]:
     link = path.with_name("link.db")
     link.symlink_to(path)
     folder = path.parent.with_name("linked home")
@@ -147,19 +148,20 @@ def _spellings(path: Path) -> dict[str, tuple[object, bool]]:
     }
 
 
+def _is_refused(spelling: Any, uri: bool) -> bool:
+    try:
+        sqlite3.connect(spelling, uri=uri).close()
+        return False
+    except sqlite3.OperationalError as refusal:
+        return isinstance(refusal, errors.SecondLibrary) and "SessionDB.raw()" in str(refusal)
+
+
 def test_a_second_library_is_refused_while_the_store_is_open(home: Path) -> None:
     path = home / "state.db"
     with SessionDB(path) as db:
         db.create_session("s", "cli")
         spellings = _spellings(path)
-        accepted = []
-        for name, (spelling, uri) in spellings.items():
-            try:
-                sqlite3.connect(spelling, uri=uri).close()  # type: ignore[arg-type]
-                accepted.append(name)
-            except errors.SecondLibrary as refusal:
-                assert isinstance(refusal, sqlite3.OperationalError)
-                assert "SessionDB.raw()" in str(refusal)
+        accepted = [name for name, (spelling, uri) in spellings.items() if not _is_refused(spelling, uri)]
         assert accepted == []
         sqlite3.connect(":memory:").close()
         sqlite3.connect(home / "another.db").close()
@@ -169,7 +171,7 @@ def test_a_second_library_is_refused_while_the_store_is_open(home: Path) -> None
             sqlite3.connect(path)
         db.append_message("s", "user", "still here")
     for spelling, uri in spellings.values():
-        connection = sqlite3.connect(spelling, uri=uri)  # type: ignore[arg-type]
+        connection = sqlite3.connect(spelling, uri=uri)
         assert connection.execute("SELECT count(*) FROM messages").fetchone() == (1,)
         connection.close()
 

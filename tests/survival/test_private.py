@@ -47,21 +47,20 @@ def _watched(home: Path) -> Iterator[dict[str, int]]:
 
 def test_every_file_is_private_at_every_moment(home: Path) -> None:
     os.umask(0)
-    with _watched(home) as seen, Worker() as worker:
-        with SessionDB() as db:
-            db.create_session("s", "cli")
-            for n in range(120):
-                db.append_message("s", "user", f"secret {n}")
-            assert db.search_messages("secret")
-            db.backup()
-            worker.ask("set_umask", mask=0)
-            worker.ask("visit", path=str(db.db_path), session="t", texts=["beside"])
-            db.vacuum()
-            db.optimize()
-            assert db.delete_session("s", purge=True)
-            backup = db.backup()
-            db.restore(backup.path)
-            db.append_message("t", "user", "after")
+    with _watched(home) as seen, Worker() as worker, SessionDB() as db:
+        db.create_session("s", "cli")
+        for n in range(120):
+            db.append_message("s", "user", f"secret {n}")
+        assert db.search_messages("secret")
+        db.backup()
+        worker.ask("set_umask", mask=0)
+        worker.ask("visit", path=str(db.db_path), session="t", texts=["beside"])
+        db.vacuum()
+        db.optimize()
+        assert db.delete_session("s", purge=True)
+        backup = db.backup()
+        db.restore(backup.path)
+        db.append_message("t", "user", "after")
     assert len(seen) >= 6, seen
     folders = {"home", "state.db.backups"}
     assert {name: oct(mode) for name, mode in seen.items() if name in folders and mode != 0o700} == {}
@@ -228,9 +227,10 @@ def test_a_purge_that_a_reader_holds_up_does_not_pretend(home: Path) -> None:
         reading.ask("hold_snapshot", path=str(path))
         try:
             ours.ask("purge", session="goes")
-            assert _traces(home, TOKENS) == []
+            left = _traces(home, TOKENS)
         except Refused as refused:
-            assert "StoreError" in refused.kinds
+            left = [] if "StoreError" in refused.kinds else [refused.message]
+        assert left == []
         ours.kill()
 
 

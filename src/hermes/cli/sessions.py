@@ -125,7 +125,9 @@ def verify(_: argparse.Namespace) -> int:
 def repair(arguments: argparse.Namespace) -> int:
     from hermes.sessiondb import SessionDB
 
-    path = _require_store()
+    path = home.default_db_path()
+    if not Path(f"{path}-wal").exists():  # its log alone may be left, and that is what repair is for
+        _require_store()
     report = SessionDB.repair_file(path, check_only=arguments.check_only, keep_backup=not arguments.no_backup)
     return _tell(report)
 
@@ -136,11 +138,7 @@ def backup(arguments: argparse.Namespace) -> int:
         raise Refused(f"{arguments.file} exists; choose another name, or replace it with --force")
     with _store() as db:
         written = db.backup(arguments.file)
-    say(
-        [
-            f"Backed up {written.sessions} sessions, {written.messages} messages to {printable(str(written.path))}"
-        ]
-    )
+    say([f"Backed up to {printable(str(written.path))}"])
     return DONE
 
 

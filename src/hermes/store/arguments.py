@@ -35,9 +35,7 @@ def optional_id(name: str, value: object) -> str | None:
 
 def moment(name: str, value: object) -> float:
     """A time in epoch seconds."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value):
-        raise _wrong(name, "a time in seconds", value)
-    return float(value)
+    return _finite(name, "a time in seconds", value)
 
 
 def whole(name: str, value: object) -> int:
@@ -62,9 +60,7 @@ def counter(name: str, value: object) -> int:
 def optional_amount(name: str, value: object) -> float | None:
     if value is None:
         return None
-    if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value):
-        raise _wrong(name, "a number", value)
-    return float(value)
+    return _finite(name, "a number", value)
 
 
 def optional_mapping(name: str, value: object) -> Mapping[str, Any] | None:
@@ -90,7 +86,22 @@ def mappings(name: str, values: object) -> list[Mapping[str, Any]]:
     return found
 
 
+def _finite(name: str, wanted: str, value: object) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except OverflowError:
+            raise _wrong(name, wanted, value) from None
+        if isfinite(number):
+            return number
+    raise _wrong(name, wanted, value)
+
+
 def _wrong(name: str, wanted: str, value: object) -> errors.HermesError:
+    try:
+        shown = repr(value)[:40]
+    except ValueError:  # a number too long to be written down
+        shown = "…"
     return errors.raised(
-        errors.InvalidArgument, f"{name} must be {wanted}, got {type(value).__name__} {value!r:.40}"
+        errors.InvalidArgument, f"{name} must be {wanted}, got {type(value).__name__} {shown}"
     )

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
-
-import msgspec
 
 from hermes.text import clean_in
 
 log = logging.getLogger(__name__)
 
+_decode: Callable[[str], Any] | None = None
+
 JSON_PREFIX = "\x00json:"
 """Marks structured content in `messages.content`, where other programs look for it."""
-
-_decode = msgspec.json.Decoder().decode
 
 
 def to_json(value: object) -> str:
@@ -35,9 +34,14 @@ def _dumps(value: object) -> str:
 
 def from_json(text: str, otherwise: Any) -> Any:
     """The value of JSON text that any program may have written; `otherwise` if it is not JSON."""
+    global _decode
+    if _decode is None:
+        import msgspec  # several times as fast as the standard library, but dear to import: not for a list
+
+        _decode = msgspec.json.Decoder().decode
     try:
         return _decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
         pass
     import json
 

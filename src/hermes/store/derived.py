@@ -65,7 +65,11 @@ def inferred_relation(parent_end: tuple[Any, Any], started_at: Any) -> str | Non
     """What a child is to its parent where nobody recorded it: the documented rule, by reason and clock."""
     ended_at, reason = parent_end
     # Another program may have put text where a time belongs: then no clock says anything.
-    if not isinstance(ended_at, int | float) or not isinstance(started_at, int | float) or started_at < ended_at:
+    if (
+        not isinstance(ended_at, int | float)
+        or not isinstance(started_at, int | float)
+        or started_at < ended_at
+    ):
         return None
     return relation_after(reason)
 

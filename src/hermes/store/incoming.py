@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from hashlib import blake2b
 from math import isfinite
-from typing import Any
-
-import msgspec
+from typing import Any, NamedTuple
 
 from hermes import clock, errors
 from hermes.store.content import calls_counted, decode, encode, from_json, to_json
@@ -52,7 +49,7 @@ MESSAGE_JSONS = ("reasoning_details", "codex_reasoning_items", "codex_message_it
 MESSAGE_NUMBERS = ("token_count", "rewound_at", "thinned_bytes")
 
 
-class Given(msgspec.Struct, frozen=True):
+class Given(NamedTuple):
     """One session of an import, checked and in the form of columns."""
 
     id: str
@@ -121,6 +118,8 @@ class Given(msgspec.Struct, frozen=True):
 
     def note(self) -> str:
         """The name under which it is remembered that this very session was given another id."""
+        from hashlib import blake2b
+
         digest = blake2b(repr((self.source, self.started_at, self.likes)).encode(), digest_size=16)
         return f"imported:{self.id}:{digest.hexdigest()}"
 

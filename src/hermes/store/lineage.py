@@ -13,6 +13,7 @@ NEXT = """SELECT id FROM sessions WHERE parent_session_id = ? AND relation = 'co
     ORDER BY started_at DESC, id DESC LIMIT 1"""
 HAS_MESSAGES = "SELECT 1 FROM messages WHERE session_id = ? AND active = 1 LIMIT 1"
 NEWEST_CHILD = "SELECT id FROM sessions WHERE parent_session_id = ? ORDER BY started_at DESC, id DESC LIMIT 1"
+CONTINUES = "SELECT parent_session_id FROM sessions WHERE id = ? AND relation = 'compression'"
 ROOT = "SELECT root_id FROM sessions WHERE id = ?"
 
 
@@ -24,6 +25,18 @@ def tip(reader: Reader, session_id: str) -> str:
         seen.add(following)
         at = following
     return at
+
+
+def is_ancestor(reader: Reader, candidate: str, session_id: str) -> bool:
+    """Whether the conversation went through `candidate` before it came to this session."""
+    seen: set[str] = set()
+    at: str | None = session_id
+    while at is not None and at not in seen:
+        seen.add(at)
+        at = reader.value(CONTINUES, at)
+        if at == candidate:
+            return True
+    return False
 
 
 class Lineage:

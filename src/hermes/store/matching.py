@@ -14,16 +14,14 @@ from __future__ import annotations
 
 import re
 from functools import cached_property
-from typing import TypeAlias
-
-import msgspec
+from typing import NamedTuple, TypeAlias
 
 from hermes.terms import fold, index_texts, query_terms
 
 _WHITESPACE = re.compile(r"\s+")
 
 
-class Word(msgspec.Struct, frozen=True):
+class Word(NamedTuple):
     """A word as typed: its tokens side by side and, where it has punctuation, itself in the text."""
 
     text: str
@@ -32,7 +30,7 @@ class Word(msgspec.Struct, frozen=True):
     literal: str | None = None
 
 
-class Phrase(msgspec.Struct, frozen=True):
+class Phrase(NamedTuple):
     """Quoted words: their tokens side by side; with punctuation also literally, any whitespace as one space."""
 
     text: str
@@ -41,22 +39,22 @@ class Phrase(msgspec.Struct, frozen=True):
     literal: str | None = None
 
 
-class Literal(msgspec.Struct, frozen=True):
+class Literal(NamedTuple):
     """Punctuation alone: there is nothing for the index, the text decides."""
 
     text: str
     literal: str
 
 
-class And(msgspec.Struct, frozen=True):
+class And(NamedTuple):
     of: tuple[Node, ...]
 
 
-class Or(msgspec.Struct, frozen=True):
+class Or(NamedTuple):
     of: tuple[Node, ...]
 
 
-class Not(msgspec.Struct, frozen=True):
+class Not(NamedTuple):
     of: Node
 
 

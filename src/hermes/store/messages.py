@@ -24,11 +24,11 @@ INSERT = """INSERT INTO messages (session_id, role, content, tool_call_id, tool_
 # The counters, what lists show, and whether there is such a session at all, in one statement.
 COUNT_IN = """UPDATE sessions SET
     message_count = coalesce(message_count, 0) + 1, tool_call_count = coalesce(tool_call_count, 0) + ?,
-    last_active = CASE WHEN message_count > 0 AND last_active > ? THEN last_active ELSE ? END,
+    last_active = CASE WHEN last_active > ? THEN last_active ELSE ? END,
     last_person_at = CASE WHEN ? IS NULL OR last_person_at > ? THEN last_person_at ELSE ? END,
     preview = coalesce(preview, ?),
     conversation_active = CASE WHEN root_id = id AND conversation_active < ? THEN ? ELSE conversation_active END
-    WHERE id = ? RETURNING root_id, message_count, started_at"""
+    WHERE id = ? RETURNING root_id, last_active"""
 ROOT_ACTIVE = "UPDATE sessions SET conversation_active = ? WHERE id = ? AND conversation_active < ?"
 STORED_ALREADY = "SELECT id FROM messages WHERE session_id = ? AND uid = ?"
 
@@ -117,12 +117,10 @@ class Messages:
             session = writer.row(COUNT_IN, *counted)
             if session is None:
                 raise errors.raised(errors.UnknownSession, f"session {session_id!r} does not exist")
-            root, count, started_at = session
+            root, last_active = session
             if root != session_id:
                 writer.run(ROOT_ACTIVE, at, root, at)
-            if (
-                count == 1 and at < started_at
-            ):  # older than its session: an import, whose activity must not look newer
+            if at < last_active:  # an import, or a clock set back: the next list looks up what is the newest
                 writer.run(derived.NOTE, session_id)
             return writer.insert(INSERT, *row)
 
@@ -131,11 +129,11 @@ class Messages:
     def replace(self, session_id: str, messages: Iterable[Mapping[str, Any]]) -> None:
         """Make the session hold exactly these messages; unchanged rows keep their id and time. See `replacing`."""
         wanted = [replacing.row_of(message) for message in mappings("messages", messages)]
-        if not wanted:
-            return
 
         def work(writer: Writer) -> None:
             if not writer.value(SESSION_EXISTS, session_id):
+                if not wanted:
+                    return
                 raise errors.raised(errors.UnknownSession, f"session {session_id!r} does not exist")
             replacing.replace(writer, session_id, writer.dicts(OWN_ROWS, session_id), wanted)
             writer.run(SET_COUNTS, len(wanted), sum(row["calls"] for row in wanted), session_id)
@@ -184,7 +182,7 @@ def decoded(row: dict[str, Any]) -> dict[str, Any]:
     row["content"] = decode(row["content"], row.pop("content_kind"))
     if row["tool_calls"] is not None:
         row["tool_calls"] = from_json(row["tool_calls"], [])
-    row["uid"] = row["uid"].hex() if row["uid"] else None
+    row["uid"] = row["uid"].hex() if isinstance(row["uid"], bytes) else None
     return row
 
 

@@ -1,7 +1,8 @@
 """Replacing a session's messages while keeping what did not change.
 
-Ids give the order, and a new id is always the highest. So a row that differs is written over the old one in its
-place; only where more comes in than goes out do the rows behind it move up. What merely moved keeps its time.
+Ids give the order, and a new id is always the highest. So a message that differs is written over the one it stands
+for; only where more comes in than goes out are the rows behind it written anew, with their old time. The id of a
+message that stays is never given to another one: a continuation may carry it.
 """
 
 from __future__ import annotations
@@ -97,8 +98,12 @@ def _pairs(had: list[Any], want: list[Any]) -> Iterator[tuple[int | None, int | 
     steps = [(start + a, start + b, start + c, start + d) for _tag, a, b, c, d in middle.get_opcodes()]
     steps.append((len(had) - end, len(had), len(want) - end, len(want)))
     for low, high, first, last in steps:
-        if last - first > high - low:  # more comes in than goes out: from here on everything moves up
-            yield from _zipped(range(low, len(had)), range(first, len(want)))
+        if (
+            last - first > high - low
+        ):  # more comes in than goes out: what follows has to be written anew behind it
+            yield from _zipped(range(low, high), range(first, first + high - low))
+            yield from ((old, None) for old in range(high, len(had)))
+            yield from ((None, new) for new in range(first + high - low, len(want)))
             return
         yield from _zipped(range(low, high), range(first, last))
 

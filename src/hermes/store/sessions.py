@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
-
-import msgspec
+from typing import Any, NamedTuple
 
 from hermes import clock, errors
 from hermes.store import derived
@@ -82,7 +80,7 @@ def like_prefix(text: str) -> str:
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
 
 
-class Usage(msgspec.Struct, frozen=True):
+class Usage(NamedTuple):
     """What a model call used and cost, as the documented counters take it."""
 
     input_tokens: int = 0
@@ -214,7 +212,22 @@ class Sessions:
         session_id = required_text("session_id", session_id)
         at, values = clock.now(), usage.values()
         model = values[-1]
-        blank = (session_id, "unknown", None, model, None, None, None, at, session_id, 1, at, at, "chat", None)
+        blank = (
+            session_id,
+            "unknown",
+            None,
+            model,
+            None,
+            None,
+            None,
+            at,
+            session_id,
+            1,
+            at,
+            at,
+            "chat",
+            None,
+        )
 
         def work(writer: Writer) -> None:
             writer.run(INSERT, *blank)

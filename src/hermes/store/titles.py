@@ -8,7 +8,7 @@ from typing import Any
 
 from hermes import errors
 from hermes.store.engine import Engine, Reader, Writer
-from hermes.store.lineage import tip
+from hermes.store.lineage import is_ancestor, tip
 from hermes.store.sessions import EXISTS, SELECT_ROW, like_prefix
 from hermes.text import clean_in
 
@@ -93,7 +93,7 @@ class Titles:
         return self._engine.write(work)
 
     def _free_for(self, writer: Writer, session_id: str, title: str) -> bool:
-        """Whether the session is there to take the title; one held within its own conversation moves to it."""
+        """Whether the session is there to take the title; one held by its own conversation's past moves to it."""
         place = writer.row(OWNER, session_id)
         if place is None:
             # As documented: a title in use is an error even for a session that does not exist.
@@ -105,7 +105,7 @@ class Titles:
             holder = writer.row(HELD_BY, title, owner, session_id)
             if holder is None:
                 return True
-            if root is not None and holder[1] == root:
+            if holder[1] == root and is_ancestor(writer, holder[0], session_id):
                 writer.run(SET, None, None, holder[0])
                 return True
         raise errors.InvalidTitle(f"Title '{title}' is already in use by session {holder[0]}")

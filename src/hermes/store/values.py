@@ -1,15 +1,13 @@
 """What the store takes and gives, as frozen values. They know no engine and no surface.
 
-They are msgspec structs because a dataclass costs half a millisecond at import, each, on every `hermes` command.
+They are named tuples because a dataclass costs half a millisecond at import, each, on every `hermes` command.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, overload
-
-import msgspec
+from typing import Any, Literal, NamedTuple, overload
 
 Relation = Literal["compression", "branch", "reset", "delegate"]
 Kind = Literal["chat", "job", "child", "tool"]
@@ -26,7 +24,7 @@ def kind_of(source: str, *, child: bool) -> Kind:
     return "tool" if source == "tool" else "chat"
 
 
-class MessageFilter(msgspec.Struct, frozen=True):
+class MessageFilter(NamedTuple):
     """Which messages a search may find. None means no restriction; an empty `sources` matches nothing."""
 
     sources: tuple[str, ...] | None = None
@@ -34,7 +32,7 @@ class MessageFilter(msgspec.Struct, frozen=True):
     roles: tuple[str, ...] = ()
 
 
-class Hit(msgspec.Struct, frozen=True):
+class Hit(NamedTuple):
     """A message that matches, with the columns of its session that a result shows."""
 
     id: int
@@ -49,7 +47,7 @@ class Hit(msgspec.Struct, frozen=True):
     session_started: float
 
 
-class SearchAnswer(msgspec.Struct, frozen=True):
+class SearchAnswer(NamedTuple):
     hits: list[Hit]
     waiting: int = 0
     """How many messages the index had not reached and the answer could not look at. 0 says it is exact."""
@@ -63,7 +61,7 @@ class SearchResults(list[dict[str, Any]]):
     """(done, total) while an import or migration is being indexed and the list may miss some; None when exact."""
 
 
-class Health(msgspec.Struct, frozen=True):
+class Health(NamedTuple):
     """What `verify()` found. Nothing is repaired by looking."""
 
     path: Path
@@ -89,7 +87,7 @@ class Health(msgspec.Struct, frozen=True):
         return told
 
 
-class Repair(msgspec.Struct, frozen=True):
+class Repair(NamedTuple):
     """What `repair` did or, when only asked to look, would do."""
 
     path: Path
@@ -107,14 +105,14 @@ class Repair(msgspec.Struct, frozen=True):
         return told
 
 
-class Backup(msgspec.Struct, frozen=True):
+class Backup(NamedTuple):
     path: Path
     size: int
     sessions: int
     messages: int
 
 
-class Optimized(msgspec.Struct, frozen=True):
+class Optimized(NamedTuple):
     before: int
     after: int
 
@@ -126,16 +124,16 @@ class Optimized(msgspec.Struct, frozen=True):
         return [f"{self.before / 1e6:.1f} MB -> {self.after / 1e6:.1f} MB"]
 
 
-class Imported(msgspec.Struct, frozen=True):
+class Imported(NamedTuple):
     """What an import did with each session it was given."""
 
-    added: tuple[str, ...] = ()
-    skipped: tuple[str, ...] = ()
-    renamed: dict[str, str] = {}
+    added: tuple[str, ...]
+    skipped: tuple[str, ...]
+    renamed: dict[str, str]
     """Sessions whose id belonged to a different one here, and the new id each was given."""
-    detached: tuple[str, ...] = ()
+    detached: tuple[str, ...]
     """Sessions whose parent was neither here nor in the import."""
-    messages: int = 0
+    messages: int
 
 
 class ExportedSessions(Sequence[dict[str, Any]]):

@@ -11,9 +11,9 @@ import fcntl
 import logging
 import os
 import re
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
 
 import apsw
@@ -93,7 +93,7 @@ def prepare_folder(folder: Path, *, own: bool) -> None:
 @contextmanager
 def partial_file(folder: Path, name: str) -> Iterator[tuple[Path, int]]:
     """A private file to write to, locked while its writer lives, gone afterwards unless it was published."""
-    partial = folder / f".{name}.{secrets.token_hex(6)}{_PARTIAL}"
+    partial = folder / f".{name}.{os.urandom(6).hex()}{_PARTIAL}"
     descriptor = home.create_private_file(partial)
     try:
         with suppress(OSError):  # a file system without such locks: then nothing is ever cleared away there
@@ -216,7 +216,9 @@ def drop_backups(path: Path) -> list[str]:
     """
     folder = folder_of(path)
     doomed = [*folder.glob("state-*"), *folder.glob(f".*{_PARTIAL}*")]
-    doomed += path.parent.glob(f".{path.name}.*{_PARTIAL}*")
+    doomed += path.parent.glob(f".{escape(path.name)}.*{_PARTIAL}*")
+    for kind in ("damaged-*", "new-*"):  # what a repair kept aside, or was killed over
+        doomed += path.parent.glob(f"{escape(path.name)}.{kind}")
     try:
         for file in doomed:
             file.unlink(missing_ok=True)

@@ -15,6 +15,7 @@ import apsw
 
 from hermes import errors
 from hermes.store.engine import Row
+from hermes.text import clean_in
 
 DEADLINE_S = 30.0
 """How long a write waits for other processes before the caller is told that it was not made."""
@@ -83,13 +84,20 @@ def pragma(connection: apsw.Connection, sql: LiteralString) -> Any:
 class SqliteReader:
     """One snapshot on one connection; see `hermes.store.engine.Reader`."""
 
-    __slots__ = ("_connection", "_execute", "_names", "repeating")
+    __slots__ = ("_connection", "_names", "repeating")
 
     def __init__(self, connection: apsw.Connection, names: dict[str, tuple[str, ...]]) -> None:
         self._connection = connection
-        self._execute: Any = connection.execute
         self._names = names
         self.repeating = False
+
+    def _execute(self, sql: LiteralString, args: tuple[Any, ...]) -> Any:
+        try:
+            return self._connection.execute(sql, args)
+        except UnicodeEncodeError:  # half a character in an id or a title: looked up as it would be stored
+            return self._connection.execute(
+                sql, tuple(clean_in(a) if isinstance(a, str) else a for a in args)
+            )
 
     def rows(self, sql: LiteralString, *args: object) -> list[Row]:
         return self._execute(sql, args).fetchall()  # type: ignore[no-any-return]

@@ -1,4 +1,7 @@
-"""The SQLite engine: one writing connection, a few reading ones, and the promise that what is acknowledged lasts."""
+"""The SQLite engine: one writing connection, a few reading ones, and the promise that what is acknowledged lasts.
+
+What is needed only for upkeep or after damage is imported there and then: opening a store stays light.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,8 @@ from hermes import clock, errors
 from hermes.store import derived
 from hermes.store.engine import Reader, Writer
 from hermes.store.matching import Node
-from hermes.store.sqlite import backup as backups
-from hermes.store.sqlite import doctor, index, search
 from hermes.store.sqlite import guard as guards
+from hermes.store.sqlite import index, search
 from hermes.store.sqlite.checkpoint import Checkpointer
 from hermes.store.sqlite.commit import CommitQueue, Ticket
 from hermes.store.sqlite.connection import (
@@ -32,7 +34,6 @@ from hermes.store.sqlite.connection import (
     run,
     translated,
 )
-from hermes.store.sqlite.migrations.course import shrink
 from hermes.store.sqlite.opening import mark_damaged, open_database
 from hermes.store.sqlite.raw import RawConnection
 from hermes.store.values import Backup, Health, MessageFilter, Optimized, SearchAnswer
@@ -104,7 +105,8 @@ class SqliteEngine:
             try:
                 yield reader
             finally:
-                connection.execute("COMMIT")
+                if connection.in_transaction:
+                    connection.execute("COMMIT")
         except apsw.Error as problem:
             raise self._told(problem) from problem
         except UnicodeDecodeError as problem:
@@ -334,6 +336,8 @@ class SqliteEngine:
 
     def optimize(self) -> Optimized:
         """Merge the index, give free pages back, refresh the planner's figures: for quiet moments."""
+        from hermes.store.sqlite.migrations.course import shrink
+
         before = self._size()
         self.catch_up(3600)
 
@@ -350,16 +354,22 @@ class SqliteEngine:
         return Optimized(before, self._size())
 
     def erase_deleted(self) -> None:
+        from hermes.store.sqlite import backup as backups
+
         self.catch_up(3600)
         self.alone(lambda connection: run(connection, index.MERGE))
         self.vacuum()
         backups.drop_backups(self.path)
 
     def verify(self) -> Health:
+        from hermes.store.sqlite import doctor
+
         with self.read(settled=True) as reader:
             return doctor.verify(cast(SqliteReader, reader), self.path)
 
     def backup(self, target: Path | None) -> Backup:
+        from hermes.store.sqlite import backup as backups
+
         connection = connect(self.path, read_only=True)
         try:
             return backups.make_backup(connection, self.path, target)
@@ -435,6 +445,8 @@ class SqliteEngine:
         told = translated(problem, self.path)
         if not isinstance(told, errors.StoreDamaged):
             return told
+        from hermes.store.sqlite import doctor
+
         if doctor.only_index_is_broken(self.path):
             sentence = f"the search index of {self.path} is damaged; messages are not. It is rebuilt when the store is"
             return errors.raised(errors.IndexDamaged, f"{sentence} next open for writing")

@@ -122,8 +122,10 @@ def rebuild(connection: apsw.Connection) -> None:
         pass
     with _transaction(connection):
         run(connection, "PRAGMA writable_schema=ON")
-        run(connection, UNHOOK)
-        run(connection, "PRAGMA writable_schema=RESET")
+        try:
+            run(connection, UNHOOK)
+        finally:
+            run(connection, "PRAGMA writable_schema=RESET")
         run(connection, "DROP TABLE IF EXISTS index_progress")
         run(connection, definition())
     run(connection, "VACUUM")

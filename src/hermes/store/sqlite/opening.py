@@ -81,7 +81,7 @@ def _open(path: Path, synchronous: str) -> Opened:
         _look_over_schema(path, connection, guard.identity)
         journal = _set_journal(path, connection, synchronous)
         if journal == "wal":
-            guard.hold()
+            _hold(guard, connection)
         return Opened(connection, guard, journal)
     except BaseException:
         guards.leaving(guard)
@@ -108,7 +108,7 @@ def _open_read_only(path: Path) -> Opened:
             )
         journal: Journal = "wal" if pragma(connection, "PRAGMA journal_mode") == "wal" else "delete"
         if journal == "wal":
-            guard.hold()
+            _hold(guard, connection)
         return Opened(connection, guard, journal)
     except BaseException:
         guards.leaving(guard)
@@ -116,6 +116,13 @@ def _open_read_only(path: Path) -> Opened:
             connection.close()
         guards.left(guard)
         raise
+
+
+def _hold(guard: guards.Guard, connection: apsw.Connection) -> None:
+    """Take the guard's locks after SQLite has set its shared memory up: a lock on a stale -shm, left beside the file
+    by a crash, would make SQLite take what is in it for current."""
+    run(connection, "SELECT 1 FROM sqlite_master LIMIT 1")
+    guard.hold()
 
 
 def _connect_read_only(path: Path) -> apsw.Connection:

@@ -200,7 +200,9 @@ def _entry(row: Row) -> Entry | None:
         or not isinstance(table, str)
     ):
         return None
-    if not isinstance(root, int | None) or not isinstance(sql, str | None) or "\ufffd" in name:
+    if not isinstance(root, int | None) or not isinstance(sql, str | None):
+        return None
+    if any(mark in name + (sql or "") for mark in ("\ufffd", "\0")):
         return None
     return Entry(kind, name, table, root or 0, sql)
 

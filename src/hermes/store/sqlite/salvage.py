@@ -129,7 +129,7 @@ def _mended(path: Path, connection: apsw.Connection, check_only: bool) -> Repair
         return _settled(path, connection, check_only)
     except BROKEN:
         pass
-    if not _only_index_is_broken(connection):
+    if not doctor.truth_is_whole(connection):
         return None
     if check_only:
         told = f"{path}: the search index is damaged and would be built anew; the messages are whole"
@@ -142,13 +142,6 @@ def _mended(path: Path, connection: apsw.Connection, check_only: bool) -> Repair
         return None
     told = f"{path}: the search index was damaged and has been built anew; the messages are whole"
     return Repair(path, (told, *report.done[1:]))
-
-
-def _only_index_is_broken(connection: apsw.Connection) -> bool:
-    try:
-        return all(run(connection, doctor.QUICK_CHECK, table) == [("ok",)] for table in doctor.TRUTH)
-    except apsw.Error:
-        return False
 
 
 def _settled(path: Path, connection: apsw.Connection, check_only: bool) -> Repair | None:
@@ -166,13 +159,13 @@ def _settled(path: Path, connection: apsw.Connection, check_only: bool) -> Repai
             )
             recount(SqliteWriter(connection, {}), [row[0] for row in adopted])
         refresh_all(connection)
-        drift = doctor.verify(reader, path).drift
+        drift = doctor.health_of(reader, path).drift
         if drift:
             done += [f"put in step with the rows again: {what}" for what in drift]
             run(connection, NOTE_ALL)
             index.reset(connection)
             refresh_all(connection)
-        health = doctor.verify(reader, path)
+        health = doctor.health_of(reader, path)
         run(connection, "ROLLBACK" if check_only else "COMMIT")
     finally:
         if connection.in_transaction:
@@ -206,10 +199,10 @@ def _salvaged(path: Path, check_only: bool, keep_backup: bool) -> Repair:
             opening.mark_damaged(path, "a repair of it was not finished")
             kept = keep_aside(real, descriptor) if keep_backup else None
             fold_log(real, descriptor, image)
+            for suffix in ("-wal", "-shm", "-journal"):  # now useless, and the new file must not meet them
+                beside(real, suffix).unlink(missing_ok=True)
             os.replace(fresh, real)
             sync(real.parent)
-            for suffix in ("-wal", "-shm", "-journal"):
-                beside(real, suffix).unlink(missing_ok=True)
             retire(descriptor)
         finally:
             for suffix in ("", "-journal", "-wal", "-shm"):

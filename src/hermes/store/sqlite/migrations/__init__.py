@@ -9,9 +9,8 @@ This module is imported at every open and stays small; the steps are imported wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import apsw
 
@@ -49,8 +48,7 @@ SIGNS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class MigrationReport:
+class MigrationReport(NamedTuple):
     """What a migration did. Its text is one line for a log."""
 
     path: Path
