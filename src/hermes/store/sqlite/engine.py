@@ -43,11 +43,11 @@ T = TypeVar("T")
 
 INDEX_EVERY_N_WRITES = 32
 INDEX_AT_LAST = 8 * INDEX_EVERY_N_WRITES
-SETTLE_ROUNDS = 50
+SETTLE_ROUNDS = 1000
 SEARCH_CATCH_UP_S = 2.0
-SHORT_TAIL = 64
-QUIET_S = 1.0
 CLOSE_CATCH_UP_S = 0.25
+SHORT_TAIL, QUIET_S = 64, 1.0
+"""A tail this short that grew within the last second is read, not indexed, by a search."""
 
 
 class SqliteEngine:
@@ -82,6 +82,7 @@ class SqliteEngine:
         self._indexed_at = 0
         self._damage: errors.HermesError | None = None
         self._pid = os.getpid()
+        self._generation = 0
         self._open()
 
     def _open(self) -> None:
@@ -98,7 +99,7 @@ class SqliteEngine:
 
     @contextmanager
     def read(self, *, settled: bool = False) -> Iterator[Reader]:
-        connection = self._take_reader()
+        connection, generation = self._take_reader(), self._generation
         try:
             reader = SqliteReader(connection, self._names)
             self._begin_snapshot(connection, reader, settled)
@@ -107,16 +108,13 @@ class SqliteEngine:
             finally:
                 if connection.in_transaction:
                     connection.execute("COMMIT")
-        except apsw.Error as problem:
+        except (apsw.Error, UnicodeDecodeError) as problem:
             raise self._told(problem) from problem
-        except UnicodeDecodeError as problem:
-            raise errors.raised(
-                errors.StoreDamaged,
-                f"{self.path} holds text that is not UTF-8, written by another program; `hermes sessions repair`"
-                " puts U+FFFD in place of each broken byte",
-            ) from problem
         finally:
-            self._readers.append(connection)
+            if generation == self._generation and not self._closed:
+                self._readers.append(connection)
+            else:  # the store was closed or opened anew meanwhile: this connection sees what nobody else does
+                connection.close(True)
 
     def _begin_snapshot(self, connection: apsw.Connection, reader: SqliteReader, settled: bool) -> None:
         connection.execute("BEGIN")
@@ -126,7 +124,12 @@ class SqliteEngine:
             if reader.value(derived.ANY_NOTED) is None:
                 return
             connection.execute("COMMIT")
-            self.write(derived.refresh, share=False)
+            try:
+                self.write(derived.refresh, share=False)
+            except errors.StoreError as problem:  # a list a little out of date is better than none
+                log.warning("%s: changes by other programs are not taken in yet: %s", self.path, problem)
+                connection.execute("BEGIN")
+                return
             connection.execute("BEGIN")
 
     def _take_reader(self) -> apsw.Connection:
@@ -162,7 +165,6 @@ class SqliteEngine:
 
     def alone(self, work: Callable[[apsw.Connection], T]) -> T:
         """Do something with the writing connection that no transaction allows, while nobody else writes."""
-
         self._writable()
         return cast(T, self._queue.do(Ticket(lambda writer: work(writer.raw), outside=True)))
 
@@ -171,14 +173,15 @@ class SqliteEngine:
         connection = self._connection
         try:
             if batch[0].outside:
-                batch[0].result = batch[0].work(self._writer)
-                return
-            self._begin(connection, impatient=batch[0].impatient)
-            self._run_all(batch)
-            connection.execute("COMMIT")
-            if self._journal == "wal" and not self._guard.log_in_place():
-                self._write_again(batch)
-        except apsw.Error as problem:
+                self._run_all(batch)
+            else:
+                self._usable()
+                self._begin(connection, impatient=batch[0].impatient)
+                self._run_all(batch)
+                connection.execute("COMMIT")
+                if self._journal == "wal" and not self._guard.log_in_place():
+                    self._write_again(batch)
+        except (apsw.Error, UnicodeDecodeError) as problem:
             self._roll_back(connection)
             told = self._told(problem)
             for ticket in batch:
@@ -228,7 +231,8 @@ class SqliteEngine:
                 if not self._connection.in_transaction:
                     raise  # SQLite gave the whole transaction up (a full disk, a failing one): all fail with it
                 self._connection.execute("ROLLBACK TO one")
-                ticket.error = self._told(problem) if isinstance(problem, apsw.Error) else problem
+                known = isinstance(problem, apsw.Error | UnicodeDecodeError)
+                ticket.error = self._told(problem) if known else problem
             self._connection.execute("RELEASE one")
 
     @staticmethod
@@ -242,6 +246,7 @@ class SqliteEngine:
             "%s: its write-ahead log was removed by another program; writing the last rows again", self.path
         )
         self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        self._generation += 1
         self._close_connections()
         self._open()
         self._begin(self._connection)
@@ -399,9 +404,15 @@ class SqliteEngine:
                 self.catch_up(CLOSE_CATCH_UP_S)
             except errors.StoreError as problem:
                 log.debug("closing %s with its index behind: %s", self.path, problem)
-        self._closed = True
-        self._checkpointer.stop()
-        self._close_connections()
+        self._queue.do(
+            Ticket(lambda _: self._shut(), outside=True)
+        )  # after the commit that is on its way, if any
+
+    def _shut(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._checkpointer.stop()
+            self._close_connections()
 
     def _close_connections(self) -> None:
         last = guards.leaving(self._guard)
@@ -418,10 +429,12 @@ class SqliteEngine:
         _PARENTS.append((self._connection, *self._readers, *self._side))
 
     def __del__(self) -> None:
+        """A store that was left open is closed without more ado; its index catches up when it is next used."""
         try:
-            if not self._closed:
-                self._damage = self._damage or errors.StoreError("closing")
-                self.close()
+            if os.getpid() == self._pid:
+                self._shut()
+            elif not self._closed:
+                self._abandon()
         except Exception:
             log.debug("a store was left open and could not be closed", exc_info=True)
 
@@ -441,7 +454,10 @@ class SqliteEngine:
         if self._damage is not None:
             raise self._damage
 
-    def _told(self, problem: apsw.Error) -> errors.HermesError:
+    def _told(self, problem: Exception) -> errors.HermesError:
+        if not isinstance(problem, apsw.Error):
+            sentence = f"{self.path} holds text that is not UTF-8, written by another program; `hermes sessions repair`"
+            return errors.raised(errors.StoreDamaged, f"{sentence} puts U+FFFD in place of each broken byte")
         told = translated(problem, self.path)
         if not isinstance(told, errors.StoreDamaged):
             return told

@@ -116,10 +116,10 @@ def fts5(tree: Node) -> str | None:
             if not kept:
                 return None
             joined = "(" + " AND ".join(kept) + ")"
-            for part in parts:
-                if isinstance(part, Not) and not needs_check(part) and (barred := fts5(part.of)) is not None:
-                    joined = "(" + joined + " NOT " + barred + ")"
-            return joined
+            exact = [part for part in parts if isinstance(part, Not) and not needs_check(part)]
+            barred = [found for part in exact if (found := fts5(part.of)) is not None]
+            # One NOT for all of them: FTS5 allows no deep nesting.
+            return "(" + joined + " NOT (" + " OR ".join(barred) + "))" if barred else joined
         case Or(of=parts):
             every = [fts5(part) for part in parts]
             return None if None in every else "(" + " OR ".join(found for found in every if found) + ")"
