@@ -73,7 +73,9 @@ def check_exact(db: SessionDB) -> None:
 
     report = db.verify()
     assert report.drift == ()
-    assert set(report.damage) == {f"messages without a session: {session}" for session in recount.orphans()}
+    orphans = {f"messages without a session: {session}" for session in recount.orphans()}
+    assert set(report.damage) <= orphans
+    assert len(report.damage) == min(len(orphans), 20)  # it tells of so many
 
 
 def _matches(query: str, row: dict[str, Any]) -> bool:

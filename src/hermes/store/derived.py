@@ -14,15 +14,15 @@ from hermes.store.engine import Reader, Writer
 from hermes.store.values import kind_of
 from hermes.text import preview_of
 
-AT_ONCE = 500
-"""How many noted sessions one transaction recomputes."""
+AT_ONCE, ROUNDS = 500, 4
+"""How many noted sessions one transaction recomputes at most, four times this."""
 
 NOTED = "SELECT session_id FROM changed_sessions LIMIT ?"
 ANY_NOTED = "SELECT 1 FROM changed_sessions LIMIT 1"
 CLEAR_NOTE = "DELETE FROM changed_sessions WHERE session_id = ?"
 NOTE = "INSERT INTO changed_sessions (session_id) VALUES (?) ON CONFLICT DO NOTHING"
 
-LINK = """SELECT source, parent_session_id, started_at, ended_at, end_reason, relation, root_id
+LINK = """SELECT source, parent_session_id, started_at, ended_at, end_reason, relation, root_id, listed
     FROM sessions WHERE id = ?"""
 CHILDREN = "SELECT id FROM sessions WHERE parent_session_id = ?"
 ROOTED_AT = "SELECT id FROM sessions WHERE root_id = ?"
@@ -42,12 +42,14 @@ SET_CONVERSATION = """UPDATE sessions SET conversation_active =
 
 def refresh(writer: Writer) -> bool:
     """Recompute what is noted; True if something is left for another round."""
-    noted = [row[0] for row in writer.rows(NOTED, AT_ONCE)]
-    if noted:
-        Family(writer).refresh(noted)
+    for _ in range(ROUNDS):
+        noted = [row[0] for row in writer.rows(NOTED, AT_ONCE)]
         for session_id in noted:
             writer.run(CLEAR_NOTE, session_id)
-    return len(noted) == AT_ONCE
+        if not noted:
+            return False
+        Family(writer).refresh(noted)  # may note others, whose place follows from these
+    return True
 
 
 def activity_of(reader: Reader, session_id: str, started_at: float) -> tuple[float, float | None, str | None]:
@@ -88,43 +90,38 @@ class Family:
         self._roots: dict[str, str] = {}
 
     def refresh(self, noted: list[str]) -> None:
-        touched = dict.fromkeys(self._with_dependants(noted))
         conversations: dict[str, None] = {}
-        for session_id in touched:
+        for session_id in noted:
             link = self._link(session_id)
             if link is None:
+                self._note_those_left_behind(session_id)
                 continue
-            source, _parent, started_at, _ended, _reason, _before, old_root = link
-            relation, root = self._relation(session_id), self._root(session_id)
-            below = self._has_parent(session_id)
-            kind = kind_of(source, child=below and relation in (None, "delegate"))
-            cycle = relation == "compression" and root == session_id
-            listed = 1 if not below or cycle or relation in ("branch", "reset") else 0
-            self._writer.run(SET_FAMILY, relation, root, listed, kind, session_id)
+            source, started_at, old_root = link[0], link[2], link[6]
+            relation, root, listed = self._place(session_id)
+            child = relation == "delegate" or (relation is None and self._has_parent(session_id))
+            self._writer.run(SET_FAMILY, relation, root, listed, kind_of(source, child=child), session_id)
             self._writer.run(SET_ACTIVITY, *activity_of(self._writer, session_id, started_at), session_id)
             conversations.update(dict.fromkeys((old_root or session_id, root, session_id)))
+            self._note_misplaced_children(session_id)
         for session_id in conversations:
             self._writer.run(SET_CONVERSATION, session_id)
 
-    def _with_dependants(self, noted: list[str]) -> list[str]:
-        """The noted sessions and everybody whose place in the family hangs on them."""
-        reach = dict.fromkeys(noted)
-        queue = list(noted)
-        while queue:
-            session_id = queue.pop()
-            near = self._writer.rows(CHILDREN, session_id)
-            if self._link(session_id) is None:
-                near += self._writer.rows(ROOTED_AT, session_id)
-            for (other,) in near:
-                if other not in reach:
-                    reach[other] = None
-                    link = self._link(other)
-                    # Below a branch or a delegate nothing depends on what happened above it.
-                    if link is not None and (
-                        link[5] in (None, "compression") or self._relation(other) != link[5]
-                    ):
-                        queue.append(other)
-        return list(reach)
+    def _note_misplaced_children(self, session_id: str) -> None:
+        """Children whose place follows from what was just found are recomputed in a later round."""
+        for (child,) in self._writer.rows(CHILDREN, session_id):
+            link = self._link(child)
+            if link is not None and self._place(child) != link[5:8]:
+                self._writer.run(NOTE, child)
+
+    def _note_those_left_behind(self, gone: str) -> None:
+        for (other,) in self._writer.rows(CHILDREN, gone) + self._writer.rows(ROOTED_AT, gone):
+            self._writer.run(NOTE, other)
+
+    def _place(self, session_id: str) -> tuple[str | None, str, int]:
+        """(relation, root, listed) as they should be."""
+        relation, root = self._relation(session_id), self._root(session_id)
+        starts = relation in ("branch", "reset") or (relation == "compression" and root == session_id)
+        return relation, root, 1 if starts or not self._has_parent(session_id) else 0
 
     def _link(self, session_id: str) -> tuple[Any, ...] | None:
         if session_id not in self._links:

@@ -27,6 +27,7 @@ EXISTS = "SELECT 1 FROM sessions WHERE id = ?"
 INSERT = """INSERT INTO sessions (id, source, user_id, model, model_config, system_prompt, parent_session_id,
         started_at, root_id, listed, last_active, conversation_active, kind, relation)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"""
+HAS_CHILDREN = "SELECT 1 FROM sessions WHERE parent_session_id = ? LIMIT 1"
 HOW_IT_ENDED = "SELECT end_reason FROM sessions WHERE id = ?"
 # Children that were there before their parent was compressed or branched are its subagents, whatever the clocks say.
 SETTLE_CHILDREN = "UPDATE sessions SET relation = 'delegate' WHERE parent_session_id = ? AND relation IS NULL"
@@ -154,7 +155,11 @@ class Sessions:
 
         def work(writer: Writer) -> None:
             if parent is None:
-                writer.run(INSERT, *values, None)
+                if writer.run(INSERT, *values, None) and writer.value(HAS_CHILDREN, session_id):
+                    writer.run(
+                        derived.NOTE, session_id
+                    )  # another program had deleted it, and left them behind
+                    derived.refresh(writer)
                 return
             above = writer.row(HOW_IT_ENDED, parent)
             if above is None and not writer.value(EXISTS, session_id):

@@ -3,6 +3,9 @@
 An fsync costs the same for one row as for sixteen. The leader takes the works that are waiting, runs each in its own
 savepoint, and commits once; a work that fails does so alone, a commit that fails fails them all. A thread that finds
 nobody leading leads at once, so that a single writer pays a mutex and nothing more.
+
+Ctrl-C can strike the main thread at any line. What there is to hand on is therefore always found from the state kept
+here, under the mutex, by `_settle`, which may be called any number of times.
 """
 
 from __future__ import annotations
@@ -23,7 +26,10 @@ first thread of a crowd to come back leads alone, and every second commit holds 
 class Ticket:
     """One caller's work on its way through a commit."""
 
-    __slots__ = ("error", "finished", "impatient", "outside", "repeatable", "result", "share", "turn", "work")
+    __slots__ = (
+        *("work", "share", "repeatable", "impatient", "outside"),
+        *("result", "error", "finished", "turn", "batch"),
+    )
 
     def __init__(
         self,
@@ -42,7 +48,8 @@ class Ticket:
         self.result: Any = None
         self.error: BaseException | None = None
         self.finished = False
-        self.turn: threading.Lock | None = None
+        self.turn: threading.Lock | None = None  # what a follower waits on
+        self.batch: list[Ticket] = [self]  # whom it takes along when it leads
 
 
 class CommitQueue:
@@ -54,7 +61,7 @@ class CommitQueue:
         self._transact = transact
         self._mutex = threading.Lock()
         self._waiting: deque[Ticket] = deque()
-        self._led = False
+        self._leader: Ticket | None = None
         self._crowd = 0
 
     @property
@@ -62,10 +69,21 @@ class CommitQueue:
         return bool(self._waiting)
 
     def do(self, ticket: Ticket) -> Any:
-        if not self._join(ticket):
-            self._await_turn(ticket)
-        if not ticket.finished:
-            self._lead(ticket)
+        try:
+            with self._mutex:
+                if self._leader is None:
+                    self._leader = ticket
+                else:
+                    ticket.turn = threading.Lock()
+                    ticket.turn.acquire()
+                    self._waiting.append(ticket)
+            if ticket.turn is not None:
+                ticket.turn.acquire()  # released when the work is done, or when it is our turn to lead
+            if not ticket.finished:
+                self._lead(ticket)
+        except BaseException:
+            self._settle(ticket)
+            raise
         if ticket.error is not None:
             try:
                 raise ticket.error
@@ -73,55 +91,38 @@ class CommitQueue:
                 ticket.error = None  # no reference cycle through the traceback
         return ticket.result
 
-    def _join(self, ticket: Ticket) -> bool:
-        """Queue the ticket; True if it leads at once."""
-        with self._mutex:
-            if not self._led:
-                self._led = True
-                return True
-            ticket.turn = threading.Lock()
-            ticket.turn.acquire()
-            self._waiting.append(ticket)
-            return False
-
-    def _await_turn(self, ticket: Ticket) -> None:
-        assert ticket.turn is not None
-        try:
-            ticket.turn.acquire()
-        except BaseException:  # Ctrl-C in the main thread: leave the queue as if never there
-            with self._mutex:
-                if ticket in self._waiting:
-                    self._waiting.remove(ticket)
-                    raise
-            ticket.turn.acquire()  # already taken up: the outcome is a moment away
-            if not ticket.finished:
-                self._pass_on()
-            raise
-
     def _lead(self, ticket: Ticket) -> None:
-        batch = [ticket]
         if ticket.share:
             if self._crowd > 1:
                 time.sleep(GATHER_S)
             with self._mutex:
-                while self._waiting and self._waiting[0].share and len(batch) < MOST_IN_ONE_COMMIT:
-                    batch.append(self._waiting.popleft())
-            self._crowd = len(batch)
-        try:
-            self._transact(batch)
-        finally:
-            with self._mutex:
-                self._waiting.extendleft(reversed([waiter for waiter in batch[1:] if not waiter.finished]))
-            self._pass_on()
-            for follower in batch[1:]:
-                if follower.finished and follower.turn is not None:
-                    follower.turn.release()
+                while self._waiting and self._waiting[0].share and len(ticket.batch) < MOST_IN_ONE_COMMIT:
+                    ticket.batch.append(self._waiting.popleft())
+            self._crowd = len(ticket.batch)
+        self._transact(ticket.batch)
+        self._settle(ticket)
 
-    def _pass_on(self) -> None:
+    def _settle(self, ticket: Ticket) -> None:
+        """Leave the queue for good: tell the followers, hand unfinished ones on, and let the next one lead."""
         with self._mutex:
-            if self._waiting:
-                heir = self._waiting.popleft()
-                assert heir.turn is not None
-                heir.turn.release()
-            else:
-                self._led = False
+            if self._leader is not ticket:
+                if ticket in self._waiting:  # nobody has taken it up, and nobody shall
+                    self._waiting.remove(ticket)
+                return
+            followers = ticket.batch[1:]
+            self._waiting.extendleft(
+                waiter
+                for waiter in reversed(followers)
+                if not waiter.finished and waiter not in self._waiting
+            )
+            for waiter in followers:
+                if waiter.finished:
+                    _wake(waiter)
+            self._leader = self._waiting.popleft() if self._waiting else None
+            if self._leader is not None:
+                _wake(self._leader)
+
+
+def _wake(ticket: Ticket) -> None:
+    if ticket.turn is not None and ticket.turn.locked():
+        ticket.turn.release()

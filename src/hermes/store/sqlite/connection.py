@@ -38,12 +38,9 @@ class Patience:
 
     def __init__(self, seconds: float = DEADLINE_S) -> None:
         self.seconds = seconds
-        self.off = False
         self._until = 0.0
 
     def __call__(self, tries: int) -> bool:
-        if self.off:
-            return False
         now = time.monotonic()
         if tries == 0:
             self._until = now + self.seconds

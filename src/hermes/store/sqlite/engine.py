@@ -36,6 +36,7 @@ from hermes.store.sqlite.connection import (
 )
 from hermes.store.sqlite.opening import mark_damaged, open_database
 from hermes.store.sqlite.raw import RawConnection
+from hermes.store.sqlite.turnstile import Turnstile
 from hermes.store.values import Backup, Health, MessageFilter, Optimized, SearchAnswer
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,9 @@ INDEX_AT_LAST = 8 * INDEX_EVERY_N_WRITES
 SETTLE_ROUNDS = 1000
 SEARCH_CATCH_UP_S = 2.0
 CLOSE_CATCH_UP_S = 0.25
+READS_END_S = 5.0
+AT_FIRST_S = 0.020
+"""How long a writer tries on its own before it stands in line."""
 SHORT_TAIL, QUIET_S = 64, 1.0
 """A tail this short that grew within the last second is read, not indexed, by a search."""
 
@@ -72,9 +76,12 @@ class SqliteEngine:
         self.path = path
         self.read_only = read_only
         self._synchronous = synchronous
+        self._deadline = deadline
         self._patience = Patience(deadline)
+        self._turnstile = Turnstile(path)
         self._names: dict[str, tuple[str, ...]] = {}
         self._readers: deque[apsw.Connection] = deque()
+        self._reading: set[apsw.Connection] = set()
         self._side: list[apsw.Connection] = []
         self._queue = CommitQueue(self._transact)
         self._checkpointer = Checkpointer(path)
@@ -115,6 +122,7 @@ class SqliteEngine:
                 self._readers.append(connection)
             else:  # the store was closed or opened anew meanwhile: this connection sees what nobody else does
                 connection.close(True)
+            self._reading.discard(connection)
 
     def _begin_snapshot(self, connection: apsw.Connection, reader: SqliteReader, settled: bool) -> None:
         connection.execute("BEGIN")
@@ -135,9 +143,15 @@ class SqliteEngine:
     def _take_reader(self) -> apsw.Connection:
         self._usable()
         try:
-            return self._readers.popleft()
+            connection = self._readers.popleft()
+            if connection.in_transaction:  # its last user was interrupted
+                connection.execute("ROLLBACK")
         except IndexError:
-            pass
+            connection = self._new_reader()
+        self._reading.add(connection)
+        return connection
+
+    def _new_reader(self) -> apsw.Connection:
         try:
             connection = connect(self.path, read_only=self.read_only)
             if not self.read_only:
@@ -170,54 +184,75 @@ class SqliteEngine:
 
     def _transact(self, batch: list[Ticket]) -> None:
         """One commit for the whole batch; see `CommitQueue`."""
-        connection = self._connection
+        begun = False
         try:
             if batch[0].outside:
                 self._run_all(batch)
             else:
                 self._usable()
-                self._begin(connection, impatient=batch[0].impatient)
+                self._begin(impatient=batch[0].impatient)
+                begun = True
                 self._run_all(batch)
-                connection.execute("COMMIT")
-                if self._journal == "wal" and not self._guard.log_in_place():
+                self._connection.execute("COMMIT")
+                if not self._lasted():
                     self._write_again(batch)
         except (apsw.Error, UnicodeDecodeError) as problem:
-            self._roll_back(connection)
+            self._roll_back()
             told = self._told(problem)
             for ticket in batch:
                 ticket.error = ticket.error or told
         except Exception as problem:  # noqa: BLE001 - whatever a work raises is its caller's to hear
-            self._roll_back(connection)
+            self._roll_back()
             for ticket in batch:
                 ticket.error = ticket.error or problem
         except BaseException:
-            if connection.in_transaction:  # interrupted before the commit: as if nothing had been asked
-                self._roll_back(connection)
-                raise
+            # Interrupted. Before the commit it is as if nothing had been asked; after it the followers have theirs.
+            committed = begun and not self._connection.in_transaction and self._lasted()
+            self._roll_back()
             for ticket in batch:
-                ticket.finished = True
+                ticket.finished = committed
             raise
         for ticket in batch:
             ticket.finished = True
 
-    def _begin(self, connection: apsw.Connection, *, impatient: bool = False) -> None:
+    def _lasted(self) -> bool:
+        """Whether what was just committed is where other processes will read it."""
+        return self._journal != "wal" or self._guard.log_in_place()
+
+    def _begin(self, *, impatient: bool = False) -> None:
+        """Take the write lock, in turn with other processes, before the deadline."""
         if impatient:
-            self._patience.off = True
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-            finally:
-                self._patience.off = False
+            if self._turnstile.occupied():
+                raise apsw.BusyError("others are waiting")
+            self._begin_within(0)
             return
-        until = time.monotonic() + self._patience.seconds
-        for attempt in range(1, self._max_retries + 1):
+        until = time.monotonic() + self._deadline
+        if not self._turnstile.occupied():
             try:
-                connection.execute("BEGIN IMMEDIATE")
+                self._begin_within(min(AT_FIRST_S, self._deadline))
                 return
             except apsw.BusyError:
-                if attempt == self._max_retries or time.monotonic() >= until:
-                    raise
-            least, most = self._retry_s
-            time.sleep(least + (most - least) * os.urandom(1)[0] / 255)
+                pass
+        self._turnstile.enter(until)
+        try:
+            for attempt in range(1, self._max_retries + 1):
+                try:
+                    self._begin_within(until - time.monotonic())
+                    return
+                except apsw.BusyError:
+                    if attempt == self._max_retries or time.monotonic() >= until:
+                        raise
+                least, most = self._retry_s
+                time.sleep(least + (most - least) * os.urandom(1)[0] / 255)
+        finally:
+            self._turnstile.leave()
+
+    def _begin_within(self, seconds: float) -> None:
+        self._patience.seconds = seconds
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+        finally:
+            self._patience.seconds = self._deadline
 
     def _run_all(self, batch: list[Ticket]) -> None:
         if len(batch) == 1:
@@ -235,33 +270,47 @@ class SqliteEngine:
                 ticket.error = self._told(problem) if known else problem
             self._connection.execute("RELEASE one")
 
-    @staticmethod
-    def _roll_back(connection: apsw.Connection) -> None:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
+    def _roll_back(self) -> None:
+        if not self._closed and self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
 
     def _write_again(self, batch: list[Ticket]) -> None:
-        """The log was taken away under us: what was just committed may be in a file nobody will read."""
-        log.error(
-            "%s: its write-ahead log was removed by another program; writing the last rows again", self.path
-        )
+        """The log was taken away under us: what was just committed may be in a file nobody will read.
+
+        It can be written into the new log only by connections that know nothing of the old one. Where this process
+        has others that cannot be closed, nothing more is acknowledged.
+        """
+        self._checkpointer.stop()
+        if not self._is_only_user():
+            self._damage = errors.raised(
+                errors.StoreFailed,
+                f"another program took the write-ahead log of {self.path} away; the last change may not have lasted."
+                " Close every SessionDB of this process on that file and open it again",
+            )
+            raise self._damage
+        log.error("%s: another program took its write-ahead log away; writing the last rows again", self.path)
         self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         self._generation += 1
         self._close_connections()
         self._open()
-        self._begin(self._connection)
+        for ticket in batch:
+            if ticket.error is None and not ticket.repeatable:
+                told = f"{self.path} was replaced under the store; the change may not have lasted"
+                ticket.error = errors.raised(errors.StoreFailed, told)
+        self._begin()
         self._writer.repeating = True
         try:
-            for ticket in batch:
-                if ticket.error is None and not ticket.repeatable:
-                    ticket.error = errors.raised(
-                        errors.StoreFailed,
-                        f"{self.path} was replaced under the store; the change may not have lasted",
-                    )
             self._run_all([ticket for ticket in batch if ticket.error is None])
             self._connection.execute("COMMIT")
         finally:
             self._writer.repeating = False
+
+    def _is_only_user(self) -> bool:
+        """Whether every connection of this process to the file is ours to close, once running reads are done."""
+        until = time.monotonic() + READS_END_S
+        while self._reading and time.monotonic() < until:
+            time.sleep(0.001)
+        return not self._reading and not self._side and self._guard.users == 1
 
     # ---------------------------------------------------------------- searching
 
@@ -330,14 +379,21 @@ class SqliteEngine:
     # ---------------------------------------------------------------- upkeep
 
     def vacuum(self) -> None:
-        def work(connection: apsw.Connection) -> None:
-            if self._journal == "wal":
-                run(connection, "PRAGMA wal_checkpoint(TRUNCATE)")
-            run(connection, "VACUUM")
-            if self._journal == "wal":
-                run(connection, "PRAGMA wal_checkpoint(TRUNCATE)")
+        self._vacuumed()
 
-        self.alone(work)
+    def _vacuumed(self) -> bool:
+        """Rewrite the file; whether nothing of the old one is left in the log, which readers can hold up."""
+
+        def work(connection: apsw.Connection) -> bool:
+            if self._journal != "wal":
+                run(connection, "VACUUM")
+                return True
+            run(connection, "PRAGMA wal_checkpoint(TRUNCATE)")
+            run(connection, "VACUUM")
+            busy, *_ = run(connection, "PRAGMA wal_checkpoint(TRUNCATE)")[0]
+            return not busy
+
+        return self.alone(work)
 
     def optimize(self) -> Optimized:
         """Merge the index, give free pages back, refresh the planner's figures: for quiet moments."""
@@ -363,8 +419,12 @@ class SqliteEngine:
 
         self.catch_up(3600)
         self.alone(lambda connection: run(connection, index.MERGE))
-        self.vacuum()
         backups.drop_backups(self.path)
+        if not self._vacuumed():
+            told = f"deleted, but its bytes stay in {self.path} while another program reads it"
+            raise errors.raised(
+                errors.StoreBusy, f"{told}; run `hermes sessions optimize` when it has finished"
+            )
 
     def verify(self) -> Health:
         from hermes.store.sqlite import doctor
@@ -413,6 +473,7 @@ class SqliteEngine:
             self._closed = True
             self._checkpointer.stop()
             self._close_connections()
+            self._turnstile.close()
 
     def _close_connections(self) -> None:
         last = guards.leaving(self._guard)

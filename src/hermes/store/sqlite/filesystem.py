@@ -7,6 +7,7 @@ not keep it; they are recognised by name and get the rollback journal, which is 
 from __future__ import annotations
 
 import os
+import re
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -32,6 +33,9 @@ def journal_for(path: Path) -> tuple[Journal, str]:
     return ("delete" if unfit else "wal"), kind
 
 
+_OCTAL = re.compile(r"\\([0-7]{3})")  # how the kernel writes a space, tab, newline or backslash in a path
+
+
 @cache
 def _kind_of_device(device: int, folder: str) -> str:
     folder = os.path.realpath(folder)
@@ -50,7 +54,7 @@ def kind_from_mountinfo(text: str, major: int, minor: int, folder: str) -> str:
         fields = left.split()
         if len(fields) < 5 or not right:
             continue
-        mounted = fields[4].encode().decode("unicode_escape")
+        mounted = _OCTAL.sub(lambda found: chr(int(found[1], 8)), fields[4])
         if fields[2] == f"{major}:{minor}" and best < 0:
             best, found = 0, right.split()[0]
         inside = folder == mounted or folder.startswith(mounted.rstrip("/") + "/")

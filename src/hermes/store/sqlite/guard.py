@@ -32,6 +32,7 @@ _F_OFD_SETLK = 37
 _FLOCK = struct.Struct("hhqqi")
 
 _guards: dict[tuple[int, int], Guard] = {}
+_inherited: set[tuple[int, int]] = set()  # files that our parent process has open, and so have we, unused
 _lock = threading.Lock()
 _hooked = False
 
@@ -105,7 +106,8 @@ def acquire(path: Path) -> Guard:
         guard = _guards.get(identity)
         if guard is None:
             guard = _guards[identity] = Guard(path, identity)
-            _warn_about_earlier_openers(path)
+            if identity not in _inherited:
+                _warn_about_earlier_openers(path)
         guard.users += 1
         return guard
 
@@ -130,6 +132,7 @@ def left(guard: Guard) -> None:
 
 def forget_all() -> None:
     """In a forked child: nothing here is ours, and touching it would touch the parent's."""
+    _inherited.update(_guards)
     _guards.clear()
 
 
@@ -146,9 +149,7 @@ def _on_audit(event: str, args: tuple[object, ...]) -> None:
     try:
         name = os.fsdecode(args[0])  # type: ignore[arg-type]
         if name.startswith("file:"):
-            from urllib.parse import unquote  # only a script that is about to be refused pays for it
-
-            name = unquote(name[5:].partition("?")[0])
+            name = _path_of_uri(name)
         status = os.stat(name)
     except (OSError, TypeError, ValueError):
         return
@@ -158,6 +159,12 @@ def _on_audit(event: str, args: tuple[object, ...]) -> None:
             f"{name} is open here as a SessionDB; a second SQLite library in the same process would lose commits."
             " Use SessionDB.raw() for plain SQL, or close the SessionDB first",
         )
+
+
+def _path_of_uri(uri: str) -> str:
+    from urllib.parse import unquote, urlsplit  # only a script that is about to be refused pays for it
+
+    return unquote(urlsplit(uri).path)
 
 
 def _warn_about_earlier_openers(path: Path) -> None:

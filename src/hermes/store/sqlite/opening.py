@@ -123,6 +123,7 @@ def _hold(guard: guards.Guard, connection: apsw.Connection) -> None:
     by a crash, would make SQLite take what is in it for current."""
     run(connection, "SELECT 1 FROM sqlite_master LIMIT 1")
     guard.hold()
+    guard.log_in_place()  # from now on this is the log that commits must go to
 
 
 def _connect_read_only(path: Path) -> apsw.Connection:
@@ -130,7 +131,7 @@ def _connect_read_only(path: Path) -> apsw.Connection:
     try:
         pragma(connection, "PRAGMA schema_version")
         return connection
-    except apsw.CantOpenError:
+    except (apsw.CantOpenError, apsw.ReadOnlyError):
         connection.close()
     # A folder we may not write to, and no log beside the file: nobody is writing, so it can be read as it stands.
     if _size(Path(f"{path}-wal")):
@@ -278,7 +279,7 @@ def _say_once(path: Path, sentence: str) -> None:
 
 def _tighten(path: Path) -> None:
     """Files of an older installation that others can read are made private, with one notice."""
-    loose = [name for name in (str(path), f"{path}-wal", f"{path}-shm") if home.loose(name)]
+    loose = [name for name in (str(path), f"{path}-wal", f"{path}-shm", f"{path}.lock") if home.loose(name)]
     for name in loose:
         try:
             os.chmod(name, home.PRIVATE_FILE)

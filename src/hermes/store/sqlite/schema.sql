@@ -287,6 +287,19 @@ CREATE TRIGGER IF NOT EXISTS hermes_session_displaced BEFORE INSERT ON sessions 
         AND NOT EXISTS (SELECT 1 FROM changed_sessions c WHERE c.session_id = s.root_id);
     INSERT INTO changed_sessions SELECT s.id FROM sessions s WHERE s.title = new.title AND s.owner = new.owner
         AND NOT EXISTS (SELECT 1 FROM changed_sessions c WHERE c.session_id = s.id);
+    INSERT INTO changed_sessions SELECT s.root_id FROM sessions s WHERE s.title = new.title AND s.owner = new.owner
+        AND s.root_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM changed_sessions c WHERE c.session_id = s.root_id);
+END;
+-- The same for an UPDATE OR REPLACE that takes another session's title, and the session with it.
+CREATE TRIGGER IF NOT EXISTS hermes_session_retitled BEFORE UPDATE OF title, owner ON sessions
+WHEN new.title IS NOT NULL AND EXISTS
+    (SELECT 1 FROM sessions s WHERE s.title = new.title AND s.owner = new.owner AND s.id <> old.id) BEGIN
+    INSERT INTO changed_sessions SELECT s.id FROM sessions s
+        WHERE s.title = new.title AND s.owner = new.owner AND s.id <> old.id
+        AND NOT EXISTS (SELECT 1 FROM changed_sessions c WHERE c.session_id = s.id);
+    INSERT INTO changed_sessions SELECT s.root_id FROM sessions s
+        WHERE s.title = new.title AND s.owner = new.owner AND s.id <> old.id AND s.root_id IS NOT NULL
+        AND NOT EXISTS (SELECT 1 FROM changed_sessions c WHERE c.session_id = s.root_id);
 END;
 CREATE TRIGGER IF NOT EXISTS hermes_session_updated
 AFTER UPDATE OF id, source, parent_session_id, started_at, ended_at, end_reason ON sessions BEGIN
