@@ -37,7 +37,9 @@ def continued(db: SessionDB, days: float) -> tuple[str, str]:
     session(db, "first", days, ended=False)
     db.end_session("first", "compression")
     db.create_session("second", "cli", parent_session_id="first")
-    db.raw().execute("UPDATE sessions SET relation = 'compression', started_at = ? WHERE id = 'second'", (ago(days),))
+    db.raw().execute(
+        "UPDATE sessions SET relation = 'compression', started_at = ? WHERE id = 'second'", (ago(days),)
+    )
     return "first", "second"
 
 
@@ -85,14 +87,25 @@ def test_everything_that_hangs_on_a_session_goes_with_it(db: SessionDB) -> None:
         "INSERT INTO routing (session_key, platform, chat_type, session_id, created_at, updated_at)"
         " VALUES ('k', 'telegram', 'dm', 'a', 1, 1)"
     )
-    raw.execute("INSERT INTO leases (conversation_id, epoch, expires_at) VALUES ('a', 1, ?)", (time.time() + 60,))
+    raw.execute(
+        "INSERT INTO leases (conversation_id, epoch, expires_at) VALUES ('a', 1, ?)", (time.time() + 60,)
+    )
     raw.execute("INSERT INTO tags VALUES ('a', 'work')")
     raw.execute("INSERT INTO model_usage (session_id, at) VALUES ('a', 1)")
     raw.execute("INSERT INTO blobs VALUES (x'01', 'image/png', 1, x'ff', 1)")
     raw.execute("INSERT INTO blob_refs VALUES (?, x'01')", (message,))
     carry(db, "a", 1, 1)
     assert db.delete_session("a") is True
-    for table in ("routing", "leases", "tags", "model_usage", "blobs", "blob_refs", "carried_context", "messages"):
+    for table in (
+        "routing",
+        "leases",
+        "tags",
+        "model_usage",
+        "blobs",
+        "blob_refs",
+        "carried_context",
+        "messages",
+    ):
         assert raw.execute(f"SELECT count(*) FROM {table}").fetchone()[0] == 0, table
 
 
@@ -205,7 +218,15 @@ def test_its_files_go_and_no_others(db: SessionDB, folder: Path) -> None:
     session(db, "a", 1)
     session(db, "a_b", 1)
     own = ("a.json", "a.jsonl", "session_a.json", "request_dump_a_1.json", "request_dump_a_2025_01.json")
-    others = ("a_b.jsonl", "session_a_b.json", "request_dump_a_b_1.json", "b.json", "sessions.json", "a.txt", "ab.json")
+    others = (
+        "a_b.jsonl",
+        "session_a_b.json",
+        "request_dump_a_b_1.json",
+        "b.json",
+        "sessions.json",
+        "a.txt",
+        "ab.json",
+    )
     put(folder, *own, *others)
     db.delete_session("a", sessions_dir=folder)
     assert names(folder) == set(others)
@@ -384,7 +405,9 @@ def test_activity_of_another_program_during_a_prune_spares_the_session(
     prune_some = retention._prune_some
 
     def write_first(roots: list[str], cutoff: float) -> list[str]:
-        sql = "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('revived', 'user', 'hi', ?)"
+        sql = (
+            "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('revived', 'user', 'hi', ?)"
+        )
         raw.execute(sql, (time.time(),))
         return prune_some(roots, cutoff)
 
@@ -482,7 +505,9 @@ def process(pid: int, host: str | None = None, start: str | None = None) -> str:
     return json.dumps({"host": host or socket.gethostname(), "pid": pid, "start": start})
 
 
-def test_idle_terminal_sessions_of_dead_processes_are_closed(db: SessionDB, departed: int, living: int) -> None:
+def test_idle_terminal_sessions_of_dead_processes_are_closed(
+    db: SessionDB, departed: int, living: int
+) -> None:
     recorded = {
         "nobody": None,
         "dead": process(departed),

@@ -20,7 +20,11 @@ def tables(db: SessionDB) -> set[str]:
 
 def bind(db: SessionDB, session_id: str, thread_id: str = "7", chat_id: str = CHAT) -> None:
     db.bind_telegram_topic(
-        chat_id=chat_id, thread_id=thread_id, user_id=USER, session_key=f"key:{session_id}", session_id=session_id
+        chat_id=chat_id,
+        thread_id=thread_id,
+        user_id=USER,
+        session_key=f"key:{session_id}",
+        session_id=session_id,
     )
 
 
@@ -94,7 +98,13 @@ def test_a_binding_tells_all_it_was_given(db: SessionDB) -> None:
     found = db.get_telegram_topic_binding(chat_id=CHAT, thread_id="7")
     assert found is not None
     told = {name: found[name] for name in ("chat_id", "thread_id", "user_id", "session_key", "session_id")}
-    assert told == {"chat_id": CHAT, "thread_id": "7", "user_id": USER, "session_key": "key", "session_id": "a"}
+    assert told == {
+        "chat_id": CHAT,
+        "thread_id": "7",
+        "user_id": USER,
+        "session_key": "key",
+        "session_id": "a",
+    }
     assert found["managed_mode"] == "restored"
     assert found["linked_at"] <= found["updated_at"]
 

@@ -75,7 +75,10 @@ def test_an_export_is_the_row_and_its_messages(db: SessionDB) -> None:
 def test_rewound_messages_are_exported_too(db: SessionDB) -> None:
     talk(db, "a", "kept", "rewound")
     db.raw().execute("UPDATE messages SET active = 0 WHERE content = 'rewound'")
-    assert [(row["content"], row["active"]) for row in export(db, "a")["messages"]] == [("kept", 1), ("rewound", 0)]
+    assert [(row["content"], row["active"]) for row in export(db, "a")["messages"]] == [
+        ("kept", 1),
+        ("rewound", 0),
+    ]
 
 
 def test_all_come_newest_activity_first_with_children_and_archived_but_no_trash(db: SessionDB) -> None:
@@ -162,11 +165,15 @@ def rich(db: SessionDB) -> None:
     db.raw().execute("INSERT INTO carried_context VALUES ('tip', 0, 2, 2), ('tip', 1, 4, 5)")
     talk(db, "job", source="cron", parent_session_id="tip")
     raw = db.raw()
-    raw.execute("UPDATE sessions SET archived = 1, pinned_at = 5.5, cwd = '/w', chat_id = '7' WHERE id = 'tip'")
+    raw.execute(
+        "UPDATE sessions SET archived = 1, pinned_at = 5.5, cwd = '/w', chat_id = '7' WHERE id = 'tip'"
+    )
     raw.execute("UPDATE messages SET active = 0, rewound_at = 6.5 WHERE content = 'one'")
     raw.execute("UPDATE sessions SET message_count = message_count - 1 WHERE id = 'root'")
     raw.execute("INSERT INTO changed_sessions VALUES ('root')")
-    raw.execute("INSERT INTO messages (session_id, role, content, timestamp) VALUES ('job', 'user', 'foreign', 150)")
+    raw.execute(
+        "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('job', 'user', 'foreign', 150)"
+    )
     raw.execute("UPDATE sessions SET message_count = 1 WHERE id = 'job'")
 
 
@@ -174,7 +181,12 @@ def test_an_import_restores_everything(db: SessionDB, other: SessionDB) -> None:
     rich(db)
     given = through_json(db)
     done = other.import_sessions(given)
-    assert (set(done.added), done.skipped, done.renamed, done.detached) == ({"root", "tip", "job"}, (), {}, ())
+    assert (set(done.added), done.skipped, done.renamed, done.detached) == (
+        {"root", "tip", "job"},
+        (),
+        {},
+        (),
+    )
     assert done.messages == sum(len(session["messages"]) for session in given)
     for before in given:
         after = timeless(export(other, before["id"]))
@@ -236,7 +248,9 @@ def test_carried_messages_are_found_whatever_the_order_and_the_ids(db: SessionDB
     assert len(ranges) == 1, "what has come to lie side by side is one range"
 
 
-def test_a_lone_continuation_finds_the_messages_of_a_parent_that_is_here(db: SessionDB, other: SessionDB) -> None:
+def test_a_lone_continuation_finds_the_messages_of_a_parent_that_is_here(
+    db: SessionDB, other: SessionDB
+) -> None:
     talk(other, "before", "x")
     talk(db, "root", "one", "two")
     db.end_session("root", "compression")
@@ -381,7 +395,10 @@ def test_the_least_is_an_id(other: SessionDB) -> None:
         ({"id": "x", "messages": {"role": "user"}}, "messages of session 'x' must be a list"),
         ({"id": "x", "messages": ["hello"]}, "a message of session 'x' must be an object"),
         ({"id": "x", "messages": [{"role": ["user"]}]}, "role of a message of session 'x' must be text"),
-        ({"id": "x", "messages": [{"timestamp": "noon"}]}, "timestamp of a message of session 'x' must be a number"),
+        (
+            {"id": "x", "messages": [{"timestamp": "noon"}]},
+            "timestamp of a message of session 'x' must be a number",
+        ),
         ({"id": "x", "messages": [{"uid": "no"}]}, "uid of a message of session 'x' must be hexadecimal"),
         ({"id": "x", "started_at": float("nan")}, "started_at of session 'x' must be a number"),
         ({"id": "x", "input_tokens": 2**70}, "input_tokens of session 'x' must be a number"),
@@ -389,7 +406,9 @@ def test_the_least_is_an_id(other: SessionDB) -> None:
         ({"id": "x", "context": [[1, 2]]}, "a range of session 'x' must be an object"),
     ],
 )
-def test_bad_input_is_one_clear_error_and_what_came_before_stays(other: SessionDB, bad: Any, why: str) -> None:
+def test_bad_input_is_one_clear_error_and_what_came_before_stays(
+    other: SessionDB, bad: Any, why: str
+) -> None:
     good = {"id": "good", "source": "cli", "messages": [{"role": "user", "content": "kept"}]}
     with pytest.raises(ValueError, match=why):
         other.import_sessions([good, bad, {"id": "never reached"}])

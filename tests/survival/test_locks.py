@@ -95,7 +95,7 @@ def test_without_the_lock_the_inode_of_the_log_saves_the_rows(
                 fresh.ask("open_store", path=str(path))
                 told = fresh.ask("contents", session="ours")
                 assert told == _texts("first", before) + _texts("second", n + 1)
-        assert len([line for line in ours.ask("logged") if "write-ahead log was removed" in line]) == 1
+        assert len([line for line in ours.ask("logged") if "write-ahead log away" in line]) == 1
         ours.ask("append", session="ours", texts=_texts("third", 70))
         assert ours.ask("health") == []
         _end(ours, killed)
@@ -115,7 +115,7 @@ def test_without_the_lock_two_stores_of_one_process_are_both_saved(home: Path) -
         for n in range(3):
             for name in ("one", "two"):
                 ours.ask("append_only", session=name, texts=[f"after{name}{n}"], name=name)
-        assert len([line for line in ours.ask("logged") if "write-ahead log was removed" in line]) <= 2
+        assert len([line for line in ours.ask("logged") if "write-ahead log away" in line]) <= 2
         ours.kill()
     _check(
         path,

@@ -7,6 +7,7 @@ stays, whatever happens to the clocks or the end reason of the parent later.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from hermes.store.content import decode
@@ -14,8 +15,8 @@ from hermes.store.engine import Reader, Writer
 from hermes.store.values import kind_of
 from hermes.text import preview_of
 
-AT_ONCE, ROUNDS = 500, 4
-"""How many noted sessions one transaction recomputes at most, four times this."""
+AT_ONCE = 1000
+"""How many noted sessions one transaction recomputes, and how many more whose place follows from theirs."""
 
 NOTED = "SELECT session_id FROM changed_sessions LIMIT ?"
 ANY_NOTED = "SELECT 1 FROM changed_sessions LIMIT 1"
@@ -42,14 +43,12 @@ SET_CONVERSATION = """UPDATE sessions SET conversation_active =
 
 def refresh(writer: Writer) -> bool:
     """Recompute what is noted; True if something is left for another round."""
-    for _ in range(ROUNDS):
-        noted = [row[0] for row in writer.rows(NOTED, AT_ONCE)]
-        for session_id in noted:
-            writer.run(CLEAR_NOTE, session_id)
-        if not noted:
-            return False
-        Family(writer).refresh(noted)  # may note others, whose place follows from these
-    return True
+    noted = [row[0] for row in writer.rows(NOTED, AT_ONCE)]
+    for session_id in noted:
+        writer.run(CLEAR_NOTE, session_id)
+    if noted:
+        Family(writer).refresh(noted)
+    return writer.value(ANY_NOTED) is not None
 
 
 def activity_of(reader: Reader, session_id: str, started_at: float) -> tuple[float, float | None, str | None]:
@@ -81,6 +80,15 @@ def relation_after(end_reason: str | None) -> str | None:
     return {"compression": "compression", "branched": "branch"}.get(end_reason or "")
 
 
+def iterate_growing(queue: dict[str, None]) -> Iterator[str]:
+    """The keys in order, those added on the way too."""
+    done = 0
+    while done < len(queue):
+        fresh = list(queue)[done:]
+        done = len(queue)
+        yield from fresh
+
+
 class Family:
     """Relations and roots of sessions, each row read once; never recursive, so depth and cycles are no matter."""
 
@@ -90,8 +98,10 @@ class Family:
         self._roots: dict[str, str] = {}
 
     def refresh(self, noted: list[str]) -> None:
+        """Recompute the noted sessions, and whoever is misplaced because of what was found."""
         conversations: dict[str, None] = {}
-        for session_id in noted:
+        queue = dict.fromkeys(noted)
+        for session_id in iterate_growing(queue):
             link = self._link(session_id)
             if link is None:
                 self._note_those_left_behind(session_id)
@@ -102,16 +112,19 @@ class Family:
             self._writer.run(SET_FAMILY, relation, root, listed, kind_of(source, child=child), session_id)
             self._writer.run(SET_ACTIVITY, *activity_of(self._writer, session_id, started_at), session_id)
             conversations.update(dict.fromkeys((old_root or session_id, root, session_id)))
-            self._note_misplaced_children(session_id)
+            for misplaced in self._misplaced_children(session_id):
+                if len(queue) < len(noted) + AT_ONCE:
+                    queue[misplaced] = None
+                else:
+                    self._writer.run(NOTE, misplaced)
         for session_id in conversations:
             self._writer.run(SET_CONVERSATION, session_id)
 
-    def _note_misplaced_children(self, session_id: str) -> None:
-        """Children whose place follows from what was just found are recomputed in a later round."""
+    def _misplaced_children(self, session_id: str) -> Iterator[str]:
         for (child,) in self._writer.rows(CHILDREN, session_id):
             link = self._link(child)
             if link is not None and self._place(child) != link[5:8]:
-                self._writer.run(NOTE, child)
+                yield child
 
     def _note_those_left_behind(self, gone: str) -> None:
         for (other,) in self._writer.rows(CHILDREN, gone) + self._writer.rows(ROOTED_AT, gone):
