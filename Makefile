@@ -59,6 +59,7 @@ bench: setup ## Measure the store beside the plain baseline (SIZES=10000,68000,3
 	@work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT INT TERM && \
 	$(BIN)/python bench/store_bench.py --impl $(BASE) --impl $(OURS) \
 		--sizes $(SIZES) --read-clock cpu --work "$$work" $(ARGS)
+	@$(BIN)/python bench/more_bench.py
 
 bench-recall: setup ## Measure how well questions find their conversation (BENCH_DATA=folder of recall_dev.json)
 	@if [ ! -f "$(BENCH_DATA)/recall_dev.json" ]; then \

@@ -99,9 +99,9 @@ def test_a_device_without_room_says_so(home: Path) -> None:
             env=environment,
         )
     except FileNotFoundError:
-        return
+        pytest.skip("no unshare here to mount a small device with")
     if done.returncode != 0 and "Traceback" not in done.stderr:
-        return  # no right to mount here
+        pytest.skip("no right to mount a small device here")
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["StoreFull", "True", "True", "1", "True"]
 

@@ -509,7 +509,7 @@ def interrupted_everywhere(path: str, last: int, crowd: bool) -> dict[str, Any]:
 
     A signal handler may run between any two lines; waiting for that by chance would take years.
     """
-    watched = tuple(f"sqlite{os.sep}{name}.py" for name in ("commit", "engine"))
+    watched = tuple(f"sqlite{os.sep}{name}.py" for name in ("commit", "core", "engine"))
     bad: dict[str, str] = {}
     acknowledged: list[list[Any]] = []
     db = SessionDB(Path(path))
@@ -524,7 +524,7 @@ def interrupted_everywhere(path: str, last: int, crowd: bool) -> dict[str, Any]:
             nonlocal count, where
             if not frame.f_code.co_filename.endswith(watched):
                 return None
-            if event == "line" and not _leaves_a_with(frame, entered):
+            if event == "line" and not _leaves_a_with(frame, entered):  # noqa: B023
                 count += 1
                 if count == at:  # noqa: B023 - it is called within this round only
                     where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
@@ -568,7 +568,7 @@ def interrupted_everywhere(path: str, last: int, crowd: bool) -> dict[str, Any]:
 
 def interrupted_reads(path: str, last: int) -> dict[str, Any]:
     """The same for reading: an interrupted look must not spoil the next one."""
-    watched = tuple(f"sqlite{os.sep}{name}.py" for name in ("engine", "connection", "search", "index"))
+    watched = tuple(f"sqlite{os.sep}{name}.py" for name in ("core", "engine", "connection", "search", "index"))
     bad: dict[str, str] = {}
     db = SessionDB(Path(path))
     db.ensure_session("shared", "cli")
@@ -589,7 +589,7 @@ def interrupted_reads(path: str, last: int) -> dict[str, Any]:
                 nonlocal count, where
                 if not frame.f_code.co_filename.endswith(watched):
                     return None
-                if event == "line" and not _leaves_a_with(frame, entered):
+                if event == "line" and not _leaves_a_with(frame, entered):  # noqa: B023
                     count += 1
                     if count == at:  # noqa: B023
                         where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"

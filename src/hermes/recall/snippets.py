@@ -21,7 +21,7 @@ from hermes.terms import fold, index_text, is_spaceless, token_spans
 
 OPEN, CLOSE, CUT = ">>>", "<<<", "..."
 
-_ROOM = 8_192
+_ROOM = 2 * 1024
 """Characters looked at closely. A longer text is first searched for the best stretch of that size."""
 _PATIENCE = 32_000_000
 """How much is searched for it; folding a stretch that is not ASCII counts sixteenfold, as it costs."""

@@ -1,0 +1,47 @@
+"""The documents say what is so: their examples run, and the map names every room."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "hermes"
+
+
+def test_the_lines_of_the_readme_run(tmp_path: Path) -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert "/tmp/hermes-demo" in block
+    program = block.replace("/tmp/hermes-demo", str(tmp_path / "demo"))
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ">>>retry<<<" in done.stdout
+    assert "What did we decide about the retry budget?" in done.stdout
+    assert done.stdout.rstrip().endswith("'ok']")
+
+
+def test_the_readme_shows_no_more_than_fifteen_lines() -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert len([line for line in block.splitlines() if line.strip()]) <= 15
+
+
+@pytest.mark.parametrize(
+    "module",
+    [path.relative_to(SOURCE) for path in sorted(SOURCE.rglob("*.py")) if path.name != "__init__.py"],
+    ids=str,
+)
+def test_the_map_names_every_module_or_its_folder(module: Path) -> None:
+    told = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    folder = module.parts[0] if len(module.parts) > 1 else ""
+    by_folder = folder in ("cli", "recall") or "migrations" in module.parts
+    assert module.name in told or (by_folder and f"{folder}/" in told)
+
+
+def test_the_changelog_has_an_entry_for_this_version() -> None:
+    from hermes import __version__
+
+    assert f"## {__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
