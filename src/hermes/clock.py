@@ -11,9 +11,9 @@ now = time.time
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
-def relative(then: float | None, at: float) -> str:
+def relative(then: object, at: float) -> str:
     """How long ago, as people say it: `just now`, `5m ago`, `2h ago`, `yesterday`, `3d ago`, a date."""
-    if not then:
+    if not then or not isinstance(then, int | float):  # another program may have written anything
         return "?"
     age = at - then
     if age < MINUTE:

@@ -72,6 +72,17 @@ def loose(path: str) -> bool:
         return False
 
 
+def tightened(path: str, mode: int) -> bool:
+    """Make something of ours private; True if it was not and now is. What is somebody else's stays as it is."""
+    if not loose(path):
+        return False
+    try:
+        os.chmod(path, mode)
+    except OSError:
+        return False
+    return True
+
+
 def create_private_file(path: Path) -> int:
     """A new file, 0600 from its first moment; the open descriptor. Fails if it exists."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)

@@ -5,11 +5,12 @@ It may be shared between threads; several processes may have the same file open.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hermes import home
+from hermes import errors, home
 from hermes.recall.legacy_query import sanitize_fts5_query
 from hermes.recall.messages import MessageSearch
 from hermes.store import titles
@@ -80,18 +81,22 @@ class SessionDB:
     ) -> None:
         """Open `db_path`, or `<home>/state.db`. `durability="normal"` gives up the fsync of each commit."""
         self.db_path = home.default_db_path() if db_path is None else Path(db_path)
+        self._read_only, self._durability = read_only, durability
         try:
-            self._engine = open_engine(
-                self.db_path,
-                read_only=read_only,
-                durability=durability,
-                checkpoint_every_n_writes=self._CHECKPOINT_EVERY_N_WRITES,
-                write_max_retries=self._WRITE_MAX_RETRIES,
-                write_retry_s=(self._WRITE_RETRY_MIN_S, self._WRITE_RETRY_MAX_S),
-            )
+            self._open()
         except Exception as problem:
             _set_last_init_error(f"{type(problem).__name__}: {problem}")
             raise
+
+    def _open(self) -> None:
+        self._engine = open_engine(
+            self.db_path,
+            read_only=self._read_only,
+            durability=self._durability,
+            checkpoint_every_n_writes=self._CHECKPOINT_EVERY_N_WRITES,
+            write_max_retries=self._WRITE_MAX_RETRIES,
+            write_retry_s=(self._WRITE_RETRY_MIN_S, self._WRITE_RETRY_MAX_S),
+        )
         self._sessions = Sessions(self._engine)
         self._messages = Messages(self._engine)
         self._titles = Titles(self._engine)
@@ -104,6 +109,7 @@ class SessionDB:
         self._handoffs = Handoffs(self._engine)
         self._topics = TelegramTopics(self._engine)
         self._raw: Any = None
+        self._lock = threading.RLock()  # where scripts written for the reference look for it
 
     # ---------------------------------------------------------------- sessions
 
@@ -237,7 +243,10 @@ class SessionDB:
         )
 
     def replace_messages(self, session_id: str, messages: Iterable[Mapping[str, Any]]) -> None:
-        """Make the session hold exactly these; unchanged rows keep their id and time. An empty list does nothing."""
+        """Make the session hold exactly these; unchanged rows keep their id and time.
+
+        An empty list does nothing: to empty a session there is `clear_messages`.
+        """
         self._messages.replace(session_id, messages)
 
     def clear_messages(self, session_id: str) -> None:
@@ -472,25 +481,29 @@ class SessionDB:
         return self._engine.optimize()
 
     def verify(self) -> Health:
-        """Look for damage, and for derived data that differs from the rows. Changes nothing."""
+        """Look for damage, and for derived data that differs from the rows; nothing is mended by looking."""
         return self._engine.verify()
 
     def backup(self, target: Path | None = None) -> Backup:
         """A verified copy of the store, by default in its own folder of backups."""
-        return self._engine.backup(target)
+        return self._engine.backup(None if target is None else Path(target))
 
     def restore(self, source: Path) -> None:
         """Put a backup in the place of this store, which is closed for it and opened again."""
-        self.close()
-        restore_file(self.db_path, source)
-        self.__init__(self.db_path)  # type: ignore[misc]
+        self._while_closed(lambda: restore_file(self.db_path, Path(source)))
 
     def repair(self) -> Repair:
         """Mend what is broken, saving what can be saved; the store is closed for it and opened again."""
+        return self._while_closed(lambda: repair_file(self.db_path))
+
+    def _while_closed(self, work: Callable[[], T]) -> T:
+        if self._read_only:
+            raise errors.raised(errors.StoreReadOnly, f"{self.db_path} is open read-only")
         self.close()
-        report = repair_file(self.db_path)
-        self.__init__(self.db_path)  # type: ignore[misc]
-        return report
+        try:
+            return work()
+        finally:
+            self._open()
 
     @classmethod
     def repair_file(cls, path: Path, *, check_only: bool = False, keep_backup: bool = True) -> Repair:
@@ -514,13 +527,14 @@ class SessionDB:
 
     def _execute_write(self, work: Callable[[Any], T]) -> T:
         """Run `work` with a raw connection in one `BEGIN IMMEDIATE` transaction."""
-        connection = self._engine.raw()
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-            with connection:
-                return work(connection)
-        finally:
-            connection.close()
+        with self._lock:
+            connection = self._engine.raw()
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                with connection:
+                    return work(connection)
+            finally:
+                connection.close()
 
     def close(self) -> None:
         """Close the store; safe to repeat."""

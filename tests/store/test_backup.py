@@ -25,15 +25,14 @@ from hermes import errors
 from hermes.store.sqlite import opening
 from hermes.store.sqlite.backup import (
     backups_of,
-    drop_backups,
     folder_of,
     make_backup,
     partial_file,
-    restore_backup,
     trim_backups,
 )
 from hermes.store.sqlite.connection import connect
 from hermes.store.sqlite.migrations import APPLICATION_ID, LAYOUT
+from hermes.store.sqlite.restore import restore as restore_backup
 from hermes.store.values import Backup
 from tests.reference_databases import build, build_marked, build_newer
 
@@ -373,18 +372,6 @@ def test_a_clock_that_went_back_does_not_confuse_the_order(path: Path) -> None:
     made = back_up(path).path
     assert made.name == "state-20990101_000000-2-backup.db"
     assert backups_of(path) == [made, future]
-
-
-def test_a_purge_drops_every_copy(path: Path) -> None:
-    back_up(path)
-    kept = back_up(path, reason="before-migration-v3").path
-    (kept.parent / f"{kept.name}.damaged").touch()
-    (kept.parent / f"{kept.name}.damaged-wal").touch()
-    (kept.parent / ".state.00.hermes-partial").touch()
-    (kept.parent / "notes.txt").touch()
-    assert len(drop_backups(path)) == 5
-    assert os.listdir(kept.parent) == ["notes.txt"]
-    assert drop_backups(path) == []
 
 
 # --- putting back

@@ -568,7 +568,9 @@ def interrupted_everywhere(path: str, last: int, crowd: bool) -> dict[str, Any]:
 
 def interrupted_reads(path: str, last: int) -> dict[str, Any]:
     """The same for reading: an interrupted look must not spoil the next one."""
-    watched = tuple(f"sqlite{os.sep}{name}.py" for name in ("core", "engine", "connection", "search", "index"))
+    watched = tuple(
+        f"sqlite{os.sep}{name}.py" for name in ("core", "engine", "connection", "search", "index")
+    )
     bad: dict[str, str] = {}
     db = SessionDB(Path(path))
     db.ensure_session("shared", "cli")

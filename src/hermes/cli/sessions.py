@@ -50,6 +50,7 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     def command(name: str, run: Any, summary: str) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
         added.set_defaults(run=run)
+        added.add_argument("--store", type=Path, metavar="FILE", help="another store than that of the home")
         return added
 
     listing = command("list", list_sessions, "show the conversations, newest activity first")
@@ -81,7 +82,7 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
 
 def list_sessions(arguments: argparse.Namespace) -> int:
     hide = [] if arguments.source or arguments.all else list(HIDDEN_SOURCES)
-    with _store() as db:
+    with _store(arguments) as db:
         rows: list[dict[str, Any]] = db.list_sessions_rich(
             source=arguments.source,
             exclude_sources=hide,
@@ -116,27 +117,27 @@ def _footer(hidden: dict[str, int]) -> list[str]:
     return [f"Not shown: {counted} (--all shows them)."] if counted else []
 
 
-def verify(_: argparse.Namespace) -> int:
-    _require_store()
-    with _store() as db:
+def verify(arguments: argparse.Namespace) -> int:
+    _require_store(arguments)
+    with _store(arguments) as db:
         return _tell(db.verify())
 
 
 def repair(arguments: argparse.Namespace) -> int:
     from hermes.sessiondb import SessionDB
 
-    path = home.default_db_path()
+    path = _place(arguments)
     if not Path(f"{path}-wal").exists():  # its log alone may be left, and that is what repair is for
-        _require_store()
+        _require_store(arguments)
     report = SessionDB.repair_file(path, check_only=arguments.check_only, keep_backup=not arguments.no_backup)
     return _tell(report)
 
 
 def backup(arguments: argparse.Namespace) -> int:
-    _require_store()
+    _require_store(arguments)
     if arguments.file and arguments.file.exists() and not arguments.force:
         raise Refused(f"{arguments.file} exists; choose another name, or replace it with --force")
-    with _store() as db:
+    with _store(arguments) as db:
         written = db.backup(arguments.file)
     say([f"Backed up to {printable(str(written.path))}"])
     return DONE
@@ -147,7 +148,7 @@ def restore(arguments: argparse.Namespace) -> int:
 
     if not arguments.file.is_file():
         raise Refused(f"no such file: {arguments.file}")
-    store = home.default_db_path()
+    store = _place(arguments)
     question = f"Replace the store '{printable(str(store))}' with '{printable(str(arguments.file))}'?"
     if not arguments.yes and not confirm(question):
         say(["Cancelled."])
@@ -157,27 +158,31 @@ def restore(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def optimize(_: argparse.Namespace) -> int:
-    _require_store()
-    with _store() as db:
+def optimize(arguments: argparse.Namespace) -> int:
+    _require_store(arguments)
+    with _store(arguments) as db:
         say(printable(line) for line in db.optimize().lines())
     return DONE
 
 
 @contextmanager
-def _store() -> Iterator[SessionDB]:
+def _store(arguments: argparse.Namespace) -> Iterator[SessionDB]:
     from hermes.sessiondb import SessionDB
 
-    db = SessionDB()
+    db = SessionDB(_place(arguments))
     try:
         yield db
     finally:
         db.close()
 
 
-def _require_store() -> Path:
+def _place(arguments: argparse.Namespace) -> Path:
+    return arguments.store or home.default_db_path()
+
+
+def _require_store(arguments: argparse.Namespace) -> Path:
     """Upkeep of a store that does not exist is a mistake, not a reason to make one."""
-    path = home.default_db_path()
+    path = _place(arguments)
     if not path.exists():
         raise Refused(f"there is no store at {path}")
     return path

@@ -6,12 +6,14 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from hermes import errors
 from hermes.text import clean_in
 
 log = logging.getLogger(__name__)
 
 _decode: Callable[[str], Any] | None = None
 
+LARGEST_NUMBER = 2**63
 JSON_PREFIX = "\x00json:"
 """Marks structured content in `messages.content`, where other programs look for it."""
 
@@ -58,11 +60,13 @@ def encode(content: object) -> tuple[Any, str]:
     if isinstance(content, list | dict | tuple):
         try:
             return JSON_PREFIX + _dumps(content), "json"
-        except (TypeError, ValueError, RecursionError):
+        except (TypeError, ValueError):
             return clean_in(str(content)), "text"
+        except RecursionError:
+            raise errors.raised(errors.InvalidArgument, "content is nested too deeply to be stored") from None
     if isinstance(content, bytes | bytearray | memoryview):
         return bytes(content).decode("utf-8", "replace"), "text"
-    if content is None or isinstance(content, int | float):
+    if content is None or (isinstance(content, int | float) and abs(content) < LARGEST_NUMBER):
         return content, "text"
     return clean_in(str(content)), "text"
 

@@ -153,7 +153,7 @@ class Family:
     def _relation(self, session_id: str) -> str | None:
         link = self._link(session_id)
         if link is None or not self._has_parent(session_id):
-            return None
+            return "delegate" if link is not None and link[5] == "delegate" else None
         if link[5] is not None:
             return str(link[5])
         parent = self._link(link[1])

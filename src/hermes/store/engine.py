@@ -65,8 +65,8 @@ class Engine(Protocol):
     def catch_up(self, seconds: float) -> None:
         """Index what waits, in short transactions, for at most about this long."""
 
-    def erase_deleted(self) -> None:
-        """Rewrite the files so that no deleted text is left in them."""
+    def erase_deleted(self, session_id: str) -> None:
+        """Rewrite the store and its copies so that no byte of a deleted session is left in them."""
 
     def vacuum(self) -> None: ...
     def optimize(self) -> Optimized: ...

@@ -1,7 +1,7 @@
 """Families of sessions: who continues whom, and where a conversation is alive.
 
-A continuation is recorded on the child (`relation = 'compression'`). Every walk is one recursive query over distinct
-ids, so that cycles end and chains of any length are followed to their end.
+A continuation is recorded on the child (`relation = 'compression'`). Every walk remembers where it has been, so that
+cycles end and chains of any length are followed to their end.
 """
 
 from __future__ import annotations

@@ -27,16 +27,17 @@ ROWS = """SELECT id, source, user_id, model, model_config, system_prompt, parent
 LISTED = "WHERE listed = 1 AND trashed_at IS NULL"
 LISTED_OF_SOURCE = "WHERE listed = 1 AND source = ? AND trashed_at IS NULL"
 EVERY = "WHERE trashed_at IS NULL AND (? IS NULL OR source = ?)"
+BUT = "AND (? IS NULL OR instr(?, '|' || source || '|') = 0)"  # names of sources to leave out, between bars
 NEWEST = "ORDER BY started_at DESC, id DESC LIMIT ? OFFSET ?"
 MOST_ACTIVE = "ORDER BY conversation_active DESC, started_at DESC, id DESC LIMIT ? OFFSET ?"
 
-BY_START = " ".join((ROWS, LISTED, NEWEST))
-BY_START_OF_SOURCE = " ".join((ROWS, LISTED_OF_SOURCE, NEWEST))
-BY_ACTIVITY = " ".join((ROWS, LISTED, MOST_ACTIVE))
-BY_ACTIVITY_OF_SOURCE = " ".join((ROWS, LISTED_OF_SOURCE, MOST_ACTIVE))
-EVERY_BY_START = " ".join((ROWS, EVERY, NEWEST))
+BY_START = " ".join((ROWS, LISTED, BUT, NEWEST))
+BY_START_OF_SOURCE = " ".join((ROWS, LISTED_OF_SOURCE, BUT, NEWEST))
+BY_ACTIVITY = " ".join((ROWS, LISTED, BUT, MOST_ACTIVE))
+BY_ACTIVITY_OF_SOURCE = " ".join((ROWS, LISTED_OF_SOURCE, BUT, MOST_ACTIVE))
+EVERY_BY_START = " ".join((ROWS, EVERY, BUT, NEWEST))
 EVERY_BY_ACTIVITY = " ".join(
-    (ROWS, EVERY, "ORDER BY last_active DESC, started_at DESC, id DESC LIMIT ? OFFSET ?")
+    (ROWS, EVERY, BUT, "ORDER BY last_active DESC, started_at DESC, id DESC LIMIT ? OFFSET ?")
 )
 
 PROJECTED = (
@@ -61,62 +62,41 @@ class Listing:
         order_by_last_active: bool = False,
     ) -> list[dict[str, Any]]:
         limit, offset = whole("limit", limit), max(0, whole("offset", offset))
-        excluded = {source_name(name) for name in names("exclude_sources", exclude_sources or ())}
+        excluded = [source_name(name) for name in names("exclude_sources", exclude_sources or ())]
+        but = f"|{'|'.join(excluded)}|" if excluded else None
         wanted = None if source is None else source_name(source)
         with self._engine.read(settled=True) as reader:
-            rows = self._page(reader, wanted, excluded, limit, offset, include_children, order_by_last_active)
+            rows = _select(reader, wanted, but, limit, offset, include_children, order_by_last_active)
             if project_compression_tips and not include_children:
                 rows = [_projected(reader, row) for row in rows]
         return [_shown(row) for row in rows]
-
-    def _page(
-        self,
-        reader: Reader,
-        source: str | None,
-        excluded: set[str],
-        limit: int,
-        offset: int,
-        every: bool,
-        by_activity: bool,
-    ) -> list[dict[str, Any]]:
-        if not excluded:
-            return _select(reader, source, limit, offset, every, by_activity)
-        # Exclusion is decided here, page by page, so that the order still comes from the index alone.
-        found: list[dict[str, Any]] = []
-        at, skip = 0, offset
-        while limit < 0 or len(found) < limit:
-            step = 200 if limit < 0 else max(50, limit * 2)
-            rows = _select(reader, source, step, at, every, by_activity)
-            kept = [row for row in rows if row["source"] not in excluded]
-            found += kept[skip:]
-            skip = max(0, skip - len(kept))
-            at += step
-            if len(rows) < step:
-                break
-        return found if limit < 0 else found[:limit]
 
     def by_activity(
         self, source: str | None = None, limit: int = 20, offset: int = 0
     ) -> list[dict[str, Any]]:
         """Every session, children too, newest activity first."""
         name = None if source is None else source_name(source)
+        page = (whole("limit", limit), max(0, whole("offset", offset)))
         with self._engine.read(settled=True) as reader:
-            rows = reader.dicts(
-                EVERY_BY_ACTIVITY, name, name, whole("limit", limit), max(0, whole("offset", offset))
-            )
+            rows = reader.dicts(EVERY_BY_ACTIVITY, name, name, None, None, *page)
         return [_shown(row) for row in rows]
 
 
 def _select(
-    reader: Reader, source: str | None, limit: int, offset: int, every: bool, by_activity: bool
+    reader: Reader,
+    source: str | None,
+    but: str | None,
+    limit: int,
+    offset: int,
+    every: bool,
+    by_activity: bool,
 ) -> list[dict[str, Any]]:
+    page = (but, but, limit, offset)
     if every:
-        return reader.dicts(
-            EVERY_BY_ACTIVITY if by_activity else EVERY_BY_START, source, source, limit, offset
-        )
+        return reader.dicts(EVERY_BY_ACTIVITY if by_activity else EVERY_BY_START, source, source, *page)
     if source is None:
-        return reader.dicts(BY_ACTIVITY if by_activity else BY_START, limit, offset)
-    return reader.dicts(BY_ACTIVITY_OF_SOURCE if by_activity else BY_START_OF_SOURCE, source, limit, offset)
+        return reader.dicts(BY_ACTIVITY if by_activity else BY_START, *page)
+    return reader.dicts(BY_ACTIVITY_OF_SOURCE if by_activity else BY_START_OF_SOURCE, source, *page)
 
 
 def _projected(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:

@@ -129,11 +129,11 @@ class Messages:
     def replace(self, session_id: str, messages: Iterable[Mapping[str, Any]]) -> None:
         """Make the session hold exactly these messages; unchanged rows keep their id and time. See `replacing`."""
         wanted = [replacing.row_of(message) for message in mappings("messages", messages)]
+        if not wanted:
+            return
 
         def work(writer: Writer) -> None:
             if not writer.value(SESSION_EXISTS, session_id):
-                if not wanted:
-                    return
                 raise errors.raised(errors.UnknownSession, f"session {session_id!r} does not exist")
             replacing.replace(writer, session_id, writer.dicts(OWN_ROWS, session_id), wanted)
             writer.run(SET_COUNTS, len(wanted), sum(row["calls"] for row in wanted), session_id)

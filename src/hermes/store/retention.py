@@ -97,7 +97,7 @@ class Retention:
         for folder in folders:
             self._remove_files(folder, gone)
         if gone and purge:
-            self._engine.erase_deleted()
+            self._engine.erase_deleted(session_id)
         return bool(gone)
 
     def prune(
@@ -315,9 +315,11 @@ def _batches(sizes: Iterable[tuple[str, int]]) -> Iterator[list[str]]:
 
 def _cutoff(days: object) -> float:
     """The latest activity that may go. Of 0 days everything may, also what a wrong clock dated in the future."""
-    if isinstance(days, bool) or not isinstance(days, int | float) or isnan(days):
-        raise errors.raised(errors.InvalidArgument, f"older_than_days must be a number, got {days!r}")
-    return float("inf") if days <= 0 else clock.now() - days * clock.DAY
+    if isinstance(days, bool) or not isinstance(days, int | float) or isnan(days) or days < 0:
+        raise errors.raised(
+            errors.InvalidArgument, f"older_than_days must be a number from 0 up, got {days!r}"
+        )
+    return clock.now() - days * clock.DAY if days else float("inf")
 
 
 def _time_of(text: str | None) -> float:

@@ -64,16 +64,26 @@ COUNTERS = (
     *("reasoning_tokens", "api_call_count"),
 )
 
+LONGEST_PREFIX = 1000
+
 SOURCE_ALIASES = {"api_server": "api-server"}
 
 
 def source_name(source: str) -> str:
     """The documented name of a source; older spellings are accepted on input and in filters."""
-    return SOURCE_ALIASES.get(source, source)
+    return SOURCE_ALIASES.get(required_text("source", source), source)
 
 
 def new_session_id() -> str:
     return f"{clock.stamp()}_{os.urandom(4).hex()}"
+
+
+def new_name(session_id: object) -> str:
+    """An id under which a row may be made."""
+    name = required_text("session_id", session_id)
+    if not name:
+        raise errors.raised(errors.InvalidArgument, "session_id must not be empty")
+    return name
 
 
 def like_prefix(text: str) -> str:
@@ -131,9 +141,7 @@ class Sessions:
         started_at: float | None = None,
     ) -> str:
         """Insert the row if it is not there; a second call for the same id changes nothing."""
-        session_id = required_text("session_id", session_id)
-        if not session_id:
-            raise errors.raised(errors.InvalidArgument, "session_id must not be empty")
+        session_id = new_name(session_id)
         source = source_name(required_text("source", source))
         started = clock.now() if started_at is None else moment("started_at", started_at)
         parent = optional_text("parent_session_id", parent_session_id)
@@ -203,7 +211,7 @@ class Sessions:
 
     def resolve_id(self, id_or_prefix: object) -> str | None:
         """The exact id, else the only one that starts so; None if there is no such one or several."""
-        if not isinstance(id_or_prefix, str):
+        if not isinstance(id_or_prefix, str) or len(id_or_prefix) > LONGEST_PREFIX:
             return None
         wanted = clean_in(id_or_prefix)
         with self._engine.read() as reader:
@@ -214,7 +222,7 @@ class Sessions:
 
     def update_token_counts(self, session_id: str, usage: Usage, *, absolute: bool = False) -> None:
         """Add to the counters of a session, or set them; the row is made if it is not there."""
-        session_id = required_text("session_id", session_id)
+        session_id = new_name(session_id)
         at, values = clock.now(), usage.values()
         model = values[-1]
         blank = (

@@ -7,9 +7,10 @@ import unicodedata
 from typing import Any
 
 from hermes import errors
+from hermes.store.arguments import required_text
 from hermes.store.engine import Engine, Reader, Writer
 from hermes.store.lineage import is_ancestor, tip
-from hermes.store.sessions import EXISTS, SELECT_ROW, like_prefix
+from hermes.store.sessions import SELECT_ROW
 from hermes.text import clean_in
 
 MAX_TITLE_LENGTH = 100
@@ -25,10 +26,10 @@ HELD_BY = "SELECT id, root_id FROM sessions WHERE title = ? AND owner = ? AND id
 SET = "UPDATE sessions SET title = ?, title_by = ? WHERE id = ?"
 SET_IF_EMPTY = "UPDATE sessions SET title = ?, title_by = 'auto' WHERE id = ? AND title IS NULL"
 BY_TITLE = "SELECT id FROM sessions WHERE title = ? AND owner = '' AND trashed_at IS NULL"
-# The documented pattern `title #<anything>`; it decides only where no relation was recorded.
+# The documented pattern `title #<anything>`, from there to the next character; for rows without a recorded relation.
 NUMBERED = """SELECT id, title, relation, root_id FROM sessions
-    WHERE lower(title) LIKE lower(?) ESCAPE '\\' AND owner = '' AND trashed_at IS NULL
-    ORDER BY started_at DESC, id DESC"""
+    WHERE lower(title) >= lower(?) AND lower(title) < lower(?) AND title IS NOT NULL AND owner = ''
+    AND trashed_at IS NULL ORDER BY started_at DESC, id DESC"""
 CONTINUED = "SELECT 1 FROM sessions WHERE parent_session_id = ? AND relation = 'compression' LIMIT 1"
 
 
@@ -153,16 +154,13 @@ class Titles:
 
     @staticmethod
     def _variants(reader: Reader, base: str) -> list[tuple[Any, ...]]:
-        return reader.rows(NUMBERED, like_prefix(base + " #"))
+        return reader.rows(NUMBERED, base + " #", base + " $")
 
     def next_in_lineage(self, title: str) -> str:
-        base, _ = split_number(title)
+        base, _ = split_number(required_text("title", title))
+        base = base or title
         with self._engine.read() as reader:
             return next_title(reader, base)
-
-    def exists(self, session_id: str) -> bool:
-        with self._engine.read() as reader:
-            return bool(reader.value(EXISTS, session_id))
 
 
 def free_title(reader: Reader, title: str, owner: str, session_id: str) -> str:
@@ -178,7 +176,7 @@ def free_title(reader: Reader, title: str, owner: str, session_id: str) -> str:
 def next_title(reader: Reader, base: str) -> str:
     """The base itself while nobody holds it, else `base #N`, one above the highest number in use."""
     highest = 1 if reader.value(BY_TITLE, base) is not None else 0
-    for row in reader.rows(NUMBERED, like_prefix(base + " #")):
+    for row in reader.rows(NUMBERED, base + " #", base + " $"):
         number = split_number(row[1])[1]
         highest = max(highest, number or 1)
     return base if not highest else numbered(base, highest + 1)

@@ -82,7 +82,7 @@ class Health(NamedTuple):
         told += [f"damaged: {what}" for what in self.damage]
         told += [f"out of step: {what}" for what in self.drift]
         if self.waiting:
-            told.append(f"{self.waiting} messages wait to be indexed (the next search does it)")
+            told.append(f"{self.waiting} messages are not indexed yet; searches read them directly")
         told.append("ok" if self.ok else "not ok: run `hermes sessions repair`")
         return told
 

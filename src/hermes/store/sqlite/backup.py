@@ -13,7 +13,6 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from glob import escape
 from pathlib import Path
 
 import apsw
@@ -33,7 +32,7 @@ DAMAGED = ".damaged"
 SIDECARS = ("-wal", "-shm", "-journal")
 
 _NAME = re.compile(r"state-(\d{8}_\d{6})(?:-(\d+))?-[a-z][a-z0-9-]*\.db(?:\.damaged)?")
-_PARTIAL = ".hermes-partial"
+PARTIAL = ".hermes-partial"
 
 
 # ------------------------------------------------------------------------------------------------ making
@@ -93,7 +92,7 @@ def prepare_folder(folder: Path, *, own: bool) -> None:
 @contextmanager
 def partial_file(folder: Path, name: str) -> Iterator[tuple[Path, int]]:
     """A private file to write to, locked while its writer lives, gone afterwards unless it was published."""
-    partial = folder / f".{name}.{os.urandom(6).hex()}{_PARTIAL}"
+    partial = folder / f".{name}.{os.urandom(6).hex()}{PARTIAL}"
     descriptor = home.create_private_file(partial)
     try:
         with suppress(OSError):  # a file system without such locks: then nothing is ever cleared away there
@@ -108,7 +107,7 @@ def partial_file(folder: Path, name: str) -> Iterator[tuple[Path, int]]:
 
 def clear_partials(folder: Path) -> None:
     """Remove what killed backups left. The lock tells them from those that are being written."""
-    for stale in folder.glob(f".*{_PARTIAL}"):
+    for stale in folder.glob(f".*{PARTIAL}"):
         try:
             descriptor = os.open(stale, os.O_RDWR)
         except OSError:
@@ -207,31 +206,6 @@ def _whole(file: Path) -> bool:
         return unsound(copy) is None
     finally:
         copy.close()
-
-
-def drop_backups(path: Path) -> list[str]:
-    """Remove every backup of this store, also half-made and set-aside ones, so that no byte of a purged text is left.
-
-    Copies that a person had written elsewhere are theirs to remove. The names of what was removed.
-    """
-    folder = folder_of(path)
-    doomed = [*folder.glob("state-*"), *folder.glob(f".*{_PARTIAL}*")]
-    doomed += path.parent.glob(f".{escape(path.name)}.*{_PARTIAL}*")
-    for kind in ("damaged-*", "new-*"):  # what a repair kept aside, or was killed over
-        doomed += path.parent.glob(f"{escape(path.name)}.{kind}")
-    try:
-        for file in doomed:
-            file.unlink(missing_ok=True)
-    except OSError as problem:
-        raise failed(path, problem) from problem
-    return [file.name for file in doomed]
-
-
-def restore_backup(path: Path, source: Path) -> None:
-    """Put the backup `source` in the place of the store at `path`; see `hermes.store.sqlite.restore`."""
-    from hermes.store.sqlite.restore import restore
-
-    restore(path, source)
 
 
 def sync_folder(folder: Path) -> None:

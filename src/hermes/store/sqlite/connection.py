@@ -5,6 +5,7 @@ apsw runs a string of several statements lazily, so nothing here leaves a cursor
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator
 from itertools import repeat
@@ -13,7 +14,7 @@ from typing import Any, LiteralString
 
 import apsw
 
-from hermes import errors
+from hermes import errors, home
 from hermes.store.engine import Row
 from hermes.text import clean_in
 
@@ -91,6 +92,10 @@ class SqliteReader:
     def _execute(self, sql: LiteralString, args: tuple[Any, ...]) -> Any:
         try:
             return self._connection.execute(sql, args)
+        except TypeError as problem:
+            raise errors.raised(
+                errors.InvalidArgument, f"not a value that can be stored or looked up: {problem}"
+            ) from None
         except UnicodeEncodeError:  # half a character in an id or a title: looked up as it would be stored
             return self._connection.execute(
                 sql, tuple(clean_in(a) if isinstance(a, str) else a for a in args)
@@ -175,9 +180,15 @@ def translated(error: apsw.Error, path: Path) -> errors.HermesError:
 
 
 def damaged(path: Path, what: str) -> errors.HermesError:
-    command = "hermes sessions repair"
     return errors.raised(
         errors.StoreDamaged,
-        f"{path} is damaged: {what}. Nothing is written to it until it is repaired: run `{command}`"
-        f" (it saves what can be saved into a new file), or `hermes sessions restore FILE` with a backup",
+        f"{path} is damaged: {what}. Nothing is written to it until it is repaired: run `{upkeep(path, 'repair')}`"
+        f" (it saves what can be saved into a new file), or `{upkeep(path, 'restore')} FILE` with a backup",
     )
+
+
+def upkeep(path: Path, verb: str) -> str:
+    """The command for the upkeep of this very store."""
+    if path == home.default_db_path():
+        return f"hermes sessions {verb}"
+    return f"hermes sessions {verb} --store {shlex.quote(str(path))}"

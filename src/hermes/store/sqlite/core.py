@@ -27,8 +27,9 @@ from hermes.store.sqlite.connection import (
     connect,
     run,
     translated,
+    upkeep,
 )
-from hermes.store.sqlite.opening import mark_damaged, open_database
+from hermes.store.sqlite.opening import mark_damaged, marked_damage, open_database
 from hermes.store.sqlite.turnstile import Turnstile
 
 log = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ T = TypeVar("T")
 
 SETTLE_ROUNDS = 1000
 READS_END_S = 5.0
-AT_FIRST_S = 0.020
+AT_FIRST_S = 0.100
 """How long a writer tries on its own before it stands in line."""
 
 
@@ -151,8 +152,10 @@ class SqliteCore:
         self._writable()
         result = self._queue.do(Ticket(work, share=share, repeatable=repeatable))
         self._writes += 1
-        if self._writes % self._checkpoint_every == 0 and self._journal == "wal":
-            self._checkpointer.ask()
+        if self._writes % self._checkpoint_every == 0:
+            if self._journal == "wal":
+                self._checkpointer.ask()
+            self._damage = self._damage or marked_damage(self.path)  # another process may have seen some
         return cast(T, result)
 
     def alone(self, work: Callable[[apsw.Connection], T]) -> T:
@@ -259,6 +262,7 @@ class SqliteCore:
         has others that cannot be closed, nothing more is acknowledged.
         """
         self._checkpointer.stop()
+        self._checkpointer = Checkpointer(self.path)
         if not self._is_only_user():
             self._damage = errors.raised(
                 errors.StoreFailed,
@@ -351,8 +355,11 @@ class SqliteCore:
 
     def _told(self, problem: Exception) -> errors.HermesError:
         if not isinstance(problem, apsw.Error):
-            sentence = f"{self.path} holds text that is not UTF-8, written by another program; `hermes sessions repair`"
-            return errors.raised(errors.StoreDamaged, f"{sentence} puts U+FFFD in place of each broken byte")
+            sentence = f"{self.path} holds text that is not UTF-8, written by another program"
+            command = upkeep(self.path, "repair")
+            return errors.raised(
+                errors.StoreDamaged, f"{sentence}; `{command}` puts U+FFFD in place of each broken byte"
+            )
         told = translated(problem, self.path)
         if not isinstance(told, errors.StoreDamaged):
             return told

@@ -28,9 +28,11 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 INDEX_EVERY_N_WRITES = 32
-INDEX_AT_LAST = 8 * INDEX_EVERY_N_WRITES
+INDEX_AT_LAST = 4 * INDEX_EVERY_N_WRITES
+"""After so many writes a batch is indexed even if the lock has to be waited for: a long tail makes searches slow."""
 SEARCH_CATCH_UP_S = 2.0
 CLOSE_CATCH_UP_S = 0.25
+UPKEEP_S = 3600.0
 SHORT_TAIL, QUIET_S = 64, 1.0
 """A tail this short that grew within the last second is read, not indexed, by a search."""
 
@@ -49,8 +51,7 @@ class SqliteEngine(SqliteCore):
         unindexed = self._writes - self._indexed_at
         # While other threads wait to write, they come first; the tail only grows a little longer.
         if unindexed >= INDEX_EVERY_N_WRITES and (unindexed >= INDEX_AT_LAST or not self._queue.has_waiting):
-            self._indexed_at = self._writes
-            self._index_if_free()
+            self._index_some(patiently=unindexed >= INDEX_AT_LAST)
         return result
 
     def close(self) -> None:
@@ -75,7 +76,7 @@ class SqliteEngine(SqliteCore):
 
     def catch_up(self, seconds: float) -> None:
         until = time.monotonic() + seconds
-        while self._is_behind() and self._index_if_free() and time.monotonic() < until:
+        while self._is_behind() and self._index_some() and time.monotonic() < until:
             pass
 
     def _worth_indexing(self) -> bool:
@@ -92,21 +93,24 @@ class SqliteEngine(SqliteCore):
             _mark, above, changed = index.behind(cast(SqliteReader, reader), 1)
             return bool(above or changed)
 
-    def _index_if_free(self) -> bool:
-        """Index a batch if nobody holds the write lock; True if that was done. Never an error to the caller."""
+    def _index_some(self, *, patiently: bool = False) -> bool:
+        """Index a batch, if the write lock can be had; True if that was done.
+
+        Never an error to the caller, whose own write is committed by now and must not be made a second time.
+        """
         if self._damage is not None:
             return False
         try:
-            self._queue.do(Ticket(index.follow, impatient=True))
-            return True
+            self._queue.do(Ticket(index.follow, impatient=not patiently))
         except errors.StoreBusy:
             return False
         except errors.IndexDamaged:
             self._rebuild_index()
-            return True
-        except errors.StoreError as problem:
+        except Exception as problem:  # noqa: BLE001 - see above
             log.warning("%s: the search index waits: %s", self.path, problem)
             return False
+        self._indexed_at = self._writes
+        return True
 
     def _mending_the_index(self, act: Callable[[], T]) -> T:
         """Do something that may find the index broken; if it does, rebuild the index and do it again."""
@@ -131,9 +135,12 @@ class SqliteEngine(SqliteCore):
         self._vacuumed()
 
     def _vacuumed(self) -> bool:
-        """Rewrite the file; whether nothing of the old one is left in the log, which readers can hold up."""
+        """Rewrite index and file; whether nothing of the old ones is left in the log, which readers can hold up."""
+
+        self.catch_up(UPKEEP_S)
 
         def work(connection: apsw.Connection) -> bool:
+            run(connection, index.MERGE)
             if self._journal != "wal":
                 run(connection, "VACUUM")
                 return True
@@ -149,7 +156,7 @@ class SqliteEngine(SqliteCore):
         from hermes.store.sqlite.migrations.course import shrink
 
         before = self._size()
-        self.catch_up(3600)
+        self.catch_up(UPKEEP_S)
 
         def work(connection: apsw.Connection) -> None:
             run(connection, index.MERGE)
@@ -163,12 +170,11 @@ class SqliteEngine(SqliteCore):
         self.alone(work)
         return Optimized(before, self._size())
 
-    def erase_deleted(self) -> None:
-        from hermes.store.sqlite import backup as backups
+    def erase_deleted(self, session_id: str) -> None:
+        from hermes.store.sqlite.erasing import erase_from_copies
 
-        self.catch_up(3600)
-        self.alone(lambda connection: run(connection, index.MERGE))
-        backups.drop_backups(self.path)
+        for receipt in erase_from_copies(self.path, session_id):
+            log.warning("%s: purge of session %s: %s", self.path, session_id, receipt)
         if not self._vacuumed():
             told = f"deleted, but its bytes stay in {self.path} while another program reads it"
             raise errors.raised(
@@ -195,7 +201,11 @@ class SqliteEngine(SqliteCore):
         self._usable()
         connection = connect(self.path, read_only=self.read_only)
         self._side.append(connection)
-        return RawConnection(connection, self.path)
+        return RawConnection(connection, self.path, self._forget_side)
+
+    def _forget_side(self, connection: apsw.Connection) -> None:
+        if connection in self._side:
+            self._side.remove(connection)
 
     def _size(self) -> int:
         return sum(os.stat(name).st_size for name in (self.path, f"{self.path}-wal") if os.path.exists(name))

@@ -64,7 +64,8 @@ def open_database(path: Path, *, read_only: bool = False, synchronous: str = "FU
 def _open(path: Path, synchronous: str) -> Opened:
     home.private_folder(path.parent)
     _tighten(path)
-    _refuse_marked(path)
+    if (seen := marked_damage(path)) is not None:
+        raise seen
     size = _size(path)
     if size is None:
         _create(path)
@@ -278,18 +279,18 @@ def _say_once(path: Path, sentence: str) -> None:
 
 
 def _tighten(path: Path) -> None:
-    """Files of an older installation that others can read are made private, with one notice."""
-    loose = [name for name in (str(path), f"{path}-wal", f"{path}-shm", f"{path}.lock") if home.loose(name)]
-    for name in loose:
-        try:
-            os.chmod(name, home.PRIVATE_FILE)
-        except OSError:
-            continue
-    if path.parent == home.get_hermes_home() and home.loose(str(path.parent)):
-        os.chmod(path.parent, home.PRIVATE_FOLDER)
-        loose.append(str(path.parent))
-    if loose:
-        log.warning("made private (they could be read by others): %s", ", ".join(loose))
+    """What an older installation left for others to read is made private, with one notice."""
+    names = [str(path), f"{path}-wal", f"{path}-shm", f"{path}.lock"]
+    folders = [f"{path}.backups"]
+    if path.parent == home.get_hermes_home():
+        folders += [str(path.parent / "sessions"), str(path.parent)]
+    for folder in folders[:-1] if len(folders) > 1 else folders:
+        if home.loose(folder):  # in a private folder nobody gets at the files
+            names += [entry.path for entry in os.scandir(folder) if entry.is_file()]
+    made = [name for name in names if home.tightened(name, home.PRIVATE_FILE)]
+    made += [folder for folder in folders if home.tightened(folder, home.PRIVATE_FOLDER)]
+    if made:
+        log.warning("made private (they could be read by others): %s", ", ".join(made))
 
 
 def _size(path: Path) -> int | None:
@@ -313,10 +314,11 @@ def clear_damage_mark(path: Path) -> None:
     Path(f"{path}{DAMAGE_MARK}").unlink(missing_ok=True)
 
 
-def _refuse_marked(path: Path) -> None:
+def marked_damage(path: Path) -> errors.HermesError | None:
+    """The error to raise if some process has seen damage in this file."""
     try:
         with open(f"{path}{DAMAGE_MARK}", encoding="utf-8", errors="replace") as mark:
             what = mark.read().strip()
-    except FileNotFoundError:
-        return
-    raise damaged(path, what or "damage was seen in it")
+    except OSError:
+        return None
+    return damaged(path, what or "damage was seen in it")

@@ -6,7 +6,7 @@ by itself unless the script says BEGIN; `commit()` does no harm.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +42,47 @@ class Row(tuple[Any, ...]):
 
 
 class Cursor:
-    """The result of a statement, already read."""
+    """Runs a statement and holds its rows, already read."""
 
-    def __init__(self, rows: list[Row], names: tuple[str, ...], rowcount: int, lastrowid: int) -> None:
-        self._rows = iter(rows)
+    arraysize = 1
+
+    def __init__(self, connection: apsw.Connection, path: Path) -> None:
+        self._connection = connection
+        self._path = path
+        self._rows: Iterator[Row] = iter(())
+        self.description: list[tuple[str, None, None, None, None, None, None]] | None = None
+        self.rowcount = -1
+        self.lastrowid = 0
+
+    def execute(self, sql: str, parameters: Parameters = ()) -> Cursor:
+        names: tuple[str, ...] = ()
+
+        def seen(cursor: apsw.Cursor, _sql: str, _bindings: object) -> bool:
+            nonlocal names
+            names = tuple(column[0] for column in cursor.get_description())
+            return True
+
+        try:
+            cursor = self._connection.cursor()
+            cursor.exec_trace = seen  # the only moment at which a statement without rows names its columns
+            rows = cursor.execute(sql, parameters).fetchall()
+        except apsw.Error as problem:
+            raise translated(problem, self._path) from problem
+        self._rows = iter([Row.of(row, names) for row in rows])
         self.description = [(name, None, None, None, None, None, None) for name in names] or None
-        self.rowcount = rowcount
-        self.lastrowid = lastrowid
+        self.rowcount = -1 if names else self._connection.changes()
+        self.lastrowid = self._connection.last_insert_rowid()
+        return self
+
+    def executemany(self, sql: str, sequence: Iterable[Parameters]) -> Cursor:
+        before = self._connection.total_changes()
+        for parameters in sequence:
+            self.execute(sql, parameters)
+        self.rowcount = self._connection.total_changes() - before
+        return self
+
+    def executescript(self, sql: str) -> Cursor:
+        return self.execute(sql)
 
     def fetchone(self) -> Row | None:
         return next(self._rows, None)
@@ -67,34 +101,24 @@ class Cursor:
 
 
 class RawConnection:
-    def __init__(self, connection: apsw.Connection, path: Path) -> None:
+    def __init__(
+        self, connection: apsw.Connection, path: Path, closed: Callable[[apsw.Connection], None]
+    ) -> None:
         self._connection = connection
         self._path = path
+        self._closed = closed
+
+    def cursor(self) -> Cursor:
+        return Cursor(self._connection, self._path)
 
     def execute(self, sql: str, parameters: Parameters = ()) -> Cursor:
-        names: tuple[str, ...] = ()
-        rows: list[Row] = []
-        try:
-            cursor = self._connection.execute(sql, parameters)
-            for values in cursor:
-                names = names or tuple(column[0] for column in cursor.get_description())
-                rows.append(Row.of(values, names))
-            changed = -1 if names else self._connection.changes()
-            return Cursor(rows, names, changed, self._connection.last_insert_rowid())
-        except apsw.Error as problem:
-            raise translated(problem, self._path) from problem
+        return self.cursor().execute(sql, parameters)
 
     def executemany(self, sql: str, sequence: Iterable[Parameters]) -> Cursor:
-        before = self.total_changes
-        for parameters in sequence:
-            self.execute(sql, parameters)
-        return Cursor([], (), self.total_changes - before, self._connection.last_insert_rowid())
+        return self.cursor().executemany(sql, sequence)
 
     def executescript(self, sql: str) -> Cursor:
-        return self.execute(sql)
-
-    def cursor(self) -> RawConnection:
-        return self
+        return self.cursor().executescript(sql)
 
     def commit(self) -> None:
         if self.in_transaction:
@@ -123,3 +147,4 @@ class RawConnection:
 
     def close(self) -> None:
         self._connection.close()
+        self._closed(self._connection)

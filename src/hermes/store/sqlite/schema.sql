@@ -115,6 +115,9 @@ CREATE UNIQUE INDEX IF NOT EXISTS idx_sessions_title_unique ON sessions(title, o
 CREATE INDEX IF NOT EXISTS idx_messages_order ON messages(session_id);
 CREATE INDEX IF NOT EXISTS idx_messages_platform ON messages(session_id, platform_message_id)
     WHERE platform_message_id IS NOT NULL;
+CREATE INDEX IF NOT EXISTS idx_sessions_continuations ON sessions(parent_session_id) WHERE relation = 'compression';
+CREATE INDEX IF NOT EXISTS idx_sessions_title_folded ON sessions(lower(title)) WHERE title IS NOT NULL;
+CREATE INDEX IF NOT EXISTS idx_sessions_handoff ON sessions(started_at, id) WHERE handoff_state = 'pending';
 CREATE INDEX IF NOT EXISTS idx_sessions_root ON sessions(root_id);
 CREATE INDEX IF NOT EXISTS idx_sessions_owner ON sessions(owner) WHERE owner <> '';
 CREATE INDEX IF NOT EXISTS idx_sessions_listed_active
@@ -211,6 +214,7 @@ CREATE INDEX IF NOT EXISTS idx_tags_tag ON tags(tag);
 CREATE TABLE IF NOT EXISTS inbox (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     session_key TEXT NOT NULL,
+    session_id TEXT,
     platform TEXT NOT NULL,
     platform_message_id TEXT,
     event_json TEXT NOT NULL,

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from hermes.home import PRIVATE_FILE
 
-WAIT_IN_LINE_S = 0.001
+WAIT_IN_LINE_S = 0.0005
 
 _F_OFD_GETLK, _F_OFD_SETLK = 36, 37
 _FLOCK = struct.Struct("hhqqi")

@@ -1,0 +1,79 @@
+"""Purge: no byte of a deleted session is left in any copy of the store that lies beside it.
+
+A copy that holds the session is rewritten without it, so that everything else stays backed up. What cannot be
+rewritten, a damaged file kept aside or a half-made one, is removed. Copies that a person put elsewhere are theirs.
+"""
+
+from __future__ import annotations
+
+from glob import escape
+from pathlib import Path
+
+import apsw
+
+from hermes.store.sqlite.backup import DAMAGED, PARTIAL, failed, folder_of
+from hermes.store.sqlite.connection import connect, run
+
+IS_A_STORE = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('sessions', 'messages')"
+HOLDS = "SELECT 1 FROM sessions WHERE id = ? UNION ALL SELECT 1 FROM messages WHERE session_id = ? LIMIT 1"
+FORGET_TERMS = "DELETE FROM messages_fts_words WHERE rowid IN (SELECT id FROM messages WHERE session_id = ?)"
+# Rows that were already replaced or deleted when the copy was made may still be in its index; their notes are not lost.
+FORGET_NOTED_TERMS = "DELETE FROM messages_fts_words WHERE rowid IN (SELECT message_id FROM changed_messages)"
+FORGET_MESSAGES = "DELETE FROM messages WHERE session_id = ?"
+FORGET_SESSION = "DELETE FROM sessions WHERE id = ?"
+SEARCH_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE VIRTUAL TABLE%'"
+# Deleting only marks full-text entries; merging takes them out. The first two are the reference's, kept by triggers.
+MERGES = {
+    "messages_fts": "INSERT INTO messages_fts (messages_fts) VALUES ('optimize')",
+    "messages_fts_trigram": "INSERT INTO messages_fts_trigram (messages_fts_trigram) VALUES ('optimize')",
+    "messages_fts_words": "INSERT INTO messages_fts_words (messages_fts_words) VALUES ('optimize')",
+}
+
+
+def erase_from_copies(path: Path, session_id: str) -> list[str]:
+    """The receipt: what was done to which copy, a line each."""
+    done: list[str] = []
+    folder = folder_of(path)
+    remnants = [*folder.glob(f".*{PARTIAL}*"), *folder.glob(f"*{DAMAGED}*")]
+    remnants += path.parent.glob(f".{escape(path.name)}.*{PARTIAL}*")
+    for kind in ("damaged-*", "new-*"):  # what a repair kept aside, or was killed over
+        remnants += path.parent.glob(f"{escape(path.name)}.{kind}")
+    for copy in (*folder.glob("*.db"), *(file for file in path.parent.glob("*.db") if file != path)):
+        try:
+            if _rewritten_without(copy, session_id):
+                done.append(f"rewritten without it: {copy.name}")
+        except (apsw.NotADBError, apsw.CantOpenError):
+            continue  # no database, so no copy of ours
+        except apsw.Error:
+            remnants.append(copy)
+    try:
+        for file in remnants:
+            file.unlink(missing_ok=True)
+            done.append(f"removed: {file.name}")
+    except OSError as problem:
+        raise failed(path, problem) from problem
+    return done
+
+
+def _rewritten_without(copy: Path, session_id: str) -> bool:
+    """Whether a copy, of whatever version, held the session; then it holds it no more."""
+    connection = connect(copy)
+    try:
+        if run(connection, IS_A_STORE) != [(2,)] or not run(connection, HOLDS, session_id, session_id):
+            return False
+        run(connection, "PRAGMA foreign_keys=OFF")
+        tables = {row[0] for row in run(connection, SEARCH_TABLES)}
+        with connection:
+            if "messages_fts_words" in tables:
+                run(connection, FORGET_TERMS, session_id)
+                run(connection, FORGET_NOTED_TERMS)
+            run(connection, FORGET_MESSAGES, session_id)
+            run(connection, FORGET_SESSION, session_id)
+        for name, merge in MERGES.items():
+            if name in tables:
+                run(connection, merge)
+        run(connection, "VACUUM")
+        run(connection, "PRAGMA wal_checkpoint(TRUNCATE)")
+        return True
+    finally:
+        connection.close()
