@@ -8,8 +8,8 @@ PYTHON ?=
 ARGS   ?=
 JOBS   ?= auto
 
-BENCH_DATA ?= ../shared/bench
-SIZES      ?= 10000,68000
+BENCH_DATA ?=
+SIZES      ?= 10000,68000,300000
 BASE       := base=$(BIN)/python,bench,baseline:SessionDB
 OURS       := ours=$(BIN)/python,src,hermes_state:SessionDB
 
@@ -55,7 +55,7 @@ format: setup ## Sort imports and lay the code out
 	$(BIN)/ruff check --select I --fix .
 	$(BIN)/ruff format .
 
-bench: setup ## Measure the store beside the plain baseline (SIZES=10000,68000,300000)
+bench: setup ## Measure the store beside the plain baseline (half an hour; SIZES=10000 for a minute)
 	@work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT INT TERM && \
 	$(BIN)/python bench/store_bench.py --impl $(BASE) --impl $(OURS) \
 		--sizes $(SIZES) --read-clock cpu --work "$$work" $(ARGS)
@@ -63,7 +63,7 @@ bench: setup ## Measure the store beside the plain baseline (SIZES=10000,68000,3
 
 bench-recall: setup ## Measure how well questions find their conversation (BENCH_DATA=folder of recall_dev.json)
 	@if [ ! -f "$(BENCH_DATA)/recall_dev.json" ]; then \
-		echo "bench-recall: skipped, there is no recall_dev.json in $(BENCH_DATA)"; \
+		echo "bench-recall: skipped, there is no recall_dev.json in BENCH_DATA='$(BENCH_DATA)'"; \
 	else \
 		$(BIN)/python bench/recall_bench.py --data "$(BENCH_DATA)/recall_dev.json" --by-category \
 			--impl $(BASE) --impl $(OURS) $(ARGS); \

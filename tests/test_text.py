@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from hermes.text import (
     clean_in,
-    clean_json,
     clean_replay,
     has_lone_surrogates,
     preview_of,
@@ -50,17 +49,6 @@ def test_clean_text_can_be_encoded_and_is_clean(text: str) -> None:
     clean.encode()
     assert clean_in(clean) is clean
     assert not has_lone_surrogates(clean)
-
-
-def test_structures_are_cleaned_with_their_keys() -> None:
-    assert clean_json({"a\ud800": ["\udfff", 1, ("\ud800",), None]}) == {
-        "a\ufffd": ["\ufffd", 1, ("\ufffd",), None]
-    }
-
-
-def test_a_clean_structure_is_returned_as_it_is() -> None:
-    value = {"a": ["b", {"c": ("d", 1.5)}], "e": None}
-    assert clean_json(value) is value
 
 
 @pytest.mark.parametrize(

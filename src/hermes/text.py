@@ -36,25 +36,6 @@ def clean_in(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def clean_json(value: object) -> object:
-    """The same for every string in lists and dicts, keys too; the very same object if nothing changes."""
-    if isinstance(value, str):
-        return clean_in(value)
-    if isinstance(value, dict):
-        pairs = [(clean_json(key), clean_json(item)) for key, item in value.items()]
-        same = all(k is key and v is item for (k, v), (key, item) in zip(pairs, value.items(), strict=True))
-        return value if same else dict(pairs)
-    if isinstance(value, list | tuple):
-        items = [clean_json(item) for item in value]
-        if all(new is old for new, old in zip(items, value, strict=True)):
-            return value
-        return items if isinstance(value, list) else tuple(items)
-    return value
-
-
-# Searched and previewed
-
-
 def text_of(content: object) -> str:
     """The text of a message's content: of structured content every string but type tags and embedded files."""
     if content is None:

@@ -18,11 +18,11 @@ from hermes.store.matching import (
     Or,
     Phrase,
     Word,
-    indexable,
     matches,
     needs_check,
     wanted,
 )
+from hermes.store.sqlite.search import fts5
 from hermes.text import text_of, text_of_tool_calls
 from tests.oracle import oracle_matches
 
@@ -216,7 +216,6 @@ def test_any_string_is_a_query_and_always_the_same_one(query: str) -> None:
     assert parse(query) == tree
     if tree is not None:
         assert isinstance(needs_check(tree), bool)
-        assert isinstance(indexable(tree), bool)
         assert wanted(tree) or isinstance(tree, Not)
 
 
@@ -353,7 +352,7 @@ def test_leaves_say_what_the_index_can_and_cannot_decide() -> None:
 def test_whether_the_index_can_narrow_and_whether_it_suffices(query: str, check: bool, index: bool) -> None:
     tree = parse(query)
     assert tree is not None
-    assert (needs_check(tree), indexable(tree)) == (check, index)
+    assert (needs_check(tree), fts5(tree) is not None) == (check, index)
 
 
 def test_a_word_longer_than_a_term_is_still_found_exactly() -> None:

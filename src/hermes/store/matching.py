@@ -7,7 +7,6 @@ and calls `matches` for the rest; rows that are not indexed yet go to `matches` 
 
 For whoever compiles a tree: where `needs_check` holds, the index gives a superset and every row is to be verified.
 Under a `Not` a superset would take away too much, so a `Not` may reach the index only if its inside needs no check.
-Where `indexable` does not hold, the index cannot narrow at all.
 """
 
 from __future__ import annotations
@@ -145,19 +144,6 @@ def needs_check(tree: Node) -> bool:
             return any(needs_check(one) for one in several)
         case Not(of=one):
             return needs_check(one)
-
-
-def indexable(tree: Node) -> bool:
-    """Whether the index can narrow the search: not for punctuation alone, nor for what must merely be absent."""
-    match tree:
-        case Word() | Phrase():
-            return True
-        case Literal() | Not():
-            return False
-        case And(of=several):
-            return any(indexable(one) for one in several)
-        case Or(of=several):
-            return all(indexable(one) for one in several)
 
 
 def wanted(tree: Node) -> list[Leaf]:

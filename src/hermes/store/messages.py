@@ -33,7 +33,6 @@ ROOT_ACTIVE = "UPDATE sessions SET conversation_active = ? WHERE id = ? AND conv
 STORED_ALREADY = "SELECT id FROM messages WHERE session_id = ? AND uid = ?"
 
 OWN_ROWS = "SELECT * FROM messages WHERE session_id = ? AND active = 1 ORDER BY id"
-OWN_ROWS_ALL = "SELECT * FROM messages WHERE session_id = ? ORDER BY id"
 SPOKEN = """SELECT id, role, content, tool_call_id, tool_calls, tool_name, finish_reason, reasoning,
     reasoning_content, reasoning_details, codex_reasoning_items, codex_message_items, content_kind, uid FROM messages"""
 CONVERSATION = " ".join((SPOKEN, "WHERE session_id = ? AND active = 1 ORDER BY id"))
@@ -150,9 +149,9 @@ class Messages:
 
         self._engine.write(work, share=False)
 
-    def of(self, session_id: str, *, include_inactive: bool = False) -> list[dict[str, Any]]:
+    def of(self, session_id: str) -> list[dict[str, Any]]:
         with self._engine.read() as reader:
-            return own_rows(reader, session_id, include_inactive=include_inactive)
+            return own_rows(reader, session_id)
 
     def count(self, session_id: str | None = None) -> int:
         with self._engine.read() as reader:
@@ -171,10 +170,9 @@ class Messages:
             return _live_context(reader, session_id, ranges)
 
 
-def own_rows(reader: Reader, session_id: str, *, include_inactive: bool = False) -> list[dict[str, Any]]:
+def own_rows(reader: Reader, session_id: str) -> list[dict[str, Any]]:
     """A session's own rows, all columns, content and tool calls decoded."""
-    rows = reader.dicts(OWN_ROWS_ALL if include_inactive else OWN_ROWS, session_id)
-    return [decoded(row) for row in rows]
+    return [decoded(row) for row in reader.dicts(OWN_ROWS, session_id)]
 
 
 def decoded(row: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
-Relation = Literal["compression", "branch", "reset", "delegate"]
 Kind = Literal["chat", "job", "child", "tool"]
 
 JOB_SOURCES = ("cron", "batch")

@@ -89,9 +89,6 @@ class Guard:
             self._log_inode = inode
         return inode == self._log_inode
 
-    def forget_log(self) -> None:
-        self._log_inode = None
-
     def close_descriptors(self) -> None:
         for descriptor in self._descriptors:
             os.close(descriptor)
