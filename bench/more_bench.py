@@ -96,6 +96,7 @@ def list_cost(folder: Path) -> tuple[float, float]:
                 f"20260101_000000_{number:08x}", "user", f"question {number} about the retry budget"
             )
     env = dict(os.environ, HERMES_HOME=str(folder))
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # as a person starts it: with byte code compiled once
     return cpu_of([sys.executable, "-c", "pass"], env), cpu_of(
         [sys.executable, "-m", "hermes.cli.main", "sessions", "list"], env
     )

@@ -207,10 +207,13 @@ class SqliteCore:
                 raise apsw.BusyError("others are waiting")
             self._begin_within(0)
             return
-        until = time.monotonic() + self._deadline
-        if not self._turnstile.occupied():
+        started = time.monotonic()
+        until, alone = started + self._deadline, started + min(AT_FIRST_S, self._deadline)
+        # Somebody who has waited long goes first. Only who has waited as long joins the line: a line that everybody
+        # stood in would never end, and each handing-over costs a nap.
+        if self._turnstile.clears_before(alone):
             try:
-                self._begin_within(min(AT_FIRST_S, self._deadline))
+                self._begin_within(alone - time.monotonic())
                 return
             except apsw.BusyError:
                 pass

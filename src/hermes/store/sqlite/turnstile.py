@@ -2,7 +2,7 @@
 
 SQLite's lock goes to whoever asks first after it is free, and a process in a hot loop asks sooner than one that wakes
 from a nap on a busy machine: one of eight writers was seen to get a hundredth of its share. So a process that has
-waited too long holds a lock on one byte of `<store>.lock`, and others look at it before they begin: they line up.
+waited too long holds a lock on one byte of `<store>.lock`, and others look at it before they begin, and let it pass.
 The lock belongs to the open file, so that it is gone when its holder is.
 """
 
@@ -43,6 +43,14 @@ class Turnstile:
         except OSError:
             self._usable = False
             return False
+
+    def clears_before(self, until: float) -> bool:
+        """Wait while somebody stands in line; whether nobody did any more before the time was up."""
+        while self.occupied():
+            if time.monotonic() >= until:
+                return False
+            time.sleep(WAIT_IN_LINE_S)
+        return True
 
     def enter(self, until: float) -> None:
         """Stand in line until it is our turn, or until the time is up."""
