@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from hermes.recall.legacy_query import sanitize_fts5_query
@@ -203,8 +203,8 @@ def test_structured_content_and_tool_calls_are_searched_as_the_oracle_does(
         calls = None
         fields = fields[0], ""
     clean = {"content": fields[0] if isinstance(content, str) else content, "tool_calls": calls}
-    if "\ud800" not in repr(clean):
-        assert found(query, *fields) == oracle_matches(query, clean)
+    assume("\\ud800" not in repr((query, clean)))  # half characters never get past the store's door
+    assert found(query, *fields) == oracle_matches(query, clean)
 
 
 @given(st.text())
