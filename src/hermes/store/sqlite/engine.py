@@ -152,7 +152,10 @@ class SqliteEngine(SqliteCore):
         return self.alone(work)
 
     def optimize(self) -> Optimized:
-        """Merge the index, give free pages back, refresh the planner's figures: for quiet moments."""
+        """Merge the index and give free pages back: for quiet moments.
+
+        No ANALYZE: its samples would keep titles of deleted sessions, and every query here names its own index order.
+        """
         from hermes.store.sqlite.migrations.course import shrink
 
         before = self._size()
@@ -163,7 +166,6 @@ class SqliteEngine(SqliteCore):
             if pragma(connection, "PRAGMA auto_vacuum") == 0:  # a migration that was not let finish
                 shrink(connection)
             run(connection, "PRAGMA incremental_vacuum")
-            run(connection, "PRAGMA optimize")
             if self._journal == "wal":
                 run(connection, "PRAGMA wal_checkpoint(TRUNCATE)")
 
