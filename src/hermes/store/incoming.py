@@ -74,10 +74,8 @@ class Given(NamedTuple):
         session_id = given.get("id")
         if not isinstance(session_id, str) or not session_id:
             raise _refused(f"an imported session must have an id, got {session_id!r}")
-        if given.get("handoff_state") in (
-            "pending",
-            "running",
-        ):  # it was under way elsewhere; here nobody asked
+        # A handoff that was under way elsewhere was not asked for here.
+        if given.get("handoff_state") in ("pending", "running"):
             given = {**given, "handoff_state": None, "handoff_platform": None, "handoff_error": None}
         column = _Columns(f"session {session_id!r}", given)
         said = _objects(column, "messages", "a message")

@@ -98,9 +98,8 @@ def _pairs(had: list[Any], want: list[Any]) -> Iterator[tuple[int | None, int | 
     steps = [(start + a, start + b, start + c, start + d) for _tag, a, b, c, d in middle.get_opcodes()]
     steps.append((len(had) - end, len(had), len(want) - end, len(want)))
     for low, high, first, last in steps:
-        if (
-            last - first > high - low
-        ):  # more comes in than goes out: what follows has to be written anew behind it
+        # Where more comes in than goes out, what follows has to be written anew behind it.
+        if last - first > high - low:
             yield from _zipped(range(low, high), range(first, first + high - low))
             yield from ((old, None) for old in range(high, len(had)))
             yield from ((None, new) for new in range(first + high - low, len(want)))

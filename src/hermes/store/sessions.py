@@ -163,10 +163,9 @@ class Sessions:
 
         def work(writer: Writer) -> None:
             if parent is None:
+                # Children before their parent: another program had deleted it, and left them behind.
                 if writer.run(INSERT, *values, None) and writer.value(HAS_CHILDREN, session_id):
-                    writer.run(
-                        derived.NOTE, session_id
-                    )  # another program had deleted it, and left them behind
+                    writer.run(derived.NOTE, session_id)
                     derived.refresh(writer)
                 return
             above = writer.row(HOW_IT_ENDED, parent)

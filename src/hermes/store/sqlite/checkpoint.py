@@ -49,9 +49,8 @@ class Checkpointer:
                     return
                 try:
                     run(connection, "PRAGMA wal_checkpoint(PASSIVE)")
-                except (
-                    apsw.Error
-                ) as problem:  # the log only grows a little longer; the next one takes it along
+                except apsw.Error as problem:
+                    # The log only grows a little longer; the next one takes it along.
                     log.debug("checkpoint of %s put off: %s", self._path, problem)
         finally:
             connection.close()

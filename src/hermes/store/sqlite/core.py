@@ -29,7 +29,7 @@ from hermes.store.sqlite.connection import (
     translated,
     upkeep,
 )
-from hermes.store.sqlite.opening import mark_damaged, marked_damage, open_database
+from hermes.store.sqlite.opening import connect_read_only, mark_damaged, marked_damage, open_database
 from hermes.store.sqlite.turnstile import Turnstile
 
 log = logging.getLogger(__name__)
@@ -139,9 +139,10 @@ class SqliteCore:
 
     def _new_reader(self) -> apsw.Connection:
         try:
-            connection = connect(self.path, read_only=self.read_only)
-            if not self.read_only:
-                run(connection, "PRAGMA query_only=ON")
+            if self.read_only:
+                return connect_read_only(self.path)
+            connection = connect(self.path)
+            run(connection, "PRAGMA query_only=ON")
             return connection
         except apsw.Error as problem:
             raise self._told(problem) from problem
@@ -305,9 +306,8 @@ class SqliteCore:
         if os.getpid() != self._pid:
             self._abandon()
             return
-        self._queue.do(
-            Ticket(lambda _: self._shut(), outside=True)
-        )  # after the commit that is on its way, if any
+        # In the queue, so that a commit that is on its way comes first.
+        self._queue.do(Ticket(lambda _: self._shut(), outside=True))
 
     def _shut(self) -> None:
         if not self._closed:

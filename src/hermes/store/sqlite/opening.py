@@ -101,7 +101,7 @@ def _open_read_only(path: Path) -> Opened:
     guard = guards.acquire(path)
     connection = None
     try:
-        connection = _connect_read_only(path)
+        connection = connect_read_only(path)
         check_version(connection, path)
         if not _is_current(connection):
             raise errors.raised(
@@ -127,7 +127,7 @@ def _hold(guard: guards.Guard, connection: apsw.Connection) -> None:
     guard.log_in_place()  # from now on this is the log that commits must go to
 
 
-def _connect_read_only(path: Path) -> apsw.Connection:
+def connect_read_only(path: Path) -> apsw.Connection:
     connection = connect(path, read_only=True)
     try:
         pragma(connection, "PRAGMA schema_version")
@@ -224,9 +224,8 @@ def _look_over_schema(path: Path, connection: apsw.Connection, identity: tuple[i
         return
     for name in drop_foreign_search(connection):
         log.warning("%s: removed %s, which another program had made; ours replaces it", path, name)
-    if (
-        run(connection, HAS_INDEX)[0][0] != 2
-    ):  # another program dropped our index: the next search fills a new one
+    # Another program may have dropped our index: the next search fills a new one.
+    if run(connection, HAS_INDEX)[0][0] != 2:
         index.rebuild(connection)
     _looked_over[identity] = pragma(connection, "PRAGMA schema_version")
 

@@ -92,9 +92,8 @@ def _opened(source: Path, path: Path) -> apsw.Connection:
         raise errors.raised(
             errors.BackupFailed, f"{source} is not a SQLite database; {path} was left as it is"
         ) from None
-    except (
-        apsw.CantOpenError
-    ):  # a folder we may not write to: it can be read as it stands if no log belongs to it
+    except apsw.CantOpenError:
+        # A folder we may not write to: the file can be read as it stands if no log belongs to it.
         connection.close()
         if os.path.exists(f"{source}-wal"):
             raise
