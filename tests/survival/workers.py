@@ -413,14 +413,24 @@ def interrupted_writers(path: str, threads: int, seconds: float) -> None:
         thread.start()
     until, n, interrupted = time.monotonic() + seconds, 0, 0
     mine: list[list[Any]] = []
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    armed = False
+
+    def interrupt(_number: int, _frame: object) -> None:
+        nonlocal armed
+        if armed:  # once per round, so that it strikes the store and not these lines
+            armed = False
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
     say(open=True)
     while time.monotonic() < until:
         try:
+            armed = True
             while time.monotonic() < until:
                 n += 1
                 number = db.append_message("shared", "user", f"mainn{n}")
                 mine.append(["main", n, number])
+            armed = False
         except KeyboardInterrupt:
             interrupted += 1
     signal.signal(signal.SIGINT, signal.SIG_IGN)
