@@ -9,20 +9,30 @@ from collections.abc import Sequence
 from typing import Any
 
 from hermes.store.arguments import names, whole
-from hermes.store.engine import Engine, Reader
+from hermes.store.engine import Engine, Reader, Row
 from hermes.store.lineage import tip
 from hermes.store.sessions import SELECT_ROW, source_name
 
-# The documented columns and those of ours that say what a row is; `continued` tells whether its tip is another.
+# The documented columns and those of ours that say what a row is, in the order of `COLUMNS`; one more at the end tells
+# whether the row's live tip is another.
 ROWS = """SELECT id, source, user_id, model, model_config, system_prompt, parent_session_id,
     started_at, ended_at, end_reason, message_count, tool_call_count,
     input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, reasoning_tokens,
     billing_provider, billing_base_url, billing_mode, estimated_cost_usd, actual_cost_usd, cost_status, cost_source,
     pricing_version, title, api_call_count, handoff_state, handoff_platform, handoff_error,
-    last_active, preview, relation, root_id, kind, workspace, pinned_at, archived,
+    coalesce(last_active, started_at), coalesce(preview, ''), relation, root_id, kind, workspace, pinned_at, archived,
     EXISTS (SELECT 1 FROM sessions child WHERE child.parent_session_id = sessions.id
-            AND child.relation = 'compression') AS continued
+            AND child.relation = 'compression')
     FROM sessions"""
+COLUMNS = (
+    *("id", "source", "user_id", "model", "model_config", "system_prompt", "parent_session_id"),
+    *("started_at", "ended_at", "end_reason", "message_count", "tool_call_count"),
+    *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens"),
+    *("billing_provider", "billing_base_url", "billing_mode"),
+    *("estimated_cost_usd", "actual_cost_usd", "cost_status", "cost_source", "pricing_version"),
+    *("title", "api_call_count", "handoff_state", "handoff_platform", "handoff_error"),
+    *("last_active", "preview", "relation", "root_id", "kind", "workspace", "pinned_at", "archived"),
+)
 # One statement per order, so that each walks its own index; a source has indexes of its own.
 LISTED = "WHERE listed = 1 AND trashed_at IS NULL"
 LISTED_OF_SOURCE = "WHERE listed = 1 AND source = ? AND trashed_at IS NULL"
@@ -67,9 +77,9 @@ class Listing:
         wanted = None if source is None else source_name(source)
         with self._engine.read(settled=True) as reader:
             rows = _select(reader, wanted, but, limit, offset, include_children, order_by_last_active)
-            if project_compression_tips and not include_children:
-                rows = [_projected(reader, row) for row in rows]
-        return [_shown(row) for row in rows]
+            if include_children or not project_compression_tips:
+                return [_shown(row) for row in rows]
+            return [_projected(reader, _shown(row)) if row[-1] else _shown(row) for row in rows]
 
     def by_activity(
         self, source: str | None = None, limit: int = 20, offset: int = 0
@@ -78,8 +88,7 @@ class Listing:
         name = None if source is None else source_name(source)
         page = (whole("limit", limit), max(0, whole("offset", offset)))
         with self._engine.read(settled=True) as reader:
-            rows = reader.dicts(EVERY_BY_ACTIVITY, name, name, None, None, *page)
-        return [_shown(row) for row in rows]
+            return [_shown(row) for row in reader.rows(EVERY_BY_ACTIVITY, name, name, None, None, *page)]
 
 
 def _select(
@@ -90,31 +99,26 @@ def _select(
     offset: int,
     every: bool,
     by_activity: bool,
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     page = (but, but, limit, offset)
     if every:
-        return reader.dicts(EVERY_BY_ACTIVITY if by_activity else EVERY_BY_START, source, source, *page)
+        return reader.rows(EVERY_BY_ACTIVITY if by_activity else EVERY_BY_START, source, source, *page)
     if source is None:
-        return reader.dicts(BY_ACTIVITY if by_activity else BY_START, *page)
-    return reader.dicts(BY_ACTIVITY_OF_SOURCE if by_activity else BY_START_OF_SOURCE, source, *page)
+        return reader.rows(BY_ACTIVITY if by_activity else BY_START, *page)
+    return reader.rows(BY_ACTIVITY_OF_SOURCE if by_activity else BY_START_OF_SOURCE, source, *page)
 
 
 def _projected(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
     """A conversation that went on after a compression, shown as its live tip."""
-    if not row["continued"]:
-        return row
     live = tip(reader, row["id"])
-    if live == row["id"]:
-        return row
-    session = reader.dict(SELECT_ROW, live)
+    session = reader.dict(SELECT_ROW, live) if live != row["id"] else None
     if session is None:
         return row
+    session["preview"] = session["preview"] or ""
+    if session["last_active"] is None:
+        session["last_active"] = row["started_at"]
     return {**row, **{name: session[name] for name in PROJECTED}, "_lineage_root_id": row["id"]}
 
 
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    del row["continued"]
-    row["preview"] = row["preview"] or ""
-    if row["last_active"] is None:
-        row["last_active"] = row["started_at"]
-    return row
+def _shown(row: Row) -> dict[str, Any]:
+    return dict(zip(COLUMNS, row, strict=False))  # what stands behind the columns is for us

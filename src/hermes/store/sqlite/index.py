@@ -43,6 +43,9 @@ IDS_OF_SESSION = "SELECT id FROM messages WHERE session_id = ?"
 DELETE_OF_SESSION = "DELETE FROM messages WHERE session_id = ?"
 
 MERGE = "INSERT INTO messages_fts_words (messages_fts_words) VALUES ('optimize')"
+MERGE_SOME = "INSERT INTO messages_fts_words (messages_fts_words, rank) VALUES ('merge', ?)"
+PAGES_MERGED_AT_LEAST, BYTES_PER_PAGE_MERGED = 16, 512
+"""How much is merged with each batch: its own pages once for every level that a large index has, and no more."""
 DROP = "DROP TABLE IF EXISTS messages_fts_words; DROP TABLE IF EXISTS index_progress"
 UNHOOK = """DELETE FROM sqlite_master WHERE tbl_name IN ('messages_fts_words', 'messages_fts_words_data',
     'messages_fts_words_idx', 'messages_fts_words_docsize', 'messages_fts_words_config')"""
@@ -96,6 +99,7 @@ def _follow(writer: SqliteWriter) -> bool:
         size, count, mark = size + (length or 0), count + 1, row[0]
     if count:
         writer.run(SET_WATERMARK, mark)
+        writer.run(MERGE_SOME, PAGES_MERGED_AT_LEAST + size // BYTES_PER_PAGE_MERGED)
     return count >= ROWS_AT_ONCE or len(changed) == ROWS_AT_ONCE
 
 
