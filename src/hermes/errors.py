@@ -7,6 +7,7 @@
     └── StoreError
         ├── UnknownSession         (sqlite3.IntegrityError)  no such session or parent
         ├── ConstraintFailed       (sqlite3.IntegrityError)  plain SQL broke a rule of the schema
+        ├── LeaseLost                                        somebody else works in this conversation now
         ├── StoreBusy              (sqlite3.OperationalError)  locked past the deadline
         ├── StoreFull              (sqlite3.OperationalError)  no room on the disk
         ├── StoreReadOnly          (sqlite3.OperationalError)  opened, or found, read-only
@@ -56,6 +57,10 @@ class UnknownSession(StoreError):
 
 class ConstraintFailed(StoreError):
     documented = "IntegrityError"
+
+
+class LeaseLost(StoreError):
+    pass
 
 
 class StoreBusy(StoreError):

@@ -223,8 +223,14 @@ class SessionDB:
         codex_reasoning_items: Any = None,
         codex_message_items: Any = None,
         timestamp: float | None = None,
+        *,
+        platform_message_id: str | None = None,
+        lease_epoch: int | None = None,
     ) -> int:
-        """Store one message; its id. When this returns, the message survives a crash."""
+        """Store one message; its id. When this returns, the message survives a crash.
+
+        With `lease_epoch` the row is refused (`LeaseLost`) once somebody else has taken the conversation over.
+        """
         return self._messages.append(
             session_id,
             role,
@@ -240,6 +246,8 @@ class SessionDB:
             codex_reasoning_items,
             codex_message_items,
             timestamp,
+            platform_message_id,
+            lease_epoch,
         )
 
     def replace_messages(self, session_id: str, messages: Iterable[Mapping[str, Any]]) -> None:

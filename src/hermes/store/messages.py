@@ -19,16 +19,16 @@ from hermes.text import clean_replay, preview_of
 
 INSERT = """INSERT INTO messages (session_id, role, content, tool_call_id, tool_calls, tool_name, timestamp,
         token_count, finish_reason, reasoning, reasoning_content, reasoning_details, codex_reasoning_items,
-        codex_message_items, uid, content_kind)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
-# The counters, what lists show, and whether there is such a session at all, in one statement.
+        codex_message_items, uid, content_kind, platform_message_id)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+# The counters, what lists show, whether there is such a session at all, and the fence, in one statement.
 COUNT_IN = """UPDATE sessions SET
     message_count = coalesce(message_count, 0) + 1, tool_call_count = coalesce(tool_call_count, 0) + ?,
     last_active = CASE WHEN last_active > ? THEN last_active ELSE ? END,
     last_person_at = CASE WHEN ? IS NULL OR last_person_at > ? THEN last_person_at ELSE ? END,
     preview = coalesce(preview, ?),
     conversation_active = CASE WHEN root_id = id AND conversation_active < ? THEN ? ELSE conversation_active END
-    WHERE id = ? RETURNING root_id, last_active"""
+    WHERE id = ? AND (? IS NULL OR lease_epoch = ?) RETURNING root_id, last_active"""
 ROOT_ACTIVE = "UPDATE sessions SET conversation_active = ? WHERE id = ? AND conversation_active < ?"
 STORED_ALREADY = "SELECT id FROM messages WHERE session_id = ? AND uid = ?"
 
@@ -70,7 +70,10 @@ class Messages:
         codex_reasoning_items: Any = None,
         codex_message_items: Any = None,
         timestamp: float | None = None,
+        platform_message_id: str | None = None,
+        lease_epoch: int | None = None,
     ) -> int:
+        """Store one message; its id. A writer that names its lease is refused once somebody has taken over."""
         role = required_text("role", role)
         stored, kind = encode(content)
         at = clock.now() if timestamp is None else moment("timestamp", timestamp)
@@ -92,7 +95,9 @@ class Messages:
             json_or_none(codex_message_items),
             uid,
             kind,
+            optional_id("platform_message_id", platform_message_id),
         )
+        epoch = optional_whole("lease_epoch", lease_epoch)
         person = at if role == "user" else None
         preview = preview_of(content) if person is not None else None
         counted = (
@@ -106,6 +111,8 @@ class Messages:
             at,
             at,
             session_id,
+            epoch,
+            epoch,
         )
 
         def work(writer: Writer) -> int:
@@ -115,7 +122,7 @@ class Messages:
                     return int(known)
             session = writer.row(COUNT_IN, *counted)
             if session is None:
-                raise errors.raised(errors.UnknownSession, f"session {session_id!r} does not exist")
+                raise refused(writer, session_id)
             root, last_active = session
             if root != session_id:
                 writer.run(ROOT_ACTIVE, at, root, at)
@@ -168,6 +175,15 @@ class Messages:
             if not ranges:
                 return [_spoken(row) for row in reader.rows(CONVERSATION, session_id)]
             return _live_context(reader, session_id, ranges)
+
+
+def refused(reader: Reader, session_id: str) -> errors.HermesError:
+    """Why a row could not be written: there is no such session, or its conversation has another holder now."""
+    if reader.value(SESSION_EXISTS, session_id):
+        return errors.LeaseLost(
+            f"somebody else has taken over the conversation of session {session_id!r}; nothing was written"
+        )
+    return errors.raised(errors.UnknownSession, f"session {session_id!r} does not exist")
 
 
 def own_rows(reader: Reader, session_id: str) -> list[dict[str, Any]]:
