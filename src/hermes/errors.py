@@ -7,6 +7,7 @@
     └── StoreError
         ├── UnknownSession         (sqlite3.IntegrityError)  no such session or parent
         ├── ConstraintFailed       (sqlite3.IntegrityError)  plain SQL broke a rule of the schema
+        ├── AlreadyContinued                                 compressed before, by somebody else
         ├── LeaseLost                                        somebody else works in this conversation now
         ├── StoreBusy              (sqlite3.OperationalError)  locked past the deadline
         ├── StoreFull              (sqlite3.OperationalError)  no room on the disk
@@ -57,6 +58,10 @@ class UnknownSession(StoreError):
 
 class ConstraintFailed(StoreError):
     documented = "IntegrityError"
+
+
+class AlreadyContinued(StoreError):
+    pass
 
 
 class LeaseLost(StoreError):

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from itertools import pairwise
 from unicodedata import category, east_asian_width
 
-PREVIEW_FETCHED = 63
 PREVIEW_SHOWN = 60
 
 
@@ -55,20 +54,21 @@ def text_of_tool_calls(calls: object) -> str:
     return clean_in("\n".join(_keys_and_values(calls)))
 
 
-def preview_of(content: object) -> str | None:
+def preview_of(content: object, shown: int = PREVIEW_SHOWN) -> str | None:
     """The first words of a message on one line; None only if it has no content. Costs the same at any size."""
     if content is None:
         return None
+    fetched = shown + 3
     if isinstance(content, str):
-        head = content[:PREVIEW_FETCHED]
+        head = content[:fetched]
     else:
         head = ""
         for string in _strings(content):
-            head += f"\n{string[:PREVIEW_FETCHED]}" if head else string[:PREVIEW_FETCHED]
-            if len(head) >= PREVIEW_FETCHED:
+            head += f"\n{string[:fetched]}" if head else string[:fetched]
+            if len(head) >= fetched:
                 break
-    line = clean_in(head[:PREVIEW_FETCHED]).replace("\r", " ").replace("\n", " ").strip()
-    return line if len(line) <= PREVIEW_SHOWN else f"{line[:PREVIEW_SHOWN]}..."
+    line = clean_in(head[:fetched]).replace("\r", " ").replace("\n", " ").strip()
+    return line if len(line) <= shown else f"{line[:shown]}..."
 
 
 def _strings(value: object) -> Iterator[str]:

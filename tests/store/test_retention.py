@@ -177,11 +177,12 @@ def test_they_move_to_the_carrier_that_started_first_and_on_when_that_goes(carri
     assert column(carried, "branch", "message_count") == 3
 
 
-def test_rewound_messages_are_not_carried_and_go(carried: SessionDB) -> None:
-    carried.raw().execute("UPDATE messages SET active = 0 WHERE content = 'two'")
+def test_a_message_taken_back_where_it_was_said_lives_on_where_it_is_carried(carried: SessionDB) -> None:
+    carried.raw().execute("UPDATE messages SET active = 0 WHERE content IN ('two', 'four')")
+    assert spoken(carried, "tip")[0] == "two"
     carried.delete_session("root")
-    assert contents(carried, "tip") == ["three", "five"]
-    assert carried.raw().execute("SELECT count(*) FROM messages").fetchone()[0] == 2
+    assert contents(carried, "tip") == ["two", "three", "five"]
+    assert carried.raw().execute("SELECT count(*) FROM messages").fetchone()[0] == 3
 
 
 def test_a_failure_half_way_leaves_the_state_before(carried: SessionDB) -> None:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from hermes.store import derived, meta
+from hermes.store.context import CARRY
 from hermes.store.engine import Engine, Reader, Writer
 from hermes.store.incoming import Given, likeness
 from hermes.store.sessions import EXISTS, new_session_id
@@ -41,8 +42,6 @@ SET_PARENT = (
     "UPDATE sessions SET parent_session_id = ?, relation = ? WHERE id = ? AND parent_session_id IS NULL"
 )
 CARRIES = "SELECT 1 FROM carried_context WHERE session_id = ?"
-CARRY = """INSERT INTO carried_context (session_id, position, first_message_id, last_message_id)
-    VALUES (?, ?, ?, ?)"""
 BY_UID = "SELECT id FROM messages WHERE session_id = ? AND uid = ?"
 BY_ID = "SELECT id FROM messages WHERE session_id = ? AND id = ?"
 

@@ -6,6 +6,9 @@ cycles end and chains of any length are followed to their end.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
 from hermes.store.engine import Engine, Reader
 
 # Of several continuations the newest counts: a second one exists only if two processes compressed at once.
@@ -15,6 +18,37 @@ HAS_MESSAGES = "SELECT 1 FROM messages WHERE session_id = ? AND active = 1 LIMIT
 NEWEST_CHILD = "SELECT id FROM sessions WHERE parent_session_id = ? ORDER BY started_at DESC, id DESC LIMIT 1"
 CONTINUES = "SELECT parent_session_id FROM sessions WHERE id = ? AND relation = 'compression'"
 ROOT = "SELECT root_id FROM sessions WHERE id = ?"
+
+MEMBER = """SELECT id, parent_session_id, relation, root_id, title, source, kind, started_at, ended_at, end_reason,
+    last_active, message_count FROM sessions"""
+ONE = " ".join((MEMBER, "WHERE id = ?"))
+CHILDREN = " ".join((MEMBER, "WHERE parent_session_id = ? AND trashed_at IS NULL ORDER BY started_at, id"))
+
+
+class Relative(NamedTuple):
+    """A session in its family tree."""
+
+    children: list[Relative]
+    id: str
+    parent_session_id: str | None
+    relation: str | None
+    root_id: str | None
+    title: str | None
+    source: str
+    kind: str
+    started_at: float
+    ended_at: float | None
+    end_reason: str | None
+    last_active: float | None
+    message_count: int
+
+    def walk(self) -> Iterator[tuple[int, Relative]]:
+        """(depth, session) from here down, each before its children. Chains may be longer than the stack."""
+        waiting = [(0, self)]
+        while waiting:
+            depth, one = waiting.pop()
+            yield depth, one
+            waiting += [(depth + 1, child) for child in reversed(one.children)]
 
 
 def tip(reader: Reader, session_id: str) -> str:
@@ -69,3 +103,35 @@ class Lineage:
                 seen.add(child)
                 at = child
         return session_id
+
+    def family(self, session_id: str) -> Relative | None:
+        """The whole family as a tree, from its first ancestor down; None if there is no such session."""
+        with self._engine.read(settled=True) as reader:
+            top = _first_ancestor(reader, session_id)
+            return None if top is None else _tree(reader, top)
+
+
+def _first_ancestor(reader: Reader, session_id: str) -> tuple[Any, ...] | None:
+    row = reader.row(ONE, session_id)
+    seen = {session_id}
+    while row is not None and row[1] is not None and row[1] not in seen:
+        seen.add(row[1])
+        above = reader.row(ONE, row[1])
+        if above is None:
+            break
+        row = above
+    return row
+
+
+def _tree(reader: Reader, top: tuple[Any, ...]) -> Relative:
+    root = Relative([], *top)
+    seen, waiting = {root.id}, [root]
+    while waiting:
+        one = waiting.pop()
+        for row in reader.rows(CHILDREN, one.id):
+            if row[0] not in seen:
+                seen.add(row[0])
+                child = Relative([], *row)
+                one.children.append(child)
+                waiting.append(child)
+    return root

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hermes import clock, errors
-from hermes.store import derived, replacing
+from hermes.store import context, derived, replacing
 from hermes.store.arguments import mappings, moment, optional_id, optional_text, optional_whole, required_text
 from hermes.store.content import calls_counted, decode, encode, from_json, json_or_none
+from hermes.store.context import COUNT_OF, SET_COUNTS
 from hermes.store.engine import Engine, Reader, Writer
 from hermes.text import clean_replay, preview_of
 
@@ -36,18 +37,18 @@ OWN_ROWS = "SELECT * FROM messages WHERE session_id = ? AND active = 1 ORDER BY 
 SPOKEN = """SELECT id, role, content, tool_call_id, tool_calls, tool_name, finish_reason, reasoning,
     reasoning_content, reasoning_details, codex_reasoning_items, codex_message_items, content_kind, uid FROM messages"""
 CONVERSATION = " ".join((SPOKEN, "WHERE session_id = ? AND active = 1 ORDER BY id"))
-CARRIED_RANGE = " ".join((SPOKEN, "WHERE id BETWEEN ? AND ? AND active = 1 ORDER BY id"))
-CARRIED = (
-    "SELECT first_message_id, last_message_id FROM carried_context WHERE session_id = ? ORDER BY position"
+CARRIED = " ".join(
+    (
+        SPOKEN,
+        """JOIN carried_context c ON id BETWEEN c.first_message_id AND c.last_message_id
+    WHERE c.session_id = ? AND c.position >= 0 ORDER BY c.position, id""",
+    )
 )
 PARENT = "SELECT parent_session_id FROM sessions WHERE id = ?"
 
 COUNT_ALL = """SELECT count(*) FROM messages m JOIN sessions s ON s.id = m.session_id
     WHERE m.active = 1 AND s.trashed_at IS NULL"""
-COUNT_OF = "SELECT count(*) FROM messages WHERE session_id = ? AND active = 1"
 SESSION_EXISTS = "SELECT 1 FROM sessions WHERE id = ?"
-
-SET_COUNTS = "UPDATE sessions SET message_count = ?, tool_call_count = ? WHERE id = ?"
 
 
 class Messages:
@@ -149,7 +150,10 @@ class Messages:
         self._engine.write(work, share=False)
 
     def clear(self, session_id: str) -> None:
+        """Remove the session's messages; what another session carries goes to that one."""
+
         def work(writer: Writer) -> None:
+            context.rehome(writer, session_id, ())
             self._engine.delete_messages(writer, session_id)
             writer.run(SET_COUNTS, 0, 0, session_id)
             derived.refresh(writer)
@@ -171,10 +175,10 @@ class Messages:
         with self._engine.read() as reader:
             if include_ancestors:
                 return _family_once(reader, session_id)
-            ranges = reader.rows(CARRIED, session_id)
-            if not ranges:
-                return [_spoken(row) for row in reader.rows(CONVERSATION, session_id)]
-            return _live_context(reader, session_id, ranges)
+            carried = reader.rows(CARRIED, session_id)
+            seen = {row[0] for row in carried}
+            own = [row for row in reader.rows(CONVERSATION, session_id) if row[0] not in seen]
+            return [_spoken(row) for row in carried + own]
 
 
 def refused(reader: Reader, session_id: str) -> errors.HermesError:
@@ -238,13 +242,6 @@ def _spoken(row: tuple[Any, ...]) -> dict[str, Any]:
             names = ("reasoning_details", "codex_reasoning_items", "codex_message_items")
             said |= {name: from_json(text, None) for name, text in zip(names, row[9:12], strict=True) if text}
     return said
-
-
-def _live_context(reader: Reader, session_id: str, ranges: list[tuple[Any, ...]]) -> list[dict[str, Any]]:
-    carried = [row for first, last in ranges for row in reader.rows(CARRIED_RANGE, first, last)]
-    seen = {row[0] for row in carried}
-    own = [row for row in reader.rows(CONVERSATION, session_id) if row[0] not in seen]
-    return [_spoken(row) for row in carried + own]
 
 
 def _family_once(reader: Reader, session_id: str) -> list[dict[str, Any]]:

@@ -15,10 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from hermes import clock, errors
-from hermes.store import derived, meta
-from hermes.store.content import calls_counted, from_json
+from hermes.store import context, derived, meta
 from hermes.store.engine import Engine, Reader, Writer
-from hermes.store.messages import COUNT_OF, SET_COUNTS
 from hermes.store.processes import is_running
 from hermes.store.sessions import END, EXISTS, source_name
 from hermes.store.topics import linked_conversations, unbind_session
@@ -32,15 +30,6 @@ GHOST_AGE = clock.DAY
 ORPHAN_AGE = 7 * clock.DAY
 LAST_RUN = "last_auto_prune"
 
-SPAN = "SELECT min(id), max(id) FROM messages WHERE session_id = ?"
-CARRIERS = """SELECT c.session_id, c.first_message_id, c.last_message_id FROM carried_context c
-    JOIN sessions s ON s.id = c.session_id
-    WHERE c.first_message_id <= ? AND c.last_message_id >= ? AND c.session_id <> ?
-    ORDER BY s.started_at, s.id, c.position"""
-REHOME = "UPDATE messages SET session_id = ? WHERE session_id = ? AND id BETWEEN ? AND ? AND active = 1"
-CALLS_OF = (
-    "SELECT role, tool_calls FROM messages WHERE session_id = ? AND active = 1 AND tool_calls IS NOT NULL"
-)
 BLOBS_OF = (
     "SELECT DISTINCT r.hash FROM messages m JOIN blob_refs r ON r.message_id = m.id WHERE m.session_id = ?"
 )
@@ -223,7 +212,7 @@ class Retention:
         return self._engine.write(work, share=False)
 
     def _remove_one(self, writer: Writer, session_id: str, going: Collection[str]) -> None:
-        _rehome(writer, session_id, going)
+        context.rehome(writer, session_id, going)
         blobs = writer.rows(BLOBS_OF, session_id)
         self._engine.delete_messages(writer, session_id)
         for (blob,) in blobs:
@@ -276,20 +265,6 @@ def _is_kept(reader: Reader, root: str, linked: Collection[str]) -> bool:
 
 def _size(unit: list[dict[str, Any]]) -> int:
     return sum(row["message_count"] or 0 for row in unit)
-
-
-def _rehome(writer: Writer, session_id: str, going: Collection[str]) -> None:
-    """Give messages that somebody else carries to the carrier that started first."""
-    first, last = writer.row(SPAN, session_id) or (None, None)
-    if first is None:
-        return
-    heirs: dict[str, None] = {}
-    for carrier, start, end in writer.rows(CARRIERS, last, first, session_id):
-        if carrier not in going and writer.run(REHOME, carrier, session_id, start, end):
-            heirs[carrier] = None
-    for heir in heirs:
-        calls = sum(calls_counted(role, from_json(text, text)) for role, text in writer.rows(CALLS_OF, heir))
-        writer.run(SET_COUNTS, writer.value(COUNT_OF, heir), calls, heir)
 
 
 def _end(writer: Writer, ids: list[str], at: float, reason: str) -> int:

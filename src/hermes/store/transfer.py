@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
+from hermes.store.context import RANGES
 from hermes.store.engine import Engine, Reader
 from hermes.store.importing import Import
 from hermes.store.incoming import Given
-from hermes.store.messages import CARRIED, decoded
+from hermes.store.messages import decoded
 from hermes.store.sessions import EXISTS, source_name
 from hermes.store.values import ExportedSessions, Imported
 
@@ -79,7 +80,7 @@ class Transfer:
 def _carried(reader: Reader, session_id: str) -> list[dict[str, Any]]:
     """The ranges a session carries, each within one owner."""
     told: list[dict[str, Any]] = []
-    for first, last in reader.rows(CARRIED, session_id):
+    for first, last in reader.rows(RANGES, session_id):
         for owner, group in groupby(reader.rows(IN_RANGE, first, last), key=lambda row: row[0]):
             rows = list(group)
             one: dict[str, Any] = {"session_id": owner}

@@ -1,0 +1,103 @@
+"""What a session carries of earlier ones: ranges of message ids, in the order the model is given them.
+
+Nothing is copied. A range holds only ids that are carried, every one of them: other sessions write between the rows of
+this one, and none of theirs may slip in. A range with a negative position was taken out by a rewind and can come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from hermes import clock
+from hermes.store.content import calls_counted, from_json
+from hermes.store.engine import Reader, Writer
+
+LIVE = """SELECT m.id FROM carried_context c JOIN messages m ON m.id BETWEEN c.first_message_id AND c.last_message_id
+    WHERE c.session_id = ? AND c.position >= 0 ORDER BY c.position, m.id"""
+RANGES = """SELECT first_message_id, last_message_id FROM carried_context
+    WHERE session_id = ? AND position >= 0 ORDER BY position"""
+OWN = "SELECT id FROM messages WHERE session_id = ? AND active = 1 ORDER BY id"
+CARRY = """INSERT INTO carried_context (session_id, position, first_message_id, last_message_id)
+    VALUES (?, ?, ?, ?)"""
+DROP_LIVE = "DELETE FROM carried_context WHERE session_id = ? AND position >= 0"
+REWOUND = """SELECT position, first_message_id, last_message_id FROM carried_context
+    WHERE session_id = ? AND position < 0 ORDER BY position"""
+DROP_ONE = "DELETE FROM carried_context WHERE session_id = ? AND position = ?"
+LOWEST = "SELECT min(position) FROM carried_context WHERE session_id = ?"
+
+SPAN = "SELECT min(id), max(id) FROM messages WHERE session_id = ?"
+# Whoever started first inherits; a session that only remembers a range for a rewind inherits it, too.
+CARRIERS = """SELECT c.session_id, c.first_message_id, c.last_message_id, c.position FROM carried_context c
+    JOIN sessions s ON s.id = c.session_id
+    WHERE c.first_message_id <= ? AND c.last_message_id >= ? AND c.session_id <> ?
+    ORDER BY s.started_at, s.id, c.position"""
+REHOME = """UPDATE messages SET session_id = ?, active = ?, rewound_at = ?
+    WHERE session_id = ? AND id BETWEEN ? AND ?"""
+COUNT_OF = "SELECT count(*) FROM messages WHERE session_id = ? AND active = 1"
+CALLS_OF = (
+    "SELECT role, tool_calls FROM messages WHERE session_id = ? AND active = 1 AND tool_calls IS NOT NULL"
+)
+SET_COUNTS = "UPDATE sessions SET message_count = ?, tool_call_count = ? WHERE id = ?"
+
+
+def live_ids(reader: Reader, session_id: str) -> list[int]:
+    """The messages of a session's live context, in the order the model is given them."""
+    carried = [row[0] for row in reader.rows(LIVE, session_id)]
+    seen = set(carried)
+    return carried + [row[0] for row in reader.rows(OWN, session_id) if row[0] not in seen]
+
+
+def ranges(ids: Iterable[int]) -> list[tuple[int, int]]:
+    """Runs of neighbouring ids, in order."""
+    found: list[tuple[int, int]] = []
+    for message_id in ids:
+        if found and found[-1][1] + 1 == message_id:
+            found[-1] = (found[-1][0], message_id)
+        else:
+            found.append((message_id, message_id))
+    return found
+
+
+def carry(writer: Writer, session_id: str, ids: Sequence[int]) -> None:
+    """Make these the carried context of a session, in this order."""
+    writer.run(DROP_LIVE, session_id)
+    for position, (first, last) in enumerate(ranges(ids)):
+        writer.run(CARRY, session_id, position, first, last)
+
+
+def set_aside(writer: Writer, session_id: str, ids: Sequence[int]) -> None:
+    """Remember messages that a rewind takes out of the carried context.
+
+    A later rewind takes what stood before: its positions are lower still, so that their order is the context's.
+    """
+    runs = ranges(ids)
+    start = min(0, writer.value(LOWEST, session_id) or 0) - len(runs)
+    for position, (first, last) in enumerate(runs, start=start):
+        writer.run(CARRY, session_id, position, first, last)
+
+
+def bring_back(writer: Writer, session_id: str, since_id: int) -> list[int]:
+    """Forget that ranges from an id on were set aside; the messages in them."""
+    back: list[int] = []
+    for position, first, last in writer.rows(REWOUND, session_id):
+        if first >= since_id:
+            writer.run(DROP_ONE, session_id, position)
+            back += range(first, last + 1)
+    return back
+
+
+def rehome(writer: Writer, session_id: str, going: Collection[str]) -> None:
+    """Give the messages of a session that goes to whoever else carries them and stays."""
+    first, last = writer.row(SPAN, session_id) or (None, None)
+    if first is None:
+        return
+    heirs: dict[str, None] = {}
+    for carrier, start, end, position in writer.rows(CARRIERS, last, first, session_id):
+        if carrier in going:
+            continue
+        state = (1, None) if position >= 0 else (0, clock.now())
+        if writer.run(REHOME, carrier, *state, session_id, start, end):
+            heirs[carrier] = None
+    for heir in heirs:
+        calls = sum(calls_counted(role, from_json(text, text)) for role, text in writer.rows(CALLS_OF, heir))
+        writer.run(SET_COUNTS, writer.value(COUNT_OF, heir), calls, heir)

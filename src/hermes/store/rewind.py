@@ -1,0 +1,105 @@
+"""Going back in a conversation. What is taken back is out of the context and out of search, never gone.
+
+A session's own messages are marked. Messages that it only carries belong to another session, which keeps them; here
+they are set aside, and come back the same way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hermes import clock, errors
+from hermes.store import context, derived
+from hermes.store.arguments import optional_whole, whole
+from hermes.store.content import calls_counted, decode, from_json
+from hermes.store.engine import Engine, Reader, Writer
+from hermes.store.messages import decoded, refused
+from hermes.text import preview_of
+
+ROW = "SELECT * FROM messages WHERE id = ?"
+FENCE = "SELECT lease_epoch FROM sessions WHERE id = ?"
+TAKE_BACK = "UPDATE messages SET active = 0, rewound_at = ? WHERE id = ? AND session_id = ? AND active = 1"
+GIVE_BACK = """UPDATE messages SET active = 1, rewound_at = NULL
+    WHERE session_id = ? AND id >= ? AND active = 0 AND rewound_at IS NOT NULL"""
+COUNT_REWIND = "UPDATE sessions SET rewind_count = rewind_count + 1 WHERE id = ?"
+FROM_PEOPLE = """SELECT id, content, content_kind, timestamp FROM messages
+    WHERE session_id = ? AND role = 'user' AND active = 1 ORDER BY id DESC LIMIT ?"""
+
+
+class Rewinds:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def to_message(
+        self, session_id: str, user_message_id: int, lease_epoch: int | None = None
+    ) -> dict[str, Any]:
+        """Take back a person's message and everything after it, so that it can be said again."""
+        target, epoch, at = whole("user_message_id", user_message_id), lease_epoch, clock.now()
+        optional_whole("lease_epoch", epoch)
+
+        def work(writer: Writer) -> dict[str, Any]:
+            _check(writer, session_id, epoch)
+            live = context.live_ids(writer, session_id)
+            row = writer.dict(ROW, target)
+            if target not in live or row is None or row["role"] != "user":
+                raise errors.raised(
+                    errors.InvalidArgument, f"message {target} is not a person's message in {session_id!r}"
+                )
+            where = live.index(target)
+            going = set(live[where:])
+            carried = [message_id for (message_id,) in writer.rows(context.LIVE, session_id)]
+            aside = [message_id for message_id in carried if message_id in going]
+            if aside:
+                context.carry(writer, session_id, [kept for kept in carried if kept not in going])
+                context.set_aside(writer, session_id, aside)
+            for message_id in going:
+                writer.run(TAKE_BACK, at, message_id, session_id)
+            writer.run(COUNT_REWIND, session_id)
+            _recount(writer, session_id)
+            return {
+                "rewound_count": len(going),
+                "target_message": decoded(row),
+                "new_head_id": live[where - 1] if where else None,
+            }
+
+        return self._engine.write(work, share=False, repeatable=False)
+
+    def restore(self, session_id: str, since_id: int = 0, lease_epoch: int | None = None) -> int:
+        """Bring back what rewinds took out, from a message on; how many messages."""
+        since, epoch = whole("since_id", since_id), optional_whole("lease_epoch", lease_epoch)
+
+        def work(writer: Writer) -> int:
+            _check(writer, session_id, epoch)
+            before = set(context.live_ids(writer, session_id))
+            back = context.bring_back(writer, session_id, since)
+            if back:
+                carried = [message_id for (message_id,) in writer.rows(context.LIVE, session_id)]
+                context.carry(writer, session_id, carried + back)
+            writer.run(GIVE_BACK, session_id, since)
+            _recount(writer, session_id)
+            return len(set(context.live_ids(writer, session_id)) - before)
+
+        return self._engine.write(work, share=False, repeatable=False)
+
+    def recent_from_people(self, session_id: str, limit: int = 20) -> list[dict[str, Any]]:
+        """What a person said last, newest first, to choose from where to go back to."""
+        with self._engine.read() as reader:
+            rows = reader.rows(FROM_PEOPLE, session_id, whole("limit", limit))
+        return [
+            {"id": message_id, "timestamp": at, "preview": preview_of(decode(content, kind), 80) or ""}
+            for message_id, content, kind, at in rows
+        ]
+
+
+def _check(reader: Reader, session_id: str, epoch: int | None) -> None:
+    fence = reader.row(FENCE, session_id)
+    if fence is None or (epoch is not None and fence[0] != epoch):
+        raise refused(reader, session_id)
+
+
+def _recount(writer: Writer, session_id: str) -> None:
+    rows = writer.rows(context.CALLS_OF, session_id)
+    calls = sum(calls_counted(role, from_json(text, text)) for role, text in rows)
+    writer.run(context.SET_COUNTS, writer.value(context.COUNT_OF, session_id), calls, session_id)
+    writer.run(derived.NOTE, session_id)
+    derived.refresh(writer)
