@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hermes import errors, home
 from hermes.recall.legacy_query import sanitize_fts5_query
@@ -21,9 +21,10 @@ from hermes.store.listing import Listing
 from hermes.store.messages import Messages
 from hermes.store.meta import Meta
 from hermes.store.open import SCHEMA_VERSION, open_engine, repair_file, restore_file
+from hermes.store.people import Principal
 from hermes.store.retention import Retention
 from hermes.store.rewind import Rewinds
-from hermes.store.sessions import Sessions, Usage
+from hermes.store.sessions import Belonging, Sessions, Usage
 from hermes.store.titles import Titles
 from hermes.store.topics import TelegramTopics
 from hermes.store.transfer import Transfer
@@ -36,6 +37,9 @@ from hermes.store.values import (
     Repair,
     SearchResults,
 )
+
+if TYPE_CHECKING:
+    from hermes.scoped import ScopedStore
 
 T = TypeVar("T")
 Row = dict[str, Any]
@@ -128,8 +132,13 @@ class SessionDB:
         user_id: str | None = None,
         parent_session_id: str | None = None,
         started_at: float | None = None,
+        workspace: str | None = None,
+        cwd: str | None = None,
+        git_branch: str | None = None,
+        process: str | None = None,
     ) -> str:
         """Make the session's row; for an id that exists nothing changes. An unknown parent is an error."""
+        place = Belonging(workspace=workspace, cwd=cwd, git_branch=git_branch, process=process)
         return self._sessions.create(
             session_id,
             source,
@@ -139,6 +148,7 @@ class SessionDB:
             user_id=user_id,
             parent_session_id=parent_session_id,
             started_at=started_at,
+            belonging=place if any(place) else None,
         )
 
     def ensure_session(
@@ -550,6 +560,14 @@ class SessionDB:
         return self._topics.list_unlinked_telegram_sessions_for_user(
             chat_id=chat_id, user_id=user_id, limit=limit
         )
+
+    # ---------------------------------------------------------------- people
+
+    def scoped(self, principal: Principal) -> ScopedStore:
+        """The store as one person, in the chat they speak from, may see and change it."""
+        from hermes.scoped import ScopedStore
+
+        return ScopedStore(self._engine, principal)
 
     # ---------------------------------------------------------------- the store itself
 

@@ -49,7 +49,8 @@ class TestContinuation:
         db, ids = spoken
         child = db.begin_continuation("a", "they counted", ids[2:])
         row, parent = db.get_session(child), db.get_session("a")
-        assert row is not None and parent is not None
+        assert row is not None
+        assert parent is not None
         assert parent["end_reason"] == "compression"
         assert (row["parent_session_id"], row["relation"], row["root_id"]) == ("a", "compression", "a")
         assert (row["title"], parent["title"]) == ("my project #2", "my project")
@@ -183,7 +184,8 @@ class TestBranch:
         db, ids = spoken
         child = db.branch("a", ids[1])
         row, parent = db.get_session(child), db.get_session("a")
-        assert row is not None and parent is not None
+        assert row is not None
+        assert parent is not None
         assert (row["relation"], row["root_id"], row["listed"], row["message_count"]) == (
             "branch",
             child,
@@ -225,7 +227,8 @@ class TestReset:
         )
         fresh = db.reset("a")
         row, parent = db.get_session(fresh), db.get_session("a")
-        assert row is not None and parent is not None
+        assert row is not None
+        assert parent is not None
         assert (row["relation"], row["title"], said(db, fresh)) == ("reset", None, [])
         assert parent["end_reason"] == "session_reset"
         routed = "SELECT session_id FROM routing"
@@ -233,7 +236,8 @@ class TestReset:
         assert db.undo_reset(fresh) == "a"
         assert db.raw().execute(routed).fetchone()[0] == "a"
         back = db.get_session("a")
-        assert back is not None and back["ended_at"] is None
+        assert back is not None
+        assert back["ended_at"] is None
 
     def test_it_cannot_be_undone_once_somebody_spoke(self, spoken: tuple[SessionDB, list[int]]) -> None:
         db, _ids = spoken
@@ -249,7 +253,8 @@ def test_a_delegate_is_in_no_list_and_leaves_its_parent_open(spoken: tuple[Sessi
     db, _ids = spoken
     child = db.delegate("a", session_id="task")
     row, parent = db.get_session(child), db.get_session("a")
-    assert row is not None and parent is not None
+    assert row is not None
+    assert parent is not None
     assert (row["relation"], row["kind"], parent["ended_at"]) == ("delegate", "child", None)
     assert [one["id"] for one in db.list_sessions_rich()] == ["a"]
     assert db.tip("a") == "a"
@@ -364,8 +369,8 @@ def test_killed_at_any_point_or_run_by_two_at_once_the_family_is_whole(home: Pat
         workers = [context.Process(target=compress_until_killed, args=(path, one)) for one in ready]
         for worker in workers:
             worker.start()
-        for one in ready:
-            assert one.wait(30)
+        for event in ready:
+            assert event.wait(30)
         time.sleep(random.uniform(0.02, 0.15))
         for worker in workers:
             assert worker.pid is not None

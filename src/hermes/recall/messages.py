@@ -9,7 +9,7 @@ from hermes.recall.query import parse
 from hermes.recall.snippets import snippet
 from hermes.store.arguments import names, whole
 from hermes.store.content import decode
-from hermes.store.engine import Engine, Reader
+from hermes.store.engine import Access, Reader
 from hermes.store.matching import Node
 from hermes.store.sessions import source_name
 from hermes.store.values import Hit, MessageFilter, SearchResults
@@ -25,7 +25,7 @@ AFTER = """SELECT role, content, content_kind FROM messages
 
 
 class MessageSearch:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Access) -> None:
         self._engine = engine
 
     def search(

@@ -43,9 +43,13 @@ class Writer(Reader, Protocol):
         """Run an INSERT; the integer key of the new row."""
 
 
-class Engine(Protocol):
-    path: Path
-    read_only: bool
+class Access(Protocol):
+    """What verbs need: the whole store, or the part of it that one person may see."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def read_only(self) -> bool: ...
 
     def read(self, *, settled: bool = False) -> AbstractContextManager[Reader]:
         """One snapshot. `settled` demands that derived columns are in step with the rows in it."""
@@ -62,6 +66,13 @@ class Engine(Protocol):
     def delete_messages(self, writer: Writer, session_id: str) -> int:
         """Delete a session's messages and what the search index knows of them, in the caller's transaction."""
 
+
+class Engine(Access, Protocol):
+    """The whole store, and its upkeep."""
+
+    def scoped(self, owners: tuple[str, ...]) -> Scoped:
+        """The store in which nobody's rows exist but those of these owners."""
+
     def catch_up(self, seconds: float) -> None:
         """Index what waits, in short transactions, for at most about this long."""
 
@@ -76,3 +87,10 @@ class Engine(Protocol):
         """Plain SQL on a connection of its own: execute, fetchone, fetchall, rows by index and by name."""
 
     def close(self) -> None: ...
+
+
+class Scoped(Access, Protocol):
+    """A store in which other people's rows do not exist, neither for reading nor for writing."""
+
+    def owning(self, *session_ids: str) -> Access:
+        """For one write: these sessions must be the owners', which is checked in the same transaction."""

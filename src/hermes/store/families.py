@@ -20,7 +20,7 @@ from hermes.store.arguments import (
     whole,
 )
 from hermes.store.content import json_or_none
-from hermes.store.engine import Engine, Writer
+from hermes.store.engine import Access, Writer
 from hermes.store.lineage import tip
 from hermes.store.messages import INSERT as INSERT_MESSAGE
 from hermes.store.messages import refused
@@ -82,7 +82,7 @@ class Child(NamedTuple):
 
 
 class Families:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Access) -> None:
         self._engine = engine
 
     def begin_continuation(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from hermes.store import derived, meta
 from hermes.store.context import CARRY
-from hermes.store.engine import Engine, Reader, Writer
+from hermes.store.engine import Access, Reader, Writer
 from hermes.store.incoming import Given, likeness
 from hermes.store.sessions import EXISTS, new_session_id
 from hermes.store.titles import free_title
@@ -59,7 +59,7 @@ class _Joint(NamedTuple):
 class Import:
     """One import on its way."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Access) -> None:
         self.engine = engine
         self.added: list[str] = []
         self.skipped: list[str] = []

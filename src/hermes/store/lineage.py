@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from hermes.store.engine import Engine, Reader
+from hermes.store.engine import Access, Reader
 
 # Of several continuations the newest counts: a second one exists only if two processes compressed at once.
 NEXT = """SELECT id FROM sessions WHERE parent_session_id = ? AND relation = 'compression' AND id <> ?
@@ -74,7 +74,7 @@ def is_ancestor(reader: Reader, candidate: str, session_id: str) -> bool:
 
 
 class Lineage:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Access) -> None:
         self._engine = engine
 
     def compression_tip(self, session_id: str) -> str:

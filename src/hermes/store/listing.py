@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hermes.store.arguments import names, whole
-from hermes.store.engine import Engine, Reader, Row
+from hermes.store.engine import Access, Reader, Row
 from hermes.store.lineage import tip
 from hermes.store.sessions import SELECT_ROW, source_name
 
@@ -58,7 +58,7 @@ PROJECTED = (
 
 
 class Listing:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Access) -> None:
         self._engine = engine
 
     def rich(

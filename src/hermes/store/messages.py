@@ -15,7 +15,7 @@ from hermes.store import context, derived, replacing
 from hermes.store.arguments import mappings, moment, optional_id, optional_text, optional_whole, required_text
 from hermes.store.content import calls_counted, decode, encode, from_json, json_or_none
 from hermes.store.context import COUNT_OF, SET_COUNTS
-from hermes.store.engine import Engine, Reader, Writer
+from hermes.store.engine import Access, Reader, Writer
 from hermes.text import clean_replay, preview_of
 
 INSERT = """INSERT INTO messages (session_id, role, content, tool_call_id, tool_calls, tool_name, timestamp,
@@ -52,7 +52,7 @@ SESSION_EXISTS = "SELECT 1 FROM sessions WHERE id = ?"
 
 
 class Messages:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Access) -> None:
         self._engine = engine
 
     def append(

@@ -12,7 +12,7 @@ from hermes import clock, errors
 from hermes.store import context, derived
 from hermes.store.arguments import optional_whole, whole
 from hermes.store.content import calls_counted, decode, from_json
-from hermes.store.engine import Engine, Reader, Writer
+from hermes.store.engine import Access, Reader, Writer
 from hermes.store.messages import decoded, refused
 from hermes.text import preview_of
 
@@ -27,7 +27,7 @@ FROM_PEOPLE = """SELECT id, content, content_kind, timestamp FROM messages
 
 
 class Rewinds:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Access) -> None:
         self._engine = engine
 
     def to_message(

@@ -17,7 +17,8 @@ from hermes.store.arguments import (
     required_text,
 )
 from hermes.store.content import json_or_none
-from hermes.store.engine import Engine, Writer
+from hermes.store.engine import Access, Writer
+from hermes.store.people import LOCAL
 from hermes.store.values import kind_of
 from hermes.text import clean_in
 
@@ -27,6 +28,8 @@ EXISTS = "SELECT 1 FROM sessions WHERE id = ?"
 INSERT = """INSERT INTO sessions (id, source, user_id, model, model_config, system_prompt, parent_session_id,
         started_at, root_id, listed, last_active, conversation_active, kind, relation)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"""
+BELONG = """UPDATE sessions SET owner = ?, session_key = ?, chat_id = ?, chat_type = ?, thread_id = ?,
+        display_name = ?, origin_json = ?, workspace = ?, cwd = ?, git_branch = ?, process = ? WHERE id = ?"""
 HAS_CHILDREN = "SELECT 1 FROM sessions WHERE parent_session_id = ? LIMIT 1"
 HOW_IT_ENDED = "SELECT end_reason FROM sessions WHERE id = ?"
 # Children that were there before their parent was compressed or branched are its subagents, whatever the clocks say.
@@ -91,6 +94,22 @@ def like_prefix(text: str) -> str:
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
 
 
+class Belonging(NamedTuple):
+    """Whose a new session is, and where it was begun."""
+
+    owner: str = LOCAL
+    session_key: str | None = None
+    chat_id: str | None = None
+    chat_type: str | None = None
+    thread_id: str | None = None
+    display_name: str | None = None
+    origin_json: str | None = None
+    workspace: str | None = None
+    cwd: str | None = None
+    git_branch: str | None = None
+    process: str | None = None
+
+
 class Usage(NamedTuple):
     """What a model call used and cost, as the documented counters take it."""
 
@@ -125,7 +144,7 @@ class Usage(NamedTuple):
 
 
 class Sessions:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Access) -> None:
         self._engine = engine
 
     def create(
@@ -139,6 +158,7 @@ class Sessions:
         user_id: str | None = None,
         parent_session_id: str | None = None,
         started_at: float | None = None,
+        belonging: Belonging | None = None,
     ) -> str:
         """Insert the row if it is not there; a second call for the same id changes nothing."""
         session_id = new_name(session_id)
@@ -161,17 +181,23 @@ class Sessions:
             kind_of(source, child=parent is not None),
         )
 
+        def insert(writer: Writer, relation: str | None) -> bool:
+            new = writer.run(INSERT, *values, relation) > 0
+            if new and belonging is not None:
+                writer.run(BELONG, *belonging, session_id)
+            return new
+
         def work(writer: Writer) -> None:
             if parent is None:
                 # Children before their parent: another program had deleted it, and left them behind.
-                if writer.run(INSERT, *values, None) and writer.value(HAS_CHILDREN, session_id):
+                if insert(writer, None) and writer.value(HAS_CHILDREN, session_id):
                     writer.run(derived.NOTE, session_id)
                     derived.refresh(writer)
                 return
             above = writer.row(HOW_IT_ENDED, parent)
             if above is None and not writer.value(EXISTS, session_id):
                 raise errors.raised(errors.UnknownSession, f"parent session {parent!r} does not exist")
-            if above is not None and writer.run(INSERT, *values, derived.relation_after(above[0])):
+            if above is not None and insert(writer, derived.relation_after(above[0])):
                 derived.refresh(writer)
 
         self._engine.write(work)

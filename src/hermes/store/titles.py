@@ -8,7 +8,7 @@ from typing import Any
 
 from hermes import errors
 from hermes.store.arguments import required_text
-from hermes.store.engine import Engine, Reader, Writer
+from hermes.store.engine import Access, Reader, Writer
 from hermes.store.lineage import is_ancestor, tip
 from hermes.store.people import LOCAL
 from hermes.store.sessions import SELECT_ROW
@@ -26,11 +26,14 @@ OWNER = "SELECT owner, root_id FROM sessions WHERE id = ?"
 HELD_BY = "SELECT id, root_id FROM sessions WHERE title = ? AND owner = ? AND id <> ?"
 SET = "UPDATE sessions SET title = ?, title_by = ? WHERE id = ?"
 SET_IF_EMPTY = "UPDATE sessions SET title = ?, title_by = 'auto' WHERE id = ? AND title IS NULL"
-BY_TITLE = "SELECT id FROM sessions WHERE title = ? AND owner = ? AND trashed_at IS NULL"
+# Whoever may see several owners' sessions means their own first.
+BY_TITLE = """SELECT id, owner FROM sessions WHERE title = ? AND trashed_at IS NULL
+    ORDER BY owner, started_at DESC, id DESC LIMIT 1"""
+IN_USE = "SELECT 1 FROM sessions WHERE title = ? AND owner = ? AND trashed_at IS NULL"
 # The documented pattern `title #<anything>`, from there to the next character; for rows without a recorded relation.
-NUMBERED = """SELECT id, title, relation, root_id FROM sessions
-    WHERE lower(title) >= lower(?) AND lower(title) < lower(?) AND title IS NOT NULL AND owner = ?
-    AND trashed_at IS NULL ORDER BY started_at DESC, id DESC"""
+NUMBERED = """SELECT id, title, relation, owner FROM sessions
+    WHERE lower(title) >= lower(?) AND lower(title) < lower(?) AND title IS NOT NULL AND trashed_at IS NULL
+    ORDER BY owner, started_at DESC, id DESC"""
 CONTINUED = "SELECT 1 FROM sessions WHERE parent_session_id = ? AND relation = 'compression' LIMIT 1"
 
 
@@ -80,7 +83,7 @@ def numbered(base: str, number: int) -> str:
 
 
 class Titles:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Access) -> None:
         self._engine = engine
 
     def set(self, session_id: str, title: str | None) -> bool:
@@ -133,7 +136,7 @@ class Titles:
 
     def session_by_title(self, title: str) -> dict[str, Any] | None:
         with self._engine.read(settled=True) as reader:
-            found = reader.value(BY_TITLE, title, LOCAL)
+            found = reader.value(BY_TITLE, title)
             return None if found is None else reader.dict(SELECT_ROW, found)
 
     def resolve(self, title: object) -> str | None:
@@ -145,17 +148,13 @@ class Titles:
         if not isinstance(title, str) or not title:
             return None
         with self._engine.read(settled=True) as reader:
-            exact = reader.value(BY_TITLE, title, LOCAL)
+            exact, owner = reader.row(BY_TITLE, title) or (None, None)
             if exact is not None and reader.value(CONTINUED, exact):
                 return tip(reader, exact)
-            variants = [row for row in self._variants(reader, title) if exact is None or row[2] is None]
-            if variants:
-                return str(variants[0][0])
+            for variant, _title, relation, of in _variants(reader, title):
+                if exact is None or (of == owner and relation is None):
+                    return str(variant)
             return None if exact is None else str(exact)
-
-    @staticmethod
-    def _variants(reader: Reader, base: str) -> list[tuple[Any, ...]]:
-        return reader.rows(NUMBERED, base + " #", base + " $", LOCAL)
 
     def next_in_lineage(self, title: str) -> str:
         base, _ = split_number(required_text("title", title))
@@ -176,8 +175,12 @@ def free_title(reader: Reader, title: str, owner: str, session_id: str) -> str:
 
 def next_title(reader: Reader, base: str, owner: str = LOCAL) -> str:
     """The base itself while nobody holds it, else `base #N`, one above the highest number in use."""
-    highest = 1 if reader.value(BY_TITLE, base, owner) is not None else 0
-    for row in reader.rows(NUMBERED, base + " #", base + " $", owner):
-        number = split_number(row[1])[1]
-        highest = max(highest, number or 1)
+    highest = 1 if reader.value(IN_USE, base, owner) is not None else 0
+    for _id, title, _relation, of in _variants(reader, base):
+        if of == owner:
+            highest = max(highest, split_number(title)[1] or 1)
     return base if not highest else numbered(base, highest + 1)
+
+
+def _variants(reader: Reader, base: str) -> list[tuple[Any, ...]]:
+    return reader.rows(NUMBERED, base + " #", base + " $")

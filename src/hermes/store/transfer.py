@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Any
 
 from hermes.store.context import RANGES
-from hermes.store.engine import Engine, Reader
+from hermes.store.engine import Access, Reader
 from hermes.store.importing import Import
 from hermes.store.incoming import Given
 from hermes.store.messages import decoded
@@ -30,7 +30,7 @@ IN_RANGE = "SELECT session_id, id, uid FROM messages WHERE id BETWEEN ? AND ? OR
 
 
 class Transfer:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Access) -> None:
         self._engine = engine
 
     def export(self, session_id: str) -> dict[str, Any] | None:

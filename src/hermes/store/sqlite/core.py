@@ -30,6 +30,7 @@ from hermes.store.sqlite.connection import (
     upkeep,
 )
 from hermes.store.sqlite.opening import connect_read_only, mark_damaged, marked_damage, open_database
+from hermes.store.sqlite.scope import Owners, ScopedConnection
 from hermes.store.sqlite.turnstile import Turnstile
 
 log = logging.getLogger(__name__)
@@ -68,6 +69,7 @@ class SqliteCore:
         self._turnstile = Turnstile(path)
         self._names: dict[str, tuple[str, ...]] = {}
         self._readers: deque[apsw.Connection] = deque()
+        self._scoped: deque[ScopedConnection] = deque()
         self._reading: set[apsw.Connection] = set()
         self._side: list[apsw.Connection] = []
         self._queue = CommitQueue(self._transact)
@@ -91,8 +93,11 @@ class SqliteCore:
     # ---------------------------------------------------------------- reading
 
     @contextmanager
-    def read(self, *, settled: bool = False) -> Iterator[Reader]:
-        connection, generation = self._take_reader(), self._generation
+    def read(self, *, settled: bool = False, owners: Owners | None = None) -> Iterator[Reader]:
+        scope = None if owners is None else self._take_scoped()
+        connection = self._take_reader() if scope is None else scope.for_owners(owners or ())
+        generation = self._generation
+        self._reading.add(connection)
         try:
             reader = SqliteReader(connection, self._names)
             self._begin_snapshot(connection, reader, settled)
@@ -105,7 +110,10 @@ class SqliteCore:
             raise self._told(problem) from problem
         finally:
             if generation == self._generation and not self._closed:
-                self._readers.append(connection)
+                if scope is None:
+                    self._readers.append(connection)
+                else:
+                    self._scoped.append(scope)
             else:  # the store was closed or opened anew meanwhile: this connection sees what nobody else does
                 connection.close(True)
             self._reading.discard(connection)
@@ -134,16 +142,27 @@ class SqliteCore:
                 connection.execute("ROLLBACK")
         except IndexError:
             connection = self._new_reader()
-        self._reading.add(connection)
+            run(connection, "PRAGMA query_only=ON")
         return connection
+
+    def _take_scoped(self) -> ScopedConnection:
+        self._usable()
+        try:
+            scope = self._scoped.popleft()
+            if scope.connection.in_transaction:
+                scope.connection.execute("ROLLBACK")
+        except IndexError:
+            connection = self._new_reader()
+            try:
+                scope = ScopedConnection(connection)
+            except apsw.Error as problem:
+                raise self._told(problem) from problem
+            run(connection, "PRAGMA query_only=ON")
+        return scope
 
     def _new_reader(self) -> apsw.Connection:
         try:
-            if self.read_only:
-                return connect_read_only(self.path)
-            connection = connect(self.path)
-            run(connection, "PRAGMA query_only=ON")
-            return connection
+            return connect_read_only(self.path) if self.read_only else connect(self.path)
         except apsw.Error as problem:
             raise self._told(problem) from problem
 
@@ -318,9 +337,11 @@ class SqliteCore:
 
     def _close_connections(self) -> None:
         last = guards.leaving(self._guard)
-        for connection in (*self._readers, *self._side, self._connection):
+        scoped = [scope.connection for scope in self._scoped]
+        for connection in (*self._readers, *scoped, *self._side, self._connection):
             connection.close(True)
         self._readers.clear()
+        self._scoped.clear()
         self._side.clear()
         if last:
             guards.left(self._guard)
@@ -328,7 +349,8 @@ class SqliteCore:
     def _abandon(self) -> None:
         """In a forked child: the connections are the parent's. Keep them alive untouched, for closing would hurt it."""
         self._closed = True
-        _PARENTS.append((self._connection, *self._readers, *self._side))
+        scoped = [scope.connection for scope in self._scoped]
+        _PARENTS.append((self._connection, *self._readers, *scoped, *self._side))
 
     def __del__(self) -> None:
         """A store that was left open is closed without more ado; its index catches up when it is next used."""

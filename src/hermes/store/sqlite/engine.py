@@ -22,6 +22,7 @@ from hermes.store.sqlite.commit import Ticket
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, connect, pragma, run
 from hermes.store.sqlite.core import SqliteCore
 from hermes.store.sqlite.raw import RawConnection
+from hermes.store.sqlite.scope import Owners, ScopedEngine
 from hermes.store.values import Backup, Health, MessageFilter, Optimized, SearchAnswer
 
 log = logging.getLogger(__name__)
@@ -64,12 +65,17 @@ class SqliteEngine(SqliteCore):
 
     # ---------------------------------------------------------------- searching
 
-    def search(self, tree: Node, wanted: MessageFilter, limit: int, offset: int) -> SearchAnswer:
+    def scoped(self, owners: Owners) -> ScopedEngine:
+        return ScopedEngine(self, owners)
+
+    def search(
+        self, tree: Node, wanted: MessageFilter, limit: int, offset: int, *, owners: Owners | None = None
+    ) -> SearchAnswer:
         if not self.read_only and self._worth_indexing():
             self.catch_up(SEARCH_CATCH_UP_S)
 
         def look() -> SearchAnswer:
-            with self.read() as reader:
+            with self.read(owners=owners) as reader:
                 return search.search(cast(SqliteReader, reader), tree, wanted, limit, offset)
 
         return self._mending_the_index(look)

@@ -1,0 +1,250 @@
+"""The store as one person may use it: the only handle that chats and web pages are given.
+
+It has the verbs of `SessionDB` that make sense there, with the same arguments and answers. A session that is somebody
+else's is, in every one of them, a session that does not exist: the same results, the same errors, the same lookups.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from hermes import errors
+from hermes.recall.messages import MessageSearch
+from hermes.store.content import json_or_none
+from hermes.store.engine import Engine
+from hermes.store.families import Child, Families
+from hermes.store.lineage import Lineage, Relative
+from hermes.store.listing import Listing
+from hermes.store.messages import Messages
+from hermes.store.people import Principal
+from hermes.store.rewind import Rewinds
+from hermes.store.sessions import Belonging, Sessions, Usage, new_session_id
+from hermes.store.titles import Titles
+from hermes.store.transfer import Transfer
+from hermes.store.values import SearchResults
+
+T = TypeVar("T")
+Row = dict[str, Any]
+
+
+class ScopedStore:
+    def __init__(self, engine: Engine, principal: Principal) -> None:
+        if not principal.owners:
+            raise errors.raised(errors.InvalidArgument, "a principal names a person or a room")
+        self.principal = principal
+        self._whole = engine
+        self._scope = engine.scoped(principal.owners)
+
+    # ---------------------------------------------------------------- sessions
+
+    def create_session(
+        self,
+        session_id: str | None = None,
+        *,
+        shared: bool = False,
+        model: str | None = None,
+        model_config: dict[str, Any] | None = None,
+        system_prompt: str | None = None,
+        parent_session_id: str | None = None,
+        session_key: str | None = None,
+        display_name: str | None = None,
+        origin: dict[str, Any] | None = None,
+        started_at: float | None = None,
+    ) -> str:
+        """A session of this person or, `shared`, of the room they speak in; its id, which may differ from the wish.
+
+        An id that somebody else has is not told to be taken: the session gets another one.
+        """
+        who = self.principal
+        owner = who.room if shared else who.person
+        if not owner:
+            raise errors.raised(
+                errors.InvalidArgument, f"no {'room' if shared else 'person'} is known to own the session"
+            )
+        if parent_session_id is not None and self.get_session(parent_session_id) is None:
+            raise errors.raised(errors.UnknownSession, f"parent session {parent_session_id!r} does not exist")
+        belonging = Belonging(
+            owner, session_key, who.chat, who.chat_type, who.thread, display_name, json_or_none(origin)
+        )
+        wanted = new_session_id() if session_id is None else session_id
+        for name in (wanted, f"{wanted}_{os.urandom(8).hex()}"):
+            Sessions(self._whole).create(
+                name,
+                who.platform,
+                model=model,
+                model_config=model_config,
+                system_prompt=system_prompt,
+                user_id=who.user,
+                parent_session_id=parent_session_id,
+                started_at=started_at,
+                belonging=belonging,
+            )
+            if self.get_session(name) is not None:
+                return name
+        raise errors.raised(errors.StoreFailed, "no id was free for the session")
+
+    def end_session(self, session_id: str, end_reason: str) -> None:
+        self._if_mine(lambda: Sessions(self._scope.owning(session_id)).end(session_id, end_reason))
+
+    def reopen_session(self, session_id: str) -> None:
+        self._if_mine(lambda: Sessions(self._scope.owning(session_id)).reopen(session_id))
+
+    def update_system_prompt(self, session_id: str, system_prompt: str | None) -> None:
+        mine = Sessions(self._scope.owning(session_id))
+        self._if_mine(lambda: mine.set_system_prompt(session_id, system_prompt))
+
+    def update_token_counts(self, session_id: str, *, absolute: bool = False, **usage: Any) -> None:
+        """As documented, but for a session that is there."""
+        mine = Sessions(self._scope.owning(session_id))
+        mine.update_token_counts(session_id, Usage(**usage), absolute=absolute)
+
+    def get_session(self, session_id: str) -> Row | None:
+        return Sessions(self._scope).get(session_id)
+
+    def session_count(self, source: str | None = None) -> int:
+        return Sessions(self._scope).count(source)
+
+    def resolve_session_id(self, session_id_or_prefix: str) -> str | None:
+        return Sessions(self._scope).resolve_id(session_id_or_prefix)
+
+    # ---------------------------------------------------------------- messages
+
+    def append_message(self, session_id: str, role: str, content: Any = None, **fields: Any) -> int:
+        return Messages(self._scope.owning(session_id)).append(session_id, role, content, **fields)
+
+    def get_messages(self, session_id: str) -> list[Row]:
+        return Messages(self._scope).of(session_id)
+
+    def get_messages_as_conversation(self, session_id: str, include_ancestors: bool = False) -> list[Row]:
+        return Messages(self._scope).conversation(session_id, include_ancestors)
+
+    def message_count(self, session_id: str | None = None) -> int:
+        return Messages(self._scope).count(session_id)
+
+    def rewind_to_message(
+        self, session_id: str, user_message_id: int, *, lease_epoch: int | None = None
+    ) -> Row:
+        mine = Rewinds(self._scope.owning(session_id))
+        return mine.to_message(session_id, user_message_id, lease_epoch)
+
+    def restore_rewound(self, session_id: str, since_id: int = 0, *, lease_epoch: int | None = None) -> int:
+        return Rewinds(self._scope.owning(session_id)).restore(session_id, since_id, lease_epoch)
+
+    def list_recent_user_messages(self, session_id: str, limit: int = 20) -> list[Row]:
+        return Rewinds(self._scope).recent_from_people(session_id, limit)
+
+    # ---------------------------------------------------------------- titles and families
+
+    def set_session_title(self, session_id: str, title: str | None) -> bool:
+        mine = Titles(self._scope.owning(session_id))
+        return bool(self._if_mine(lambda: mine.set(session_id, title)))
+
+    def set_auto_title_if_empty(self, session_id: str, title: str) -> str | None:
+        mine = Titles(self._scope.owning(session_id))
+        return self._if_mine(lambda: mine.set_if_empty(session_id, title))
+
+    def get_session_title(self, session_id: str) -> str | None:
+        return Titles(self._scope).get(session_id)
+
+    def get_session_by_title(self, title: str) -> Row | None:
+        return Titles(self._scope).session_by_title(title)
+
+    def resolve_session_by_title(self, title: str) -> str | None:
+        return Titles(self._scope).resolve(title)
+
+    def get_compression_tip(self, session_id: str) -> str:
+        return Lineage(self._scope).compression_tip(session_id)
+
+    def get_conversation_root(self, session_id: str) -> str | None:
+        return Lineage(self._scope).conversation_root(session_id)
+
+    def resolve_resume_session_id(self, session_id: str) -> str:
+        return Lineage(self._scope).resume_target(session_id)
+
+    def tip(self, name: str) -> str | None:
+        known = self.resolve_session_id(name) if name else None
+        if known is None:
+            known = self.resolve_session_by_title(name)
+        return None if known is None else self.get_compression_tip(known)
+
+    def family(self, session_id: str) -> Relative | None:
+        return Lineage(self._scope).family(session_id)
+
+    def begin_continuation(
+        self,
+        parent: str,
+        summary: str,
+        carried: Iterable[int] = (),
+        *,
+        head: Iterable[int] = (),
+        lease_epoch: int | None = None,
+        **child: Any,
+    ) -> str:
+        mine = Families(self._scope.owning(parent))
+        return mine.begin_continuation(parent, summary, carried, head, _minted(child), lease_epoch)
+
+    def branch(
+        self,
+        session: str,
+        at_message: int | None = None,
+        *,
+        end_parent: bool = True,
+        lease_epoch: int | None = None,
+        **child: Any,
+    ) -> str:
+        mine = Families(self._scope.owning(session))
+        return mine.branch(session, at_message, _minted(child), end_parent, lease_epoch)
+
+    def reset(
+        self, session: str, *, reason: str = "session_reset", lease_epoch: int | None = None, **child: Any
+    ) -> str:
+        return Families(self._scope.owning(session)).reset(session, reason, _minted(child), lease_epoch)
+
+    def undo_reset(self, session_id: str) -> str:
+        return Families(self._scope.owning(session_id)).undo_reset(session_id)
+
+    def delegate(self, parent: str, *, lease_epoch: int | None = None, **child: Any) -> str:
+        return Families(self._scope.owning(parent)).delegate(parent, _minted(child), lease_epoch)
+
+    # ---------------------------------------------------------------- lists, search, export
+
+    def list_sessions_rich(self, **how: Any) -> list[Row]:
+        return Listing(self._scope).rich(**how)
+
+    def search_sessions(self, source: str | None = None, limit: int = 20, offset: int = 0) -> list[Row]:
+        return Listing(self._scope).by_activity(source, limit, offset)
+
+    def search_messages(
+        self,
+        query: str,
+        source_filter: Sequence[str] | None = None,
+        exclude_sources: Sequence[str] | None = None,
+        role_filter: Sequence[str] | None = None,
+        limit: int = 20,
+        offset: int = 0,
+    ) -> SearchResults:
+        search = MessageSearch(self._scope)
+        return search.search(query, source_filter, exclude_sources, role_filter, limit, offset)
+
+    def export_session(self, session_id: str) -> Row | None:
+        return Transfer(self._scope).export(session_id)
+
+    def iter_export(self, source: str | None = None) -> Iterator[Row]:
+        return Transfer(self._scope).iter_export(source)
+
+    @staticmethod
+    def _if_mine(verb: Callable[[], T]) -> T | None:
+        """For verbs that say nothing of a session that is not there."""
+        try:
+            return verb()
+        except errors.UnknownSession:
+            return None
+
+
+def _minted(child: dict[str, Any]) -> Child:
+    """Ids are not for people to choose here: a refused one would tell that it exists."""
+    if "session_id" in child:
+        raise errors.raised(errors.InvalidArgument, "the id of a new session cannot be chosen here")
+    return Child.of(**child)

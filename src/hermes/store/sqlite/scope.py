@@ -1,0 +1,94 @@
+"""The store as one person sees it: other people's rows do not exist.
+
+Reading, the scope is in the SQL of every statement: on a scoped connection views stand in the place of the tables (see
+scope.sql), so that no query can forget it. Writing, the sessions that a verb names are looked up under their owner
+first, in the same transaction; what is not there for this person is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import apsw
+
+from hermes import errors
+from hermes.store.engine import Reader, Writer
+from hermes.store.matching import Node
+from hermes.store.sqlite.connection import run
+from hermes.store.values import MessageFilter, SearchAnswer
+
+if TYPE_CHECKING:
+    from hermes.store.sqlite.engine import SqliteEngine
+
+T = TypeVar("T")
+Owners = tuple[str, ...]
+
+MOST_OWNERS = 2
+"""A person and the room they speak in."""
+
+OWNED = "SELECT 1 FROM sessions WHERE id = ? AND owner IN (?, ?) AND owner <> ''"
+
+
+class ScopedConnection:
+    """A reading connection on which only some owners' rows exist; whose, is said before each use."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self.connection = connection
+        self._owners: Owners = ()
+        # Deterministic within a statement, which is what lets SQLite ask once and use an index for the answer.
+        connection.create_scalar_function("hermes_owner", self._owner, 1, deterministic=True)
+        run(connection, Path(__file__).with_name("scope.sql").read_text(encoding="utf-8"))
+
+    def _owner(self, *number: Any) -> str | None:
+        return self._owners[number[0]] if number[0] < len(self._owners) else None
+
+    def for_owners(self, owners: Owners) -> apsw.Connection:
+        self._owners = owners
+        return self.connection
+
+
+class ScopedEngine:
+    """See `hermes.store.engine.Scoped`."""
+
+    def __init__(self, engine: SqliteEngine, owners: Owners, sessions: tuple[str, ...] = ()) -> None:
+        if len(owners) > MOST_OWNERS or "" in owners:
+            raise errors.raised(errors.InvalidArgument, f"not owners a person can be: {owners!r}")
+        self._engine = engine
+        self._owners = owners
+        self._sessions = sessions
+
+    @property
+    def path(self) -> Path:
+        return self._engine.path
+
+    @property
+    def read_only(self) -> bool:
+        return self._engine.read_only
+
+    def owning(self, *session_ids: str) -> ScopedEngine:
+        return ScopedEngine(self._engine, self._owners, session_ids)
+
+    def read(self, *, settled: bool = False) -> AbstractContextManager[Reader]:
+        return self._engine.read(settled=settled, owners=self._owners)
+
+    def write(self, work: Callable[[Writer], T], *, share: bool = True, repeatable: bool = True) -> T:
+        if not self._sessions:
+            raise errors.raised(errors.InvalidArgument, "a scoped write names the sessions it changes")
+        allowed = (*self._owners, None, None)[:MOST_OWNERS]
+
+        def checked(writer: Writer) -> T:
+            for session_id in self._sessions:
+                if writer.value(OWNED, session_id, *allowed) is None:
+                    raise errors.raised(errors.UnknownSession, f"session {session_id!r} does not exist")
+            return work(writer)
+
+        return self._engine.write(checked, share=share, repeatable=repeatable)
+
+    def search(self, tree: Node, wanted: MessageFilter, limit: int, offset: int) -> SearchAnswer:
+        return self._engine.search(tree, wanted, limit, offset, owners=self._owners)
+
+    def delete_messages(self, writer: Writer, session_id: str) -> int:
+        return self._engine.delete_messages(writer, session_id)

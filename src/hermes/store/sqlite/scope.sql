@@ -1,0 +1,30 @@
+-- What one person may see. These views stand before the tables of the same name, so that every statement that runs on
+-- such a connection is scoped, whoever wrote it. `hermes_owner` gives the owners whose turn it is.
+-- `owner <> ''` lets SQLite use the index of owners; the local machine's sessions are nobody's here.
+CREATE TEMP VIEW sessions AS SELECT * FROM main.sessions
+    WHERE owner <> '' AND owner IN (hermes_owner(0), hermes_owner(1));
+CREATE TEMP VIEW messages AS SELECT * FROM main.messages m
+    WHERE EXISTS (SELECT 1 FROM sessions s WHERE s.id = m.session_id);
+CREATE TEMP VIEW carried_context AS SELECT * FROM main.carried_context c
+    WHERE EXISTS (SELECT 1 FROM sessions s WHERE s.id = c.session_id);
+CREATE TEMP VIEW routing AS SELECT * FROM main.routing r
+    WHERE EXISTS (SELECT 1 FROM sessions s WHERE s.id = r.session_id);
+CREATE TEMP VIEW leases AS SELECT * FROM main.leases l
+    WHERE EXISTS (SELECT 1 FROM sessions s WHERE s.id = l.conversation_id);
+CREATE TEMP VIEW model_usage AS SELECT * FROM main.model_usage u
+    WHERE EXISTS (SELECT 1 FROM sessions s WHERE s.id = u.session_id);
+CREATE TEMP VIEW tags AS SELECT * FROM main.tags t
+    WHERE EXISTS (SELECT 1 FROM sessions s WHERE s.id = t.session_id);
+CREATE TEMP VIEW inbox AS SELECT * FROM main.inbox i
+    WHERE EXISTS (SELECT 1 FROM sessions s WHERE s.id = i.session_id);
+CREATE TEMP VIEW outbox AS SELECT * FROM main.outbox o
+    WHERE EXISTS (SELECT 1 FROM sessions s WHERE s.id = o.session_id);
+CREATE TEMP VIEW blob_refs AS SELECT * FROM main.blob_refs b
+    WHERE EXISTS (SELECT 1 FROM messages m WHERE m.id = b.message_id);
+CREATE TEMP VIEW blobs AS SELECT * FROM main.blobs b
+    WHERE EXISTS (SELECT 1 FROM blob_refs r WHERE r.hash = b.hash);
+-- What belongs to the installation and not to a person is not there at all.
+CREATE TEMP VIEW state_meta AS SELECT key, value FROM main.state_meta WHERE 0;
+CREATE TEMP VIEW telegram_dm_topic_mode AS SELECT NULL AS chat_id, NULL AS user_id, NULL AS enabled WHERE 0;
+CREATE TEMP VIEW telegram_dm_topic_bindings AS
+    SELECT NULL AS chat_id, NULL AS thread_id, NULL AS user_id, NULL AS session_key, NULL AS session_id WHERE 0;

@@ -1,0 +1,299 @@
+"""People are kept apart: what is not yours does not exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hermes import errors
+from hermes.scoped import ScopedStore
+from hermes.store.people import Principal
+from hermes_state import SessionDB
+
+ANN = Principal("telegram", "ann", "dm-ann")
+BOB = Principal("telegram", "bob", "dm-bob")
+ANN_IN_ROOM = Principal("telegram", "ann", "room", chat_type="group")
+BOB_IN_ROOM = Principal("telegram", "bob", "room", chat_type="group")
+ANN_IN_THREAD = Principal("telegram", "ann", "room", "t1", "thread")
+ANN_ELSEWHERE = Principal("discord", "ann", "dm-ann")
+
+# Tables that tell nothing of any conversation, and are therefore the same for everybody.
+HARMLESS = {
+    "schema_version",
+    "index_progress",
+    "changed_messages",
+    "changed_sessions",
+    "sqlite_sequence",
+    "messages_fts_words",
+    "messages_fts_words_data",
+    "messages_fts_words_idx",
+    "messages_fts_words_docsize",
+    "messages_fts_words_config",
+}
+
+
+@pytest.fixture
+def ann(db: SessionDB) -> ScopedStore:
+    return db.scoped(ANN)
+
+
+def test_everybody_sees_their_own_and_the_room_they_speak_in_and_nothing_else(db: SessionDB) -> None:
+    db.create_session("local", "cli")
+    private = {who: db.scoped(who).create_session() for who in (ANN, BOB, ANN_ELSEWHERE)}
+    room = db.scoped(ANN_IN_ROOM).create_session(shared=True)
+    thread = db.scoped(ANN_IN_THREAD).create_session(shared=True)
+
+    def seen(who: Principal) -> set[str]:
+        return {row["id"] for row in db.scoped(who).list_sessions_rich()}
+
+    assert seen(ANN) == {private[ANN]}
+    assert seen(BOB) == {private[BOB]}
+    assert seen(ANN_ELSEWHERE) == {private[ANN_ELSEWHERE]}
+    assert seen(ANN_IN_ROOM) == {private[ANN], room}
+    assert seen(BOB_IN_ROOM) == {private[BOB], room}
+    assert seen(ANN_IN_THREAD) == {private[ANN], thread}
+    assert {row["id"] for row in db.list_sessions_rich()} == {"local", room, thread, *private.values()}
+
+
+@pytest.mark.parametrize(
+    "sly",
+    [
+        Principal("telegram", "ann:x"),
+        Principal("telegram", "ann%3Ax"),
+        Principal("telegram:user", "ann"),
+        Principal("telegram", None, "user:ann"),
+        Principal("telegram", "%"),
+        Principal("telegram", "ANN"),
+        Principal("", "telegram:user:ann"),
+    ],
+)
+def test_no_spelling_makes_one_person_another(db: SessionDB, sly: Principal) -> None:
+    db.scoped(ANN).create_session()
+    assert not set(sly.owners) & set(ANN.owners)
+    assert db.scoped(sly).list_sessions_rich() == []
+
+
+@given(*[st.tuples(*[st.sampled_from(["", "a", ":", "%", "a:", ":a", "%3A", "room"])] * 4)] * 2)
+def test_different_people_and_rooms_have_different_owners(one: Any, other: Any) -> None:
+    first, second = Principal(*one), Principal(*other)
+    if first.person and first.person == second.person:
+        assert (first.platform, first.user) == (second.platform, second.user)
+    if first.room and first.room == second.room:
+        assert (first.platform, first.chat, first.thread or "") == (
+            second.platform,
+            second.chat,
+            second.thread or "",
+        )
+    assert first.person != second.room or not first.person
+
+
+def test_somebody_who_is_nobody_gets_no_handle(db: SessionDB) -> None:
+    with pytest.raises(ValueError, match="names a person or a room"):
+        db.scoped(Principal("telegram"))
+    with pytest.raises(ValueError, match="no person"):
+        db.scoped(Principal("telegram", None, "room")).create_session()
+    with pytest.raises(ValueError, match="no room"):
+        db.scoped(Principal("telegram", "ann")).create_session(shared=True)
+
+
+def test_titles_are_unique_per_person_and_tell_nothing_of_others(db: SessionDB, ann: ScopedStore) -> None:
+    bob = db.scoped(BOB)
+    mine, theirs = ann.create_session(), bob.create_session()
+    assert ann.set_session_title(mine, "plans")
+    assert bob.set_session_title(theirs, "plans")
+    assert (ann.tip("plans"), bob.tip("plans")) == (mine, theirs)
+    again = ann.create_session()
+    assert ann.set_auto_title_if_empty(again, "plans") == "plans (2)"
+    with pytest.raises(ValueError, match=f"already in use by session {mine}"):
+        ann.set_session_title(again, "plans")
+    db.create_session("local", "cli")
+    assert db.set_session_title("local", "plans")
+    assert db.resolve_session_by_title("plans") == "local"
+    child = ann.begin_continuation(mine, "summary")
+    assert ann.get_session_title(child) == "plans #2"
+
+
+def test_an_id_that_somebody_else_has_is_given_up_silently(db: SessionDB, ann: ScopedStore) -> None:
+    theirs = db.scoped(BOB).create_session("api-1234")
+    mine = ann.create_session("api-1234")
+    assert theirs == "api-1234" != mine
+    assert ann.create_session("api-5678") == "api-5678" == ann.create_session("api-5678")
+    with pytest.raises(ValueError, match="cannot be chosen"):
+        ann.branch(mine, session_id=theirs)
+
+
+def test_a_child_stays_with_its_owner_and_place(db: SessionDB, ann: ScopedStore) -> None:
+    start = ann.create_session(session_key="k")
+    for child in (
+        ann.begin_continuation(start, "s"),
+        ann.branch(start),
+        ann.reset(start),
+        ann.delegate(start),
+    ):
+        row = ann.get_session(child)
+        assert row is not None
+        assert (row["owner"], row["chat_id"], row["session_key"]) == (ANN.person, "dm-ann", "k")
+        assert db.scoped(BOB).get_session(child) is None
+
+
+def test_a_read_names_no_table_that_is_not_scoped(db: SessionDB) -> None:
+    """A table that comes later must be thought about."""
+    from hermes.store import sqlite
+
+    db.enable_telegram_topic_mode(chat_id="1", user_id="2")
+    tables = {row[0] for row in db.raw().execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    text = Path(sqlite.__file__).with_name("scope.sql").read_text()
+    scoped = set(re.findall(r"CREATE TEMP VIEW (\w+)", text))
+    assert tables - HARMLESS == scoped & tables
+
+
+def test_a_list_of_one_person_does_not_walk_everybodys_sessions(db: SessionDB) -> None:
+    with db._engine.read(owners=ANN.owners) as reader:  # type: ignore[call-arg]
+        from hermes.store.listing import BY_ACTIVITY
+
+        plan = " ".join(
+            str(row) for row in reader.rows("EXPLAIN QUERY PLAN " + BY_ACTIVITY, None, None, 20, 0)
+        )
+    assert "idx_sessions_owner" in plan
+
+
+# Every verb that takes the id of a session, with whatever else it needs.
+VERBS: dict[str, Any] = {
+    "get_session": lambda s, i: s.get_session(i),
+    "session_count": lambda s, i: s.session_count(),
+    "resolve_session_id": lambda s, i: s.resolve_session_id(i),
+    "resolve_prefix": lambda s, i: s.resolve_session_id(i[:-1]),
+    "append_message": lambda s, i: s.append_message(i, "user", "mark of the writer"),
+    "get_messages": lambda s, i: s.get_messages(i),
+    "conversation": lambda s, i: s.get_messages_as_conversation(i),
+    "ancestors": lambda s, i: s.get_messages_as_conversation(i, include_ancestors=True),
+    "message_count": lambda s, i: s.message_count(i),
+    "message_count_all": lambda s, i: s.message_count(),
+    "rewind": lambda s, i: s.rewind_to_message(i, 1),
+    "restore": lambda s, i: s.restore_rewound(i),
+    "recent": lambda s, i: s.list_recent_user_messages(i),
+    "set_title": lambda s, i: s.set_session_title(i, "another"),
+    "auto_title": lambda s, i: s.set_auto_title_if_empty(i, "another"),
+    "get_title": lambda s, i: s.get_session_title(i),
+    "by_title": lambda s, i: s.get_session_by_title("secret title"),
+    "resolve_title": lambda s, i: s.resolve_session_by_title("secret title"),
+    "compression_tip": lambda s, i: s.get_compression_tip(i),
+    "root": lambda s, i: s.get_conversation_root(i),
+    "resume": lambda s, i: s.resolve_resume_session_id(i),
+    "tip": lambda s, i: s.tip(i),
+    "family": lambda s, i: s.family(i),
+    "continue": lambda s, i: s.begin_continuation(i, "summary"),
+    "branch": lambda s, i: s.branch(i),
+    "branch_at": lambda s, i: s.branch(i, 1),
+    "reset": lambda s, i: s.reset(i),
+    "undo_reset": lambda s, i: s.undo_reset(i),
+    "delegate": lambda s, i: s.delegate(i),
+    "child_of": lambda s, i: s.create_session(parent_session_id=i),
+    "end": lambda s, i: s.end_session(i, "x"),
+    "reopen": lambda s, i: s.reopen_session(i),
+    "prompt": lambda s, i: s.update_system_prompt(i, "x"),
+    "tokens": lambda s, i: s.update_token_counts(i, input_tokens=5),
+    "list": lambda s, i: s.list_sessions_rich(limit=100),
+    "list_all": lambda s, i: s.list_sessions_rich(limit=100, include_children=True),
+    "sessions": lambda s, i: s.search_sessions(limit=100),
+    "search": lambda s, i: list(s.search_messages("secret OR mark", limit=100)),
+    "search_not": lambda s, i: list(s.search_messages("NOT nothing", limit=100)),
+    "export": lambda s, i: s.export_session(i),
+    "export_all": lambda s, i: list(s.iter_export()),
+}
+
+
+def outcome(verb: Any, store: ScopedStore, session_id: str) -> str:
+    """What a caller learns, with the id it named itself taken out."""
+    try:
+        told = repr(verb(store, session_id))
+    except errors.HermesError as problem:
+        told = f"{type(problem).__name__}: {problem}"
+    return told.replace(session_id, "<id>").replace(session_id[:-1], "<id")
+
+
+def test_every_verb_of_the_handle_is_tried() -> None:
+    public = {name for name in dir(ScopedStore) if not name.startswith("_")} - {"principal", "create_session"}
+    import inspect
+
+    tried = "".join(inspect.getsource(verb) for verb in VERBS.values())
+    assert not [name for name in public if f".{name}(" not in tried]
+
+
+@pytest.fixture
+def secrets(db: SessionDB) -> dict[str, str]:
+    """A session of Bob's, one of the room's, one of the machine's: each with everything a session can have."""
+    owners = {"bob": db.scoped(BOB), "room": db.scoped(BOB_IN_ROOM)}
+    ids = {
+        name: store.create_session(f"{name}-session", shared=name == "room") for name, store in owners.items()
+    }
+    db.create_session("local-session", "telegram", user_id="ann")
+    ids["local"] = "local-session"
+    for name, session_id in ids.items():
+        db.append_message(session_id, "user", f"secret of {name}")
+        db.set_session_title(session_id, "secret title")
+        db.append_message(session_id, "assistant", "secret answer", tool_calls=[{"id": "secret call"}])
+        db.search_messages("secret")
+    return ids
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("whose", ["bob", "room", "local"])
+def test_not_yours_is_told_like_not_found(
+    db: SessionDB, ann: ScopedStore, secrets: dict[str, str], verb: str, whose: str
+) -> None:
+    before = db.export_session(secrets[whose])
+    foreign = outcome(VERBS[verb], ann, secrets[whose])
+    assert foreign == outcome(VERBS[verb], ann, "no-such-session")
+    assert "secret" not in foreign.replace("secret title", "")
+    assert db.export_session(secrets[whose]) == before
+
+
+PRINCIPALS = [ANN, BOB, ANN_IN_ROOM, BOB_IN_ROOM, ANN_IN_THREAD, ANN_ELSEWHERE]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 5), st.sampled_from([*VERBS, "create", "create_shared"]), st.integers(0, 30)
+        ),
+        min_size=5,
+        max_size=40,
+    )
+)
+def test_random_people_doing_anything_never_see_what_is_not_theirs(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, str, int]]
+) -> None:
+    """Every row carries the owner's mark in its text; nobody may ever be shown another's."""
+    with SessionDB(db_path=tmp_path_factory.mktemp("people") / "state.db") as db:
+        owner_of: dict[str, str] = {}
+        for who, verb, which in steps:
+            principal = PRINCIPALS[who]
+            store = db.scoped(principal)
+            if verb.startswith("create"):
+                shared = verb == "create_shared"
+                made = store.create_session(shared=shared)
+                owner = principal.room if shared else principal.person
+                owner_of[made] = owner
+                store.append_message(made, "user", f"secret {mark(owner)}")
+                continue
+            known = sorted(owner_of)
+            session_id = known[which % len(known)] if known else "none"
+            told = outcome(VERBS[verb], store, session_id)
+            for other in set(owner_of.values()) - set(principal.owners):
+                assert mark(other) not in told
+            for row in db.raw().execute("SELECT id, owner FROM sessions").fetchall():
+                owner_of.setdefault(row[0], row[1])
+            for known_id, owner in owner_of.items():
+                if owner not in principal.owners and known_id != session_id:
+                    assert known_id not in told
+
+
+def mark(owner: str) -> str:
+    return "owned" + owner.encode().hex()
