@@ -14,6 +14,7 @@ from hermes import errors, home
 from hermes.recall.legacy_query import sanitize_fts5_query
 from hermes.recall.messages import MessageSearch
 from hermes.store import titles
+from hermes.store.blobs import Blobs
 from hermes.store.handoff import Handoffs
 from hermes.store.lineage import Lineage
 from hermes.store.listing import Listing
@@ -27,6 +28,7 @@ from hermes.store.topics import TelegramTopics
 from hermes.store.transfer import Transfer
 from hermes.store.values import (
     Backup,
+    Collected,
     ExportedSessions,
     Health,
     Imported,
@@ -108,6 +110,7 @@ class SessionDB:
         self._meta = Meta(self._engine)
         self._handoffs = Handoffs(self._engine)
         self._topics = TelegramTopics(self._engine)
+        self._blobs = Blobs(self._engine)
         self._raw: Any = None
         self._lock = threading.RLock()  # where scripts written for the reference look for it
 
@@ -487,6 +490,10 @@ class SessionDB:
     def optimize(self) -> Optimized:
         """Merge the search index and give free space back; for quiet moments."""
         return self._engine.optimize()
+
+    def collect_blobs(self) -> Collected:
+        """Remove attachments that no message refers to any more: other programs leave such behind."""
+        return self._blobs.collect()
 
     def verify(self) -> Health:
         """Look for damage, and for derived data that differs from the rows; nothing is mended by looking."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes import clock, errors
-from hermes.store import derived, meta
+from hermes.store import blobs, derived, meta
 from hermes.store.content import calls_counted, from_json
 from hermes.store.engine import Engine, Reader, Writer
 from hermes.store.messages import COUNT_OF, SET_COUNTS
@@ -40,12 +40,6 @@ CARRIERS = """SELECT c.session_id, c.first_message_id, c.last_message_id FROM ca
 REHOME = "UPDATE messages SET session_id = ? WHERE session_id = ? AND id BETWEEN ? AND ? AND active = 1"
 CALLS_OF = (
     "SELECT role, tool_calls FROM messages WHERE session_id = ? AND active = 1 AND tool_calls IS NOT NULL"
-)
-BLOBS_OF = (
-    "SELECT DISTINCT r.hash FROM messages m JOIN blob_refs r ON r.message_id = m.id WHERE m.session_id = ?"
-)
-DROP_BLOB = (
-    "DELETE FROM blobs WHERE hash = ? AND NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.hash = blobs.hash)"
 )
 LEAVE_CHILDREN = "UPDATE sessions SET parent_session_id = NULL WHERE parent_session_id = ?"
 UNROUTE = "DELETE FROM routing WHERE session_id = ?"
@@ -224,10 +218,9 @@ class Retention:
 
     def _remove_one(self, writer: Writer, session_id: str, going: Collection[str]) -> None:
         _rehome(writer, session_id, going)
-        blobs = writer.rows(BLOBS_OF, session_id)
+        held = blobs.held_by(writer, session_id)
         self._engine.delete_messages(writer, session_id)
-        for (blob,) in blobs:
-            writer.run(DROP_BLOB, blob)
+        blobs.drop(writer, held)
         unbind_session(writer, session_id)
         for sql in (LEAVE_CHILDREN, UNROUTE, UNSEND, UNLEASE, DELETE):
             writer.run(sql, session_id)
