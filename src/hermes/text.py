@@ -18,7 +18,7 @@ PREVIEW_SHOWN = 60
 REFERENCE = "\0blob:"
 """How a string begins that stands for an attachment kept elsewhere: `hermes.store.attachments` puts it there."""
 LONGEST_URL_HEAD = 256
-FILE_NAMES = frozenset(("media_type", "mime_type", "mimeType", "format"))
+FILE_NAMES = ("media_type", "mime_type", "mimeType", "format")
 INLINE_NAMES = ("inlineData", "inline_data")
 BASE64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_="
 SHORTEST_FILE = 48
@@ -108,7 +108,11 @@ def is_file_place(holder: Mapping[Any, object], key: object, inline: bool) -> bo
     """
     if isinstance(holder[key], dict):
         return key in INLINE_NAMES
-    return key == "data" and (inline or not FILE_NAMES.isdisjoint(holder)) and holder.get("type") != "text"
+    return (
+        key == "data"
+        and (inline or not holder.keys().isdisjoint(FILE_NAMES))
+        and holder.get("type") != "text"
+    )
 
 
 def data_url_head(text: str) -> str:

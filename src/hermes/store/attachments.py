@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from hermes.store import content as values
-from hermes.text import REFERENCE, clean_in, data_url_head, is_file_place
+from hermes.text import FILE_NAMES, REFERENCE, clean_in, data_url_head, is_file_place
 
 THRESHOLD = 4096
 """Only what is longer is worth a row of its own."""
@@ -126,7 +126,7 @@ def _attachment(text: str, holder: Any, is_place: bool) -> tuple[str, Attachment
 
 
 def _media_type(holder: Mapping[str, object]) -> str:
-    named = (holder.get(name) for name in ("media_type", "mime_type", "mimeType", "format"))
+    named = map(holder.get, FILE_NAMES)
     return next((name for name in named if isinstance(name, str)), "")
 
 

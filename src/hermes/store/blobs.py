@@ -38,10 +38,12 @@ REFERRING = (
     "SELECT id, content, content_kind FROM messages WHERE content_kind IS NULL OR content_kind = 'blobs'"
 )
 
+IN_USE = "SELECT 1 FROM blob_refs r JOIN messages m ON m.id = r.message_id WHERE r.hash = ? LIMIT 1"
+FORGET = "DELETE FROM blob_refs WHERE hash = ?"
+
 OF_NO_MESSAGE = "NOT EXISTS (SELECT 1 FROM messages m WHERE m.id = blob_refs.message_id)"
 OF_NO_REFERENCE = "NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.hash = blobs.hash)"
 FORGET_DANGLING = " ".join(("DELETE FROM blob_refs WHERE", OF_NO_MESSAGE))
-FORGET_DANGLING_TO = " ".join(("DELETE FROM blob_refs WHERE hash = ? AND", OF_NO_MESSAGE))
 COUNT_DANGLING = " ".join(("SELECT count(*) FROM blob_refs WHERE", OF_NO_MESSAGE))
 LOOSE = " ".join(("SELECT hash, size FROM blobs WHERE", OF_NO_REFERENCE, "LIMIT ?"))
 COUNT_LOOSE = " ".join(("SELECT count(*) FROM blobs WHERE", OF_NO_REFERENCE))
@@ -103,8 +105,9 @@ def drop(writer: Writer, hashes: Iterable[bytes]) -> None:
     if hashes:
         adopt(writer)
     for hash_ in hashes:
-        writer.run(FORGET_DANGLING_TO, hash_)
-        writer.run(DROP, hash_)
+        if not writer.value(IN_USE, hash_):
+            writer.run(FORGET, hash_)
+            writer.run(DROP, hash_)
 
 
 def adopt(writer: Writer, up_to: int = LAST_ID) -> None:
