@@ -14,6 +14,7 @@ from hermes import errors, home
 from hermes.recall.legacy_query import sanitize_fts5_query
 from hermes.recall.messages import MessageSearch
 from hermes.store import titles
+from hermes.store.blobs import Blobs
 from hermes.store.families import Child, Families
 from hermes.store.handoff import Handoffs
 from hermes.store.lineage import Lineage, Relative
@@ -30,6 +31,7 @@ from hermes.store.topics import TelegramTopics
 from hermes.store.transfer import Transfer
 from hermes.store.values import (
     Backup,
+    Collected,
     ExportedSessions,
     Health,
     Imported,
@@ -116,6 +118,7 @@ class SessionDB:
         self._meta = Meta(self._engine)
         self._handoffs = Handoffs(self._engine)
         self._topics = TelegramTopics(self._engine)
+        self._blobs = Blobs(self._engine)
         self._raw: Any = None
         self._lock = threading.RLock()  # where scripts written for the reference look for it
 
@@ -583,6 +586,10 @@ class SessionDB:
     def optimize(self) -> Optimized:
         """Merge the search index and give free space back; for quiet moments."""
         return self._engine.optimize()
+
+    def collect_blobs(self) -> Collected:
+        """Remove attachments that no message refers to any more: other programs leave such behind."""
+        return self._blobs.collect()
 
     def verify(self) -> Health:
         """Look for damage, and for derived data that differs from the rows; nothing is mended by looking."""

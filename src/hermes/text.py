@@ -7,11 +7,21 @@ control characters and odd line ends are kept. Making text harmless is the busin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from typing import Any
 from unicodedata import category, east_asian_width
 
 PREVIEW_SHOWN = 60
+
+REFERENCE = "\0blob:"
+"""How a string begins that stands for an attachment kept elsewhere: `hermes.store.attachments` puts it there."""
+LONGEST_URL_HEAD = 256
+FILE_NAMES = ("media_type", "mime_type", "mimeType", "format")
+INLINE_NAMES = ("inlineData", "inline_data")
+BASE64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_="
+SHORTEST_FILE = 48
+"""Where a format puts a file, so many letters of base64 are one; fewer may be a word."""
 
 
 # In
@@ -73,17 +83,56 @@ def preview_of(content: object, shown: int = PREVIEW_SHOWN) -> str | None:
 
 def _strings(value: object) -> Iterator[str]:
     """Strings in document order. A stack instead of recursion: nesting is as deep as its author liked."""
-    stack = [value]
+    stack: list[tuple[object, bool]] = [(value, False)]
     while stack:
-        value = stack.pop()
+        value, is_file = stack.pop()
         if isinstance(value, str):
-            if not value.startswith("data:"):
+            if not (is_file and _looks_encoded(value)) and not _is_embedded(value):
                 yield value
         elif isinstance(value, dict):
-            fields = [item for key, item in value.items() if key != "type" or not isinstance(item, str)]
+            fields = [
+                (item, is_file_place(value, key, is_file))
+                for key, item in value.items()
+                if key != "type" or not isinstance(item, str)
+            ]
             stack.extend(reversed(fields))
         elif isinstance(value, list | tuple):
-            stack.extend(reversed(value))
+            stack.extend((item, False) for item in reversed(value))
+
+
+def is_file_place(holder: Mapping[Any, object], key: object, inline: bool) -> bool:
+    """Whether formats put a file under this key: its base64, or, of an object, one whose `data` is (`inline`).
+
+    That is `data` beside a media type, as of Anthropic, OpenAI and MCP, and Google's inline data. A plain-text
+    document has a media type too, and says that it is text.
+    """
+    if isinstance(holder[key], dict):
+        return key in INLINE_NAMES
+    return (
+        key == "data"
+        and (inline or not holder.keys().isdisjoint(FILE_NAMES))
+        and holder.get("type") != "text"
+    )
+
+
+def data_url_head(text: str) -> str:
+    """What comes before the data in a data URL, its comma included; empty if the text is none."""
+    if not text.startswith("data:"):
+        return ""
+    head = text[: text.find(",", 0, LONGEST_URL_HEAD) + 1]
+    return head if len(head.split()) == 1 and ("/" in head or ";base64," in head) else ""
+
+
+def _is_embedded(text: str) -> bool:
+    """Whether it is a file as a URL, or stands for one. Words that only begin so have a space among them."""
+    if not text.startswith("data:"):
+        return text.startswith(REFERENCE)
+    return data_url_head(text) != "" or len(text[:LONGEST_URL_HEAD].split()) == 1
+
+
+def _looks_encoded(text: str) -> bool:
+    """Whether it begins as base64 does: looking at all of it would cost too much for a preview."""
+    return len(text) >= SHORTEST_FILE and not text[:SHORTEST_FILE].strip(BASE64)
 
 
 def _keys_and_values(value: object) -> Iterator[str]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import random
+from base64 import b64encode
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,8 +16,9 @@ from tests import reference_databases as reference
 SECRET = "quetzalcoatlus"
 
 
-def held(folder: Path, text: str) -> set[str]:
-    return {file.name for file in folder.rglob("*") if file.is_file() and text.encode() in file.read_bytes()}
+def held(folder: Path, text: str | bytes) -> set[str]:
+    wanted = text if isinstance(text, bytes) else text.encode()
+    return {file.name for file in folder.rglob("*") if file.is_file() and wanted in file.read_bytes()}
 
 
 @pytest.fixture
@@ -86,3 +90,31 @@ def test_other_peoples_databases_in_the_home_are_left_alone(talk: SessionDB) -> 
     stranger.write_bytes(b"no database at all")
     talk.delete_session("secret", purge=True)
     assert stranger.read_bytes() == b"no database at all"
+
+
+def test_no_byte_of_an_attachment_is_left_that_only_the_purged_session_showed(talk: SessionDB) -> None:
+    home = talk.db_path.parent
+    own, shared, replaced = (random.Random(seed).randbytes(20_000) for seed in "osr")
+
+    def shown(data: bytes) -> list[Any]:
+        return [{"type": "image", "mimeType": "image/png", "data": b64encode(data).decode()}]
+
+    talk.append_message("secret", "user", shown(replaced))
+    before = talk.backup().path
+    talk.replace_messages("secret", [{"role": "user", "content": shown(data)} for data in (own, shared)])
+    talk.append_message("other", "user", shown(shared))
+    after = talk.backup().path
+    for data in (own, shared, replaced):
+        assert (before if data is replaced else after).name in held(home, data[:64])
+    assert talk.delete_session("secret", purge=True)
+    assert talk.get_messages("other")[-1]["content"] == shown(shared)
+    talk.close()
+    for data in (own, replaced):
+        for at in range(0, len(data), 1000):
+            part = data[at : at + 30]
+            assert held(home, part) == set()
+            assert held(home, b64encode(part)) == set()
+    for copy, pictures in ((before, 0), (after, 1)):
+        with SessionDB(copy) as kept:
+            assert kept.raw().execute("SELECT count(*) FROM blobs").fetchone()[0] == pictures
+            assert kept.verify().ok

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from hermes.store import derived, meta
+from hermes.store import blobs, derived, meta
 from hermes.store.context import CARRY
 from hermes.store.engine import Access, Reader, Writer
 from hermes.store.incoming import Given, likeness
@@ -116,6 +116,8 @@ class Import:
         start = (session_id, given.source, given.started_at, title, given.owner)
         writer.run(INSERT_SESSION, *start, *family, *given.counts, *given.rest)
         ids = [writer.insert(INSERT_MESSAGE, session_id, *row) for row in given.messages]
+        for message_id, attachments in zip(ids, given.attachments, strict=True):
+            blobs.attach(writer, message_id, attachments)
         writer.run(derived.NOTE, session_id)
         derived.refresh(writer)
         return ids

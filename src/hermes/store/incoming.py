@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
 from hermes import clock, errors
-from hermes.store.content import calls_counted, decode, encode, from_json, to_json
+from hermes.store import attachments
+from hermes.store.attachments import Attachment
+from hermes.store.content import calls_counted, from_json, to_json
 from hermes.store.sessions import source_name
 from hermes.text import clean_in
 
@@ -63,6 +65,7 @@ class Given(NamedTuple):
     counts: tuple[int, int]
     rest: tuple[Any, ...]
     messages: list[tuple[Any, ...]]
+    attachments: list[Iterable[Attachment]]
     likes: list[tuple[Any, ...]]
     old_ids: list[Any]
     context: list[Mapping[str, Any]]
@@ -83,12 +86,14 @@ class Given(NamedTuple):
         started = column.number("started_at")
         at = started if started is not None else min((t for t in times if t is not None), default=clock.now())
         rows: list[tuple[Any, ...]] = []
+        attached: list[Iterable[Attachment]] = []
         likes: list[tuple[Any, ...]] = []
         messages = calls = 0
         now = at
         for row, time in zip(said, times, strict=True):
             now = now if time is None else time
-            shape, counted, active = _shape(row)
+            shape, files, counted, active = _shape(row)
+            attached.append(files)
             messages, calls = messages + active, calls + counted * active
             likes.append(likeness(*shape))
             rows.append((*shape, float(now), *_tail(row, active)))
@@ -109,6 +114,7 @@ class Given(NamedTuple):
                 *(column.number(name) or 0 for name in COUNTERS),
             ),
             messages=rows,
+            attachments=attached,
             likes=likes,
             old_ids=[row.given.get("id") for row in said],
             context=[one.given for one in _objects(column, "context", "a range")],
@@ -168,8 +174,8 @@ def _objects(column: _Columns, name: str, one: str) -> list[_Columns]:
     return [_Columns(f"{one} of {column.what}", item) for item in value]
 
 
-def _shape(row: _Columns) -> tuple[tuple[Any, ...], int, int]:
-    """(role, content, its kind, call id, tool calls, tool name), how many calls, whether it is live."""
+def _shape(row: _Columns) -> tuple[tuple[Any, ...], Iterable[Attachment], int, int]:
+    """(role, content, its kind, call id, tool calls, tool name), attachments, how many calls, whether it is live."""
     role = row.text("role") or "unknown"
     calls = row.given.get("tool_calls")
     if isinstance(calls, str):  # as stored, or a string that was the JSON
@@ -179,8 +185,9 @@ def _shape(row: _Columns) -> tuple[tuple[Any, ...], int, int]:
     content = row.given.get("content")
     if isinstance(content, int | float):  # a text column makes text of it, and it is compared with that
         content = row.text("content")
-    shape = (role, *encode(content), row.text("tool_call_id"), stored, row.text("tool_name"))
-    return shape, calls_counted(role, calls or None), active
+    text, kind, attached = attachments.encode(content)
+    shape = (role, text, kind, row.text("tool_call_id"), stored, row.text("tool_name"))
+    return shape, attached, calls_counted(role, calls or None), active
 
 
 def _tail(row: _Columns, active: int) -> tuple[Any, ...]:
@@ -196,4 +203,4 @@ def _tail(row: _Columns, active: int) -> tuple[Any, ...]:
 def likeness(role: Any, content: Any, kind: Any, call_id: Any, calls: Any, tool: Any) -> tuple[Any, ...]:
     """What makes two messages the same, however another program may have spelt its JSON."""
     called = from_json(calls, None) if calls else None
-    return role, repr(decode(content, kind)), call_id, repr(called or None), tool
+    return role, attachments.likeness(content, kind), call_id, repr(called or None), tool

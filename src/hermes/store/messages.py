@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hermes import clock, errors
-from hermes.store import context, derived, replacing
+from hermes.store import blobs, context, derived, replacing
 from hermes.store.arguments import mappings, moment, optional_id, optional_text, optional_whole, required_text
-from hermes.store.content import calls_counted, decode, encode, from_json, json_or_none
+from hermes.store.attachments import encode
+from hermes.store.content import calls_counted, from_json, json_or_none
 from hermes.store.context import COUNT_OF, SET_COUNTS
 from hermes.store.engine import Access, Reader, Writer
 from hermes.text import clean_replay, preview_of
@@ -76,7 +77,7 @@ class Messages:
     ) -> int:
         """Store one message; its id. A writer that names its lease is refused once somebody has taken over."""
         role = required_text("role", role)
-        stored, kind = encode(content)
+        stored, kind, attachments = encode(content)
         at = clock.now() if timestamp is None else moment("timestamp", timestamp)
         uid = clock.new_uid()
         row = (
@@ -129,9 +130,12 @@ class Messages:
                 writer.run(ROOT_ACTIVE, at, root, at)
             if at < last_active:  # an import, or a clock set back: the next list looks up what is the newest
                 writer.run(derived.NOTE, session_id)
-            return writer.insert(INSERT, *row)
+            message_id = writer.insert(INSERT, *row)
+            if attachments:
+                blobs.attach(writer, message_id, attachments)
+            return message_id
 
-        return self._engine.write(work)
+        return self._engine.write(work, share=not attachments)
 
     def replace(self, session_id: str, messages: Iterable[Mapping[str, Any]]) -> None:
         """Make the session hold exactly these messages; unchanged rows keep their id and time. See `replacing`."""
@@ -154,7 +158,9 @@ class Messages:
 
         def work(writer: Writer) -> None:
             context.rehome(writer, session_id, ())
+            held = blobs.held_by(writer, session_id)
             self._engine.delete_messages(writer, session_id)
+            blobs.drop(writer, held)
             writer.run(SET_COUNTS, 0, 0, session_id)
             derived.refresh(writer)
 
@@ -178,7 +184,7 @@ class Messages:
             carried = reader.rows(CARRIED, session_id)
             seen = {row[0] for row in carried}
             own = [row for row in reader.rows(CONVERSATION, session_id) if row[0] not in seen]
-            return [_spoken(row) for row in carried + own]
+            return [_spoken(reader, row) for row in carried + own]
 
 
 def refused(reader: Reader, session_id: str) -> errors.HermesError:
@@ -192,19 +198,19 @@ def refused(reader: Reader, session_id: str) -> errors.HermesError:
 
 def own_rows(reader: Reader, session_id: str) -> list[dict[str, Any]]:
     """A session's own rows, all columns, content and tool calls decoded."""
-    return [decoded(row) for row in reader.dicts(OWN_ROWS, session_id)]
+    return [decoded(reader, row) for row in reader.dicts(OWN_ROWS, session_id)]
 
 
-def decoded(row: dict[str, Any]) -> dict[str, Any]:
+def decoded(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
     """A stored row as callers see it: content and tool calls as values, the uid as text."""
-    row["content"] = decode(row["content"], row.pop("content_kind"))
+    row["content"] = blobs.decode(reader, row["content"], row.pop("content_kind"))
     if row["tool_calls"] is not None:
         row["tool_calls"] = from_json(row["tool_calls"], [])
     row["uid"] = row["uid"].hex() if isinstance(row["uid"], bytes) else None
     return row
 
 
-def _spoken(row: tuple[Any, ...]) -> dict[str, Any]:
+def _spoken(reader: Reader, row: tuple[Any, ...]) -> dict[str, Any]:
     (
         _id,
         role,
@@ -221,7 +227,7 @@ def _spoken(row: tuple[Any, ...]) -> dict[str, Any]:
         kind,
         _uid,
     ) = row
-    content = decode(content, kind)
+    content = blobs.decode(reader, content, kind)
     if role in ("user", "assistant") and isinstance(content, str):
         content = clean_replay(content)
     said: dict[str, Any] = {"role": role, "content": content}
@@ -260,7 +266,7 @@ def _family_once(reader: Reader, session_id: str) -> list[dict[str, Any]]:
     told: list[dict[str, Any]] = []
     unanswered: set[str] = set()
     for row in rows:
-        said = _spoken(row)
+        said = _spoken(reader, row)
         if said["role"] == "assistant" and (said["content"] or said.get("tool_calls")):
             unanswered.clear()
         elif said["role"] == "user" and row[13] is None:

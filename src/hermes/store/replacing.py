@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hermes import clock
+from hermes.store import attachments, blobs
 from hermes.store.arguments import optional_whole
-from hermes.store.content import calls_counted, decode, encode, from_json, json_or_none
+from hermes.store.content import calls_counted, from_json, json_or_none
 from hermes.store.engine import Writer
 from hermes.text import clean_in
 
@@ -39,7 +40,7 @@ ASSISTANT_JSONS = ("reasoning_details", "codex_reasoning_items", "codex_message_
 def row_of(message: Mapping[str, Any]) -> dict[str, Any]:
     """A message as column values, before its place and time are known."""
     role = clean_in(str(message.get("role") or "unknown"))
-    content, kind = encode(message.get("content"))
+    content, kind, attached = attachments.encode(message.get("content"))
     spoken = message if role == "assistant" else {}
     at = message.get("timestamp")
 
@@ -51,6 +52,7 @@ def row_of(message: Mapping[str, Any]) -> dict[str, Any]:
         "role": role,
         "content": content,
         "content_kind": kind,
+        "attachments": attached,
         "tool_calls": json_or_none(message.get("tool_calls")),
         "token_count": optional_whole("token_count", message.get("token_count")),
         **{name: text(message, name) for name in ("tool_call_id", "tool_name", "finish_reason")},
@@ -66,6 +68,7 @@ def replace(
 ) -> None:
     had, want = [_likeness(row) for row in have], [_likeness(row) for row in wanted]
     times = dict(zip(had, (row["timestamp"] for row in have), strict=True))
+    held = blobs.held_by(writer, session_id)
     now = clock.now()
     for old, new in _pairs(had, want):
         if new is None:
@@ -79,9 +82,13 @@ def replace(
             at = times.get(want[new], now + new * 1e-6)
         values = (*(row[name] for name in COLUMNS), at, clock.new_uid())
         if old is None:
-            writer.insert(INSERT, *values, session_id)
+            message_id = writer.insert(INSERT, *values, session_id)
         else:
-            writer.run(OVERWRITE, *values, have[old]["id"])
+            message_id = have[old]["id"]
+            writer.run(OVERWRITE, *values, message_id)
+            blobs.detach(writer, message_id)
+        blobs.attach(writer, message_id, row["attachments"])
+    blobs.drop(writer, held)
 
 
 def _pairs(had: list[Any], want: list[Any]) -> Iterator[tuple[int | None, int | None]]:
@@ -121,7 +128,7 @@ def _likeness(row: Mapping[str, Any]) -> tuple[Any, ...]:
     calls = row["tool_calls"]
     return (
         row["role"],
-        repr(decode(row["content"], row["content_kind"])),
+        attachments.likeness(row["content"], row["content_kind"]),
         row["tool_call_id"],
         None if calls is None else repr(from_json(calls, calls)),
         row["tool_name"],

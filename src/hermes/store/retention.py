@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes import clock, errors
-from hermes.store import context, derived, meta
+from hermes.store import blobs, context, derived, meta
 from hermes.store.engine import Engine, Reader, Writer
 from hermes.store.processes import is_running
 from hermes.store.sessions import END, EXISTS, source_name
@@ -30,12 +30,6 @@ GHOST_AGE = clock.DAY
 ORPHAN_AGE = 7 * clock.DAY
 LAST_RUN = "last_auto_prune"
 
-BLOBS_OF = (
-    "SELECT DISTINCT r.hash FROM messages m JOIN blob_refs r ON r.message_id = m.id WHERE m.session_id = ?"
-)
-DROP_BLOB = (
-    "DELETE FROM blobs WHERE hash = ? AND NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.hash = blobs.hash)"
-)
 LEAVE_CHILDREN = "UPDATE sessions SET parent_session_id = NULL WHERE parent_session_id = ?"
 UNROUTE = "DELETE FROM routing WHERE session_id = ?"
 UNSEND = "DELETE FROM outbox WHERE session_id = ?"
@@ -213,10 +207,9 @@ class Retention:
 
     def _remove_one(self, writer: Writer, session_id: str, going: Collection[str]) -> None:
         context.rehome(writer, session_id, going)
-        blobs = writer.rows(BLOBS_OF, session_id)
+        held = blobs.held_by(writer, session_id)
         self._engine.delete_messages(writer, session_id)
-        for (blob,) in blobs:
-            writer.run(DROP_BLOB, blob)
+        blobs.drop(writer, held)
         unbind_session(writer, session_id)
         for sql in (LEAVE_CHILDREN, UNROUTE, UNSEND, UNLEASE, DELETE):
             writer.run(sql, session_id)

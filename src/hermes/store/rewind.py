@@ -58,7 +58,7 @@ class Rewinds:
             _recount(writer, session_id)
             return {
                 "rewound_count": len(going),
-                "target_message": decoded(row),
+                "target_message": decoded(writer, row),
                 "new_head_id": live[where - 1] if where else None,
             }
 

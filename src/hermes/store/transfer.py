@@ -43,15 +43,15 @@ class Transfer:
                 session["last_active"] = session["started_at"]
             context = _carried(reader, session_id)
             newest = reader.value(NEWEST, session_id) or 0
-            page = reader.dicts(SOME_MESSAGES, session_id, 0, newest, MESSAGES_AT_ONCE)
+            page = _page(reader, session_id, 0, newest)
         messages = list(page)
         while len(page) == MESSAGES_AT_ONCE:
             with self._engine.read() as reader:
                 if not reader.value(EXISTS, session_id):
                     return None
-                page = reader.dicts(SOME_MESSAGES, session_id, page[-1]["id"], newest, MESSAGES_AT_ONCE)
+                page = _page(reader, session_id, page[-1]["id"], newest)
             messages += page
-        session["messages"] = [decoded(row) for row in messages]
+        session["messages"] = messages
         if context:
             session["context"] = context
         return session
@@ -75,6 +75,11 @@ class Transfer:
         finally:
             taking.link()
         return taking.told()
+
+
+def _page(reader: Reader, session_id: str, after: int, newest: int) -> list[dict[str, Any]]:
+    rows = reader.dicts(SOME_MESSAGES, session_id, after, newest, MESSAGES_AT_ONCE)
+    return [decoded(reader, row) for row in rows]
 
 
 def _carried(reader: Reader, session_id: str) -> list[dict[str, Any]]:

@@ -123,6 +123,13 @@ class Optimized(NamedTuple):
         return [f"{self.before / 1e6:.1f} MB -> {self.after / 1e6:.1f} MB"]
 
 
+class Collected(NamedTuple):
+    """Attachments that nothing referred to any more, and are gone."""
+
+    blobs: int
+    bytes: int
+
+
 class Imported(NamedTuple):
     """What an import did with each session it was given."""
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import apsw
 
-from hermes.store import derived
+from hermes.store import blobs, derived
 from hermes.store.sqlite import index
 from hermes.store.sqlite.connection import SqliteReader, connect, run
 from hermes.store.values import Health
@@ -68,11 +68,11 @@ def verify(reader: SqliteReader, path: Path) -> Health:
 
 def health_of(reader: SqliteReader, path: Path) -> Health:
     """Everything but SQLite's own check of the pages, which a caller that holds the file alone makes itself."""
-    orphans = [f"messages without a session: {row[0]}" for row in reader.rows(ORPHANS)]
-    drift = _derived_drift(reader) + _index_drift(reader)
+    damage = [f"messages without a session: {row[0]}" for row in reader.rows(ORPHANS)] + blobs.damage(reader)
+    drift = _derived_drift(reader) + _index_drift(reader) + blobs.drift(reader)
     _mark, above, _changed = index.behind(reader, 1 << 60)
     sessions, messages = int(reader.value(COUNT_SESSIONS)), int(reader.value(COUNT_MESSAGES))
-    return Health(path, sessions, messages, tuple(orphans), tuple(drift[:MOST_TOLD]), above)
+    return Health(path, sessions, messages, tuple(damage[:MOST_TOLD]), tuple(drift[:MOST_TOLD]), above)
 
 
 def _broken_pages(path: Path) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 import apsw
 
 from hermes import clock, errors
+from hermes.store.blobs import Blobs
 from hermes.store.engine import Writer
 from hermes.store.matching import Node
 from hermes.store.sqlite import index, search
@@ -142,7 +143,7 @@ class SqliteEngine(SqliteCore):
 
     def _vacuumed(self) -> bool:
         """Rewrite index and file; whether nothing of the old ones is left in the log, which readers can hold up."""
-
+        Blobs(self).collect()
         self.catch_up(UPKEEP_S)
 
         def work(connection: apsw.Connection) -> bool:
@@ -165,6 +166,7 @@ class SqliteEngine(SqliteCore):
         from hermes.store.sqlite.migrations.course import shrink
 
         before = self._size()
+        Blobs(self).collect()
         self.catch_up(UPKEEP_S)
 
         def work(connection: apsw.Connection) -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import apsw
 
+from hermes.store import blobs
 from hermes.store.sqlite.backup import DAMAGED, PARTIAL, failed, folder_of
-from hermes.store.sqlite.connection import connect, run
+from hermes.store.sqlite.connection import SqliteWriter, connect, run
 
 IS_A_STORE = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('sessions', 'messages')"
 HOLDS = "SELECT 1 FROM sessions WHERE id = ? UNION ALL SELECT 1 FROM messages WHERE session_id = ? LIMIT 1"
@@ -21,6 +22,7 @@ FORGET_TERMS = "DELETE FROM messages_fts_words WHERE rowid IN (SELECT id FROM me
 FORGET_NOTED_TERMS = "DELETE FROM messages_fts_words WHERE rowid IN (SELECT message_id FROM changed_messages)"
 FORGET_MESSAGES = "DELETE FROM messages WHERE session_id = ?"
 FORGET_SESSION = "DELETE FROM sessions WHERE id = ?"
+HOLDS_BLOBS = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'blobs'"
 SEARCH_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE VIRTUAL TABLE%'"
 # Deleting only marks full-text entries; merging takes them out. The first two are the reference's, kept by triggers.
 MERGES = {
@@ -69,6 +71,10 @@ def _rewritten_without(copy: Path, session_id: str) -> bool:
                 run(connection, FORGET_NOTED_TERMS)
             run(connection, FORGET_MESSAGES, session_id)
             run(connection, FORGET_SESSION, session_id)
+            if run(connection, HOLDS_BLOBS):
+                writer = SqliteWriter(connection, {})
+                while blobs.collect_some(writer).blobs:
+                    pass
         for name, merge in MERGES.items():
             if name in tables:
                 run(connection, merge)

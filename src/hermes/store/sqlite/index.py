@@ -14,6 +14,7 @@ from typing import Any
 
 import apsw
 
+from hermes.store import blobs
 from hermes.store.content import decode
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, run
 from hermes.terms import index_texts
@@ -84,6 +85,8 @@ def follow(writer: SqliteWriter) -> bool:
 def _follow(writer: SqliteWriter) -> bool:
     mark = int(writer.value(WATERMARK) or 0)
     changed = [row[0] for row in writer.rows(CHANGED, ROWS_AT_ONCE)]
+    if changed:
+        blobs.adopt(writer, changed[-1])
     for message_id in changed:
         writer.run(TAKE, message_id)
         present = writer.row(ONE, message_id) if message_id <= mark else None

@@ -11,7 +11,7 @@ from typing import Any, LiteralString
 
 import apsw
 
-from hermes.store import derived
+from hermes.store import blobs, derived
 from hermes.store.content import calls_counted, from_json
 from hermes.store.sqlite import index
 from hermes.store.sqlite.connection import SqliteWriter, run
@@ -43,6 +43,7 @@ DANGLING: dict[str, LiteralString] = {
     "blob_refs": """DELETE FROM blob_refs WHERE message_id NOT IN (SELECT id FROM messages)
         OR hash NOT IN (SELECT hash FROM blobs)""",
 }
+BLOB_HASHES = "SELECT hash FROM blobs"
 COUNTS = """SELECT s.id, s.title, coalesce(s.message_count, 0),
     (SELECT count(*) FROM messages m WHERE m.session_id = s.id AND m.active = 1) FROM sessions s ORDER BY s.rowid"""
 CALLS = "SELECT role, tool_calls FROM messages WHERE session_id = ? AND active = 1"
@@ -68,6 +69,7 @@ class Refill:
         self._partial: dict[str, dict[int, dict[str, Any]]] = {"sessions": {}, "messages": {}}
         self._sequences: dict[str, int] = {}
         self._unread: dict[str, int] = defaultdict(int)
+        self._garbled_blobs: set[Any] = set()
         self._exact = True
         self.lost: list[str] = []
 
@@ -163,6 +165,9 @@ class Refill:
     def _insert(self, table: str, values: dict[str, Any]) -> bool:
         if table in OWNED_BY and not isinstance(values.get(OWNED_BY[table]), str):
             return False
+        if table == "blobs" and not blobs.is_whole(values.get("hash"), values.get("bytes")):
+            self._garbled_blobs.add(values.get("hash"))
+            return False
         if not isinstance(values.get("uid", b""), bytes | None):
             values["uid"] = None
         if self._insert_row(table, values):
@@ -250,6 +255,7 @@ class Refill:
         adopted = [row[0] for row in run(self._connection, ADOPT, PLACEHOLDER)]
         self.lost += [f"session {name}: its row; its messages are kept" for name in adopted]
         self._writer.run(DETACH)
+        self._reattach()
         for table, sql in DANGLING.items():
             if count := self._writer.run(sql):
                 self.lost.append(f"{count} rows of {table}, which belonged to what is lost")
@@ -262,6 +268,18 @@ class Refill:
         for name, seq in self._sequences.items():
             if self._names(name) and not self._writer.run(RAISE_SEQUENCE, seq, name):
                 self._writer.run(ADD_SEQUENCE, name, seq)
+
+    def _reattach(self) -> None:
+        """References are told by the content, too. Blobs of messages that are lost have nobody to show them."""
+        blobs.adopt_all(self._writer)
+        kept = {row[0] for row in run(self._connection, BLOB_HASHES)}
+        if garbled := self._garbled_blobs - kept:
+            self.lost.append(f"{len(garbled)} attachments, of which not all bytes could be read")
+        gone = 0
+        while some := blobs.collect_some(self._writer).blobs:
+            gone += some
+        if gone:
+            self.lost.append(f"{gone} attachments of messages that are lost")
 
     def _count(self, gone: dict[str, set[int]]) -> None:
         lines = []

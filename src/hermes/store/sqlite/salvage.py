@@ -17,6 +17,7 @@ from pathlib import Path
 import apsw
 
 from hermes import errors, home
+from hermes.store import blobs
 from hermes.store.sqlite import backup as backups
 from hermes.store.sqlite import doctor, index, lockfile, opening
 from hermes.store.sqlite.connection import Patience, SqliteReader, SqliteWriter, connect, run, translated
@@ -146,7 +147,7 @@ def _mended(path: Path, connection: apsw.Connection, check_only: bool) -> Repair
 
 def _settled(path: Path, connection: apsw.Connection, check_only: bool) -> Repair | None:
     """Put derived data and lost owners right. CorruptError if the file has broken pages."""
-    reader = SqliteReader(connection, {})
+    reader, writer = SqliteReader(connection, {}), SqliteWriter(connection, {})
     done: list[str] = []
     run(connection, "BEGIN IMMEDIATE")
     try:
@@ -157,11 +158,13 @@ def _settled(path: Path, connection: apsw.Connection, check_only: bool) -> Repai
             done.append(
                 f"sessions without a row, made anew as '{PLACEHOLDER}': {', '.join(row[0] for row in adopted)}"
             )
-            recount(SqliteWriter(connection, {}), [row[0] for row in adopted])
+            recount(writer, [row[0] for row in adopted])
         refresh_all(connection)
         drift = doctor.health_of(reader, path).drift
         if drift:
             done += [f"put in step with the rows again: {what}" for what in drift]
+            while blobs.collect_some(writer).blobs:
+                pass
             run(connection, NOTE_ALL)
             index.reset(connection)
             refresh_all(connection)

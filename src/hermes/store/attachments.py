@@ -1,0 +1,157 @@
+"""Attachments inside structured content: recognised, taken out by their hash, and put back unchanged.
+
+Only base64 that formats put at certain places is an attachment (see `is_file_place`), and only if encoding its bytes
+again gives the same letters; everything else stays where it is. What is taken out leaves a reference, in a row whose
+`content_kind` is "blobs". A caller's own string that looks like one gets a second colon there, so that it comes back
+as it was. Nothing here touches the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from hermes.store import content as values
+from hermes.text import FILE_NAMES, REFERENCE, clean_in, data_url_head, is_file_place
+
+THRESHOLD = 4096
+"""Only what is longer is worth a row of its own."""
+
+KIND = "blobs"
+MENTION = '"\\u0000' + REFERENCE[1:]
+"""How a reference begins in JSON, whoever wrote it."""
+HASH_LENGTH = 64
+
+
+class Attachment(NamedTuple):
+    hash: bytes
+    media_type: str | None
+    data: bytes
+
+
+def encode(content: object) -> tuple[Any, str, Iterable[Attachment]]:
+    """(column value, content_kind, attachments that belong beside it) of a message's content."""
+    stored, kind = values.encode(content)
+    if kind != "json" or len(stored) <= THRESHOLD:
+        return stored, kind, ()
+    short, taken = taken_out(content)
+    return (values.encode(short)[0], KIND, taken) if taken else (stored, kind, ())
+
+
+def taken_out(content: object) -> tuple[Any, list[Attachment]]:
+    """(the content with references, the attachments they stand for, each once)."""
+    taken: dict[bytes, Attachment] = {}
+    whole: list[Any] = [content]
+    # A container is copied when its turn comes, so that the caller's own is left alone. No recursion: see `text`.
+    stack: list[tuple[Any, Any, bool]] = [(whole, 0, False)]
+    while stack:
+        holder, key, is_place = stack.pop()
+        item = holder[key]
+        if isinstance(item, str):
+            if item.startswith(REFERENCE):
+                holder[key] = f"{REFERENCE}:{item[len(REFERENCE) :]}"
+            elif len(item) > THRESHOLD and (found := _attachment(item, holder, is_place)) is not None:
+                head, attachment = found
+                taken.setdefault(attachment.hash, attachment)
+                holder[key] = f"{REFERENCE}{attachment.hash.hex()}:{head}"
+        elif isinstance(item, dict):
+            fields = holder[key] = dict(item)
+            stack.extend((fields, name, is_file_place(fields, name, is_place)) for name in fields)
+        elif isinstance(item, list | tuple):
+            items = holder[key] = list(item)
+            stack.extend((items, at, False) for at in range(len(items)))
+    return whole[0], list(taken.values())
+
+
+def put_back(content: Any, load: Callable[[bytes], bytes | None], *, foreign: bool = False) -> Any:
+    """Decoded content with its attachments again, changed in place. Of `foreign` content only what is known."""
+    whole = [content]
+    stack: list[Any] = [whole]
+    while stack:
+        holder = stack.pop()
+        for key, item in holder.items() if isinstance(holder, dict) else enumerate(holder):
+            if isinstance(item, str):
+                if item.startswith(REFERENCE):
+                    holder[key] = _restored(item, load, foreign)
+            elif isinstance(item, dict | list):
+                stack.append(item)
+    return whole[0]
+
+
+def refers(stored: object, kind: str | None) -> bool:
+    """Whether a row may hold references: one of ours that says so, or a copy that another program made of it."""
+    return kind == KIND or (kind is None and isinstance(stored, str) and MENTION in stored)
+
+
+def mentioned(stored: object) -> list[bytes]:
+    """The hashes to which stored content refers."""
+    parts = stored.split(MENTION)[1:] if isinstance(stored, str) else []
+    return [hash_ for part in parts if (hash_ := _hash_at(part)) is not None]
+
+
+def likeness(stored: Any, kind: str | None) -> str:
+    """The same text for the same content, whether its attachments were taken out of it or not."""
+    value = values.decode(stored, kind)
+    inside = isinstance(value, list | dict) and (len(stored) > THRESHOLD or MENTION in stored)
+    return repr(taken_out(value)[0] if inside and not refers(stored, kind) else value)
+
+
+def digest(data: bytes) -> bytes:
+    from hashlib import sha256  # brings OpenSSL with it: not for a list
+
+    return sha256(data).digest()
+
+
+def missing(hash_: bytes) -> str:
+    """What is shown where an attachment was."""
+    return f"[attachment {hash_.hex()[:12]} is missing]"
+
+
+def _attachment(text: str, holder: Any, is_place: bool) -> tuple[str, Attachment] | None:
+    """(what stands before the payload, the attachment) if the text is one."""
+    from binascii import a2b_base64, b2a_base64
+
+    head = data_url_head(text)
+    if not (head.endswith(";base64,") or (is_place and not head)):
+        return None
+    payload = text[len(head) :]
+    try:
+        data = a2b_base64(payload)
+    except ValueError:
+        return None
+    if b2a_base64(data, newline=False).decode("ascii") != payload:
+        return None
+    media_type = head[len("data:") :].partition(";")[0] if head else _media_type(holder)
+    return head, Attachment(digest(data), clean_in(media_type) or None, data)
+
+
+def _media_type(holder: Mapping[str, object]) -> str:
+    named = map(holder.get, FILE_NAMES)
+    return next((name for name in named if isinstance(name, str)), "")
+
+
+def _restored(text: str, load: Callable[[bytes], bytes | None], foreign: bool) -> str:
+    from binascii import b2a_base64
+
+    rest = text[len(REFERENCE) :]
+    if rest.startswith(":") and not foreign:
+        return REFERENCE + rest[1:]
+    hash_ = _hash_at(rest)
+    if hash_ is None:
+        return text
+    data = load(hash_)
+    if data is None:
+        return text if foreign else missing(hash_)
+    return rest[HASH_LENGTH + 1 :] + b2a_base64(data, newline=False).decode("ascii")
+
+
+def _hash_at(text: str) -> bytes | None:
+    """The hash at the beginning of what follows the mark."""
+    digits = text[:HASH_LENGTH]
+    if (
+        len(digits) < HASH_LENGTH
+        or digits.strip("0123456789abcdef")
+        or text[HASH_LENGTH : HASH_LENGTH + 1] != ":"
+    ):
+        return None
+    return bytes.fromhex(digits)

@@ -1,0 +1,618 @@
+"""Large attachments: kept once, as bytes, for as long as a message shows them, and read back unchanged."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Iterator
+from hashlib import sha256
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes import errors
+from hermes.store import attachments
+from hermes.text import preview_of, text_of
+from hermes_state import SessionDB
+
+
+def picture(seed: object, size: int = 6000) -> bytes:
+    return random.Random(str(seed)).randbytes(size)
+
+
+def base64(data: bytes) -> str:
+    return b64encode(data).decode()
+
+
+def url(data: bytes, media_type: str = "image/png") -> str:
+    return f"data:{media_type};base64,{base64(data)}"
+
+
+def shown(data: bytes, text: str = "look at this") -> list[Any]:
+    """What a person sends with a picture."""
+    return [{"type": "text", "text": text}, {"type": "image_url", "image_url": {"url": url(data)}}]
+
+
+CAT, DOG = picture("cat"), picture("dog", 9001)
+PAYLOAD = base64(CAT)
+
+FORMATS: dict[str, Any] = {
+    "OpenAI image": [{"type": "image_url", "image_url": {"url": url(CAT), "detail": "low"}}],
+    "OpenAI file": [
+        {"type": "file", "file": {"filename": "a.pdf", "file_data": url(CAT, "application/pdf")}}
+    ],
+    "OpenAI audio": [{"type": "input_audio", "input_audio": {"data": PAYLOAD, "format": "wav"}}],
+    "Anthropic": {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PAYLOAD}},
+    "MCP": {"content": [{"type": "image", "data": PAYLOAD, "mimeType": "image/png"}]},
+    "snake case": [{"mime_type": "image/png", "data": PAYLOAD}],
+    "Google": {"parts": [{"inlineData": {"mimeType": "image/png", "data": PAYLOAD}}]},
+    "Google, no type": {"parts": [{"inlineData": {"data": PAYLOAD}}]},
+    "parameters": [url(CAT, "text/plain;charset=utf-8")],
+    "in a tool result": [{"type": "tool_result", "content": [{"deep": [{"er": url(CAT)}]}]}],
+}
+LEFT_ALONE: dict[str, Any] = {
+    "plain text": PAYLOAD,
+    "plain text that is a URL": url(CAT),
+    "text that happens to be base64": [{"type": "text", "text": PAYLOAD}],
+    "data of nothing": [{"data": PAYLOAD, "name": "x"}],
+    "a document of text": {"type": "text", "media_type": "text/plain", "data": PAYLOAD},
+    "short": [{"mimeType": "image/png", "data": base64(CAT[:3000])}],
+    "not canonical": [{"mimeType": "image/png", "data": "A" * 5001}],
+    "bits beyond the end": [{"mimeType": "image/png", "data": "A" * 5002 + "B="}],
+    "in lines": [{"mimeType": "image/png", "data": PAYLOAD[:76] + "\n" + PAYLOAD[76:]}],
+    "the other alphabet": [{"mimeType": "image/png", "data": urlsafe_b64encode(CAT).decode()}],
+    "not in base64": ["data:image/svg+xml," + "a" * 5000],
+    "a name": {url(CAT): "as a key"},
+}
+
+
+@pytest.fixture
+def a(db: SessionDB) -> SessionDB:
+    db.create_session("a", "cli")
+    return db
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionDB]:
+    """One store for all examples of a property."""
+    with SessionDB(tmp_path_factory.mktemp("shelf") / "state.db", durability="normal") as store:
+        yield store
+        assert store.verify().ok
+
+
+_numbers = count(1)
+
+
+def new_session(db: SessionDB) -> str:
+    return db.create_session(f"s{next(_numbers)}", "cli")
+
+
+def contents(db: SessionDB, session_id: str = "a") -> list[Any]:
+    return [row["content"] for row in db.get_messages(session_id)]
+
+
+def rows(db: SessionDB, sql: str, *values: object) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in db.raw().execute(sql, values).fetchall()]
+
+
+def held(db: SessionDB) -> set[bytes]:
+    """The bytes of all blobs; each must be under its hash, once, and as large as it says."""
+    found = rows(db, "SELECT hash, bytes, size FROM blobs")
+    assert all(sha256(data).digest() == name and len(data) == size for name, data, size in found)
+    return {data for _, data, _ in found}
+
+
+def as_others_do(db: SessionDB, sql: str, *values: object) -> None:
+    """Plain SQL without foreign keys, as the interpreter's own library runs it."""
+    raw = db.raw()
+    raw.execute("PRAGMA foreign_keys=OFF")
+    raw.execute(sql, values)
+
+
+# -------------------------------------------------------------------- what goes out of the content, and comes back
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_an_attachment_is_kept_as_bytes_and_read_back_unchanged_everywhere(a: SessionDB, name: str) -> None:
+    content = FORMATS[name]
+    a.append_message("a", "user", content)
+    assert held(a) == {CAT}
+    ((stored, kind),) = rows(a, "SELECT content, content_kind FROM messages")
+    assert (kind, stored[:6]) == ("blobs", "\0json:")
+    assert len(stored) < 400
+    assert PAYLOAD[:40] not in stored
+    assert contents(a) == [content]
+    assert [said["content"] for said in a.get_messages_as_conversation("a")] == [content]
+    assert [said["content"] for said in a.get_messages_as_conversation("a", include_ancestors=True)] == [
+        content
+    ]
+    for exported in (a.export_session("a"), next(a.iter_export()), a.export_all()[0]):
+        assert exported is not None
+        assert [row["content"] for row in exported["messages"]] == [content]
+    assert a.verify().ok
+
+
+@pytest.mark.parametrize("name", LEFT_ALONE)
+def test_everything_else_stays_in_the_content(a: SessionDB, name: str) -> None:
+    content = LEFT_ALONE[name]
+    a.append_message("a", "user", content)
+    assert held(a) == set()
+    assert rows(a, "SELECT content_kind FROM messages") == [("text" if isinstance(content, str) else "json",)]
+    assert contents(a) == [content]
+
+
+def test_the_text_beside_a_picture_stays_where_other_programs_look_for_it(a: SessionDB) -> None:
+    a.append_message("a", "user", shown(CAT, "what a cat"))
+    ((stored,),) = rows(a, "SELECT content FROM messages")
+    assert json.loads(stored.removeprefix("\0json:"))[0] == {"type": "text", "text": "what a cat"}
+
+
+def test_what_kind_of_file_it_is_is_told(a: SessionDB) -> None:
+    a.append_message("a", "user", [url(CAT, "image/webp"), {"data": base64(DOG), "format": "wav"}])
+    assert set(rows(a, "SELECT media_type, size FROM blobs")) == {("image/webp", 6000), ("wav", 9001)}
+
+
+def test_the_caller_keeps_his_own_content(a: SessionDB) -> None:
+    content = shown(CAT)
+    a.append_message("a", "user", content)
+    a.replace_messages("a", [{"role": "user", "content": content}])
+    assert content == shown(CAT)
+
+
+FILES = st.sampled_from([CAT, DOG, picture("tiny", 30), picture("odd", 5001)])
+REFERENCE = "\0blob:" + sha256(CAT).hexdigest() + ":data:image/png;base64,"
+LOOK_ALIKES = st.sampled_from(
+    [
+        "\0blob:",
+        "\0blob::",
+        "\0blob:::x",
+        REFERENCE,
+        REFERENCE[:70],
+        "\0blob:" + REFERENCE,
+        "data:",
+        "data:,x",
+    ]
+)
+STRINGS = st.text(max_size=8) | LOOK_ALIKES | FILES.map(url) | FILES.map(base64)
+KEYS = st.sampled_from(["data", "mimeType", "format", "inlineData", "type", "text", "\0blob:x"]) | st.text(
+    max_size=3
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | STRINGS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=10,
+)
+PARTS = st.fixed_dictionaries(
+    {"data": FILES.map(base64)}, optional={"mimeType": STRINGS, "format": STRINGS, "type": st.just("text")}
+)
+STRUCTURES = st.lists(JSON | PARTS, max_size=4) | st.dictionaries(KEYS, JSON | PARTS, max_size=4)
+
+
+@given(STRUCTURES)
+def test_any_structure_comes_back_as_it_was_given(content: Any) -> None:
+    before = repr(content)
+    stored, kind, taken = attachments.encode(content)
+    bytes_of = {one.hash: one.data for one in taken}
+    assert repr(content) == before
+    assert len(bytes_of) == len(list(taken))
+    assert set(attachments.mentioned(stored)) == set(bytes_of) or kind == "json"
+    decoded = json.loads(stored.removeprefix("\0json:"))
+    assert (text_of(decoded), preview_of(decoded)) == (text_of(content), preview_of(content))
+    assert (attachments.put_back(decoded, bytes_of.get) if kind == "blobs" else decoded) == content
+    inline = "\0json:" + json.dumps(content)
+    assert attachments.likeness(stored, kind) == attachments.likeness(inline, "json")
+
+
+@given(st.lists(STRUCTURES, min_size=1, max_size=3), st.lists(STRUCTURES, min_size=1, max_size=3))
+def test_every_way_in_leads_out_again_and_nothing_is_left_behind(
+    shelf: SessionDB, first: list[Any], second: list[Any]
+) -> None:
+    session_id = new_session(shelf)
+    for content in first:
+        shelf.append_message(session_id, "user", content)
+    assert contents(shelf, session_id) == first
+    shelf.replace_messages(session_id, [{"role": "user", "content": content} for content in second])
+    assert contents(shelf, session_id) == second
+    exported = json.loads(json.dumps(shelf.export_session(session_id)))
+    shelf.delete_session(session_id)
+    assert held(shelf) == set()
+    assert shelf.import_sessions([exported]).added == (session_id,)
+    assert contents(shelf, session_id) == second
+    assert shelf.import_sessions([exported]).skipped == (session_id,)
+    shelf.clear_messages(session_id)
+    assert held(shelf) == set()
+    assert rows(shelf, "SELECT * FROM blob_refs") == []
+
+
+def test_content_nested_as_deep_as_can_be_stored_keeps_its_picture(a: SessionDB) -> None:
+    content: Any = url(CAT)
+    for _ in range(400):
+        content = [content]
+    a.append_message("a", "user", content)
+    assert held(a) == {CAT}
+    assert contents(a) == [content]
+
+
+# -------------------------------------------------------------------- once, and as long as somebody refers to it
+
+
+def test_the_same_picture_is_stored_once(a: SessionDB) -> None:
+    a.create_session("b", "cli")
+    a.append_message("a", "user", shown(CAT) + shown(CAT))
+    a.append_message("a", "user", FORMATS["Anthropic"])
+    a.append_message("b", "user", shown(CAT))
+    assert rows(a, "SELECT count(*) FROM blobs") == [(1,)]
+    assert rows(a, "SELECT count(*) FROM blob_refs") == [(3,)]
+    assert contents(a) == [shown(CAT) + shown(CAT), FORMATS["Anthropic"]]
+
+
+def test_it_goes_with_its_last_message_and_not_before(a: SessionDB) -> None:
+    a.create_session("b", "cli")
+    a.append_message("a", "user", shown(CAT))
+    a.append_message("b", "user", shown(CAT))
+    a.append_message("b", "user", shown(DOG))
+    a.delete_session("a")
+    assert held(a) == {CAT, DOG}
+    a.clear_messages("b")
+    assert held(a) == set()
+
+
+def test_pruning_takes_what_only_old_conversations_show(a: SessionDB) -> None:
+    a.create_session("old", "cli", started_at=1.0)
+    a.append_message("old", "user", shown(CAT), timestamp=2.0)
+    a.append_message("old", "user", shown(DOG), timestamp=2.0)
+    a.end_session("old", "user_exit")
+    a.append_message("a", "user", shown(DOG))
+    assert a.prune_sessions(1) == 1
+    assert held(a) == {DOG}
+    assert contents(a) == [shown(DOG)]
+
+
+def test_replacing_keeps_rows_that_did_not_change_and_drops_what_nobody_shows(a: SessionDB) -> None:
+    for data in (CAT, DOG):
+        a.append_message("a", "user", shown(data))
+    first, second = a.get_messages("a")
+    a.replace_messages("a", [{"role": "user", "content": shown(CAT)}, {"role": "user", "content": "no dog"}])
+    kept, written = a.get_messages("a")
+    assert (kept, written["id"]) == (first, second["id"])
+    assert held(a) == {CAT}
+    a.replace_messages("a", [{"role": "user", "content": "new"}, {"role": "user", "content": shown(CAT)}])
+    assert held(a) == {CAT}
+    assert contents(a) == ["new", shown(CAT)]
+    assert a.verify().ok
+
+
+def test_what_a_continuation_carries_is_read_with_its_pictures(a: SessionDB) -> None:
+    message = a.append_message("a", "user", shown(CAT))
+    a.end_session("a", "compression")
+    a.create_session("b", "cli", parent_session_id="a")
+    a.append_message("b", "user", shown(DOG))
+    a.raw().execute("INSERT INTO carried_context VALUES ('b', 0, ?, ?)", (message, message))
+    expected = [shown(CAT), shown(DOG)]
+    assert [said["content"] for said in a.get_messages_as_conversation("b")] == expected
+    assert [
+        said["content"] for said in a.get_messages_as_conversation("b", include_ancestors=True)
+    ] == expected
+    a.delete_session("a")
+    assert [said["content"] for said in a.get_messages_as_conversation("b")] == expected
+    assert held(a) == {CAT, DOG}
+
+
+def test_an_append_that_is_refused_leaves_no_blob(db: SessionDB) -> None:
+    with pytest.raises(errors.UnknownSession):
+        db.append_message("nobody", "user", shown(CAT))
+    assert held(db) == set()
+
+
+# -------------------------------------------------------------------- search and previews
+
+
+@pytest.mark.parametrize("data", [CAT, CAT[:300]], ids=["taken out", "left in"])
+@pytest.mark.parametrize("indexed", [True, False])
+def test_text_is_found_and_base64_never_is(a: SessionDB, data: bytes, indexed: bool) -> None:
+    payload = base64(data)
+    content = [
+        {"type": "text", "text": "a pelican at sea"},
+        {"type": "image_url", "image_url": {"url": url(data)}},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": payload}},
+    ]
+    a.append_message("a", "user", content)
+    a.append_message("a", "user", "an answer about herons")
+    if indexed:
+        a.optimize()
+    (found,) = a.search_messages("pelican")
+    assert "pelican" in found["snippet"].replace(">", "").replace("<", "")
+    (neighbour,) = a.search_messages("herons")
+    everything = str((found, neighbour, a.list_sessions_rich()))
+    assert payload[:40] not in everything
+    assert "blob" not in everything
+    assert a.search_messages(payload[:20]) == []
+    assert a.search_messages(sha256(data).hexdigest()) == []
+    assert a.search_messages("blob") == []
+    assert a.list_sessions_rich()[0]["preview"] == "a pelican at sea image/png"
+    assert a.verify().ok
+
+
+def test_a_picture_alone_has_no_words_to_show(a: SessionDB) -> None:
+    a.append_message("a", "user", [{"type": "image_url", "image_url": {"url": url(CAT)}}])
+    a.append_message("a", "assistant", "a heron")
+    assert a.list_sessions_rich()[0]["preview"] == ""
+    assert a.search_messages("heron")[0]["context"][0]["content"] == "[multimodal content]"
+
+
+def test_text_that_only_begins_like_a_file_is_found(a: SessionDB) -> None:
+    a.append_message("a", "user", [{"type": "text", "text": "data: seven herons"}])
+    a.append_message("a", "user", [{"media_type": "text/plain", "data": "a heron flies by"}])
+    assert len(a.search_messages("heron*")) == 2
+
+
+# -------------------------------------------------------------------- other programs
+
+
+def test_structured_rows_of_other_programs_are_left_as_they_are(a: SessionDB) -> None:
+    stored = "\0json:" + json.dumps(shown(CAT))
+    as_others_do(
+        a, "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('a', 'user', ?, 5)", stored
+    )
+    assert contents(a) == [shown(CAT)]
+    assert len(a.search_messages("look")) == 1
+    before = rows(a, "SELECT * FROM messages")
+    a.replace_messages("a", [{"role": "user", "content": shown(CAT)}])
+    a.optimize()
+    assert rows(a, "SELECT * FROM messages") == before
+    assert held(a) == set()
+
+
+COPY = """INSERT INTO messages (session_id, role, content, timestamp)
+    SELECT 'b', role, content, timestamp FROM messages WHERE session_id = 'a'"""
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+def test_a_copy_that_another_program_makes_keeps_its_picture(a: SessionDB, noticed: bool) -> None:
+    a.create_session("b", "cli")
+    a.append_message("a", "user", shown(CAT))
+    as_others_do(a, COPY)
+    if noticed:
+        assert len(a.search_messages("look")) == 2
+        a.optimize()
+    assert contents(a, "b") == [shown(CAT)]
+    a.delete_session("a")
+    assert a.collect_blobs() == (0, 0)
+    assert contents(a, "b") == [shown(CAT)]
+    a.delete_session("b")
+    assert held(a) == set()
+
+
+def test_a_row_that_another_program_writes_anew_keeps_its_picture(a: SessionDB) -> None:
+    a.create_session("b", "cli")
+    a.append_message("a", "user", shown(CAT))
+    as_others_do(a, COPY)
+    as_others_do(a, "DELETE FROM messages WHERE session_id = 'a'")
+    a.collect_blobs()
+    assert contents(a, "b") == [shown(CAT)]
+    assert a.verify().ok
+
+
+def test_another_programs_own_text_that_looks_like_a_reference_is_its_own(a: SessionDB) -> None:
+    content = [REFERENCE, "\0blob::"]
+    as_others_do(
+        a,
+        "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('a', 'user', ?, 5)",
+        "\0json:" + json.dumps(content),
+    )
+    assert contents(a) == [content]
+
+
+@pytest.mark.parametrize("keys", ["ON", "OFF"])
+def test_what_other_programs_leave_behind_is_drift_and_is_collected(a: SessionDB, keys: str) -> None:
+    for data in (CAT, DOG):
+        message = a.append_message("a", "user", shown(data))
+    raw = a.raw()
+    raw.execute(f"PRAGMA foreign_keys={keys}")
+    raw.execute("DELETE FROM messages WHERE id = ?", (message,))
+    health = a.verify()
+    assert not health.damage
+    assert health.drift
+    assert a.collect_blobs() == (1, len(DOG))
+    assert a.collect_blobs() == (0, 0)
+    assert held(a) == {CAT}
+    assert a.verify().ok
+
+
+def test_many_leftovers_go_in_several_transactions(a: SessionDB) -> None:
+    pictures = [picture(number, 3500) for number in range(150)]
+    a.append_message("a", "user", [url(data) for data in pictures])
+    as_others_do(a, "DELETE FROM messages")
+    assert a.collect_blobs() == (150, 150 * 3500)
+
+
+@pytest.mark.parametrize("upkeep", ["optimize", "vacuum", "repair"])
+def test_upkeep_collects(a: SessionDB, upkeep: str) -> None:
+    a.append_message("a", "user", shown(CAT))
+    as_others_do(a, "DELETE FROM messages")
+    getattr(a, upkeep)()
+    assert held(a) == set()
+    assert a.verify().ok
+
+
+# -------------------------------------------------------------------- while others write
+
+
+def test_threads_that_write_delete_and_collect_lose_no_picture(home: Path) -> None:
+    pictures = [picture(number, 4000) for number in range(3)]
+    wrong: list[str] = []
+    with SessionDB(home / "state.db", durability="normal") as db:
+        stop, plain = threading.Event(), threading.Lock()
+
+        def write(name: str) -> None:
+            for turn in range(40):
+                session_id = db.create_session(f"{name}-{turn}", "cli")
+                content = shown(pictures[turn % 3])
+                db.append_message(session_id, "user", content)
+                if contents(db, session_id) != [content]:
+                    wrong.append(session_id)
+                if turn % 4:
+                    db.delete_session(session_id)
+                if turn % 5 == 0:
+                    with plain:
+                        as_others_do(db, "DELETE FROM messages WHERE session_id = ?", session_id)
+
+        def collect() -> None:
+            while not stop.is_set():
+                db.collect_blobs()
+
+        writers = [threading.Thread(target=write, args=(name,)) for name in "xyz"]
+        collector = threading.Thread(target=collect)
+        for thread in (*writers, collector):
+            thread.start()
+        for thread in writers:
+            thread.join()
+        stop.set()
+        collector.join()
+        db.collect_blobs()
+        assert wrong == []
+        assert db.verify().ok
+        left = {
+            json.dumps(content)
+            for row in db.search_sessions(limit=1000)
+            for content in contents(db, row["id"])
+        }
+        assert left <= {json.dumps(shown(data)) for data in pictures}
+        assert len(held(db)) == len(left)
+
+
+COLLECTOR = """
+import os, sys
+from hermes_state import SessionDB
+gone = 0
+with SessionDB(sys.argv[1], durability="normal") as db:
+    print("ready", flush=True)
+    while not os.path.exists(sys.argv[2]):
+        gone += db.collect_blobs().blobs
+print(gone)
+"""
+
+
+def test_a_second_process_that_collects_takes_nothing_that_is_just_written(home: Path) -> None:
+    path, enough = home / "state.db", home / "enough"
+    with SessionDB(path, durability="normal") as db:
+        other = subprocess.Popen(
+            [sys.executable, "-c", COLLECTOR, str(path), str(enough)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(part for part in sys.path if part)},
+        )
+        assert other.stdout is not None
+        try:
+            assert other.stdout.readline() == "ready\n"
+            for turn in range(100):
+                session_id = db.create_session(f"s{turn}", "cli")
+                db.append_message(session_id, "user", shown(CAT))
+                assert contents(db, session_id) == [shown(CAT)]
+                # Nobody refers to it now: the other process removes it, perhaps just when it is written again.
+                as_others_do(db, "DELETE FROM messages WHERE session_id = ?", session_id)
+            db.append_message("s0", "user", shown(CAT))
+            enough.touch()
+            collected = int(other.communicate(timeout=30)[0])
+        finally:
+            other.kill()
+            other.wait()
+            other.stdout.close()
+        assert collected > 0
+        db.collect_blobs()
+        assert contents(db, "s0") == [shown(CAT)]
+        assert db.verify().ok
+
+
+# -------------------------------------------------------------------- damage
+
+
+def test_a_lost_attachment_is_said_to_be_missing_and_is_damage(a: SessionDB) -> None:
+    message = a.append_message("a", "user", shown(CAT, "look"))
+    as_others_do(a, "DELETE FROM blobs")
+    name = sha256(CAT).hexdigest()[:12]
+    gone = [
+        {"type": "text", "text": "look"},
+        {"type": "image_url", "image_url": {"url": f"[attachment {name} is missing]"}},
+    ]
+    assert contents(a) == [gone]
+    assert [said["content"] for said in a.get_messages_as_conversation("a")] == [gone]
+    assert a.verify().damage == (f"attachment {name} of message {message} is missing",)
+    report = a.repair()
+    assert report.ok
+    assert any("blob_refs" in line for line in report.lost)
+    assert contents(a) == [gone]
+    assert a.verify().ok
+
+
+def test_a_picture_that_is_sent_again_takes_the_place_of_a_lost_one(a: SessionDB) -> None:
+    a.append_message("a", "user", shown(CAT))
+    as_others_do(a, "DELETE FROM blobs")
+    a.append_message("a", "user", shown(CAT))
+    assert contents(a) == [shown(CAT), shown(CAT)]
+    assert a.verify().ok
+
+
+def test_bytes_that_are_not_those_that_were_stored_are_damage(a: SessionDB) -> None:
+    a.append_message("a", "user", shown(CAT))
+    a.append_message("a", "user", shown(DOG))
+    as_others_do(a, "UPDATE blobs SET bytes = zeroblob(6000) WHERE size = 6000")
+    name = sha256(CAT).hexdigest()[:12]
+    assert a.verify().damage == (f"attachment {name} holds other bytes than were stored",)
+    report = a.repair()
+    assert any("1 attachments" in line for line in report.lost)
+    assert contents(a)[1] == shown(DOG)
+    assert f"[attachment {name} is missing]" in str(contents(a)[0])
+    assert a.verify().ok
+
+
+@pytest.mark.parametrize("lost", ["sessions", "blob_refs", "idx_blob_refs_hash", "sqlite_autoindex_blobs_1"])
+def test_a_repair_carries_attachments_over(home: Path, lost: str) -> None:
+    path = home / "state.db"
+    with SessionDB(path) as db:
+        for number in range(3):
+            db.create_session(f"s{number}", "cli")
+            db.append_message(f"s{number}", "user", shown(picture(number), f"picture {number}"))
+        ((page,),) = rows(db, "SELECT rootpage FROM sqlite_master WHERE name = ?", lost)
+    with path.open("r+b") as file:
+        file.seek((page - 1) * 4096)
+        file.write(b"\xff" * 4096)
+    assert SessionDB.repair_file(path).ok
+    with SessionDB(path) as db:
+        assert [contents(db, f"s{number}") for number in range(3)] == [
+            [shown(picture(number), f"picture {number}")] for number in range(3)
+        ]
+        assert rows(db, "SELECT count(*) FROM blob_refs") == [(3,)]
+        assert db.verify().ok
+
+
+def test_a_repair_says_which_attachments_it_could_not_read(home: Path) -> None:
+    path = home / "state.db"
+    with SessionDB(path) as db:
+        db.create_session("a", "cli")
+        for data in (CAT, DOG):
+            db.append_message("a", "user", shown(data))
+    whole = path.read_bytes()
+    at = whole.index(DOG[5000:5200])
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(bytes(100))
+    with SessionDB(path) as db:
+        assert len(db.verify().damage) == 1
+    report = SessionDB.repair_file(path)
+    assert report.ok
+    assert "1 attachments, of which not all bytes could be read" in report.lost
+    with SessionDB(path) as db:
+        assert contents(db)[0] == shown(CAT)
+        assert "is missing]" in str(contents(db)[1])
+        assert held(db) == {CAT}
+        assert db.verify().ok
