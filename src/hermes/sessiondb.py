@@ -8,23 +8,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from hermes import errors, home
+from hermes.conversations import Conversations
 from hermes.recall.legacy_query import sanitize_fts5_query
 from hermes.recall.messages import MessageSearch
 from hermes.store import titles
 from hermes.store.blobs import Blobs
-from hermes.store.families import Child, Families
 from hermes.store.handoff import Handoffs
-from hermes.store.lineage import Lineage, Relative
+from hermes.store.lineage import Lineage
 from hermes.store.listing import Listing
 from hermes.store.messages import Messages
 from hermes.store.meta import Meta
 from hermes.store.open import SCHEMA_VERSION, open_engine, repair_file, restore_file
-from hermes.store.people import Principal
 from hermes.store.retention import Retention
-from hermes.store.rewind import Rewinds
 from hermes.store.sessions import Belonging, Sessions, Usage
 from hermes.store.titles import Titles
 from hermes.store.topics import TelegramTopics
@@ -39,9 +37,6 @@ from hermes.store.values import (
     Repair,
     SearchResults,
 )
-
-if TYPE_CHECKING:
-    from hermes.scoped import ScopedStore
 
 T = TypeVar("T")
 Row = dict[str, Any]
@@ -75,7 +70,7 @@ def format_session_db_unavailable(prefix: str = "Session database not available"
     return f"{prefix}: {cause}{hint}."
 
 
-class SessionDB:
+class SessionDB(Conversations):
     MAX_TITLE_LENGTH = titles.MAX_TITLE_LENGTH
 
     # The documented figures of the write path; the engine uses them for what they say.
@@ -109,8 +104,6 @@ class SessionDB:
         self._messages = Messages(self._engine)
         self._titles = Titles(self._engine)
         self._lineage = Lineage(self._engine)
-        self._families = Families(self._engine)
-        self._rewinds = Rewinds(self._engine)
         self._listing = Listing(self._engine)
         self._search = MessageSearch(self._engine)
         self._retention = Retention(self._engine)
@@ -324,80 +317,6 @@ class SessionDB:
     def resolve_resume_session_id(self, session_id: str) -> str:
         return self._lineage.resume_target(session_id)
 
-    # ---------------------------------------------------------------- families
-
-    def begin_continuation(
-        self,
-        parent: str,
-        summary: str,
-        carried: Iterable[int] = (),
-        *,
-        head: Iterable[int] = (),
-        lease_epoch: int | None = None,
-        **child: Any,
-    ) -> str:
-        """Compress a session: end it, and go on in a child that knows a summary and carries some messages; its id.
-
-        The child's context is `head`, the summary, `carried` (message ids of the parent's context), then its own.
-        `child` may say session_id, title, model, model_config, system_prompt and started_at, here and below.
-        """
-        return self._families.begin_continuation(
-            parent, summary, carried, head, Child.of(**child), lease_epoch
-        )
-
-    def branch(
-        self,
-        session: str,
-        at_message: int | None = None,
-        *,
-        end_parent: bool = True,
-        lease_epoch: int | None = None,
-        **child: Any,
-    ) -> str:
-        """A conversation of its own with the context of another, up to a message of it; its id. Nothing is copied."""
-        return self._families.branch(session, at_message, Child.of(**child), end_parent, lease_epoch)
-
-    def reset(
-        self, session: str, *, reason: str = "session_reset", lease_epoch: int | None = None, **child: Any
-    ) -> str:
-        """End a conversation and start afresh in the same chats; the new session's id."""
-        return self._families.reset(session, reason, Child.of(**child), lease_epoch)
-
-    def undo_reset(self, session_id: str) -> str:
-        """Back to the conversation that a reset left, while nobody has said anything in the new one; its id."""
-        return self._families.undo_reset(session_id)
-
-    def delegate(self, parent: str, *, lease_epoch: int | None = None, **child: Any) -> str:
-        """A session for a task that another one hands out; its id."""
-        return self._families.delegate(parent, Child.of(**child), lease_epoch)
-
-    def tip(self, name: str) -> str | None:
-        """Where the conversation goes on that an id, the beginning of one, or a title belongs to."""
-        known = self.resolve_session_id(name) if name else None
-        if known is None:
-            known = self.resolve_session_by_title(name)
-        return None if known is None else self.get_compression_tip(known)
-
-    def family(self, session_id: str) -> Relative | None:
-        """Everything that came out of one first session, as a tree: continuations, branches, resets, delegates."""
-        return self._lineage.family(session_id)
-
-    def rewind_to_message(
-        self, session_id: str, user_message_id: int, *, lease_epoch: int | None = None
-    ) -> Row:
-        """Take a person's message and all after it out of context and search.
-
-        The answer holds `rewound_count`, `target_message` (to be said again) and `new_head_id`.
-        """
-        return self._rewinds.to_message(session_id, user_message_id, lease_epoch)
-
-    def restore_rewound(self, session_id: str, since_id: int = 0, *, lease_epoch: int | None = None) -> int:
-        """Bring rewound messages back, from an id on; how many."""
-        return self._rewinds.restore(session_id, since_id, lease_epoch)
-
-    def list_recent_user_messages(self, session_id: str, limit: int = 20) -> list[Row]:
-        return self._rewinds.recent_from_people(session_id, limit)
-
     # ---------------------------------------------------------------- lists and search
 
     def list_sessions_rich(
@@ -563,14 +482,6 @@ class SessionDB:
         return self._topics.list_unlinked_telegram_sessions_for_user(
             chat_id=chat_id, user_id=user_id, limit=limit
         )
-
-    # ---------------------------------------------------------------- people
-
-    def scoped(self, principal: Principal) -> ScopedStore:
-        """The store as one person, in the chat they speak from, may see and change it."""
-        from hermes.scoped import ScopedStore
-
-        return ScopedStore(self._engine, principal)
 
     # ---------------------------------------------------------------- the store itself
 

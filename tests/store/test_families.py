@@ -307,7 +307,7 @@ def test_whatever_is_done_every_message_is_stored_once_and_every_context_is_kept
         shortened: set[str] = set()
         created = 0
         for step in steps:
-            at = chance.choice(sorted(contexts))
+            at, new = chance.choice(list(contexts)), f"s{len(contexts)}"
             live = contexts[at]
             if step == "say":
                 text = f"m{created}"
@@ -318,7 +318,7 @@ def test_whatever_is_done_every_message_is_stored_once_and_every_context_is_kept
                 cut = chance.randint(0, len(kept))
                 head, tail = [live[k] for k in kept[:cut]], [live[k] for k in kept[cut:]]
                 child = db.begin_continuation(
-                    at, f"sum{created}", [i for i, _ in tail], head=[i for i, _ in head]
+                    at, f"sum{created}", [i for i, _ in tail], head=[i for i, _ in head], session_id=new
                 )
                 summary = db.get_messages(child)[0]
                 contexts[child] = [*head, (summary["id"], f"sum{created}"), *tail]
@@ -326,7 +326,7 @@ def test_whatever_is_done_every_message_is_stored_once_and_every_context_is_kept
                 ended.add(at)
             elif step == "branch":
                 upto = chance.randint(1, len(live)) if live else 0
-                child = db.branch(at, live[upto - 1][0] if upto else None, end_parent=False)
+                child = db.branch(at, live[upto - 1][0] if upto else None, end_parent=False, session_id=new)
                 contexts[child] = live[:upto] if upto else []
             elif step == "back":
                 people = [k for k, (_i, text) in enumerate(live) if text.startswith("m")]
@@ -339,7 +339,7 @@ def test_whatever_is_done_every_message_is_stored_once_and_every_context_is_kept
                     else:
                         assert db.restore_rewound(at) == len(live) - where
             elif step == "reset":
-                contexts[db.reset(at)] = []
+                contexts[db.reset(at, session_id=new)] = []
         for session_id, live in contexts.items():
             assert said(db, session_id) == [text for _i, text in live]
         assert rows(db) == created

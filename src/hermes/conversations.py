@@ -1,0 +1,123 @@
+"""What a store can do with conversations beyond the documented interface; `SessionDB` inherits it.
+
+Each verb fetches its manager when it is called: most programs use few of them, and opening a store stays light.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from hermes.store.lineage import Lineage, Relative
+
+if TYPE_CHECKING:
+    from hermes.scoped import ScopedStore
+    from hermes.store.engine import Engine
+    from hermes.store.people import Principal
+
+Row = dict[str, Any]
+
+
+class Conversations:
+    _engine: Engine
+
+    # ---------------------------------------------------------------- families
+
+    def begin_continuation(
+        self,
+        parent: str,
+        summary: str,
+        carried: Iterable[int] = (),
+        *,
+        head: Iterable[int] = (),
+        lease_epoch: int | None = None,
+        **child: Any,
+    ) -> str:
+        """Compress a session: end it, and go on in a child that knows a summary and carries some messages; its id.
+
+        The child's context is `head`, the summary, `carried` (message ids of the parent's context), then its own.
+        `child` may say session_id, title, model, model_config, system_prompt and started_at, here and below.
+        """
+        from hermes.store.families import Child, Families
+
+        return Families(self._engine).begin_continuation(
+            parent, summary, carried, head, Child.of(**child), lease_epoch
+        )
+
+    def branch(
+        self,
+        session: str,
+        at_message: int | None = None,
+        *,
+        end_parent: bool = True,
+        lease_epoch: int | None = None,
+        **child: Any,
+    ) -> str:
+        """A conversation of its own with the context of another, up to a message of it; its id. Nothing is copied."""
+        from hermes.store.families import Child, Families
+
+        return Families(self._engine).branch(session, at_message, Child.of(**child), end_parent, lease_epoch)
+
+    def reset(
+        self, session: str, *, reason: str = "session_reset", lease_epoch: int | None = None, **child: Any
+    ) -> str:
+        """End a conversation and start afresh in the same chats; the new session's id."""
+        from hermes.store.families import Child, Families
+
+        return Families(self._engine).reset(session, reason, Child.of(**child), lease_epoch)
+
+    def undo_reset(self, session_id: str) -> str:
+        """Back to the conversation that a reset left, while nobody has said anything in the new one; its id."""
+        from hermes.store.families import Families
+
+        return Families(self._engine).undo_reset(session_id)
+
+    def delegate(self, parent: str, *, lease_epoch: int | None = None, **child: Any) -> str:
+        """A session for a task that another one hands out; its id."""
+        from hermes.store.families import Child, Families
+
+        return Families(self._engine).delegate(parent, Child.of(**child), lease_epoch)
+
+    def tip(self, name: str) -> str | None:
+        """Where the conversation goes on that an id, the beginning of one, or a title belongs to."""
+        from hermes.store.sessions import Sessions
+        from hermes.store.titles import Titles
+
+        known = Sessions(self._engine).resolve_id(name) if name else None
+        if known is None:
+            known = Titles(self._engine).resolve(name)
+        return None if known is None else Lineage(self._engine).compression_tip(known)
+
+    def family(self, session_id: str) -> Relative | None:
+        """Everything that came out of one first session, as a tree: continuations, branches, resets, delegates."""
+        return Lineage(self._engine).family(session_id)
+
+    def rewind_to_message(
+        self, session_id: str, user_message_id: int, *, lease_epoch: int | None = None
+    ) -> Row:
+        """Take a person's message and all after it out of context and search.
+
+        The answer holds `rewound_count`, `target_message` (to be said again) and `new_head_id`.
+        """
+        from hermes.store.rewind import Rewinds
+
+        return Rewinds(self._engine).to_message(session_id, user_message_id, lease_epoch)
+
+    def restore_rewound(self, session_id: str, since_id: int = 0, *, lease_epoch: int | None = None) -> int:
+        """Bring rewound messages back, from an id on; how many."""
+        from hermes.store.rewind import Rewinds
+
+        return Rewinds(self._engine).restore(session_id, since_id, lease_epoch)
+
+    def list_recent_user_messages(self, session_id: str, limit: int = 20) -> list[Row]:
+        from hermes.store.rewind import Rewinds
+
+        return Rewinds(self._engine).recent_from_people(session_id, limit)
+
+    # ---------------------------------------------------------------- people
+
+    def scoped(self, principal: Principal) -> ScopedStore:
+        """The store as one person, in the chat they speak from, may see and change it."""
+        from hermes.scoped import ScopedStore
+
+        return ScopedStore(self._engine, principal)
