@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, LiteralString, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, LiteralString, Protocol, TypeVar
 
 from hermes.store.matching import Node
 from hermes.store.values import Backup, Health, MessageFilter, Optimized, SearchAnswer
+
+if TYPE_CHECKING:
+    from hermes.store.findings import Diagnosis
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
@@ -46,6 +49,8 @@ class Writer(Reader, Protocol):
 class Engine(Protocol):
     path: Path
     read_only: bool
+    spool_allowed: bool
+    """Whether what cannot be written may be kept beside the store, in plain text."""
 
     def read(self, *, settled: bool = False) -> AbstractContextManager[Reader]:
         """One snapshot. `settled` demands that derived columns are in step with the rows in it."""
@@ -71,6 +76,7 @@ class Engine(Protocol):
     def vacuum(self) -> None: ...
     def optimize(self) -> Optimized: ...
     def verify(self) -> Health: ...
+    def diagnose(self, *, deep: bool = False) -> Diagnosis: ...
     def backup(self, target: Path | None) -> Backup: ...
     def raw(self) -> Any:
         """Plain SQL on a connection of its own: execute, fetchone, fetchall, rows by index and by name."""

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import apsw
 
@@ -23,6 +23,9 @@ from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, connect, 
 from hermes.store.sqlite.core import SqliteCore
 from hermes.store.sqlite.raw import RawConnection
 from hermes.store.values import Backup, Health, MessageFilter, Optimized, SearchAnswer
+
+if TYPE_CHECKING:
+    from hermes.store.findings import Diagnosis
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -188,6 +191,11 @@ class SqliteEngine(SqliteCore):
 
         with self.read(settled=True) as reader:
             return doctor.verify(cast(SqliteReader, reader), self.path)
+
+    def diagnose(self, *, deep: bool = False) -> Diagnosis:
+        from hermes.store.sqlite.diagnosis import diagnose
+
+        return diagnose(self.path, deep=deep)
 
     def backup(self, target: Path | None) -> Backup:
         from hermes.store.sqlite import backup as backups
