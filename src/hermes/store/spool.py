@@ -36,7 +36,7 @@ class Entry(NamedTuple):
     """One write that was accepted: everything needed to make it later as if it were made then."""
 
     verb: str
-    session_id: Any
+    session_id: str
     uid: str
     """The key by which it is known whether it is stored already."""
     at: float
@@ -139,7 +139,9 @@ class Spool:
             if not file.exists():
                 os.close(home.create_private_file(file))
                 _sync_folder(file.parent)
-            if entry.uid.encode() not in file.read_bytes():  # or a crash came between this and the file's removal
+            if (
+                entry.uid.encode() not in file.read_bytes()
+            ):  # or a crash came between this and the file's removal
                 _added(file, _line(entry, reason=str(reason)))
             log.warning(
                 "a message kept for session %r cannot be stored: %s. It is in %s",
@@ -231,12 +233,14 @@ def _entry(line: bytes) -> Entry | None:
     """The entry of a line; None if a crash cut the line off, or it never was one."""
     try:
         told = json.loads(line) if line.endswith(b"\n") else None
-        entry = Entry(**{name: told[name] for name in Entry._fields}) if isinstance(told, dict) else None
-    except (ValueError, KeyError, RecursionError):
+    except (ValueError, RecursionError):
         return None
-    if entry is None or not isinstance(entry.arguments, dict) or not isinstance(entry.uid, str):
+    if not isinstance(told, dict) or any(type(told.get(name)) is not kind for name, kind in _SHAPE.items()):
         return None
-    return entry if isinstance(entry.at, int | float) else None
+    return Entry(**{name: told[name] for name in Entry._fields})
+
+
+_SHAPE = {"verb": str, "session_id": str, "uid": str, "at": float, "store": str, "arguments": dict}
 
 
 def _lines(data: bytes) -> list[bytes]:

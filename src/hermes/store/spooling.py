@@ -87,7 +87,7 @@ class Spooling:
     ) -> errors.HermesError:
         """Keep a write; the same kind of error, which says where it is kept."""
         said = {name: _plain(name, value) for name, value in arguments.items()}
-        entry = Entry(verb, said["session_id"], uid.hex(), at, self._store, said)
+        entry = Entry(verb, str(said["session_id"]), uid.hex(), at, self._store, said)
         file = None
         try:
             file = self._spool.keep(entry)
