@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
@@ -21,6 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hermes import errors
+from hermes.store import spooling as patience
 from hermes_state import SessionDB
 from tests.survival.processes import LONG, Worker
 
@@ -287,22 +289,17 @@ def test_whatever_is_written_next_comes_after_what_waits(spooling: SessionDB, ve
     assert spooling.spool_status() == (0, 0, None, 0, ())
 
 
-def test_while_something_waits_nothing_of_the_handle_overtakes_it(spooling: SessionDB) -> None:
+def test_while_something_waits_nothing_of_the_handle_overtakes_it(
+    spooling: SessionDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The lock is free again for a moment, but what waits cannot be stored in it: the next one waits, too."""
     kept(spooling, "s", "first")
     lock = os.open(spooling.db_path.parent / "spool" / "lock", os.O_RDWR | os.O_CREAT)
     try:
-        import fcntl
-
-        from hermes.store import spooling as module
-
         fcntl.flock(lock, fcntl.LOCK_EX)  # another program is storing what waits
-        module.WAIT_S, patience = 0.05, module.WAIT_S
-        try:
-            with pytest.raises(errors.StoreBusy) as told:
-                spooling.append_message("s", "user", "second")
-        finally:
-            module.WAIT_S = patience
+        monkeypatch.setattr(patience, "WAIT_S", 0.05)
+        with pytest.raises(errors.StoreBusy) as told:
+            spooling.append_message("s", "user", "second")
         assert told.value.spooled is not None
     finally:
         os.close(lock)
