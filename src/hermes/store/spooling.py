@@ -148,7 +148,7 @@ class AfterSpool:
 
 def _plain(name: str, value: object) -> object:
     """The value as JSON can keep it, such that the store makes the same of it."""
-    if isinstance(value, bytes | bytearray | memoryview):
+    if name == "content" and isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).decode("utf-8", "replace")
     try:
         json.dumps(value)
@@ -157,4 +157,4 @@ def _plain(name: str, value: object) -> object:
         pass
     if name == "model_config" and isinstance(value, Mapping):
         return {str(key): _plain("", each) for key, each in value.items()}
-    return str(value)
+    return str(value) if value or name == "content" else None  # a JSON column keeps nothing of what is empty
