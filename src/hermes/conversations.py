@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from hermes.scoped import ScopedStore
     from hermes.store.engine import Engine
     from hermes.store.people import Principal
+    from hermes.store.spooling import Spooling
 
 Row = dict[str, Any]
 
 
 class Conversations:
     _engine: Engine
+    _spooling: Spooling | None
 
     # ---------------------------------------------------------------- families
 
@@ -120,4 +122,4 @@ class Conversations:
         """The store as one person, in the chat they speak from, may see and change it."""
         from hermes.scoped import ScopedStore
 
-        return ScopedStore(self._engine, principal)
+        return ScopedStore(self._engine, principal, self._spooling)

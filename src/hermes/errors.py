@@ -28,12 +28,20 @@ has already gone wrong.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 class HermesError(Exception):
     """The root: whatever derives from it has a message fit for a person, in one line."""
 
     documented: str = ""
     """Name of the class in `sqlite3` that the documented interface promises, if any."""
+
+    spooled: Path | None = None
+    """Where what could not be written is kept, to be stored when the store is back; None if it is not kept."""
 
 
 class InvalidArgument(HermesError, ValueError):

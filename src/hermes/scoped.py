@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hermes import errors
 from hermes.recall.messages import MessageSearch
@@ -25,17 +25,21 @@ from hermes.store.titles import Titles
 from hermes.store.transfer import Transfer
 from hermes.store.values import SearchResults
 
+if TYPE_CHECKING:
+    from hermes.store.spooling import Spooling
+
 T = TypeVar("T")
 Row = dict[str, Any]
 
 
 class ScopedStore:
-    def __init__(self, engine: Engine, principal: Principal) -> None:
+    def __init__(self, engine: Engine, principal: Principal, spooling: Spooling | None = None) -> None:
         if not principal.owners:
             raise errors.raised(errors.InvalidArgument, "a principal names a person or a room")
         self.principal = principal
         self._whole = engine
         self._scope = engine.scoped(principal.owners)
+        self._spooling = spooling
 
     # ---------------------------------------------------------------- sessions
 
@@ -70,7 +74,7 @@ class ScopedStore:
         )
         wanted = new_session_id() if session_id is None else session_id
         for name in (wanted, f"{wanted}_{os.urandom(8).hex()}"):
-            Sessions(self._whole).create(
+            (self._spooling or Sessions(self._whole)).create(
                 name,
                 who.platform,
                 model=model,
@@ -112,6 +116,9 @@ class ScopedStore:
     # ---------------------------------------------------------------- messages
 
     def append_message(self, session_id: str, role: str, content: Any = None, **fields: Any) -> int:
+        if self._spooling is not None:
+            given = {"session_id": session_id, "role": role, "content": content, **fields}
+            return self._spooling.append_for(self.principal.owners, given)
         return Messages(self._scope.owning(session_id)).append(session_id, role, content, **fields)
 
     def get_messages(self, session_id: str) -> list[Row]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hermes import errors, home
 from hermes.conversations import Conversations
@@ -21,7 +21,7 @@ from hermes.store.lineage import Lineage
 from hermes.store.listing import Listing
 from hermes.store.messages import Messages
 from hermes.store.meta import Meta
-from hermes.store.open import SCHEMA_VERSION, open_engine, repair_file, restore_file
+from hermes.store.open import SCHEMA_VERSION, diagnose_file, open_engine, repair_file, restore_file
 from hermes.store.retention import Retention
 from hermes.store.sessions import Belonging, Sessions, Usage
 from hermes.store.titles import Titles
@@ -37,6 +37,11 @@ from hermes.store.values import (
     Repair,
     SearchResults,
 )
+
+if TYPE_CHECKING:
+    from hermes.store.findings import Diagnosis
+    from hermes.store.spool import SpoolStatus
+    from hermes.store.spooling import Spooling
 
 T = TypeVar("T")
 Row = dict[str, Any]
@@ -80,11 +85,20 @@ class SessionDB(Conversations):
     _CHECKPOINT_EVERY_N_WRITES = 50
 
     def __init__(
-        self, db_path: Path | str | None = None, *, read_only: bool = False, durability: str = "full"
+        self,
+        db_path: Path | str | None = None,
+        *,
+        read_only: bool = False,
+        durability: str = "full",
+        spool: bool = False,
     ) -> None:
-        """Open `db_path`, or `<home>/state.db`. `durability="normal"` gives up the fsync of each commit."""
+        """Open `db_path`, or `<home>/state.db`. `durability="normal"` gives up the fsync of each commit.
+
+        With `spool` a message or a session that cannot be written (a full disk, a lock, damage) is kept beside the
+        store, the error says where, and it is stored when the store is back: do not write it again yourself.
+        """
         self.db_path = home.default_db_path() if db_path is None else Path(db_path)
-        self._read_only, self._durability = read_only, durability
+        self._read_only, self._durability, self._spool = read_only, durability, spool
         try:
             self._open()
         except Exception as problem:
@@ -100,6 +114,9 @@ class SessionDB(Conversations):
             write_max_retries=self._WRITE_MAX_RETRIES,
             write_retry_s=(self._WRITE_RETRY_MIN_S, self._WRITE_RETRY_MAX_S),
         )
+        self._spooling = self._open_spool()
+        if self._spooling is not None:
+            self._engine = self._spooling.engine
         self._sessions = Sessions(self._engine)
         self._messages = Messages(self._engine)
         self._titles = Titles(self._engine)
@@ -112,8 +129,21 @@ class SessionDB(Conversations):
         self._handoffs = Handoffs(self._engine)
         self._topics = TelegramTopics(self._engine)
         self._blobs = Blobs(self._engine)
+        self._create: Callable[..., str] = (self._spooling or self._sessions).create
+        self._append: Callable[..., int] = (self._spooling or self._messages).append
         self._raw: Any = None
         self._lock = threading.RLock()  # where scripts written for the reference look for it
+
+    def _open_spool(self) -> Spooling | None:
+        """Store what an earlier handle had to leave in the spool; and if this one is to use it, what it writes with."""
+        keeps = self._spool and self._engine.spool_allowed
+        if self._read_only or not (keeps or (self.db_path.parent / "spool").is_dir()):
+            return None
+        from hermes.store.spooling import Spooling
+
+        spooling = Spooling(self._engine)
+        spooling.replay_at_open()
+        return spooling if keeps else None
 
     # ---------------------------------------------------------------- sessions
 
@@ -135,7 +165,7 @@ class SessionDB(Conversations):
     ) -> str:
         """Make the session's row; for an id that exists nothing changes. An unknown parent is an error."""
         place = Belonging(workspace=workspace, cwd=cwd, git_branch=git_branch, process=process)
-        return self._sessions.create(
+        return self._create(
             session_id,
             source,
             model=model,
@@ -241,7 +271,7 @@ class SessionDB(Conversations):
 
         With `lease_epoch` the row is refused (`LeaseLost`) once somebody else has taken the conversation over.
         """
-        return self._messages.append(
+        return self._append(
             session_id,
             role,
             content,
@@ -505,6 +535,21 @@ class SessionDB(Conversations):
     def verify(self) -> Health:
         """Look for damage, and for derived data that differs from the rows; nothing is mended by looking."""
         return self._engine.verify()
+
+    def spool_status(self) -> SpoolStatus:
+        """What waits beside the store to be written, and what was refused when it was tried."""
+        from hermes.store.spool import Spool
+
+        return Spool(self.db_path).status()
+
+    def diagnose(self, *, deep: bool = False) -> Diagnosis:
+        """How the store and its surroundings are, and what to do about what is wrong; `deep` reads every row."""
+        return self._engine.diagnose(deep=deep)
+
+    @classmethod
+    def diagnose_file(cls, path: Path, *, deep: bool = False) -> Diagnosis:
+        """`diagnose` for a store that may not open. Changes nothing, and raises nothing for what it finds."""
+        return diagnose_file(Path(path), deep=deep)
 
     def backup(self, target: Path | None = None) -> Backup:
         """A verified copy of the store, by default in its own folder of backups."""

@@ -15,6 +15,11 @@ WORKERS = Path(__file__).with_name("workers.py")
 LONG = os.environ.get("HERMES_LONG", "") not in ("", "0")
 
 
+def impatient(db: Any, seconds: float) -> None:
+    """Wait no longer than this for the write lock. A handle that spools has its engine wrapped."""
+    getattr(db._engine, "_engine", db._engine)._deadline = seconds
+
+
 class Refused(Exception):
     """What a worker's command raised there."""
 

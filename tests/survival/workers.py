@@ -26,6 +26,7 @@ from typing import Any
 
 from hermes import errors
 from hermes_state import SessionDB
+from tests.survival.processes import impatient
 
 stores: dict[str, SessionDB] = {}
 others: dict[str, Any] = {}
@@ -55,6 +56,17 @@ def append(session: str, texts: list[str], name: str = "main") -> list[int]:
 
 def append_only(session: str, texts: list[str], name: str = "main") -> list[int]:
     return [stores[name].append_message(session, "user", text) for text in texts]
+
+
+def append_or_spool(session: str, texts: list[str], name: str = "main") -> list[list[Any]]:
+    """[what became of it, the error's text, where it is kept] of each."""
+    told: list[list[Any]] = []
+    for text in texts:
+        try:
+            told.append(["stored", "", stores[name].append_message(session, "user", text)])
+        except errors.HermesError as problem:
+            told.append([type(problem).__name__, str(problem), problem.spooled and str(problem.spooled)])
+    return told
 
 
 def contents(session: str, name: str = "main") -> list[Any]:
@@ -235,7 +247,7 @@ def journal_mode(name: str = "main") -> str:
 
 
 def be_impatient(seconds: float, name: str = "main") -> None:
-    stores[name]._engine._deadline = seconds  # type: ignore[attr-defined]
+    impatient(stores[name], seconds)
 
 
 # --- working for a while; these say a line per thing done
@@ -254,6 +266,30 @@ def keep_appending(path: str, session: str, tag: str, search_every: int = 0, **o
         n += 1
         if search_every and n % search_every == 0:
             db.search_messages(f"{tag}n{n - 1}")
+
+
+def keep_spooling(path: str, session: str, tag: str) -> None:
+    """Number messages until killed, with little patience. `n` is said once message n is stored, or kept."""
+    db = SessionDB(Path(path), spool=True)
+    impatient(db, 0.01)
+    say(open=True)
+    n, begun = 0, False
+    while True:
+        kept = False
+        try:
+            if not begun:
+                db.ensure_session(session, "cli")
+                begun = True
+            db.append_message(session, "user", f"{tag}n{n} the quick brown fox")
+        except errors.StoreError as problem:
+            if problem.spooled is None:
+                raise
+            kept = True
+            if not begun:  # the session is kept, its message not tried yet
+                begun = True
+                continue
+        say(n=n, kept=kept)
+        n += 1
 
 
 def write_for(path: str, me: str, seconds: float) -> None:
@@ -713,7 +749,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
         *(open_store, append, append_only, contents, found, health, close, visit, count_all, log_inode),
-        *(visit_with_old_library, purge),
+        *(visit_with_old_library, purge, append_or_spool, keep_spooling),
         *(read_raw, without_lock, second_library, attach_second_library, close_second_library),
         *(hold_write_lock, hold_lock_now_and_then, hold_snapshot),
         *(limit_files, become_nobody, write_ahead_log_unfit, set_umask, logged, journal_mode, be_impatient),

@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, LiteralString, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, LiteralString, Protocol, TypeVar
 
 from hermes.store.matching import Node
 from hermes.store.values import Backup, Health, MessageFilter, Optimized, SearchAnswer
+
+if TYPE_CHECKING:
+    from hermes.store.findings import Diagnosis
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
@@ -70,6 +73,9 @@ class Access(Protocol):
 class Engine(Access, Protocol):
     """The whole store, and its upkeep."""
 
+    spool_allowed: bool
+    """Whether what cannot be written may be kept beside the store, in plain text."""
+
     def scoped(self, owners: tuple[str, ...]) -> Scoped:
         """The store in which nobody's rows exist but those of these owners."""
 
@@ -82,6 +88,7 @@ class Engine(Access, Protocol):
     def vacuum(self) -> None: ...
     def optimize(self) -> Optimized: ...
     def verify(self) -> Health: ...
+    def diagnose(self, *, deep: bool = False) -> Diagnosis: ...
     def backup(self, target: Path | None) -> Backup: ...
     def raw(self) -> Any:
         """Plain SQL on a connection of its own: execute, fetchone, fetchall, rows by index and by name."""

@@ -32,7 +32,8 @@ COUNT_IN = """UPDATE sessions SET
     conversation_active = CASE WHEN root_id = id AND conversation_active < ? THEN ? ELSE conversation_active END
     WHERE id = ? AND (? IS NULL OR lease_epoch = ?) RETURNING root_id, last_active"""
 ROOT_ACTIVE = "UPDATE sessions SET conversation_active = ? WHERE id = ? AND conversation_active < ?"
-STORED_ALREADY = "SELECT id FROM messages WHERE session_id = ? AND uid = ?"
+# By its time first: the index on it finds the row at once, however long the session is.
+STORED_ALREADY = "SELECT id FROM messages WHERE session_id = ? AND timestamp = ? AND uid = ?"
 
 OWN_ROWS = "SELECT * FROM messages WHERE session_id = ? AND active = 1 ORDER BY id"
 SPOKEN = """SELECT id, role, content, tool_call_id, tool_calls, tool_name, finish_reason, reasoning,
@@ -74,12 +75,17 @@ class Messages:
         timestamp: float | None = None,
         platform_message_id: str | None = None,
         lease_epoch: int | None = None,
+        *,
+        uid: bytes | None = None,
     ) -> int:
-        """Store one message; its id. A writer that names its lease is refused once somebody has taken over."""
+        """Store one message; its id. A writer that names its lease is refused once somebody has taken over.
+
+        With a `uid` and its time the message is stored once, however often it is given: see `spooling`.
+        """
         role = required_text("role", role)
         stored, kind, attachments = encode(content)
         at = clock.now() if timestamp is None else moment("timestamp", timestamp)
-        uid = clock.new_uid()
+        given, uid = uid, uid or clock.new_uid()
         row = (
             session_id,
             role,
@@ -118,8 +124,8 @@ class Messages:
         )
 
         def work(writer: Writer) -> int:
-            if writer.repeating:
-                known = writer.value(STORED_ALREADY, session_id, uid)
+            if writer.repeating or given:
+                known = writer.value(STORED_ALREADY, session_id, at, uid)
                 if known is not None:
                     return int(known)
             session = writer.row(COUNT_IN, *counted)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hermes import errors
 from hermes.store.engine import Engine
 from hermes.store.sqlite.engine import SqliteEngine
 from hermes.store.values import Repair
+
+if TYPE_CHECKING:
+    from hermes.store.findings import Diagnosis
 
 SCHEMA_VERSION = 11
 """The documented version of the tables that other programs read."""
@@ -33,3 +36,9 @@ def restore_file(path: Path, source: Path) -> None:
     from hermes.store.sqlite.restore import restore
 
     restore(path, source)
+
+
+def diagnose_file(path: Path, *, deep: bool = False) -> Diagnosis:
+    from hermes.store.sqlite.diagnosis import diagnose
+
+    return diagnose(path, deep=deep)

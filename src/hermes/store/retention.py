@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 MESSAGES_AT_ONCE, CONVERSATIONS_AT_ONCE = 2_000, 200
 """What one transaction of a prune deletes: few commits, and still nobody waits long for the write lock."""
 
+ERASING_WAIT_S = 30.0
+
 GHOST_AGE = clock.DAY
 ORPHAN_AGE = 7 * clock.DAY
 LAST_RUN = "last_auto_prune"
@@ -76,11 +78,15 @@ class Retention:
         gone = self._remove(lambda writer: [[session_id]] if writer.value(EXISTS, session_id) else [])
         folders = [Path(sessions_dir)] if sessions_dir is not None else []
         if purge:
+            from hermes.store.spool import Spool
+
             folders.append(self._engine.path.parent / "sessions")
         for folder in folders:
             self._remove_files(folder, gone)
-        if gone and purge:
-            self._engine.erase_deleted(session_id)
+        if purge:
+            Spool(self._engine.path).erase(session_id, wait=ERASING_WAIT_S)
+            if gone:
+                self._engine.erase_deleted(session_id)
         return bool(gone)
 
     def prune(

@@ -170,6 +170,8 @@ def translated(error: apsw.Error, path: Path) -> errors.HermesError:
         return damaged(path, "it is not a SQLite database (or it is encrypted)")
     if isinstance(error, apsw.CorruptError):
         return damaged(path, detail)
+    if isinstance(error, apsw.TooBigError):
+        return errors.raised(errors.InvalidArgument, f"too large for {path}: no row may hold that much")
     if isinstance(error, apsw.CantOpenError):
         return errors.raised(errors.StoreFailed, f"{path} cannot be opened: {detail}")
     if isinstance(error, apsw.ConstraintError) and "FOREIGN KEY" in detail:

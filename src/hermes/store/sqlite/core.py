@@ -45,6 +45,8 @@ AT_FIRST_S = 0.100
 class SqliteCore:
     """Snapshots and transactions; `SqliteEngine` puts search and upkeep on top."""
 
+    spool_allowed = True
+
     def __init__(
         self,
         path: Path,

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import apsw
 
@@ -25,6 +25,9 @@ from hermes.store.sqlite.core import SqliteCore
 from hermes.store.sqlite.raw import RawConnection
 from hermes.store.sqlite.scope import Owners, ScopedEngine
 from hermes.store.values import Backup, Health, MessageFilter, Optimized, SearchAnswer
+
+if TYPE_CHECKING:
+    from hermes.store.findings import Diagnosis
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -196,6 +199,11 @@ class SqliteEngine(SqliteCore):
 
         with self.read(settled=True) as reader:
             return doctor.verify(cast(SqliteReader, reader), self.path)
+
+    def diagnose(self, *, deep: bool = False) -> Diagnosis:
+        from hermes.store.sqlite.diagnosis import diagnose
+
+        return diagnose(self.path, deep=deep)
 
     def backup(self, target: Path | None) -> Backup:
         from hermes.store.sqlite import backup as backups

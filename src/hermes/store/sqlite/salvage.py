@@ -23,7 +23,7 @@ from hermes.store.sqlite import doctor, index, lockfile, opening
 from hermes.store.sqlite.connection import Patience, SqliteReader, SqliteWriter, connect, run, translated
 from hermes.store.sqlite.migrations import check_version
 from hermes.store.sqlite.pages import Image
-from hermes.store.sqlite.refill import ADOPT, NOTE_ALL, PLACEHOLDER, Refill, recount, refresh_all
+from hermes.store.sqlite.refill import ADOPT, DANGLING, NOTE_ALL, PLACEHOLDER, Refill, recount, refresh_all
 from hermes.store.sqlite.remains import Remains
 from hermes.store.sqlite.takeover import alone, beside, busy, fold_log, keep_aside, retire, size_of, sync
 from hermes.store.values import Repair
@@ -159,6 +159,9 @@ def _settled(path: Path, connection: apsw.Connection, check_only: bool) -> Repai
                 f"sessions without a row, made anew as '{PLACEHOLDER}': {', '.join(row[0] for row in adopted)}"
             )
             recount(writer, [row[0] for row in adopted])
+        run(connection, DANGLING["routing"])
+        if lost := connection.changes():
+            done.append(f"chats that led to sessions which are gone, and lead nowhere now: {lost}")
         refresh_all(connection)
         drift = doctor.health_of(reader, path).drift
         if drift:

@@ -1,0 +1,43 @@
+"""What a look at a store and its surroundings found: values that know no engine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+Level = Literal["ok", "note", "warning", "error"]
+
+WRONG: tuple[Level, ...] = ("error", "warning")
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+class Finding(NamedTuple):
+    level: Level
+    what: str
+    advice: str = ""
+    """What to do about it, with the command. Empty where nothing has to be done."""
+
+
+class Diagnosis(NamedTuple):
+    path: Path
+    findings: tuple[Finding, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong. A note is no reason to worry."""
+        return not any(finding.level in WRONG for finding in self.findings)
+
+    def lines(self) -> list[str]:
+        told = [str(self.path)]
+        for level, what, advice in self.findings:
+            told.append(f"{level:<8} {what}")
+            if advice:
+                told.append(f"{'':8}   -> {advice}")
+        counts = Counter(finding.level for finding in self.findings)
+        wrong = [counted(counts[level], level) for level in WRONG if counts[level]]
+        told.append(", ".join(wrong) if wrong else "Nothing is wrong.")
+        return told

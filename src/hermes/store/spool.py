@@ -1,0 +1,341 @@
+"""The spool: what the store could not take is kept in files beside it until the store is back.
+
+`<folder of the store>/spool/<microseconds>_<pid>_<random>.jsonl`: one file per handle, one JSON object per line, on the
+disk before anybody is told that it is kept. A file is locked for the moment in which a line is added to it, and for
+the moment in which it is removed, so that no line is ever added to a file that is gone. One process at a time hands
+the lines over to the store, and a file goes only after all of it was taken. `spooling` decides what is kept.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hermes import clock, errors, home
+
+log = logging.getLogger(__name__)
+
+FOLDER = "spool"
+REFUSED = "refused"
+"""Holds what can never be stored, a line each, with the reason."""
+TORN = ".torn"
+"""Ends the name of a file with a line that a crash cut off: the others are stored, this one is for a person to see."""
+
+_NAP_S = 0.01
+
+
+class Entry(NamedTuple):
+    """One write that was accepted: everything needed to make it later as if it were made then."""
+
+    verb: str
+    session_id: str
+    uid: str
+    """The key by which it is known whether it is stored already."""
+    at: float
+    store: str
+    """Name of the store's file: several may share a folder."""
+    arguments: dict[str, Any]
+
+
+class SpoolStatus(NamedTuple):
+    """What waits in the spool of one store."""
+
+    entries: int = 0
+    bytes: int = 0
+    oldest: float | None = None
+    refused: int = 0
+    files: tuple[Path, ...] = ()
+
+
+class Unstorable(Exception):
+    """Raised by whoever is handed an entry: it can never be stored, and why."""
+
+
+class Spool:
+    def __init__(self, store: Path) -> None:
+        self.folder = store.parent / FOLDER
+        self._store = store.name
+        self.kept = 0
+        """How many lines were added by this handle; only grows."""
+        self._own: Path | None = None
+        self._keeping = threading.Lock()
+
+    # ---------------------------------------------------------------- keeping
+
+    def keep(self, entry: Entry) -> Path:
+        """Add a line, durably; the file it is in. OSError if that cannot be done, and then nothing is kept."""
+        line = _line(entry)
+        with self._keeping:
+            while True:
+                file = self._own or self._new_file()
+                self._own = file
+                if _added(file, line):
+                    self.kept += 1
+                    return file
+                self._own = None  # it was stored and removed meanwhile
+
+    def _new_file(self) -> Path:
+        """The next file: names in order are in the order of making, even if the clock was turned back."""
+        new = not self.folder.is_dir()
+        home.private_folder(self.folder)
+        home.tightened(str(self.folder), home.PRIVATE_FOLDER)
+        stamp = int(clock.now() * 1e6)
+        for file in _files_in(self.folder):
+            stamp = max(stamp, _stamp_of(file) + 1)
+        file = self.folder / f"{stamp:016d}_{os.getpid()}_{os.urandom(4).hex()}.jsonl"
+        os.close(home.create_private_file(file))
+        _sync_folder(self.folder)
+        if new:
+            _sync_folder(self.folder.parent)
+        return file
+
+    # ---------------------------------------------------------------- handing over
+
+    def replay(self, store: Callable[[Entry], object], *, wait: float) -> None:
+        """Hand every entry to `store`, in the order of acceptance. What `store` raises stops it, and loses nothing.
+
+        An entry may be handed over a second time, after a crash: `store` looks whether it has it.
+        """
+        if not any(_files_in(self.folder)):
+            return
+        with self._alone(wait):
+            for file in _files_in(self.folder):
+                self._replay_file(file, store)
+
+    def _replay_file(self, file: Path, store: Callable[[Entry], object]) -> None:
+        done, torn = 0, False
+        while True:
+            with _locked(file) as descriptor:
+                if descriptor is None:
+                    return
+                data = _read(descriptor, done)
+                if not data:  # everything is stored, and nothing was added meanwhile
+                    _finish(file, torn)
+                    return
+            for line in _lines(data):
+                entry = _entry(line)
+                if entry is None:
+                    torn = True
+                elif entry.store != self._store:
+                    return
+                else:
+                    self._hand_over(entry, file.name, store)
+            done += len(data)
+
+    def _hand_over(self, entry: Entry, name: str, store: Callable[[Entry], object]) -> None:
+        try:
+            store(entry)
+        except Unstorable as reason:
+            file = self.folder / REFUSED / name
+            home.private_folder(file.parent)
+            if not file.exists():
+                os.close(home.create_private_file(file))
+                _sync_folder(file.parent)
+            if (
+                entry.uid.encode() not in file.read_bytes()
+            ):  # or a crash came between this and the file's removal
+                _added(file, _line(entry, reason=str(reason)))
+            log.warning(
+                "a message kept for session %r cannot be stored: %s. It is in %s",
+                entry.session_id,
+                reason,
+                file,
+            )
+
+    @contextmanager
+    def _alone(self, wait: float) -> Iterator[None]:
+        """Keep others, threads too, from replaying at the same time."""
+        descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, home.PRIVATE_FILE)
+        try:
+            until = time.monotonic() + wait
+            while not _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                if time.monotonic() >= until:
+                    raise errors.raised(
+                        errors.StoreBusy, f"what waits in {self.folder} is being stored by another program"
+                    )
+                time.sleep(_NAP_S)
+            yield
+        finally:
+            os.close(descriptor)
+
+    # ---------------------------------------------------------------- looking and forgetting
+
+    def status(self) -> SpoolStatus:
+        """What waits, and what was refused; nothing is changed by looking."""
+        waiting: list[Entry] = []
+        files, size = [], 0
+        for file in _files_in(self.folder):
+            found = [entry for entry in self._entries(file) if entry.store == self._store]
+            if found:
+                waiting += found
+                files.append(file)
+                size += file.stat().st_size
+        refused = [
+            entry
+            for file in _files_in(self.folder / REFUSED)
+            for entry in self._entries(file)
+            if entry.store == self._store
+        ]
+        oldest = min((entry.at for entry in waiting), default=None)
+        return SpoolStatus(len(waiting), size, oldest, len(refused), tuple(files))
+
+    def torn(self) -> list[Path]:
+        return sorted(self.folder.glob(f"*{TORN}"))
+
+    def _entries(self, file: Path) -> list[Entry]:
+        try:
+            return [entry for line in _lines(file.read_bytes()) if (entry := _entry(line)) is not None]
+        except FileNotFoundError:  # stored at this moment
+            return []
+
+    def erase(self, session_id: str, *, wait: float) -> None:
+        """Leave no byte of a session here. A line that a crash cut off may be of any session: it goes, too."""
+        if not self.folder.is_dir():
+            return
+        with self._alone(wait):
+            for file in (*_files_in(self.folder), *_files_in(self.folder / REFUSED), *self.torn()):
+                with _locked(file) as descriptor:
+                    if descriptor is not None:
+                        self._rewrite_without(session_id, file, _read(descriptor, 0))
+
+    def _rewrite_without(self, session_id: str, file: Path, data: bytes) -> None:
+        rest = [line for line in _lines(data) if _belongs_to_another(line, self._store, session_id)]
+        if len(b"".join(rest)) == len(data):
+            return
+        if rest:
+            fresh = file.with_name(f"{file.name}.new")
+            fresh.unlink(missing_ok=True)
+            os.close(home.create_private_file(fresh))
+            _added(fresh, b"".join(rest))
+            fresh.replace(file)
+        else:
+            file.unlink()
+        _sync_folder(file.parent)
+
+
+# -------------------------------------------------------------------- lines
+
+
+def _line(entry: Entry, **more: str) -> bytes:
+    """ASCII on one line: half characters, NUL and line ends are escaped, and come back as they were."""
+    return json.dumps(entry._asdict() | more, separators=(",", ":")).encode() + b"\n"
+
+
+def _entry(line: bytes) -> Entry | None:
+    """The entry of a line; None if a crash cut the line off, or it never was one."""
+    try:
+        told = json.loads(line) if line.endswith(b"\n") else None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(told, dict) or any(type(told.get(name)) is not kind for name, kind in _SHAPE.items()):
+        return None
+    return Entry(**{name: told[name] for name in Entry._fields})
+
+
+_SHAPE = {"verb": str, "session_id": str, "uid": str, "at": float, "store": str, "arguments": dict}
+
+
+def _lines(data: bytes) -> list[bytes]:
+    return [line for line in data.splitlines(keepends=True) if line]
+
+
+def _belongs_to_another(line: bytes, store: str, session_id: str) -> bool:
+    entry = _entry(line)
+    return entry is not None and (entry.store, entry.session_id) != (store, session_id)
+
+
+# -------------------------------------------------------------------- files
+
+
+def _files_in(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.jsonl"))
+
+
+def _stamp_of(file: Path) -> int:
+    stamp = file.name.partition("_")[0]
+    return int(stamp) if stamp.isdecimal() else 0
+
+
+def _added(file: Path, line: bytes) -> bool:
+    """Add to a file, durably and whole; False if it is no longer there, or a line in it was cut off."""
+    with _locked(file) as descriptor:
+        if descriptor is None:
+            return False
+        size = os.fstat(descriptor).st_size
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            return False
+        try:
+            rest = memoryview(line)
+            while rest:
+                rest = rest[os.pwrite(descriptor, rest, size + len(line) - len(rest)) :]
+            os.fsync(descriptor)
+        except BaseException:
+            with suppress(OSError):
+                os.ftruncate(descriptor, size)
+            raise
+        return True
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[int | None]:
+    """The file, locked for a moment; None if it went while we waited for it."""
+    try:
+        descriptor = os.open(file, os.O_RDWR)
+    except FileNotFoundError:
+        yield None
+        return
+    try:
+        _lock(descriptor, fcntl.LOCK_EX)
+        try:
+            same = os.fstat(descriptor).st_ino == file.stat().st_ino
+        except FileNotFoundError:
+            same = False
+        yield descriptor if same else None
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, how: int) -> bool:
+    """Whether it is ours now. A file system without such locks has one process at a time, as far as we can know."""
+    try:
+        fcntl.flock(descriptor, how)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def _read(descriptor: int, start: int) -> bytes:
+    """From `start` to the end."""
+    parts = []
+    while part := os.pread(descriptor, 1 << 20, start):
+        parts.append(part)
+        start += len(part)
+    return b"".join(parts)
+
+
+def _finish(file: Path, torn: bool) -> None:
+    if torn:
+        aside = file.with_name(file.name + TORN)
+        file.rename(aside)
+        log.warning("%s ends in a line that a crash cut off; all the others are stored", aside)
+    else:
+        file.unlink()
+    _sync_folder(file.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

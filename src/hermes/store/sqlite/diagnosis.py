@@ -1,0 +1,142 @@
+"""The doctor's round: what is around a store, then what is in it. Nothing is changed, and nothing found is an error.
+
+A file that cannot be opened gets a finding that says why, and everything else is looked at all the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import apsw
+
+from hermes import errors
+from hermes.store.findings import Diagnosis, Finding
+from hermes.store.sqlite import checkup, surroundings
+from hermes.store.sqlite.backup import backups_of
+from hermes.store.sqlite.connection import Patience, SqliteReader, connect, run, upkeep
+from hermes.store.sqlite.migrations import check_version
+from hermes.store.sqlite.surroundings import Holder, way_out
+
+PATIENCE_S = 1.0
+
+
+def diagnose(path: Path, *, deep: bool = False) -> Diagnosis:
+    path = path.absolute()
+    holders = surroundings.holders(path)
+    found = [
+        *_asked(path, "SQLite", surroundings.programs),
+        *_asked(path, "Disk", lambda: surroundings.room(path)),
+        *_asked(path, "Permissions", lambda: surroundings.permissions(path)),
+        *_asked(path, "Open in", lambda: surroundings.told_holders(path, holders)),
+        *_asked(path, "Damage", lambda: surroundings.damage_mark(path)),
+        *_asked(path, "Spool", lambda: surroundings.waiting(path)),
+    ]
+    absent = _absent(path)
+    if absent is not None:
+        return Diagnosis(path, (*found, absent))
+    return Diagnosis(path, (*found, *_asked(path, "Store", lambda: _inside(path, holders, deep))))
+
+
+def _asked(path: Path, about: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    """What a check finds; if it cannot be made, that is what was found."""
+    found: list[Finding] = []
+    try:
+        found.extend(check())
+    except Exception as problem:  # noqa: BLE001 - whatever it is, it is a finding
+        found.append(_failed(path, about, problem))
+    return found
+
+
+def _failed(path: Path, about: str, problem: Exception) -> Finding:
+    told = " ".join(str(problem).split())
+    if isinstance(problem, apsw.NotADBError):
+        return Finding("error", f"{about}: it is not a SQLite database, or it is encrypted", way_out(path))
+    if isinstance(problem, apsw.CorruptError | errors.StoreDamaged | UnicodeDecodeError):
+        return Finding("error", f"{about}: it is damaged: {told}", way_out(path))
+    if isinstance(problem, apsw.BusyError | apsw.LockedError):
+        see = "; ".join(f"`ps -fp {holder.pid}`" for holder in surroundings.holders(path)) or "see Open in"
+        return Finding(
+            "warning", f"{about}: another program has locked it and keeps readers out", f"close it: {see}"
+        )
+    if isinstance(problem, errors.StoreTooNew):
+        return Finding(
+            "error",
+            f"{about}: {told}",
+            "upgrade this program: `python -m pip install --upgrade hermes-sessions`",
+        )
+    return Finding(
+        "warning", f"{about}: cannot be looked at: {told}", f"look closer: `{upkeep(path, 'verify')}`"
+    )
+
+
+def _absent(path: Path) -> Finding | None:
+    """SQLite must not open what it would take for new: it would delete the log beside it."""
+    try:
+        size = os.stat(path).st_size if os.path.isfile(path) else None
+    except OSError as problem:
+        return _failed(path, "Store", problem)
+    log = os.path.exists(f"{path}-wal") and os.stat(f"{path}-wal").st_size > 0
+    if size == 0:
+        return Finding("error", "Store: the file is empty", way_out(path))
+    if size is not None:
+        return None
+    if log:
+        return Finding("error", "Store: the file is gone, but its write-ahead log is there", way_out(path))
+    if backups_of(path):
+        return Finding("error", f"Store: there is no file {path}, but backups of it", way_out(path))
+    return Finding(
+        "error",
+        f"Store: there is no file {path}",
+        f"the first conversation makes it: `{upkeep(path, 'list')}` does, too",
+    )
+
+
+def _inside(path: Path, holders: list[Holder], deep: bool) -> Iterable[Finding]:
+    connection = _opened(path, holders)
+    try:
+        run(connection, "BEGIN")
+        standing = check_version(connection, path)
+        if standing != "ours":
+            what = "holds nothing yet" if standing == "empty" else "is of an older version"
+            yield Finding(
+                "note",
+                f"Store: it {what}",
+                f"it is brought up to date when first opened: `{upkeep(path, 'list')}`",
+            )
+            return
+        yield Finding("ok", "Encryption: none, any SQLite can read the file")
+        reader = SqliteReader(connection, {})
+        for about, check in {
+            "Journal": lambda: checkup.journal(connection, path),
+            "Size": lambda: checkup.size(reader, path),
+            "Index": lambda: checkup.index_lag(reader, path),
+            "Sessions": lambda: checkup.live_sessions(reader),
+            "Leases": lambda: checkup.leases(reader),
+            "Backups": lambda: checkup.backups(reader, path, deep=deep),
+            "Routing": lambda: checkup.routes(reader, path),
+            "Trash": lambda: checkup.trash(reader),
+            "Clock": lambda: checkup.clocks(reader),
+        }.items():
+            yield from _asked(path, about, check)
+        if deep:
+            yield from _asked(path, "Contents", lambda: _deep(reader, path, holders))
+    finally:
+        connection.close(True)
+
+
+def _deep(reader: SqliteReader, path: Path, holders: list[Holder]) -> list[Finding]:
+    fresh = _opened(path, holders)
+    try:
+        return list(checkup.everything(reader, fresh, path))
+    finally:
+        fresh.close()
+
+
+def _opened(path: Path, holders: list[Holder]) -> apsw.Connection:
+    """To read only. A store that is closed is read as it stands: a reader would leave a log and its index behind."""
+    closed = not holders and not any(os.path.exists(f"{path}{ending}") for ending in ("-wal", "-journal"))
+    connection = connect(path, read_only=True, immutable=closed)
+    connection.set_busy_handler(Patience(PATIENCE_S))
+    return connection
