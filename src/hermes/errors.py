@@ -8,6 +8,7 @@
         ├── UnknownSession         (sqlite3.IntegrityError)  no such session or parent
         ├── ConstraintFailed       (sqlite3.IntegrityError)  plain SQL broke a rule of the schema
         ├── LeaseLost                                        somebody else works in this conversation now
+        ├── LeaseHeld                                        somebody else does, and was there first
         ├── StoreBusy              (sqlite3.OperationalError)  locked past the deadline
         ├── StoreFull              (sqlite3.OperationalError)  no room on the disk
         ├── StoreReadOnly          (sqlite3.OperationalError)  opened, or found, read-only
@@ -26,6 +27,8 @@ has already gone wrong.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 
 class HermesError(Exception):
@@ -61,6 +64,13 @@ class ConstraintFailed(StoreError):
 
 class LeaseLost(StoreError):
     pass
+
+
+class LeaseHeld(StoreError):
+    def __init__(self, message: str, holder: Any = None) -> None:
+        super().__init__(message)
+        self.holder = holder
+        """The `Lease` of whoever is working there; for the person who decides what to do about it."""
 
 
 class StoreBusy(StoreError):

@@ -15,6 +15,7 @@ from hermes.recall.legacy_query import sanitize_fts5_query
 from hermes.recall.messages import MessageSearch
 from hermes.store import titles
 from hermes.store.handoff import Handoffs
+from hermes.store.leases import Leases
 from hermes.store.lineage import Lineage
 from hermes.store.listing import Listing
 from hermes.store.messages import Messages
@@ -108,6 +109,7 @@ class SessionDB:
         self._meta = Meta(self._engine)
         self._handoffs = Handoffs(self._engine)
         self._topics = TelegramTopics(self._engine)
+        self.leases = Leases(self._engine)
         self._raw: Any = None
         self._lock = threading.RLock()  # where scripts written for the reference look for it
 
