@@ -22,6 +22,7 @@ from hermes.store.messages import Messages
 from hermes.store.meta import Meta
 from hermes.store.open import SCHEMA_VERSION, open_engine, repair_file, restore_file
 from hermes.store.retention import Retention
+from hermes.store.routing import Routing
 from hermes.store.sessions import Sessions, Usage
 from hermes.store.titles import Titles
 from hermes.store.topics import TelegramTopics
@@ -110,6 +111,7 @@ class SessionDB:
         self._handoffs = Handoffs(self._engine)
         self._topics = TelegramTopics(self._engine)
         self.leases = Leases(self._engine)
+        self.routing = Routing(self._engine)
         self._raw: Any = None
         self._lock = threading.RLock()  # where scripts written for the reference look for it
 
