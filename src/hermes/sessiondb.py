@@ -15,12 +15,14 @@ from hermes.recall.legacy_query import sanitize_fts5_query
 from hermes.recall.messages import MessageSearch
 from hermes.store import titles
 from hermes.store.handoff import Handoffs
+from hermes.store.inbox import Inbox
 from hermes.store.leases import Leases
 from hermes.store.lineage import Lineage
 from hermes.store.listing import Listing
 from hermes.store.messages import Messages
 from hermes.store.meta import Meta
 from hermes.store.open import SCHEMA_VERSION, open_engine, repair_file, restore_file
+from hermes.store.outbox import Outbox
 from hermes.store.retention import Retention
 from hermes.store.routing import Routing
 from hermes.store.sessions import Sessions, Usage
@@ -112,6 +114,8 @@ class SessionDB:
         self._topics = TelegramTopics(self._engine)
         self.leases = Leases(self._engine)
         self.routing = Routing(self._engine)
+        self.inbox = Inbox(self._engine)
+        self.outbox = Outbox(self._engine)
         self._raw: Any = None
         self._lock = threading.RLock()  # where scripts written for the reference look for it
 
