@@ -13,7 +13,11 @@ from hermes.store.lineage import Lineage, Relative
 if TYPE_CHECKING:
     from hermes.scoped import ScopedStore
     from hermes.store.engine import Engine
+    from hermes.store.inbox import Inbox
+    from hermes.store.leases import Leases
+    from hermes.store.outbox import Outbox
     from hermes.store.people import Principal
+    from hermes.store.routing import Routing
     from hermes.store.spooling import Spooling
 
 Row = dict[str, Any]
@@ -123,3 +127,33 @@ class Conversations:
         from hermes.scoped import ScopedStore
 
         return ScopedStore(self._engine, principal, self._spooling)
+
+    # ---------------------------------------------------------------- chats
+
+    @property
+    def leases(self) -> Leases:
+        """Which process works in a conversation."""
+        from hermes.store.leases import Leases
+
+        return Leases(self._engine)
+
+    @property
+    def routing(self) -> Routing:
+        """Which chat is in which session."""
+        from hermes.store.routing import Routing
+
+        return Routing(self._engine)
+
+    @property
+    def inbox(self) -> Inbox:
+        """What platforms gave us and nobody has worked on yet."""
+        from hermes.store.inbox import Inbox
+
+        return Inbox(self._engine)
+
+    @property
+    def outbox(self) -> Outbox:
+        """What is still to be delivered to platforms."""
+        from hermes.store.outbox import Outbox
+
+        return Outbox(self._engine)

@@ -9,6 +9,7 @@
         ├── ConstraintFailed       (sqlite3.IntegrityError)  plain SQL broke a rule of the schema
         ├── AlreadyContinued                                 compressed before, by somebody else
         ├── LeaseLost                                        somebody else works in this conversation now
+        ├── LeaseHeld                                        somebody else does, and was there first
         ├── StoreBusy              (sqlite3.OperationalError)  locked past the deadline
         ├── StoreFull              (sqlite3.OperationalError)  no room on the disk
         ├── StoreReadOnly          (sqlite3.OperationalError)  opened, or found, read-only
@@ -28,7 +29,7 @@ has already gone wrong.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,6 +75,13 @@ class AlreadyContinued(StoreError):
 
 class LeaseLost(StoreError):
     pass
+
+
+class LeaseHeld(StoreError):
+    def __init__(self, message: str, holder: Any = None) -> None:
+        super().__init__(message)
+        self.holder = holder
+        """The `Lease` of whoever is working there; for the person who decides what to do about it."""
 
 
 class StoreBusy(StoreError):

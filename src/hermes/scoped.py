@@ -15,11 +15,13 @@ from hermes.recall.messages import MessageSearch
 from hermes.store.content import json_or_none
 from hermes.store.engine import Engine
 from hermes.store.families import Child, Families
+from hermes.store.leases import Lease, Leases
 from hermes.store.lineage import Lineage, Relative
 from hermes.store.listing import Listing
 from hermes.store.messages import Messages
 from hermes.store.people import Principal
 from hermes.store.rewind import Rewinds
+from hermes.store.routing import Route, Routing
 from hermes.store.sessions import Belonging, Sessions, Usage, new_session_id
 from hermes.store.titles import Titles
 from hermes.store.transfer import Transfer
@@ -214,6 +216,72 @@ class ScopedStore:
 
     def delegate(self, parent: str, *, lease_epoch: int | None = None, **child: Any) -> str:
         return Families(self._scope.owning(parent)).delegate(parent, _minted(child), lease_epoch)
+
+    # ---------------------------------------------------------------- who works in it, and which chat is in it
+
+    def acquire_lease(self, session_id: str, surface: str, seconds: float = 60.0) -> Lease:
+        return Leases(self._scope.owning(session_id)).acquire(session_id, surface, seconds)
+
+    def take_over_lease(self, session_id: str, surface: str, seconds: float = 60.0) -> Lease:
+        return Leases(self._scope.owning(session_id)).take_over(session_id, surface, seconds)
+
+    def renew_lease(self, lease: Lease, seconds: float = 60.0) -> Lease:
+        return Leases(self._scope.owning(lease.session_id)).renew(lease, seconds)
+
+    def release_lease(self, lease: Lease) -> bool:
+        mine = Leases(self._scope.owning(lease.session_id))
+        return bool(self._if_mine(lambda: mine.release(lease)))
+
+    def lease_holder(self, session_id: str) -> Lease | None:
+        return Leases(self._scope).holder(session_id)
+
+    def follow(self, session_id: str, after_message_id: int = 0) -> list[Row]:
+        return Leases(self._scope).follow(session_id, after_message_id)
+
+    def route(
+        self, session_key: str, session_id: str, *, alone: bool = False, entry: Row | None = None
+    ) -> Route:
+        """Put the chat that this person speaks in into a session; `alone`, their own part of a shared chat."""
+        who = self.principal
+        return Routing(self._scope.owning(session_id)).route(
+            session_key,
+            who.platform,
+            who.chat_type,
+            who.chat,
+            who.thread,
+            who.user if alone else "",
+            session_id,
+            entry,
+        )
+
+    def routed(self, session_key: str) -> Route | None:
+        return Routing(self._scope).get(session_key)
+
+    def live_session(self, session_key: str) -> str | None:
+        """Where the chat of this key goes on now; a row that lags behind is put right."""
+        route = self.routed(session_key)
+        if route is None:
+            return None
+        return Routing(self._scope.owning(route.session_id)).live_session(session_key)
+
+    def switch_session(self, session_key: str, session_id: str) -> Route | None:
+        """Go on in another session in the chat of this key; None for no such chat."""
+        route = self.routed(session_key)
+        if route is None:
+            return None
+        return Routing(self._scope.owning(session_id, route.session_id)).switch(session_key, session_id)
+
+    def recover_session(self, session_key: str | None = None, *, alone: bool = False) -> str | None:
+        """The session this person's chat was in, when its routing was lost."""
+        who = self.principal
+        return Routing(self._scope).recover(
+            who.platform,
+            who.chat_type,
+            who.chat,
+            who.thread,
+            who.user if alone else "",
+            session_key=session_key,
+        )
 
     # ---------------------------------------------------------------- lists, search, export
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from hermes import errors
 from hermes.scoped import ScopedStore
+from hermes.store.leases import Holder, Lease
 from hermes.store.people import Principal
 from hermes_state import SessionDB
 
@@ -198,6 +199,17 @@ VERBS: dict[str, Any] = {
     "reopen": lambda s, i: s.reopen_session(i),
     "prompt": lambda s, i: s.update_system_prompt(i, "x"),
     "tokens": lambda s, i: s.update_token_counts(i, input_tokens=5),
+    "acquire": lambda s, i: s.acquire_lease(i, "chat"),
+    "take_over": lambda s, i: s.take_over_lease(i, "chat"),
+    "renew": lambda s, i: s.renew_lease(lease_on(i)),
+    "release": lambda s, i: s.release_lease(lease_on(i)),
+    "holder": lambda s, i: s.lease_holder(i),
+    "follow": lambda s, i: s.follow(i),
+    "route": lambda s, i: s.route(f"key of {i}", i),
+    "routed": lambda s, i: s.routed(f"key of {i}"),
+    "live": lambda s, i: s.live_session(f"key of {i}"),
+    "switch": lambda s, i: s.switch_session(f"key of {i}", i),
+    "recover": lambda s, i: s.recover_session(),
     "list": lambda s, i: s.list_sessions_rich(limit=100),
     "list_all": lambda s, i: s.list_sessions_rich(limit=100, include_children=True),
     "sessions": lambda s, i: s.search_sessions(limit=100),
@@ -206,6 +218,11 @@ VERBS: dict[str, Any] = {
     "export": lambda s, i: s.export_session(i),
     "export_all": lambda s, i: list(s.iter_export()),
 }
+
+
+def lease_on(session_id: str) -> Lease:
+    """A lease that somebody made up."""
+    return Lease(session_id, session_id, 1, Holder("host", 1, None, "chat"), 1.0, 2e10)
 
 
 def outcome(verb: Any, store: ScopedStore, session_id: str) -> str:
@@ -239,6 +256,8 @@ def secrets(db: SessionDB) -> dict[str, str]:
         db.set_session_title(session_id, "secret title")
         db.append_message(session_id, "assistant", "secret answer", tool_calls=[{"id": "secret call"}])
         db.search_messages("secret")
+        db.leases.acquire(session_id, "terminal")
+        db.routing.route(f"key of {session_id}", "telegram", "dm", f"chat of {name}", "", "", session_id)
     return ids
 
 

@@ -32,10 +32,10 @@ class Refused(Exception):
 class Worker:
     """One process. Leaving the block kills it, if it is still there."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: Path = WORKERS) -> None:
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
         self._process = subprocess.Popen(
-            [sys.executable, str(WORKERS)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+            [sys.executable, str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None

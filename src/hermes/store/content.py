@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hermes import errors
@@ -88,6 +88,22 @@ _BROKEN = object()
 def json_or_none(value: object) -> str | None:
     """A JSON column: falsy values are not stored, as documented."""
     return to_json(value) if value else None
+
+
+def document(name: str, value: object) -> str:
+    """A mapping as JSON text, for what must come back as it was given: what JSON cannot say is refused."""
+    if not isinstance(value, Mapping):
+        raise errors.raised(errors.InvalidArgument, f"{name} must be a mapping, got {type(value).__name__}")
+    try:
+        return _dumps(dict(value))
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise errors.raised(errors.InvalidArgument, f"{name} cannot be written as JSON: {problem}") from None
+
+
+def from_document(text: str) -> dict[str, Any]:
+    """A stored mapping; an empty one, if another program has put something else in its place."""
+    value = from_json(text, None)
+    return value if isinstance(value, dict) else {}
 
 
 def calls_counted(role: str, tool_calls: object) -> int:

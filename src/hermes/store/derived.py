@@ -34,6 +34,9 @@ FIRST_SAID = """SELECT content, content_kind FROM messages
     WHERE session_id = ? AND role = 'user' AND content IS NOT NULL AND active = 1 ORDER BY id LIMIT 1"""
 
 SET_FAMILY = "UPDATE sessions SET relation = ?, root_id = ?, listed = ?, kind = ? WHERE id = ?"
+# Who joins a conversation stands behind its fence: a writer whose lease was lost is refused in a continuation too.
+JOIN_FENCE = """UPDATE sessions SET lease_epoch = (SELECT r.lease_epoch FROM sessions r WHERE r.id = sessions.root_id)
+    WHERE id = ? AND lease_epoch < (SELECT r.lease_epoch FROM sessions r WHERE r.id = sessions.root_id)"""
 SET_ACTIVITY = "UPDATE sessions SET last_active = ?, last_person_at = ?, preview = ? WHERE id = ?"
 SET_CONVERSATION = """UPDATE sessions SET conversation_active =
     CASE WHEN root_id = id THEN (SELECT max(member.last_active) FROM sessions member WHERE member.root_id = sessions.id)
@@ -110,6 +113,8 @@ class Family:
             relation, root, listed = self._place(session_id)
             child = relation == "delegate" or (relation is None and self._has_parent(session_id))
             self._writer.run(SET_FAMILY, relation, root, listed, kind_of(source, child=child), session_id)
+            if root not in (session_id, old_root):
+                self._writer.run(JOIN_FENCE, session_id)
             self._writer.run(SET_ACTIVITY, *activity_of(self._writer, session_id, started_at), session_id)
             conversations.update(dict.fromkeys((old_root or session_id, root, session_id)))
             for misplaced in self._misplaced_children(session_id):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from hermes import clock, errors
-from hermes.store import context, derived
+from hermes.store import context, derived, routing
 from hermes.store.arguments import (
     moment,
     optional_mapping,
@@ -44,7 +44,6 @@ CONTINUED_AS = """SELECT id FROM sessions WHERE parent_session_id = ? AND relati
     ORDER BY started_at DESC, id DESC LIMIT 1"""
 COUNT_SUMMARY = "UPDATE sessions SET message_count = 1 WHERE id = ?"
 ROOT_ACTIVE = "UPDATE sessions SET conversation_active = ? WHERE id = ? AND conversation_active < ?"
-MOVE_CHATS = "UPDATE routing SET session_id = ?, updated_at = ? WHERE session_id = ?"
 
 WAS_RESET = "SELECT parent_session_id FROM sessions WHERE id = ? AND relation = 'reset'"
 SAID_SINCE = "SELECT 1 FROM messages WHERE session_id = ? AND role = 'user' LIMIT 1"
@@ -189,7 +188,7 @@ class Families:
                 context.carry(writer, child.session_id, carried)
             writer.run(ROOT_ACTIVE, at, above["root_id"] if relation == "compression" else None, at)
             if relation != "delegate":
-                writer.run(MOVE_CHATS, child.session_id, at, parent)
+                routing.move(writer, parent, child.session_id, at)
             derived.refresh(writer)
             return child.session_id
 
@@ -212,7 +211,7 @@ class Families:
             live = tip(writer, before)
             writer.run(REOPEN, live)
             writer.run(END_UNDONE, at, session_id)
-            writer.run(MOVE_CHATS, live, at, session_id)
+            routing.move(writer, session_id, live, at)
             derived.refresh(writer)
             return live
 

@@ -35,6 +35,8 @@ LAST_RUN = "last_auto_prune"
 LEAVE_CHILDREN = "UPDATE sessions SET parent_session_id = NULL WHERE parent_session_id = ?"
 UNROUTE = "DELETE FROM routing WHERE session_id = ?"
 UNSEND = "DELETE FROM outbox WHERE session_id = ?"
+# What is queued was not said in it yet, and will be elsewhere; of what is done only the id is left.
+UNRECEIVE = "DELETE FROM inbox WHERE session_id = ? AND state <> 'done' AND state <> 'queued'"
 UNLEASE = "DELETE FROM leases WHERE conversation_id = ?"
 DELETE = "DELETE FROM sessions WHERE id = ?"
 
@@ -217,7 +219,7 @@ class Retention:
         self._engine.delete_messages(writer, session_id)
         blobs.drop(writer, held)
         unbind_session(writer, session_id)
-        for sql in (LEAVE_CHILDREN, UNROUTE, UNSEND, UNLEASE, DELETE):
+        for sql in (LEAVE_CHILDREN, UNROUTE, UNSEND, UNRECEIVE, UNLEASE, DELETE):
             writer.run(sql, session_id)
 
     def _remove_files(self, folder: Path, gone: Collection[str]) -> None:

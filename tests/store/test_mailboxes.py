@@ -1,0 +1,401 @@
+"""Mailboxes: what was accepted is worked on once, what was written is delivered once, whatever dies on the way."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hermes import errors
+from hermes.store.inbox import InboxEntry
+from hermes.store.outbox import OutboxEntry
+from hermes_state import SessionDB
+from tests.survival.processes import Refused, Worker
+
+CHAT_WORKERS = Path(__file__).with_name("chat_workers.py")
+
+
+@pytest.fixture
+def session(db: SessionDB) -> str:
+    return db.create_session("s", "telegram")
+
+
+def accept(db: SessionDB, text: str, key: str = "k", message: str | None = None) -> InboxEntry:
+    entry = db.inbox.accept(key, "telegram", {"text": text}, message)
+    assert entry is not None
+    return entry
+
+
+def claim(db: SessionDB, key: str = "k", epoch: int | None = None, session: str | None = None) -> InboxEntry:
+    entry = db.inbox.claim(key, epoch, session)
+    assert entry is not None
+    return entry
+
+
+# --- inbox
+
+
+def test_an_accepted_message_waits_until_it_was_worked_on(db: SessionDB) -> None:
+    entry = db.inbox.accept("k", "telegram", {"text": "héllo", "n": [1, None]}, 7, "s")
+    assert entry is not None
+    assert entry.event == {"text": "héllo", "n": [1, None]}
+    assert (entry.session_key, entry.platform, entry.platform_message_id) == ("k", "telegram", "7")
+    assert (entry.session_id, entry.state, entry.epoch, entry.error) == ("s", "queued", None, None)
+    assert db.inbox.waiting() == db.inbox.waiting("k") == [entry]
+    assert db.inbox.waiting("other") == []
+
+    claimed = claim(db)
+    assert claimed == entry._replace(state="working", changed_at=claimed.changed_at)
+    assert db.inbox.waiting() == [claimed]
+    assert db.inbox.complete(claimed.id) is True
+    assert db.inbox.waiting() == []
+
+
+def test_the_same_platform_message_is_accepted_once(db: SessionDB) -> None:
+    first = accept(db, "one", message="7")
+    assert db.inbox.accept("k", "telegram", {"text": "one again"}, "7") is None
+    claim(db)
+    db.inbox.complete(first.id)
+    assert db.inbox.accept("k", "telegram", {"text": "one again"}, 7) is None
+    assert accept(db, "another chat", key="k2", message="7")
+    assert db.inbox.accept("k", "discord", {"text": "another platform"}, "7")
+    assert accept(db, "no id")
+    assert accept(db, "no id")
+
+
+def test_a_chat_is_worked_on_in_order_one_at_a_time(db: SessionDB) -> None:
+    first, second = accept(db, "one"), accept(db, "two")
+    other = accept(db, "elsewhere", key="k2")
+    assert db.inbox.keys_waiting() == ["k", "k2"]
+    assert claim(db).id == first.id
+    assert db.inbox.claim("k") is None
+    assert claim(db, "k2").id == other.id
+    db.inbox.complete(first.id)
+    assert claim(db).id == second.id
+    db.inbox.complete(second.id)
+    assert db.inbox.claim("k") is None
+    assert db.inbox.keys_waiting() == ["k2"]
+
+
+def test_only_what_was_claimed_completes(db: SessionDB) -> None:
+    entry = accept(db, "one")
+    assert db.inbox.complete(entry.id) is False
+    assert db.inbox.complete(999) is False
+    assert db.inbox.waiting() == [entry]
+    claim(db)
+    assert db.inbox.complete(entry.id) is True
+    assert db.inbox.complete(entry.id) is True  # to say it twice does no harm
+    assert db.inbox.fail(entry.id, "too late") is False
+
+
+def test_what_failed_says_why_and_lets_the_next_go_on(db: SessionDB) -> None:
+    first, second = accept(db, "one", message="1"), accept(db, "two")
+    claim(db)
+    assert db.inbox.fail(first.id, "no model " + "x" * 600) is True
+    (kept,) = db.raw().execute("SELECT event_json FROM inbox WHERE id = ?", (first.id,)).fetchone()
+    assert '"text":"one"' in kept
+    assert '"no model xxx' in kept
+    assert claim(db).id == second.id
+    assert db.inbox.accept("k", "telegram", {"text": "one"}, "1") is None
+
+
+def test_done_entries_keep_their_id_but_not_the_text(db: SessionDB) -> None:
+    entry = accept(db, "a secret", message="1")
+    claim(db)
+    db.inbox.complete(entry.id)
+    (kept,) = db.raw().execute("SELECT event_json FROM inbox").fetchone()
+    assert kept == "{}"
+
+
+def test_done_entries_are_forgotten_when_they_are_old(db: SessionDB) -> None:
+    accept(db, "zero", message="0")
+    db.inbox.complete(claim(db).id)
+    accept(db, "one", message="1")
+    db.inbox.fail(claim(db).id, "why")
+    waiting = accept(db, "two")
+    assert db.inbox.forget_done(3600) == 0
+    assert db.inbox.forget_done(-1) == 2
+    assert db.inbox.waiting() == [waiting]
+    assert accept(db, "one", message="1")
+
+
+def test_deleting_a_session_leaves_nothing_of_it_in_the_mailboxes(db: SessionDB, session: str) -> None:
+    failed = accept(db, "a secret")
+    claim(db, session="s")
+    db.inbox.fail(failed.id, "why")
+    db.outbox.put("k", "telegram", {"text": "a secret answer"}, "once", "s")
+    queued = db.inbox.accept("k", "telegram", {"text": "not said yet"}, session_id="s")
+    db.delete_session("s")
+    assert db.inbox.waiting() == [queued]
+    assert db.raw().execute("SELECT count(*) FROM inbox").fetchone()[0] == 1
+    assert db.raw().execute("SELECT count(*) FROM outbox").fetchone()[0] == 0
+
+
+# --- inbox and leases
+
+
+def test_an_epoch_that_is_not_the_conversations_claims_and_completes_nothing(
+    db: SessionDB, session: str
+) -> None:
+    entry = accept(db, "one")
+    old = db.leases.acquire("s", "worker").epoch
+    assert claim(db, epoch=old, session="s").epoch == old
+    new = db.leases.take_over("s", "other").epoch
+    with pytest.raises(errors.LeaseLost):
+        db.inbox.complete(entry.id, old)
+    with pytest.raises(errors.LeaseLost):
+        db.inbox.fail(entry.id, "why", old)
+    with pytest.raises(errors.LeaseLost):
+        db.inbox.claim("k", old, "s")
+    with pytest.raises(errors.LeaseLost):  # it has not claimed it yet
+        db.inbox.complete(entry.id, new)
+    again = claim(db, epoch=new, session="s")
+    assert (again.id, again.epoch) == (entry.id, new)
+    assert db.inbox.claim("k", new, "s") is None
+    assert db.inbox.complete(entry.id, new) is True
+
+
+def test_what_a_lost_lease_left_comes_again_before_what_is_newer(db: SessionDB, session: str) -> None:
+    first, second = accept(db, "one"), accept(db, "two")
+    claim(db, epoch=db.leases.acquire("s", "worker").epoch, session="s")
+    epoch = db.leases.take_over("s", "other").epoch
+    assert claim(db, epoch=epoch, session="s").id == first.id
+    db.inbox.complete(first.id, epoch)
+    assert claim(db, epoch=epoch, session="s").id == second.id
+
+
+def test_the_routed_session_stands_for_its_chat(db: SessionDB, session: str) -> None:
+    accept(db, "one")
+    epoch = db.leases.acquire("s", "worker").epoch
+    with pytest.raises(errors.InvalidArgument, match="without a session"):
+        db.inbox.claim("k", epoch)
+    db.routing.route("k", "telegram", "dm", "42", "", "", "s")
+    assert claim(db, epoch=epoch).session_id == "s"
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_chat_that_moved_on_waits_only_for_work_under_a_living_lease(
+    db: SessionDB, session: str, lives: bool
+) -> None:
+    accept(db, "one")
+    before = db.leases.acquire("s", "worker")
+    claim(db, epoch=before.epoch, session="s")
+    if not lives:
+        db.leases.release(before)
+    db.create_session("next", "telegram")
+    now = db.leases.acquire("next", "worker").epoch
+    assert (db.inbox.claim("k", now, "next") is None) == lives
+
+
+def test_work_without_a_lease_gives_way_to_one_with(db: SessionDB, session: str) -> None:
+    entry = accept(db, "one")
+    claim(db)
+    assert db.inbox.claim("k") is None
+    epoch = db.leases.acquire("s", "worker").epoch
+    assert claim(db, epoch=epoch, session="s").id == entry.id
+    assert db.inbox.claim("k") is None
+
+
+# --- outbox
+
+
+def put(db: SessionDB, text: str, key: str = "k", platform: str = "telegram") -> OutboxEntry:
+    return db.outbox.put(key, platform, {"text": text}, f"{key} {text}")
+
+
+def send(db: SessionDB, key: str | None = None) -> OutboxEntry:
+    entry = db.outbox.claim(key)
+    assert entry is not None
+    return entry
+
+
+def test_a_delivery_waits_until_it_was_sent(db: SessionDB) -> None:
+    entry = db.outbox.put("k", "telegram", {"text": "hi"}, "once", "s")
+    assert entry.payload == {"text": "hi"}
+    assert (entry.session_key, entry.session_id, entry.platform) == ("k", "s", "telegram")
+    assert (entry.idempotency_key, entry.state, entry.error) == ("once", "queued", None)
+    assert db.outbox.waiting() == db.outbox.waiting("k") == [entry]
+    assert db.outbox.waiting("other") == []
+    claimed = send(db)
+    assert claimed == entry._replace(state="sending", changed_at=claimed.changed_at)
+    assert db.outbox.sent(claimed.id, 99) is True
+    assert db.outbox.sent(claimed.id) is True
+    assert db.outbox.waiting() == []
+    known = db.outbox.put("k", "telegram", {"text": "hi"}, "once")
+    assert (known.id, known.state, known.platform_message_id) == (entry.id, "sent", "99")
+    assert known.payload == {}
+
+
+def test_the_same_idempotency_key_is_the_same_entry(db: SessionDB) -> None:
+    first = put(db, "one")
+    assert put(db, "one") == first
+    send(db)
+    assert put(db, "one").state == "sending"
+    assert len(db.outbox.waiting()) == 1
+
+
+def test_a_chat_is_delivered_in_order_one_at_a_time(db: SessionDB) -> None:
+    first, second = put(db, "one"), put(db, "two")
+    other = put(db, "elsewhere", key="k2")
+    assert send(db).id == first.id
+    assert db.outbox.claim("k") is None
+    assert send(db).id == other.id
+    assert db.outbox.claim() is None
+    db.outbox.sent(first.id)
+    assert send(db, "k").id == second.id
+
+
+def test_what_is_tried_again_keeps_its_place_and_lets_other_chats_go_first(db: SessionDB) -> None:
+    first = put(db, "one")
+    put(db, "two")
+    other = put(db, "elsewhere", key="k2")
+    send(db)
+    assert db.outbox.failed(first.id, "rate limit", retry=True) is True
+    assert db.outbox.waiting("k")[0].error == "rate limit"
+    assert send(db).id == other.id
+    assert send(db).id == first.id
+
+
+def test_what_is_given_up_lets_the_next_go_on(db: SessionDB) -> None:
+    first, second = put(db, "one"), put(db, "two")
+    send(db)
+    assert db.outbox.failed(first.id, "the chat is gone", retry=False) is True
+    known = put(db, "one")
+    assert (known.state, known.error, known.payload) == ("failed", "the chat is gone", {"text": "one"})
+    assert db.outbox.failed(first.id, "again", retry=True) is False
+    assert send(db).id == second.id
+
+
+def test_only_what_is_being_sent_can_have_arrived_or_failed(db: SessionDB) -> None:
+    entry = put(db, "one")
+    assert db.outbox.sent(entry.id) is False
+    assert db.outbox.failed(entry.id, "why", retry=False) is False
+    assert db.outbox.sent(999) is False
+    assert db.outbox.waiting() == [entry]
+
+
+def test_a_lost_lease_writes_nothing_to_be_delivered(db: SessionDB, session: str) -> None:
+    old = db.leases.acquire("s", "worker").epoch
+    kept = db.outbox.put("k", "telegram", {"text": "in time"}, "one", "s", old)
+    assert kept.epoch == old
+    db.leases.take_over("s", "other")
+    with pytest.raises(errors.LeaseLost):
+        db.outbox.put("k", "telegram", {"text": "too late"}, "two", "s", old)
+    assert db.outbox.waiting() == [kept]
+
+
+def test_what_is_settled_is_forgotten_when_it_is_old(db: SessionDB) -> None:
+    put(db, "one")
+    waiting = put(db, "two")
+    db.outbox.sent(send(db).id)
+    assert db.outbox.forget_sent(3600) == 0
+    assert db.outbox.forget_sent(-1) == 1
+    assert db.outbox.waiting() == [waiting]
+    assert put(db, "one").state == "queued"
+
+
+def test_what_a_dead_process_was_sending_is_sent_again_only_where_that_does_not_show(db: SessionDB) -> None:
+    put(db, "mine", key="k0")
+    mine = send(db)
+    again, unknown = put(db, "one", key="k1", platform="matrix"), put(db, "two", key="k2")
+    with Worker(CHAT_WORKERS) as victim:
+        victim.ask("open_store", path=str(db.db_path))
+        assert {victim.ask("claim_delivery"), victim.ask("claim_delivery")} == {again.id, unknown.id}
+        assert db.outbox.after_crash({"matrix"}) == []  # it lives
+        victim.kill()
+    (told,) = db.outbox.after_crash({"matrix"})
+    assert told == unknown._replace(state="unknown", changed_at=told.changed_at)
+    assert db.outbox.after_crash({"matrix"}) == []
+    assert [(entry.id, entry.state) for entry in db.outbox.waiting()] == [
+        (mine.id, "sending"),
+        (again.id, "queued"),
+    ]
+    assert db.outbox.sent(unknown.id, "5") is True  # the platform told it after all
+    assert send(db).id == again.id
+
+
+def test_a_sender_on_another_host_is_believed_for_a_while(db: SessionDB) -> None:
+    entry = put(db, "one")
+    send(db)
+    db.raw().execute("""UPDATE outbox SET error = '{"host":"elsewhere","pid":1,"start":"1"}'""")
+    assert db.outbox.after_crash(set()) == []
+    assert db.outbox.failed(entry.id, "not mine to say", retry=True) is False
+    db.raw().execute("UPDATE outbox SET changed_at = ?", (time.time() - 3600,))
+    assert [told.id for told in db.outbox.after_crash(set())] == [entry.id]
+
+
+# --- bad arguments
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda db: db.inbox.accept("k", "telegram", "text"),
+        lambda db: db.inbox.accept("k", "telegram", {"when": object()}),
+        lambda db: db.inbox.accept(None, "telegram", {}),
+        lambda db: db.inbox.accept("k", None, {}),
+        lambda db: db.inbox.claim("k", "1"),
+        lambda db: db.inbox.complete(1, 1.5),
+        lambda db: db.outbox.put("k", "telegram", None, "once"),
+        lambda db: db.outbox.put("k", "telegram", {}, None),
+        lambda db: db.outbox.after_crash("matrix"),
+        lambda db: db.outbox.forget_sent(float("nan")),
+    ],
+)
+def test_bad_arguments_are_refused_and_nothing_is_written(
+    db: SessionDB, wrong: Callable[[SessionDB], object]
+) -> None:
+    with pytest.raises(errors.InvalidArgument):
+        wrong(db)
+    assert db.inbox.waiting() == []
+    assert db.outbox.waiting() == []
+
+
+# --- real processes
+
+
+def test_a_worker_that_slept_through_a_take_over_completes_nothing(db: SessionDB, session: str) -> None:
+    entry = accept(db, "one")
+    with Worker(CHAT_WORKERS) as sleeper:
+        sleeper.ask("open_store", path=str(db.db_path))
+        epoch = sleeper.ask("acquire", session="s")
+        assert sleeper.ask("claim_message", key="k", session="s", epoch=epoch) == entry.id
+        assert db.inbox.claim("k") is None
+        sleeper.signal(signal.SIGSTOP)
+        mine = db.leases.take_over("s", "here").epoch
+        assert claim(db, epoch=mine, session="s").id == entry.id
+        sleeper.start("complete_message", entry=entry.id, epoch=epoch)
+        sleeper.signal(signal.SIGCONT)
+        with pytest.raises(Refused) as refused:
+            sleeper.result()
+        assert "LeaseLost" in refused.value.kinds
+    assert [(known.state, known.epoch) for known in db.inbox.waiting()] == [("working", mine)]
+    assert db.inbox.complete(entry.id, mine) is True
+
+
+def test_every_accepted_message_is_worked_on_once_whoever_is_killed(db: SessionDB, session: str) -> None:
+    rng, messages, path = random.Random(7), 200, str(db.db_path)
+    accepted: list[int] = []
+    worked: list[str] = []
+    while len(accepted) < messages or db.inbox.waiting("k"):
+        with Worker(CHAT_WORKERS) as platform, Worker(CHAT_WORKERS) as worker:
+            platform.start("accept_until_killed", path=path, key="k", first=len(accepted), last=messages)
+            worker.start("work_until_killed", path=path, key="k", session="s")
+            assert platform.line() == worker.line() == {"ready": True}
+            time.sleep(rng.random() * 0.4)
+            for victim in rng.sample([platform, worker], 2):
+                victim.kill()
+                time.sleep(rng.random() * 0.02)
+            accepted += [said["accepted"] for said in platform.lines() if "accepted" in said]
+            worked += [said["worked"] for said in worker.lines()]
+
+    assert accepted == list(range(messages))
+    states = db.raw().execute("SELECT state, count(*) FROM inbox GROUP BY state").fetchall()
+    assert [tuple(state) for state in states] == [("done", messages)]
+    assert [row["content"] for row in db.get_messages("s")] == [f"message {n}" for n in range(messages)]
+    assert len(worked) == len(set(worked))
+    assert db.verify().ok

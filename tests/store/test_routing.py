@@ -1,0 +1,404 @@
+"""Routing: the same chat is the same row, a chat follows its conversation, and a lost row is found again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hermes import errors
+from hermes.store.people import Principal
+from hermes.store.routing import Route, move
+from hermes_state import SessionDB
+
+DM = ("telegram", "dm", "42", "", "")
+GROUP = ("telegram", "group", "-100", "", "")
+
+
+@pytest.fixture
+def sessions(db: SessionDB) -> SessionDB:
+    for name in "abc":
+        db.create_session(name, "telegram")
+    return db
+
+
+def row(db: SessionDB, session_id: str) -> dict[str, object]:
+    found = db.get_session(session_id)
+    assert found is not None
+    return found
+
+
+def continued(db: SessionDB, session_id: str, by: str) -> str:
+    db.end_session(session_id, "compression")
+    return db.create_session(by, "telegram", parent_session_id=session_id)
+
+
+def found(route: Route | None) -> tuple[str, str]:
+    assert route is not None
+    return route.session_key, route.session_id
+
+
+# --- one row per chat
+
+
+def test_a_chat_is_found_by_its_key_and_by_what_it_is(sessions: SessionDB) -> None:
+    route = sessions.routing.route("k", *DM, "a", {"display_name": "Ann"})
+    assert route[:7] == ("k", *DM, "a")
+    assert route.entry == {"display_name": "Ann"}
+    assert route.created_at == route.updated_at
+    assert sessions.routing.get("k") == route
+    assert sessions.routing.find("telegram", "dm", "42") == route
+    assert sessions.routing.of_session("a") == [route]
+    assert sessions.routing.get("other") is None
+    assert sessions.routing.find("telegram", "dm", "43") is None
+
+
+def test_routing_again_moves_the_chat_and_keeps_what_is_not_given(sessions: SessionDB) -> None:
+    first = sessions.routing.route("k", *DM, "a", {"display_name": "Ann"})
+    second = sessions.routing.route("k", *DM, "b")
+    assert second == first._replace(session_id="b", updated_at=second.updated_at)
+    assert sessions.routing.route("k", *DM, "b", {}).entry == {}
+    assert len(sessions.routing.all()) == 1
+
+
+def test_the_same_chat_under_another_spelling_is_the_same_row(sessions: SessionDB) -> None:
+    sessions.routing.route("old:42", *DM, "a", {"n": 1})
+    assert found(sessions.routing.route("new%3A42", *DM, "a")) == ("new%3A42", "a")
+    assert sessions.routing.get("old:42") is None
+    assert [route.entry for route in sessions.routing.all()] == [{"n": 1}]
+
+
+def test_a_key_never_passes_to_another_chat(sessions: SessionDB) -> None:
+    sessions.routing.route("k", *DM, "a")
+    with pytest.raises(errors.InvalidArgument, match="another chat"):
+        sessions.routing.route("k", *GROUP, "b")
+    assert found(sessions.routing.get("k")) == ("k", "a")
+    assert sessions.routing.find(*GROUP) is None
+
+
+def test_numbers_are_ids_and_nothing_is_the_empty_part(sessions: SessionDB) -> None:
+    sessions.routing.route("k", "telegram", "group", -100, 7, None, "a")
+    assert found(sessions.routing.find("telegram", "group", "-100", "7", "")) == ("k", "a")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda db: db.routing.route("k", *DM, "nobody"),
+        lambda db: db.routing.route("k", *DM, None),
+        lambda db: db.routing.route(None, *DM, "a"),
+        lambda db: db.routing.route("k", None, "dm", "42", "", "", "a"),
+        lambda db: db.routing.route("k", "telegram", "dm", 4.2, "", "", "a"),
+        lambda db: db.routing.route("k", *DM, "a", ["not", "a", "mapping"]),
+        lambda db: db.routing.route("k", *DM, "a", {"when": object()}),
+    ],
+)
+def test_bad_arguments_are_refused_and_nothing_is_written(
+    sessions: SessionDB, wrong: Callable[[SessionDB], object]
+) -> None:
+    with pytest.raises(errors.HermesError):
+        wrong(sessions)
+    assert sessions.routing.all() == []
+
+
+def test_chats_are_listed_newest_first_and_since_a_moment(sessions: SessionDB) -> None:
+    sessions.routing.route("k", *DM, "a")
+    last = sessions.routing.route("g", *GROUP, "b")
+    assert [route.session_key for route in sessions.routing.all()] == ["g", "k"]
+    assert [route.session_key for route in sessions.routing.all(active_since=last.updated_at)] == ["g"]
+    sessions.routing.update("k", {"n": 1})
+    assert [(route.session_key, route.entry) for route in sessions.routing.all()] == [
+        ("k", {"n": 1}),
+        ("g", {}),
+    ]
+    assert sessions.routing.update("nobody", {}) is None
+
+
+def test_a_removed_row_is_gone(sessions: SessionDB) -> None:
+    sessions.routing.route("k", *DM, "a")
+    assert sessions.routing.remove("k") is True
+    assert sessions.routing.remove("k") is False
+    assert sessions.routing.all() == []
+
+
+CHATS = st.tuples(
+    st.sampled_from(["telegram", "discord"]),
+    st.sampled_from(["dm", "group"]),
+    *(st.sampled_from(["", "1", "1:", "%"]) for _ in range(3)),
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(CHATS, st.integers(0, 2), st.sampled_from("abc")), max_size=12))
+def test_the_same_five_parts_are_the_same_row_whatever_the_key(
+    steps: list[tuple[tuple[str, ...], int, str]],
+) -> None:
+    with TemporaryDirectory() as folder, SessionDB(Path(folder) / "s.db", durability="normal") as db:
+        for name in "abc":
+            db.create_session(name, "cli")
+        expected: dict[tuple[str, ...], tuple[str, str]] = {}
+        spellings = set()
+        for chat, spelling, session in steps:
+            key = f"{spelling} {chat!r}"
+            spellings.add(key)
+            platform, kind, *parts = chat
+            db.routing.route(key, platform, kind, parts[0], parts[1], parts[2], session)
+            expected[chat] = (key, session)
+        assert {tuple(route[1:6]): (route[0], route[6]) for route in db.routing.all()} == expected
+        assert len(db.routing.all()) == len(expected)
+        for chat, known in expected.items():
+            assert found(db.routing.find(*chat)) == known
+        for key in spellings:
+            assert (db.routing.get(key) is not None) == (key in {known[0] for known in expected.values()})
+
+
+# --- by origin
+
+
+def test_what_was_delivered_to_a_chat_finds_its_participant(sessions: SessionDB) -> None:
+    sessions.routing.route("ann", "telegram", "group", "-100", "", "ann", "a")
+    sessions.routing.route("bob", "telegram", "group", "-100", "", "bob", "b")
+    by_origin = sessions.routing.find_by_origin
+    assert found(by_origin("telegram", "-100", participant="ann")) == ("ann", "a")
+    assert by_origin("telegram", "-100") is None
+    assert by_origin("telegram", "-100", participant="eve") is None
+    assert by_origin("discord", "-100", participant="ann") is None
+    assert by_origin("telegram", "-100", "7", "ann") is None
+
+
+def test_where_only_one_takes_part_the_newest_of_their_threads_counts(sessions: SessionDB) -> None:
+    sessions.routing.route("one", "telegram", "group", "-100", "1", "", "a")
+    sessions.routing.route("two", "telegram", "group", "-100", "2", "", "b")
+    assert found(sessions.routing.find_by_origin("telegram", -100)) == ("two", "b")
+    assert found(sessions.routing.find_by_origin("telegram", -100, 1)) == ("one", "a")
+    assert found(sessions.routing.find_by_origin("telegram", -100, participant="ann")) == ("two", "b")
+    assert sessions.routing.find_by_origin("telegram", "-101") is None
+
+
+# --- switching
+
+
+def test_switching_ends_the_old_session_and_reopens_the_other(sessions: SessionDB) -> None:
+    before = sessions.routing.route("k", *DM, "a", {"n": 1})
+    sessions.end_session("b", "session_switch")
+    after = sessions.routing.switch("k", "b")
+    assert after == before._replace(session_id="b", updated_at=after.updated_at if after else 0)
+    assert row(sessions, "a")["end_reason"] == "session_switch"
+    assert row(sessions, "b")["ended_at"] is None
+    assert sessions.routing.get("k") == after
+    assert sessions.verify().ok
+
+
+def test_switching_to_where_one_is_changes_nothing(sessions: SessionDB) -> None:
+    before = sessions.routing.route("k", *DM, "a")
+    assert sessions.routing.switch("k", "a") == before
+    assert row(sessions, "a")["ended_at"] is None
+
+
+def test_switching_to_an_older_part_of_a_conversation_goes_to_its_live_end(sessions: SessionDB) -> None:
+    sessions.routing.route("k", *DM, "a")
+    continued(sessions, "b", by="b2")
+    assert found(sessions.routing.switch("k", "b")) == ("k", "b2")
+    assert row(sessions, "b")["end_reason"] == "compression"
+
+
+def test_switching_an_unknown_chat_or_to_an_unknown_session_changes_nothing(sessions: SessionDB) -> None:
+    assert sessions.routing.switch("k", "a") is None
+    sessions.routing.route("k", *DM, "a")
+    with pytest.raises(errors.UnknownSession):
+        sessions.routing.switch("k", "nobody")
+    assert found(sessions.routing.get("k")) == ("k", "a")
+    assert row(sessions, "a")["ended_at"] is None
+
+
+# --- the live session
+
+
+def test_the_live_session_is_the_end_of_the_conversation_and_the_row_follows(sessions: SessionDB) -> None:
+    sessions.routing.route("k", *DM, "a")
+    assert sessions.routing.live_session("k") == "a"
+    continued(sessions, continued(sessions, "a", by="a2"), by="a3")
+    with SessionDB(sessions.db_path, read_only=True) as reading:
+        assert reading.routing.live_session("k") == "a3"
+        assert found(reading.routing.get("k")) == ("k", "a")
+    assert sessions.routing.live_session("k") == "a3"
+    assert found(sessions.routing.get("k")) == ("k", "a3")
+    assert sessions.routing.live_session("nobody") is None
+
+
+def test_a_deleted_session_leaves_no_route(sessions: SessionDB) -> None:
+    sessions.routing.route("k", *DM, "a")
+    sessions.delete_session("a")
+    assert sessions.routing.live_session("k") is None
+    assert sessions.routing.all() == []
+
+
+def test_a_row_whose_session_another_program_deleted_is_removed(sessions: SessionDB) -> None:
+    sessions.routing.route("k", *DM, "a")
+    raw = sessions.raw()
+    raw.execute("PRAGMA foreign_keys=OFF")
+    raw.execute("DELETE FROM sessions WHERE id = 'a'")
+    assert sessions.routing.get("k") is None
+    assert sessions.routing.live_session("k") is None
+    assert raw.execute("SELECT count(*) FROM routing").fetchone()[0] == 0
+
+
+def test_a_session_in_the_trash_is_live_nowhere_until_it_comes_back(sessions: SessionDB) -> None:
+    route = sessions.routing.route("k", *DM, "a")
+    sessions.raw().execute("UPDATE sessions SET trashed_at = 1.0 WHERE id = 'a'")
+    assert sessions.routing.live_session("k") is None
+    assert sessions.routing.get("k") is None
+    assert sessions.routing.find(*DM) is None
+    assert sessions.routing.find_by_origin("telegram", "42") is None
+    assert sessions.routing.of_session("a") == sessions.routing.all() == []
+    assert sessions.routing.recover(*DM) is None
+    with pytest.raises(errors.UnknownSession):
+        sessions.routing.route("k2", *GROUP, "a")
+    sessions.raw().execute("UPDATE sessions SET trashed_at = NULL WHERE id = 'a'")
+    assert sessions.routing.get("k") == route
+    assert sessions.routing.live_session("k") == "a"
+
+
+def test_a_chat_whose_session_is_in_the_trash_can_be_switched(sessions: SessionDB) -> None:
+    sessions.routing.route("k", *DM, "a")
+    sessions.raw().execute("UPDATE sessions SET trashed_at = 1.0 WHERE id = 'a'")
+    assert found(sessions.routing.switch("k", "b")) == ("k", "b")
+
+
+def test_moving_takes_every_chat_of_a_session_along(sessions: SessionDB) -> None:
+    sessions.routing.route("k", *DM, "a")
+    sessions.routing.route("g", *GROUP, "a")
+    sessions.routing.route("other", "discord", "dm", "1", "", "", "b")
+    moved = sessions._engine.write(lambda writer: move(writer, "a", "c", 5.0))
+    assert moved == 2
+    assert {(route.session_key, route.session_id) for route in sessions.routing.all()} == {
+        *(("k", "c"), ("g", "c"), ("other", "b"))
+    }
+    assert [route.updated_at for route in sessions.routing.of_session("c")] == [5.0, 5.0]
+    assert (row(sessions, "c")["session_key"], row(sessions, "c")["chat_id"]) == ("k", "42")
+
+
+# --- a lost row
+
+
+def lose(db: SessionDB) -> None:
+    db.raw().execute("DELETE FROM routing")
+
+
+def chat(db: SessionDB, session_id: str, said_at: float, *, ended: str | None = None) -> str:
+    """A session of the private chat, started at 100 and last used then; its row is lost."""
+    db.create_session(session_id, "telegram", started_at=100.0)
+    db.append_message(session_id, "user", "hello", timestamp=said_at)
+    db.routing.route("k", *DM, session_id)
+    lose(db)
+    if ended is not None:
+        db.end_session(session_id, ended)
+        db.raw().execute("UPDATE sessions SET ended_at = ? WHERE id = ?", (said_at + 1, session_id))
+    return session_id
+
+
+def test_a_lost_row_is_recovered_from_what_was_really_used_last(db: SessionDB) -> None:
+    chat(db, "old", 200)
+    chat(db, "used", 300)
+    db.create_session("begun later, never used", "telegram", started_at=250)
+    db.routing.route("k", *DM, "begun later, never used")
+    lose(db)
+    assert db.routing.recover(*DM) == "used"
+    assert db.routing.recover("telegram", "dm", "43") is None
+    assert db.routing.recover("discord", "dm", "42") is None
+    assert db.routing.all() == []  # it only says; the caller routes
+
+
+def test_of_two_equally_old_the_one_begun_later_counts(db: SessionDB) -> None:
+    chat(db, "a", 300)
+    chat(db, "b", 300)
+    db.raw().execute("UPDATE sessions SET started_at = 120 WHERE id = 'a'")
+    assert db.routing.recover(*DM) == "a"
+
+
+def test_what_a_crash_left_open_comes_before_what_was_ended_on_purpose(db: SessionDB) -> None:
+    chat(db, "left", 300, ended="session_switch")
+    chat(db, "open", 200)
+    assert db.routing.recover(*DM) == "open"
+
+
+def test_without_an_open_one_the_last_that_ended_is_taken_up(db: SessionDB) -> None:
+    chat(db, "older", 200, ended="agent_close")
+    chat(db, "newer", 300, ended="session_switch")
+    assert db.routing.recover(*DM) == "newer"
+
+
+@pytest.mark.parametrize("reason", ["session_reset", "idle", "daily"])
+def test_nothing_from_before_the_last_reset_comes_back(db: SessionDB, reason: str) -> None:
+    chat(db, "before", 200)
+    chat(db, "reset", 300, ended=reason)
+    assert db.routing.recover(*DM) is None
+    chat(db, "after", 400)
+    assert db.routing.recover(*DM) == "after"
+
+
+def test_a_session_with_a_reset_child_is_never_recovered(db: SessionDB) -> None:
+    chat(db, "parent", 300)
+    db.create_session("child", "telegram", parent_session_id="parent", started_at=400)
+    db.raw().execute("UPDATE sessions SET relation = 'reset' WHERE id = 'child'")
+    assert db.routing.recover(*DM) is None
+    db._engine.write(lambda writer: move(writer, "parent", "child", 400.0))
+    assert db.routing.recover(*DM) == "child"
+
+
+def test_recovery_goes_to_the_live_end_of_the_conversation(db: SessionDB) -> None:
+    chat(db, "a", 300)
+    db.end_session("a", "compression")
+    db.create_session("a2", "telegram", parent_session_id="a")
+    assert db.routing.recover(*DM) == "a2"
+
+
+def test_a_deleted_session_is_not_recovered(db: SessionDB) -> None:
+    chat(db, "a", 300)
+    db.delete_session("a")
+    assert db.routing.recover(*DM) is None
+
+
+def test_times_that_are_no_times_do_not_stop_a_recovery(db: SessionDB) -> None:
+    chat(db, "odd", 200)
+    chat(db, "even", 300)
+    db.raw().execute("UPDATE sessions SET started_at = 'yesterday', last_active = NULL WHERE id = 'odd'")
+    assert db.routing.recover(*DM) == "even"
+
+
+def test_nobody_recovers_another_participants_session(sessions: SessionDB) -> None:
+    sessions.routing.route("ann", "telegram", "group", "-100", "", "ann", "a")
+    sessions.routing.route("bob", "telegram", "group", "-100", "", "bob", "b")
+    lose(sessions)
+    recover = sessions.routing.recover
+    assert recover("telegram", "group", "-100", "", "ann") == "a"
+    assert recover("telegram", "group", "-100", "", "bob") == "b"
+    assert recover("telegram", "group", "-100", "", "eve") is None
+    assert recover("telegram", "group", "-100", "7", "ann") is None
+    assert recover(*GROUP) is None
+
+
+def test_a_shared_rooms_session_is_known_by_its_owner_or_its_key(db: SessionDB) -> None:
+    db.create_session("s", "telegram", user_id="ann")  # who spoke first
+    db.routing.route("g", *GROUP, "s")
+    lose(db)
+    assert db.routing.recover(*GROUP) is None
+    assert db.routing.recover(*GROUP, session_key="g") == "s"
+    db.raw().execute("UPDATE sessions SET owner = ?", (Principal("telegram", chat="-100").room,))
+    assert db.routing.recover(*GROUP) == "s"
+    assert db.routing.recover("telegram", "group", "-100", "", "ann") is None
+
+
+def test_a_resumed_session_stays_of_the_chat_it_was_made_for(sessions: SessionDB) -> None:
+    sessions.create_session("terminal", "cli")
+    sessions.routing.route("k", *DM, "a")
+    sessions.routing.route("g", *GROUP, "a")
+    sessions.routing.route("other", "telegram", "dm", "7", "", "", "terminal")
+    lose(sessions)
+    assert sessions.routing.recover(*DM) == "a"
+    assert sessions.routing.recover(*GROUP) is None
+    assert sessions.routing.recover("telegram", "dm", "7") is None
