@@ -470,6 +470,13 @@ class SessionDB:
         """Record in which directory a session is held, and so in which project; True iff there is one."""
         return self._keeping.set_workspace(session_id, cwd, git_branch)
 
+    @staticmethod
+    def workspace_of(directory: Path | str) -> Path:
+        """The git root of a directory, else the directory itself."""
+        from hermes.store.workspace import workspace_of
+
+        return workspace_of(directory)
+
     def trash_session(self, session_id: str, segment: bool = False) -> list[str]:
         """Throw a conversation and its subagents (or one session) into the trash; the ids that went."""
         return self._trash.put(session_id, segment)

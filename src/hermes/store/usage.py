@@ -18,7 +18,6 @@ from hermes.store.engine import Engine, Reader, Row, Writer
 from hermes.store.lineage import conversation_with_subagents
 from hermes.store.sessions import ADD_USAGE, EXISTS, Usage
 
-TOKENS = tuple("input_tokens output_tokens cache_read_tokens cache_write_tokens reasoning_tokens".split())
 MOST_TOKENS = 2**40
 """More than any call can use, and little enough that sums of them stay whole numbers."""
 ROUNDING = 1e-9
@@ -85,8 +84,9 @@ class ModelCall(NamedTuple):
         values: dict[str, Any] = {"purpose": required_text("purpose", self.purpose)}
         for name in ("model", "provider", "base_url", "cost_status", "cost_source", "pricing_version"):
             values[name] = optional_text(name, getattr(self, name))
-        for name in TOKENS:
-            values[name] = _tokens(name, getattr(self, name))
+        for name in self._fields:
+            if name.endswith("_tokens"):
+                values[name] = _tokens(name, getattr(self, name))
         for name in ("estimated_cost_usd", "actual_cost_usd"):
             values[name] = optional_amount(name, getattr(self, name))
         return self._replace(**values)

@@ -50,6 +50,7 @@ def _merged(writer: SqliteWriter, pages: int) -> bool:
 
 def cut(step: Callable[[Callable[[SqliteWriter], int]], int], pages_at_once: int) -> None:
     """Move free pages to the end of the file and cut them off. The file itself follows with the next checkpoint."""
+    pages_at_once = max(1, pages_at_once)
 
     def cut_some(writer: SqliteWriter) -> int:
         writer.raw.pragma("incremental_vacuum", pages_at_once)  # reads every row: each is one page cut off
