@@ -40,7 +40,7 @@ class Maintenance:
             for name, days in (("retention_days", retention_days), ("trash_days", trash_days)):
                 if days < 0:
                     raise errors.InvalidArgument(f"{name} must not be negative, got {days!r}")
-            if not self._claim_run(clock.now(), min_interval_hours * clock.HOUR):
+            if not self._claim_run(min_interval_hours * clock.HOUR):
                 result["skipped"] = True
                 return result
             retention = Retention(self._engine)
@@ -60,15 +60,19 @@ class Maintenance:
             result["error"] = str(problem)
         return result
 
-    def _claim_run(self, now: float, interval: float) -> bool:
+    def _claim_run(self, interval: float) -> bool:
         """Whether it is our turn; asked and noted in one transaction, so that of many processes one runs."""
-        mine = repr(now)
+        mine: list[str] = []
 
         def work(writer: Writer) -> bool:
             last = writer.value(meta.GET, LAST_RUN)
-            if last != mine and 0 <= now - _time_of(last) < interval:
+            if writer.repeating and last in mine:
+                return True
+            now = clock.now()  # asked here: who waited for the lock would take the other's stamp for a future one
+            if 0 <= now - _time_of(last) < interval:
                 return False
-            writer.run(meta.SET, LAST_RUN, mine)
+            mine.append(repr(now))
+            writer.run(meta.SET, LAST_RUN, mine[-1])
             return True
 
         return self._engine.write(work, share=False)

@@ -203,7 +203,7 @@ class SqliteEngine(SqliteCore):
         from hermes.store.sqlite.erasing import erase_from_copies
 
         for receipt in erase_from_copies(self.path, session_ids):
-            log.warning("%s: purge of session %s: %s", self.path, ", ".join(session_ids), receipt)
+            log.warning("%s: purge of %s sessions: %s", self.path, len(session_ids), receipt)
         if not self._vacuumed():
             told = f"deleted, but its bytes stay in {self.path} while another program reads it"
             raise errors.raised(
