@@ -68,7 +68,8 @@ class Maintenance:
             last = writer.value(meta.GET, LAST_RUN)
             if writer.repeating and last in mine:
                 return True
-            now = clock.now()  # asked here: who waited for the lock would take the other's stamp for a future one
+            # Asked under the lock: who waited for it would take the other's stamp for one of the future.
+            now = clock.now()
             if 0 <= now - _time_of(last) < interval:
                 return False
             mine.append(repr(now))
