@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hermes import errors, home
+from hermes.care import Care
 from hermes.conversations import Conversations
 from hermes.recall.legacy_query import sanitize_fts5_query
 from hermes.recall.messages import MessageSearch
@@ -40,6 +41,7 @@ from hermes.store.values import (
 
 if TYPE_CHECKING:
     from hermes.store.findings import Diagnosis
+    from hermes.store.maintenance import Maintenance
     from hermes.store.spool import SpoolStatus
     from hermes.store.spooling import Spooling
 
@@ -75,7 +77,7 @@ def format_session_db_unavailable(prefix: str = "Session database not available"
     return f"{prefix}: {cause}{hint}."
 
 
-class SessionDB(Conversations):
+class SessionDB(Conversations, Care):
     MAX_TITLE_LENGTH = titles.MAX_TITLE_LENGTH
 
     # The documented figures of the write path; the engine uses them for what they say.
@@ -434,11 +436,20 @@ class SessionDB(Conversations):
         min_interval_hours: int = 24,
         vacuum: bool = True,
         sessions_dir: Path | None = None,
+        *,
+        trash_days: float = 30,
+        thin_days: float | None = None,
     ) -> Row:
         """Maintenance, at most once per interval across all processes; never raises."""
-        return self._retention.maybe_auto_prune_and_vacuum(
-            retention_days, min_interval_hours, vacuum, sessions_dir
+        return self._maintenance.maybe_auto_prune_and_vacuum(
+            retention_days, min_interval_hours, vacuum, sessions_dir, trash_days, thin_days
         )
+
+    @property
+    def _maintenance(self) -> Maintenance:
+        from hermes.store.maintenance import Maintenance
+
+        return Maintenance(self._engine)
 
     # ---------------------------------------------------------------- handoff and Telegram topics
 

@@ -5,16 +5,22 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from hermes.store.thinning import Thinning
 from hermes_state import SessionDB
+from tests.store.repeating import Repeating
 
 DAY = 86_400.0
 
@@ -603,3 +609,344 @@ def test_maintenance_never_raises(db: SessionDB) -> None:
     result = db.maybe_auto_prune_and_vacuum()
     assert (result["skipped"], result["pruned"], result["vacuumed"]) == (False, 0, False)
     assert "closed" in result["error"]
+
+
+# ---------------------------------------------------------------- a dry run is what happens
+
+FAMILIES = st.lists(
+    st.fixed_dictionaries(
+        {
+            "parent": st.integers(-2, 6),
+            "source": st.sampled_from(["cli", "telegram"]),
+            "end": st.sampled_from([None, "compression", "branched", "cli_close", "cli_close"]),
+            "started": st.integers(0, 200),
+            "said": st.lists(st.integers(-10, 200), max_size=2),
+            "kept": st.sampled_from([None, None, None, None, "pin", "route", "lease", "old lease", "trash"]),
+        }
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+def build_families(db: SessionDB, families: list[dict[str, Any]]) -> None:
+    now = time.time()
+    for number, one in enumerate(families):
+        name = f"s{number}"
+        parent = f"s{one['parent']}" if 0 <= one["parent"] < number else None
+        db.create_session(
+            name, one["source"], parent_session_id=parent, started_at=now - one["started"] * DAY
+        )
+        for days in one["said"]:
+            db.append_message(name, "user", "x", timestamp=now - days * DAY)
+        if one["end"] is not None:
+            db.end_session(name, one["end"])
+    for number, one in enumerate(families):
+        name = f"s{number}"
+        if one["kept"] == "pin":
+            db.pin_session(name, segment=True)
+        elif one["kept"] == "route":
+            db.raw().execute(
+                "INSERT INTO routing (session_key, platform, chat_type, chat_id, session_id, created_at, updated_at)"
+                " VALUES (?, 'telegram', 'dm', ?, ?, 1, 1)",
+                (name, name, name),
+            )
+        elif one["kept"] in ("lease", "old lease"):
+            until = now + (60 if one["kept"] == "lease" else -60)
+            lease = (db.get_conversation_root(name), until)
+            db.raw().execute(
+                "INSERT INTO leases (conversation_id, epoch, expires_at) VALUES (?, 1, ?) ON CONFLICT DO NOTHING",
+                lease,
+            )
+        elif one["kept"] == "trash":
+            db.trash_session(name, segment=number % 2 == 0)
+
+
+@settings(max_examples=50)
+@given(
+    families=FAMILIES,
+    days=st.sampled_from([0, 1, 30, 90, 150.5]),
+    source=st.sampled_from([None, "cli", "telegram"]),
+)
+def test_the_candidates_are_exactly_what_a_prune_deletes(
+    tmp_path_factory: pytest.TempPathFactory, families: list[dict[str, Any]], days: float, source: str | None
+) -> None:
+    with SessionDB(tmp_path_factory.mktemp("families") / "state.db", durability="normal") as db:
+        build_families(db, families)
+        before = ids(db)
+        told = [row["id"] for row in db.list_prune_candidates(days, source)]
+        roots = {name: column(db, name, "root_id") for name in before}
+        assert len(told) == len(set(told))
+        assert ids(db) == before
+        assert db.prune_sessions(days, source) == len(told)
+        assert before - ids(db) == set(told)
+        for name in told:
+            assert {other for other in before if roots[other] == roots[name]} <= set(told), "as a whole"
+        kept = {
+            f"s{number}"
+            for number, one in enumerate(families)
+            if one["kept"] in ("pin", "route", "lease", "trash")
+        }
+        kept |= {f"s{number}" for number, one in enumerate(families) if one["end"] is None}
+        assert not kept & set(told)
+        assert db.list_prune_candidates(days, source) == []
+        assert db.verify().ok
+
+
+# ---------------------------------------------------------------- thinning
+
+LONG = "first line of the output\n" + "x" * 30_000 + "\nlast line of the output"
+
+
+@pytest.fixture
+def tools(db: SessionDB) -> SessionDB:
+    """A conversation unused for 100 days, with tool output small and large."""
+    db.create_session("old", "cli", started_at=ago(100))
+    calls = [{"id": "c1", "function": {"name": "run", "arguments": "{}"}}]
+    db.append_message("old", "user", LONG, timestamp=ago(100))
+    db.append_message("old", "assistant", "I look", tool_calls=calls, timestamp=ago(100))
+    db.append_message("old", "tool", LONG, tool_name="run", tool_call_id="c1", timestamp=ago(100))
+    db.append_message("old", "tool", "short", tool_name="run", timestamp=ago(100))
+    db.append_message("old", "assistant", LONG, timestamp=ago(100))
+    return db
+
+
+def test_large_old_tool_output_keeps_its_ends_and_everything_else_stays(tools: SessionDB) -> None:
+    before = tools.get_messages("old")
+    assert tools.search_messages("last AND first", role_filter=["tool"])
+    seen = tools.list_sessions_rich()
+    told = tools.thin(dry_run=True)
+    assert tools.get_messages("old") == before
+    assert tools.thin() == told == (1, len(LONG) - 800, 1)
+    after = tools.get_messages("old")
+    cut = after[2]
+    assert cut["content"].startswith(LONG[:400] + "\n[… ")
+    assert cut["content"].endswith(" …]\n" + LONG[-400:])
+    assert f"{told.bytes:,} bytes" in cut["content"]
+    assert time.strftime("%Y-%m-%d") in cut["content"]
+    assert cut["thinned_bytes"] == told.bytes
+    same = {**before[2], "content": cut["content"], "thinned_bytes": told.bytes}
+    assert after == [before[0], before[1], same, *before[3:]]
+    assert tools.list_sessions_rich() == seen
+    assert tools.search_messages("last AND dropped", role_filter=["tool"])
+    assert tools.search_messages("x" * 30_000, role_filter=["tool"]) == []
+    assert tools.verify().ok
+
+
+def test_a_body_is_thinned_once(tools: SessionDB) -> None:
+    assert tools.thin(larger_than=1000).messages == 1
+    before = tools.get_messages("old")
+    assert tools.thin(larger_than=10) == tools.thin(larger_than=0, dry_run=True) == (0, 0, 0)
+    assert tools.get_messages("old") == before
+
+
+UNTHINNED = {
+    "pinned": "UPDATE sessions SET pinned_at = 1",
+    "in the trash": "UPDATE sessions SET trashed_at = 1",
+    "used": f"UPDATE messages SET timestamp = {time.time()} WHERE content = 'short'",
+    "leased": "INSERT INTO leases (conversation_id, epoch, expires_at) VALUES ('old', 1, 99999999999.0)",
+    "not so large": "UPDATE messages SET content = substr(content, 1, 16384)",
+    "carried elsewhere": "INSERT INTO sessions (id, source, started_at, root_id) VALUES ('new', 'cli', 9e9, 'new');"
+    "INSERT INTO carried_context VALUES ('new', 0, 2, 3)",
+}
+
+
+@pytest.mark.parametrize("why", UNTHINNED)
+def test_what_is_left_whole(tools: SessionDB, why: str) -> None:
+    for statement in UNTHINNED[why].split(";"):
+        tools.raw().execute(statement)
+    assert tools.thin(dry_run=True) == tools.thin() == (0, 0, 0)
+
+
+def test_what_the_same_conversation_carries_is_thinned_for_all_of_it(tools: SessionDB) -> None:
+    tools.end_session("old", "compression")
+    tools.create_session("next", "cli", parent_session_id="old", started_at=ago(99))
+    carry(tools, "next", 2, 3)
+    assert tools.thin().messages == 1
+    assert "bytes of tool output dropped" in str(tools.get_messages_as_conversation("next"))
+
+
+def test_structured_output_becomes_the_text_in_it(db: SessionDB) -> None:
+    db.create_session("old", "cli", started_at=ago(100))
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 40_000}}
+    db.append_message("old", "tool", [{"type": "text", "text": "a picture"}, picture], timestamp=ago(100))
+    db.append_message("old", "tool", [{"type": "text", "text": "ü" * 20_000}], timestamp=ago(100))
+    assert db.thin(dry_run=True) == db.thin()
+    shown, long = contents(db, "old")
+    assert shown.startswith("a picture\n[… 30,")
+    assert db.raw().execute("SELECT count(*) FROM blobs").fetchone()[0] == 0
+    assert long.startswith("ü" * 400 + "\n[… 38,")
+    assert long.endswith("ü" * 400)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"older_than_days": -1}, {"larger_than": "16k"}, {"older_than_days": None}]
+)
+def test_what_to_thin_is_checked(tools: SessionDB, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        tools.thin(**wrong)
+
+
+def test_maintenance_thins_only_where_it_is_told_to(tools: SessionDB) -> None:
+    tools.end_session("old", "x")
+    assert "thinned" not in tools.maybe_auto_prune_and_vacuum(retention_days=999)
+    result = tools.maybe_auto_prune_and_vacuum(retention_days=999, min_interval_hours=0, thin_days=30)
+    assert result == {"skipped": False, "pruned": 0, "vacuumed": True, "thinned": len(LONG) - 800}
+
+
+def test_a_thinning_done_again_after_a_commit_that_lasted_counts_once(tools: SessionDB) -> None:
+    told = tools.thin(dry_run=True)
+    assert Thinning(Repeating(tools)).thin() == told
+
+
+@settings(max_examples=25)
+@given(
+    families=FAMILIES,
+    sizes=st.lists(st.tuples(st.integers(0, 7), st.integers(0, 40), st.booleans()), max_size=10),
+    days=st.sampled_from([0, 30, 100]),
+    larger_than=st.sampled_from([-1, 0, 1000, 5000]),
+)
+def test_a_dry_run_of_thinning_says_what_happens(
+    tmp_path_factory: pytest.TempPathFactory,
+    families: list[dict[str, Any]],
+    sizes: list[tuple[int, int, bool]],
+    days: float,
+    larger_than: int,
+) -> None:
+    with SessionDB(tmp_path_factory.mktemp("thinning") / "state.db", durability="normal") as db:
+        build_families(db, families)
+        for number, size, structured in sizes:
+            if number < len(families):
+                text = "wörd " * (size * 60)
+                db.append_message(
+                    f"s{number}", "tool", [{"text": text}] if structured else text, timestamp=1.0
+                )
+
+        def size_of_all() -> int:
+            return int(db.raw().execute("SELECT sum(octet_length(content)) FROM messages").fetchone()[0] or 0)
+
+        before, count = size_of_all(), db.message_count()
+        told = db.thin(days, larger_than, dry_run=True)
+        assert size_of_all() == before
+        assert db.thin(days, larger_than) == told
+        assert db.message_count() == count
+        assert before - told.bytes <= size_of_all() <= before
+        marks = "SELECT count(*), coalesce(sum(thinned_bytes), 0), count(DISTINCT session_id) FROM messages"
+        assert tuple(db.raw().execute(f"{marks} WHERE thinned_bytes IS NOT NULL").fetchone()) == told
+        assert db.thin(days, larger_than) == (0, 0, 0)
+        assert db.verify().ok
+
+
+# ---------------------------------------------------------------- the file really shrinks
+
+
+def words(number: int) -> str:
+    return " ".join(f"word{(number * 7919 + step * 104_729) % 50_000}" for step in range(150))
+
+
+def fill(db: SessionDB, sessions: int, each: int = 10) -> None:
+    """Conversations of a hundred days ago, each with as many messages."""
+    for number in range(sessions):
+        db.import_sessions(
+            [
+                {
+                    "id": f"m{number}",
+                    "source": "cli",
+                    "started_at": ago(100 + number),
+                    "ended_at": ago(99),
+                    "messages": [
+                        {"role": "user", "content": words(number * each + at), "timestamp": ago(100 + number)}
+                        for at in range(each)
+                    ],
+                }
+            ]
+        )
+
+
+def size(db: SessionDB) -> int:
+    return sum(path.stat().st_size for path in (db.db_path, Path(f"{db.db_path}-wal")) if path.exists())
+
+
+def test_after_a_prune_the_file_is_as_small_as_what_is_left(db: SessionDB) -> None:
+    fill(db, 150)
+    kept = {f"m{number}" for number in range(10)}
+    for name in kept:
+        db.append_message(name, "user", "still used")
+    db.search_messages("word1")
+    db._engine.shrink()
+    full = size(db)
+    assert db.maybe_auto_prune_and_vacuum()["vacuumed"] is True
+    assert size(db) < full * 0.25
+    assert db.raw().execute("PRAGMA freelist_count").fetchone()[0] == 0
+    entries = "SELECT sum(length(block)) FROM messages_fts_words_data"
+    merged = db.raw().execute(entries).fetchone()[0]
+    db.vacuum()
+    assert merged <= db.raw().execute(entries).fetchone()[0] * 1.05, (
+        "nothing of deleted messages is in the index"
+    )
+    assert {row["id"] for row in db.list_sessions_rich(limit=999)} == kept
+    assert db.verify().ok
+
+
+def test_after_thinning_the_file_is_smaller(db: SessionDB) -> None:
+    db.create_session("old", "cli", started_at=ago(100))
+    for number in range(40):
+        db.append_message(
+            "old", "tool", " ".join(words(number * 20 + at) for at in range(20)), timestamp=ago(100)
+        )
+    db.search_messages("word1")
+    db._engine.shrink()
+    full = size(db)
+    db.thin()
+    db._engine.shrink(pages_at_once=7)
+    assert size(db) < full * 0.3
+    assert db.verify().ok
+
+
+def test_others_write_and_read_while_the_file_shrinks(db: SessionDB, home: Path) -> None:
+    fill(db, 60)
+    db.create_session("busy", "cli")
+    db.prune_sessions(50)
+    writing = (
+        "from hermes_state import SessionDB; db = SessionDB()\n"
+        "for n in range(200): db.append_message('busy', 'user', f'counted {n}')\n"
+    )
+    other = subprocess.Popen([sys.executable, "-c", writing], env={**os.environ, "HERMES_HOME": str(home)})
+    try:
+        while other.poll() is None:
+            db._engine.shrink(pages_at_once=5)
+    finally:
+        assert other.wait() == 0
+    assert contents(db, "busy") == [f"counted {n}" for n in range(200)]
+    assert len(db.search_messages("counted", limit=999)) == 200
+    assert db.verify().ok
+
+
+def test_a_reader_that_stays_does_not_stop_it(db: SessionDB) -> None:
+    fill(db, 60)
+    raw = db.raw()
+    raw.execute("BEGIN")
+    raw.execute("SELECT count(*) FROM messages").fetchone()
+    db.prune_sessions(50)
+    db._engine.shrink()
+    raw.execute("COMMIT")
+    full = size(db)
+    db._engine.shrink()
+    assert size(db) < full * 0.5
+    assert db.verify().ok
+
+
+def test_a_file_without_incremental_vacuum_is_vacuumed(db: SessionDB) -> None:
+    path = db.db_path
+    fill(db, 30)
+    db.close()
+    plain = sqlite3.connect(path)
+    plain.execute("PRAGMA auto_vacuum=NONE")
+    plain.execute("VACUUM")
+    plain.close()
+    with SessionDB(path) as again:
+        assert again.raw().execute("PRAGMA auto_vacuum").fetchone()[0] == 0
+        full = size(again)
+        again.prune_sessions(50)
+        done = again._engine.shrink()
+        assert size(again) == done.after < full * 0.5

@@ -7,7 +7,7 @@ snapshot: everything read through it belongs to the same moment. A `Writer` is o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, LiteralString, Protocol, TypeVar
@@ -82,8 +82,11 @@ class Engine(Access, Protocol):
     def catch_up(self, seconds: float) -> None:
         """Index what waits, in short transactions, for at most about this long."""
 
-    def erase_deleted(self, session_id: str) -> None:
-        """Rewrite the store and its copies so that no byte of a deleted session is left in them."""
+    def erase_deleted(self, session_ids: Collection[str]) -> None:
+        """Rewrite the store and its copies so that no byte of deleted sessions is left in them."""
+
+    def shrink(self, pages_at_once: int = 500) -> Optimized:
+        """Give the room of what was deleted back to the file system, in steps that let others write between them."""
 
     def vacuum(self) -> None: ...
     def optimize(self) -> Optimized: ...

@@ -18,8 +18,9 @@ log = logging.getLogger(__name__)
 MAX_ERROR_LENGTH = 500
 
 REQUEST = """UPDATE sessions SET handoff_state = 'pending', handoff_platform = ?, handoff_error = NULL
-    WHERE id = ? AND (handoff_state IS NULL OR handoff_state IN ('completed', 'failed'))"""
-CLAIM = "UPDATE sessions SET handoff_state = 'running' WHERE id = ? AND handoff_state = 'pending'"
+    WHERE id = ? AND (handoff_state IS NULL OR handoff_state IN ('completed', 'failed')) AND trashed_at IS NULL"""
+CLAIM = """UPDATE sessions SET handoff_state = 'running' WHERE id = ? AND handoff_state = 'pending'
+    AND trashed_at IS NULL"""
 COMPLETE = """UPDATE sessions SET handoff_state = 'completed', handoff_error = NULL
     WHERE id = ? AND handoff_state = 'running'"""
 # Also from pending: whoever asked may give up before anybody claimed it.

@@ -37,7 +37,6 @@ INSERT_MESSAGE = """INSERT INTO messages (session_id, role, content, content_kin
         timestamp, finish_reason, reasoning, reasoning_content, platform_message_id, reasoning_details,
         codex_reasoning_items, codex_message_items, token_count, rewound_at, thinned_bytes, active, uid)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
-TAKE_OUT_OF_TRASH = "UPDATE sessions SET trashed_at = NULL WHERE id = ?"
 SET_PARENT = (
     "UPDATE sessions SET parent_session_id = ?, relation = ? WHERE id = ? AND parent_session_id IS NULL"
 )
@@ -99,8 +98,7 @@ class Import:
         if source == given.source and (started_at == given.started_at or not given.start_known):
             known = _found_in_order(writer, given.id, given.likes)
             if known is not None:
-                back = trashed_at is not None and writer.run(TAKE_OUT_OF_TRASH, given.id) > 0
-                return given.id, 0 if back else None, known
+                return given.id, _out_of_trash(writer, given.id, trashed_at), known
         other = writer.value(meta.GET, given.note())
         if other is not None and writer.value(EXISTS, other):
             known = _found_in_order(writer, other, given.likes)
@@ -165,6 +163,17 @@ class Import:
     def told(self) -> Imported:
         parts = (tuple(self.added), tuple(self.skipped), self.renamed, tuple(self.detached), self.messages)
         return Imported(*parts)
+
+
+def _out_of_trash(writer: Writer, session_id: str, trashed_at: float | None) -> int | None:
+    """How many messages it added that a session which was here came back; None if it had not been away."""
+    if trashed_at is None:
+        return None
+    from hermes.store.trash import bring_back
+
+    bring_back(writer, session_id)
+    derived.refresh(writer)
+    return 0
 
 
 def _found_in_order(reader: Reader, session_id: str, likes: list[tuple[Any, ...]]) -> list[int] | None:

@@ -12,12 +12,18 @@ from typing import Any, NamedTuple
 from hermes.store.engine import Access, Reader
 
 # Of several continuations the newest counts: a second one exists only if two processes compressed at once.
+# What is in the trash is nobody's way on.
 NEXT = """SELECT id FROM sessions WHERE parent_session_id = ? AND relation = 'compression' AND id <> ?
-    ORDER BY started_at DESC, id DESC LIMIT 1"""
+    AND trashed_at IS NULL ORDER BY started_at DESC, id DESC LIMIT 1"""
 HAS_MESSAGES = "SELECT 1 FROM messages WHERE session_id = ? AND active = 1 LIMIT 1"
-NEWEST_CHILD = "SELECT id FROM sessions WHERE parent_session_id = ? ORDER BY started_at DESC, id DESC LIMIT 1"
+NEWEST_CHILD = """SELECT id FROM sessions WHERE parent_session_id = ? AND trashed_at IS NULL
+    ORDER BY started_at DESC, id DESC LIMIT 1"""
 CONTINUES = "SELECT parent_session_id FROM sessions WHERE id = ? AND relation = 'compression'"
 ROOT = "SELECT root_id FROM sessions WHERE id = ?"
+MEMBERS = "SELECT id FROM sessions WHERE root_id = ? ORDER BY started_at, id"
+# Whoever has a parent and neither continues it nor began a conversation of its own worked for it.
+SUBAGENTS = """SELECT root_id FROM sessions WHERE parent_session_id = ? AND id <> ?
+    AND (relation IS NULL OR relation = 'delegate')"""
 
 MEMBER = """SELECT id, parent_session_id, relation, root_id, title, source, kind, started_at, ended_at, end_reason,
     last_active, message_count FROM sessions"""
@@ -71,6 +77,21 @@ def is_ancestor(reader: Reader, candidate: str, session_id: str) -> bool:
         if at == candidate:
             return True
     return False
+
+
+def conversation_with_subagents(reader: Reader, session_id: str) -> list[str]:
+    """Every session of the conversation, and of those that worked for it; branches are conversations of their own."""
+    first = reader.value(ROOT, session_id)
+    waiting, seen, found = [] if first is None else [first], {first}, dict[str, None]()
+    while waiting:
+        members = [row[0] for row in reader.rows(MEMBERS, waiting.pop())]
+        found.update(dict.fromkeys(members))
+        for member in members:
+            for (root,) in reader.rows(SUBAGENTS, member, member):
+                if root not in seen:
+                    seen.add(root)
+                    waiting.append(root)
+    return list(found)
 
 
 class Lineage:

@@ -1,14 +1,18 @@
-"""Lists of conversations and sessions. Nothing is aggregated here: rows are read from an index, in order, until full.
+"""Lists of conversations and sessions. Rows are read from an index, in order, until the page is full.
 
-`preview`, `last_active` and the place in the family stand on the row; `derived` keeps them true.
+`preview`, `last_active` and the place in the family stand on the row; `derived` keeps them true. The documented lists
+hide nothing. The list for people (`conversations`) leaves out what ran without a person or was put away, and says how
+much of what that is: one query counts, whatever the page.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from hermes.store.arguments import names, whole
+from hermes import errors
+from hermes.store.arguments import moment, names, whole
 from hermes.store.engine import Access, Reader, Row
 from hermes.store.lineage import tip
 from hermes.store.sessions import SELECT_ROW, source_name
@@ -50,11 +54,75 @@ EVERY_BY_ACTIVITY = " ".join(
     (ROWS, EVERY, BUT, "ORDER BY last_active DESC, started_at DESC, id DESC LIMIT ? OFFSET ?")
 )
 
+# The list for people. A conversation is what its first session is: its kind, source, workspace, pin and archive.
+CONVERSATIONS = "WHERE listed = 1 AND trashed_at IS NULL"
+WITH_SUBAGENTS = "WHERE root_id = id AND trashed_at IS NULL"
+WANTED = """AND (? IS NULL OR instr(?, '|' || source || '|') > 0) AND (? IS NULL OR instr(?, '|' || source || '|') = 0)
+    AND (? IS NULL OR instr(?, '|' || kind || '|') > 0) AND (? IS NULL OR workspace = ?)
+    AND (? IS NULL OR conversation_active >= ?) AND (? IS NULL OR conversation_active < ?)
+    AND (? IS NULL OR id IN (SELECT m.root_id FROM tags t JOIN sessions m ON m.id = t.session_id WHERE t.tag = ?))
+    AND (? IS NULL OR pinned_at IS NOT NULL) AND (? IS NULL OR archived = ?)"""
+SHOWN = "AND instr(?, '|' || kind || '|') = 0 AND (? IS NULL OR archived = 0)"
+COUNTED = " ".join(
+    ("SELECT kind, archived, count(*) FROM sessions", WITH_SUBAGENTS, WANTED, "GROUP BY kind, archived")
+)
+# The title a list shows is that of the live tip.
+TITLE = """(SELECT m.title FROM sessions m WHERE m.root_id = sessions.id AND m.trashed_at IS NULL
+    ORDER BY m.started_at DESC, m.id DESC LIMIT 1)"""
+ORDERS = {
+    "activity": "conversation_active DESC, started_at DESC, id DESC LIMIT ? OFFSET ?",
+    "started": "started_at DESC, id DESC LIMIT ? OFFSET ?",
+    "title": " ".join((TITLE, "IS NULL, lower(", TITLE, "), started_at DESC, id DESC LIMIT ? OFFSET ?")),
+}
+PAGES = {
+    (order, pinned_first, subagents): " ".join(
+        (
+            ROWS,
+            WITH_SUBAGENTS if subagents else CONVERSATIONS,
+            WANTED,
+            SHOWN,
+            "ORDER BY pinned_at IS NULL," if pinned_first else "ORDER BY",
+            ORDERS[order],
+        )
+    )
+    for order in ORDERS
+    for pinned_first in (False, True)
+    for subagents in (False, True)
+}
+"""One statement for each way to ask; the plain ones walk an index."""
+
+HIDDEN_KINDS = ("job", "child", "tool")
+KINDS = ("chat", *HIDDEN_KINDS)
+
+TAGS = """SELECT DISTINCT t.tag FROM sessions s JOIN tags t ON t.session_id = s.id WHERE s.root_id = ? ORDER BY t.tag"""
+
 PROJECTED = (
     *("id", "ended_at", "end_reason", "message_count", "tool_call_count", "title"),
     *("last_active", "preview", "model", "system_prompt"),
 )
 """What a conversation's row takes from its live tip; the rest stays the root's."""
+
+
+class Wanted(NamedTuple):
+    """Which conversations a list for people is about; None means no restriction. Times are of the last activity."""
+
+    sources: Sequence[str] | None = None
+    exclude_sources: Sequence[str] | None = None
+    kinds: Sequence[str] | None = None
+    workspace: Path | str | None = None
+    since: float | None = None
+    until: float | None = None
+    tag: str | None = None
+    pinned_only: bool = False
+    archived: bool | None = None
+
+
+class ConversationPage(NamedTuple):
+    rows: list[dict[str, Any]]
+    total: int
+    """How many conversations there are to show, on all pages."""
+    hidden: dict[str, int]
+    """How many more match but are left out, by the reason: `job`, `child`, `tool` or `archived`."""
 
 
 class Listing:
@@ -72,8 +140,8 @@ class Listing:
         order_by_last_active: bool = False,
     ) -> list[dict[str, Any]]:
         limit, offset = whole("limit", limit), max(0, whole("offset", offset))
-        excluded = [source_name(name) for name in names("exclude_sources", exclude_sources or ())]
-        but = f"|{'|'.join(excluded)}|" if excluded else None
+        excluded = _sources("exclude_sources", exclude_sources or ())
+        but = _barred(excluded) if excluded else None
         wanted = None if source is None else source_name(source)
         with self._engine.read(settled=True) as reader:
             rows = _select(reader, wanted, but, limit, offset, include_children, order_by_last_active)
@@ -89,6 +157,45 @@ class Listing:
         page = (whole("limit", limit), max(0, whole("offset", offset)))
         with self._engine.read(settled=True) as reader:
             return [_shown(row) for row in reader.rows(EVERY_BY_ACTIVITY, name, name, None, None, *page)]
+
+    def conversations(
+        self,
+        wanted: Wanted,
+        *,
+        limit: int = 20,
+        offset: int = 0,
+        include_hidden: bool = False,
+        order: str = "activity",
+        pinned_first: bool = False,
+    ) -> ConversationPage:
+        """A page of conversations, how many there are, and how many are hidden and why.
+
+        Jobs, subagents, tool sessions and the archive are hidden unless asked for. Naming a source shows its jobs and
+        tools, but not its subagents: those are shown as a kind.
+        """
+        page = (whole("limit", limit), max(0, whole("offset", offset)))
+        if order not in ORDERS:
+            raise errors.raised(
+                errors.InvalidArgument, f"order must be one of {', '.join(ORDERS)}, got {order!r:.40}"
+            )
+        hidden = _hidden_kinds(wanted, include_hidden)
+        hide_archived = wanted.archived is None and not include_hidden
+        with self._engine.read(settled=True) as reader:
+            filters = _filters(reader, wanted)
+            groups = reader.rows(COUNTED, *filters)
+            sql = PAGES[order, bool(pinned_first), "child" not in hidden]
+            found = reader.rows(sql, *filters, _barred(hidden), 1 if hide_archived else None, *page)
+            rows = [_projected(reader, _shown(row)) if row[-1] else _shown(row) for row in found]
+            for row in rows:
+                row["tags"] = [tag for (tag,) in reader.rows(TAGS, row["root_id"])]
+        total, left_out = 0, dict[str, int]()
+        for kind, archived, count in groups:
+            reason = kind if kind in hidden else "archived" if archived and hide_archived else None
+            if reason is None:
+                total += count
+            else:
+                left_out[reason] = left_out.get(reason, 0) + count
+        return ConversationPage(rows, total, left_out)
 
 
 def _select(
@@ -106,6 +213,59 @@ def _select(
     if source is None:
         return reader.rows(BY_ACTIVITY if by_activity else BY_START, *page)
     return reader.rows(BY_ACTIVITY_OF_SOURCE if by_activity else BY_START_OF_SOURCE, source, *page)
+
+
+def _hidden_kinds(wanted: Wanted, include_hidden: bool) -> tuple[str, ...]:
+    if include_hidden or wanted.kinds is not None:
+        return ()
+    return HIDDEN_KINDS if wanted.sources is None else ("child",)
+
+
+def _filters(reader: Reader, wanted: Wanted) -> tuple[object, ...]:
+    """The values of WANTED, each as often as it stands there."""
+    workspace, tag = wanted.workspace, wanted.tag
+    if workspace is not None:
+        from hermes.store.workspace import workspace_of
+
+        workspace = str(workspace_of(workspace))
+    if tag is not None:
+        from hermes.store.keeping import spelling_of
+
+        tag = spelling_of(reader, tag)
+    twice = (
+        None if wanted.sources is None else _barred(_sources("sources", wanted.sources)),
+        _barred(_sources("exclude_sources", wanted.exclude_sources)) if wanted.exclude_sources else None,
+        None if wanted.kinds is None else _barred(_kinds(wanted.kinds)),
+        workspace,
+        None if wanted.since is None else moment("since", wanted.since),
+        None if wanted.until is None else moment("until", wanted.until),
+        tag,
+    )
+    archived = None if wanted.archived is None else int(bool(wanted.archived))
+    return (
+        *(value for value in twice for _ in range(2)),
+        1 if wanted.pinned_only else None,
+        *(archived, archived),
+    )
+
+
+def _barred(values: Sequence[str]) -> str:
+    """Names between bars, for a statement that takes any number of them as one value."""
+    return f"|{'|'.join(values)}|"
+
+
+def _sources(parameter: str, values: Sequence[str]) -> list[str]:
+    return [source_name(name) for name in names(parameter, values)]
+
+
+def _kinds(values: Sequence[str]) -> tuple[str, ...]:
+    kinds = names("kinds", values)
+    for kind in kinds:
+        if kind not in KINDS:
+            raise errors.raised(
+                errors.InvalidArgument, f"a kind is one of {', '.join(KINDS)}, got {kind!r:.40}"
+            )
+    return kinds
 
 
 def _projected(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:

@@ -7,21 +7,20 @@ has just come back to is spared.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from math import isnan
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hermes import clock, errors
-from hermes.store import blobs, context, derived, meta
+from hermes.store import blobs, context, derived
 from hermes.store.engine import Engine, Reader, Writer
 from hermes.store.processes import is_running
 from hermes.store.sessions import END, EXISTS, source_name
 from hermes.store.topics import linked_conversations, unbind_session
 
-log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 MESSAGES_AT_ONCE, CONVERSATIONS_AT_ONCE = 2_000, 200
 """What one transaction of a prune deletes: few commits, and still nobody waits long for the write lock."""
@@ -30,14 +29,20 @@ ERASING_WAIT_S = 30.0
 
 GHOST_AGE = clock.DAY
 ORPHAN_AGE = 7 * clock.DAY
-LAST_RUN = "last_auto_prune"
 
+# What continues a session that goes is the conversation from then on.
+KEEP_TAGS = """INSERT INTO tags (session_id, tag) SELECT s.id, t.tag FROM tags t JOIN sessions s
+    ON s.parent_session_id = t.session_id WHERE t.session_id = ? AND s.relation = 'compression'
+    ON CONFLICT DO NOTHING"""
 LEAVE_CHILDREN = "UPDATE sessions SET parent_session_id = NULL WHERE parent_session_id = ?"
 UNROUTE = "DELETE FROM routing WHERE session_id = ?"
 UNSEND = "DELETE FROM outbox WHERE session_id = ?"
 # What is queued was not said in it yet, and will be elsewhere; of what is done only the id is left.
 UNRECEIVE = "DELETE FROM inbox WHERE session_id = ? AND state <> 'done' AND state <> 'queued'"
 UNLEASE = "DELETE FROM leases WHERE conversation_id = ?"
+# What the trash set aside for a session, and for bringing it back.
+FORGET_TITLE = "DELETE FROM state_meta WHERE key = 'trashed_title:' || ?"
+FORGET_NEXT = "DELETE FROM state_meta WHERE key = 'trashed_next:' || ?"
 DELETE = "DELETE FROM sessions WHERE id = ?"
 
 # A conversation is found by its first session, and goes as a whole. The trash has its own time to be kept.
@@ -57,7 +62,7 @@ GHOSTS = """SELECT id FROM sessions s WHERE source = 'tui' AND title IS NULL AND
     AND NOT EXISTS (SELECT 1 FROM carried_context c WHERE c.session_id = s.id)
     AND NOT EXISTS (SELECT 1 FROM routing t WHERE t.session_id = s.id)"""
 ORPHANED_CONTINUATIONS = """SELECT s.id FROM sessions s JOIN sessions p ON p.id = s.parent_session_id
-    WHERE p.end_reason = 'compression' AND s.ended_at IS NULL AND s.end_reason IS NULL
+    WHERE p.end_reason = 'compression' AND s.ended_at IS NULL AND s.end_reason IS NULL AND s.trashed_at IS NULL
     AND coalesce(s.api_call_count, 0) = 0 AND s.started_at < ?
     AND EXISTS (SELECT 1 FROM messages m WHERE m.session_id = s.id)
     AND NOT EXISTS (SELECT 1 FROM routing t WHERE t.session_id = s.id)
@@ -77,34 +82,25 @@ class Retention:
 
     def delete(self, session_id: str, sessions_dir: Path | str | None = None, purge: bool = False) -> bool:
         """Delete one session; its children stay. With `purge` no byte of its text is left in the home."""
-        gone = self._remove(lambda writer: [[session_id]] if writer.value(EXISTS, session_id) else [])
-        folders = [Path(sessions_dir)] if sessions_dir is not None else []
-        if purge:
-            from hermes.store.spool import Spool
-
-            folders.append(self._engine.path.parent / "sessions")
-        for folder in folders:
-            self._remove_files(folder, gone)
-        if purge:
-            Spool(self._engine.path).erase(session_id, wait=ERASING_WAIT_S)
-            if gone:
-                self._engine.erase_deleted(session_id)
+        gone = self.remove(lambda writer: [[session_id]] if writer.value(EXISTS, session_id) else [])
+        self.clean_up_after(gone, sessions_dir, purge)
+        if purge and not gone:  # it may never have come further than the spool
+            self._erase_from_spool([session_id])
         return bool(gone)
 
     def prune(
         self, older_than_days: float = 90, source: str | None = None, sessions_dir: Path | str | None = None
     ) -> int:
         """Delete conversations that nobody has used for so long; the number of sessions deleted."""
-        cutoff = _cutoff(older_than_days)
+        cutoff = cutoff_of(older_than_days)
         with self._engine.read(settled=True) as reader:
             sizes = [(unit[0]["root_id"], _size(unit)) for unit in _unused(reader, cutoff, source)]
         gone: list[str] = []
         try:
-            for roots in _batches(sizes):
+            for roots in batches(sizes):
                 gone += self._prune_some(roots, cutoff)
         finally:
-            if sessions_dir is not None:
-                self._remove_files(Path(sessions_dir), gone)
+            self.clean_up_after(gone, sessions_dir)
         return len(gone)
 
     def prune_candidates(
@@ -112,14 +108,13 @@ class Retention:
     ) -> list[dict[str, Any]]:
         """The sessions that `prune` would delete now, longest unused conversation first."""
         with self._engine.read(settled=True) as reader:
-            return [row for unit in _unused(reader, _cutoff(older_than_days), source) for row in unit]
+            return [row for unit in _unused(reader, cutoff_of(older_than_days), source) for row in unit]
 
     def prune_empty_ghost_sessions(self, sessions_dir: Path | str | None = None) -> int:
         """Delete untitled sessions of the text interface that ended without a word, after a day."""
         before = clock.now() - GHOST_AGE
-        gone = self._remove(lambda writer: [[row[0]] for row in writer.rows(GHOSTS, before)])
-        if sessions_dir is not None:
-            self._remove_files(Path(sessions_dir), gone)
+        gone = self.remove(lambda writer: [[row[0]] for row in writer.rows(GHOSTS, before)])
+        self.clean_up_after(gone, sessions_dir)
         return len(gone)
 
     def finalize_orphaned_compression_sessions(self) -> int:
@@ -144,46 +139,6 @@ class Retention:
 
         return self._engine.write(work, share=False)
 
-    def maybe_auto_prune_and_vacuum(
-        self,
-        retention_days: float = 90,
-        min_interval_hours: float = 24,
-        vacuum: bool = True,
-        sessions_dir: Path | str | None = None,
-    ) -> dict[str, Any]:
-        """Tidy up, at most once per interval among all processes. Never raises: what went wrong is in `error`."""
-        result: dict[str, Any] = {"skipped": False, "pruned": 0, "vacuumed": False}
-        try:
-            if retention_days < 0:
-                raise errors.InvalidArgument(f"retention_days must not be negative, got {retention_days!r}")
-            if not self._claim_run(clock.now(), min_interval_hours * clock.HOUR):
-                result["skipped"] = True
-                return result
-            closed = self.close_orphaned_cli() + self.finalize_orphaned_compression_sessions()
-            result["pruned"] = self.prune_empty_ghost_sessions(sessions_dir)
-            result["pruned"] += self.prune(retention_days, sessions_dir=sessions_dir)
-            if vacuum and result["pruned"]:
-                self._engine.vacuum()
-                result["vacuumed"] = True
-            log.info("maintenance: %s sessions closed, %s removed", closed, result["pruned"])
-        except Exception as problem:  # noqa: BLE001 - documented: it runs at start-up, which must not fail with it
-            log.warning("maintenance failed: %s", problem)
-            result["error"] = str(problem)
-        return result
-
-    def _claim_run(self, now: float, interval: float) -> bool:
-        """Whether it is our turn; asked and noted in one transaction, so that of many processes one runs."""
-        mine = repr(now)
-
-        def work(writer: Writer) -> bool:
-            last = writer.value(meta.GET, LAST_RUN)
-            if last != mine and 0 <= now - _time_of(last) < interval:
-                return False
-            writer.run(meta.SET, LAST_RUN, mine)
-            return True
-
-        return self._engine.write(work, share=False)
-
     # ---------------------------------------------------------------- removing
 
     def _prune_some(self, roots: list[str], cutoff: float) -> list[str]:
@@ -195,9 +150,9 @@ class Retention:
                 if writer.value(IS_UNUSED, root, cutoff) and not _is_kept(writer, root, linked):
                     yield [row[0] for row in writer.rows(MEMBERS, root)]
 
-        return self._remove(still_unused)
+        return self.remove(still_unused)
 
-    def _remove(self, units: Units) -> list[str]:
+    def remove(self, units: Units) -> list[str]:
         """Delete sessions in one transaction; the ids of those that are gone."""
         gone: dict[str, None] = {}
 
@@ -219,8 +174,37 @@ class Retention:
         self._engine.delete_messages(writer, session_id)
         blobs.drop(writer, held)
         unbind_session(writer, session_id)
-        for sql in (LEAVE_CHILDREN, UNROUTE, UNSEND, UNRECEIVE, UNLEASE, DELETE):
+        for sql in (
+            KEEP_TAGS,
+            LEAVE_CHILDREN,
+            UNROUTE,
+            UNSEND,
+            UNRECEIVE,
+            UNLEASE,
+            FORGET_TITLE,
+            FORGET_NEXT,
+            DELETE,
+        ):
             writer.run(sql, session_id)
+
+    def clean_up_after(
+        self, gone: Collection[str], sessions_dir: Path | str | None, purge: bool = False
+    ) -> None:
+        """Remove the files of deleted sessions; with `purge`, every byte of them that is left in the home."""
+        folders = [Path(sessions_dir)] if sessions_dir is not None else []
+        if purge:
+            folders.append(self._engine.path.parent / "sessions")
+        for folder in folders:
+            self._remove_files(folder, gone)
+        if gone and purge:
+            self._erase_from_spool(gone)
+            self._engine.erase_deleted(gone)
+
+    def _erase_from_spool(self, gone: Collection[str]) -> None:
+        from hermes.store.spool import Spool
+
+        for session_id in gone:
+            Spool(self._engine.path).erase(session_id, wait=ERASING_WAIT_S)
 
     def _remove_files(self, folder: Path, gone: Collection[str]) -> None:
         """Remove transcripts and logs of deleted sessions. An id is never a path here, nor a pattern."""
@@ -275,9 +259,9 @@ def _end(writer: Writer, ids: list[str], at: float, reason: str) -> int:
     return ended
 
 
-def _batches(sizes: Iterable[tuple[str, int]]) -> Iterator[list[str]]:
+def batches(sizes: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
     """Conversations in groups, each small enough for one short transaction."""
-    batch: list[str] = []
+    batch: list[T] = []
     messages = 0
     for root, size in sizes:
         if batch and (messages + size > MESSAGES_AT_ONCE or len(batch) == CONVERSATIONS_AT_ONCE):
@@ -289,18 +273,10 @@ def _batches(sizes: Iterable[tuple[str, int]]) -> Iterator[list[str]]:
         yield batch
 
 
-def _cutoff(days: object) -> float:
+def cutoff_of(days: object) -> float:
     """The latest activity that may go. Of 0 days everything may, also what a wrong clock dated in the future."""
     if isinstance(days, bool) or not isinstance(days, int | float) or isnan(days) or days < 0:
         raise errors.raised(
             errors.InvalidArgument, f"older_than_days must be a number from 0 up, got {days!r}"
         )
     return clock.now() - days * clock.DAY if days else float("inf")
-
-
-def _time_of(text: str | None) -> float:
-    """A stored time; never run, if it is not one."""
-    try:
-        return float(text) if text is not None else float("-inf")
-    except ValueError:
-        return float("-inf")

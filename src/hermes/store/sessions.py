@@ -24,6 +24,7 @@ from hermes.text import clean_in
 
 SELECT_ROW = "SELECT * FROM sessions WHERE id = ?"
 EXISTS = "SELECT 1 FROM sessions WHERE id = ?"
+LIVE = "SELECT 1 FROM sessions WHERE id = ? AND trashed_at IS NULL"
 # A new root knows its place at once; a child is placed by `derived.refresh`, in the same transaction.
 INSERT = """INSERT INTO sessions (id, source, user_id, model, model_config, system_prompt, parent_session_id,
         started_at, root_id, listed, last_active, conversation_active, kind, relation)
@@ -240,7 +241,7 @@ class Sessions:
             return None
         wanted = clean_in(id_or_prefix)
         with self._engine.read() as reader:
-            if reader.value(EXISTS, wanted):
+            if reader.value(LIVE, wanted):
                 return wanted
             found = reader.rows(PREFIX, like_prefix(wanted))
         return str(found[0][0]) if len(found) == 1 else None

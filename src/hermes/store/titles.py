@@ -22,9 +22,10 @@ _JOINER = "\u200d"
 _NUMBERED = re.compile(r"^(.*?) #(\d+)$", re.DOTALL)
 
 GET = "SELECT title FROM sessions WHERE id = ?"
-OWNER = "SELECT owner, root_id FROM sessions WHERE id = ?"
+OWNER = "SELECT owner, root_id FROM sessions WHERE id = ? AND trashed_at IS NULL"
 HELD_BY = "SELECT id, root_id FROM sessions WHERE title = ? AND owner = ? AND id <> ?"
-SET = "UPDATE sessions SET title = ?, title_by = ? WHERE id = ?"
+# A title given to what lies in the trash would be taken from the living.
+SET = "UPDATE sessions SET title = ?, title_by = ? WHERE id = ? AND trashed_at IS NULL"
 SET_IF_EMPTY = "UPDATE sessions SET title = ?, title_by = 'auto' WHERE id = ? AND title IS NULL"
 # Whoever may see several owners' sessions means their own first.
 BY_TITLE = """SELECT id, owner FROM sessions WHERE title = ? AND trashed_at IS NULL
@@ -34,7 +35,8 @@ IN_USE = "SELECT 1 FROM sessions WHERE title = ? AND owner = ? AND trashed_at IS
 NUMBERED = """SELECT id, title, relation, owner FROM sessions
     WHERE lower(title) >= lower(?) AND lower(title) < lower(?) AND title IS NOT NULL AND trashed_at IS NULL
     ORDER BY owner, started_at DESC, id DESC"""
-CONTINUED = "SELECT 1 FROM sessions WHERE parent_session_id = ? AND relation = 'compression' LIMIT 1"
+CONTINUED = """SELECT 1 FROM sessions WHERE parent_session_id = ? AND relation = 'compression'
+    AND trashed_at IS NULL LIMIT 1"""
 
 
 def sanitize_title(title: str | None) -> str | None:
@@ -43,15 +45,20 @@ def sanitize_title(title: str | None) -> str | None:
         return None
     if not isinstance(title, str):
         raise errors.InvalidTitle(f"a title must be text, got {type(title).__name__}")
-    text = _INVISIBLE.sub("", _CONTROLS.sub("", clean_in(title)))
-    if _JOINER in text:
-        text = _keep_needed_joiners(text)
-    text = " ".join(text.split())
+    text = one_line(title)
     if not text:
         return None
     if len(text) > MAX_TITLE_LENGTH:
         raise errors.InvalidTitle(f"Title too long ({len(text)} chars, max {MAX_TITLE_LENGTH})")
     return text
+
+
+def one_line(text: str) -> str:
+    """Text as a name can be shown: on one line, trimmed, nothing invisible."""
+    text = _INVISIBLE.sub("", _CONTROLS.sub("", clean_in(text)))
+    if _JOINER in text:
+        text = _keep_needed_joiners(text)
+    return " ".join(text.split())
 
 
 def _keep_needed_joiners(text: str) -> str:

@@ -16,7 +16,7 @@ from hermes.store.arguments import required_text
 from hermes.store.engine import Engine, Reader, Writer
 from hermes.store.lineage import tip
 from hermes.store.listing import PROJECTED
-from hermes.store.sessions import EXISTS, SELECT_ROW
+from hermes.store.sessions import EXISTS, LIVE, SELECT_ROW
 
 VERSION_KEY, VERSION = "telegram_dm_topic_schema_version", "2"
 COMPLETE_KEY = "telegram_dm_topic_columns"
@@ -146,7 +146,7 @@ class TelegramTopics:
 
         def work(writer: Writer) -> None:
             _ensure_tables(writer)
-            if not writer.value(EXISTS, session):
+            if not writer.value(LIVE, session):
                 raise errors.raised(errors.UnknownSession, f"session {session!r} does not exist")
             bound = writer.row(WHERE_BOUND, session)
             if bound is not None and tuple(bound) != topic:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -38,6 +38,7 @@ INDEX_AT_LAST = 4 * INDEX_EVERY_N_WRITES
 SEARCH_CATCH_UP_S = 2.0
 CLOSE_CATCH_UP_S = 0.25
 UPKEEP_S = 3600.0
+TRUNCATE_S = 1.0
 SHORT_TAIL, QUIET_S = 64, 1.0
 """A tail this short that grew within the last second is read, not indexed, by a search."""
 
@@ -183,11 +184,37 @@ class SqliteEngine(SqliteCore):
         self.alone(work)
         return Optimized(before, self._size())
 
-    def erase_deleted(self, session_id: str) -> None:
+    def shrink(self, pages_at_once: int = 500) -> Optimized:
+        from hermes.store.sqlite import shrinking
+
+        before = self._size()
+        if self.alone(lambda connection: pragma(connection, "PRAGMA auto_vacuum")) != shrinking.INCREMENTAL:
+            self.vacuum()
+            return Optimized(before, self._size())
+        self.catch_up(UPKEEP_S)
+
+        def step(work: Callable[[SqliteWriter], T]) -> T:
+            return self.write(lambda writer: work(cast(SqliteWriter, writer)), share=False)
+
+        shrinking.merge(step)
+        shrinking.cut(step, pages_at_once)
+        if self._journal == "wal":
+            self.alone(self._truncate_log)
+        return Optimized(before, self._size())
+
+    def _truncate_log(self, connection: apsw.Connection) -> None:
+        """Not worth waiting long for: what readers keep from being cut now, a later checkpoint cuts."""
+        self._patience.seconds = TRUNCATE_S
+        try:
+            run(connection, "PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            self._patience.seconds = self._deadline
+
+    def erase_deleted(self, session_ids: Collection[str]) -> None:
         from hermes.store.sqlite.erasing import erase_from_copies
 
-        for receipt in erase_from_copies(self.path, session_id):
-            log.warning("%s: purge of session %s: %s", self.path, session_id, receipt)
+        for receipt in erase_from_copies(self.path, session_ids):
+            log.warning("%s: purge of %s sessions: %s", self.path, len(session_ids), receipt)
         if not self._vacuumed():
             told = f"deleted, but its bytes stay in {self.path} while another program reads it"
             raise errors.raised(

@@ -6,6 +6,7 @@ rewritten, a damaged file kept aside or a half-made one, is removed. Copies that
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from glob import escape
 from pathlib import Path
 
@@ -22,7 +23,10 @@ FORGET_TERMS = "DELETE FROM messages_fts_words WHERE rowid IN (SELECT id FROM me
 FORGET_NOTED_TERMS = "DELETE FROM messages_fts_words WHERE rowid IN (SELECT message_id FROM changed_messages)"
 FORGET_MESSAGES = "DELETE FROM messages WHERE session_id = ?"
 FORGET_SESSION = "DELETE FROM sessions WHERE id = ?"
-HOLDS_BLOBS = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'blobs'"
+# What a person wrote about a session: its tags, and its title while it lay in the trash.
+FORGET_TAGS = "DELETE FROM tags WHERE session_id = ?"
+FORGET_TITLE = "DELETE FROM state_meta WHERE key = 'trashed_title:' || ?"
+TABLES = "SELECT name FROM sqlite_master WHERE type = 'table'"
 SEARCH_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE VIRTUAL TABLE%'"
 # Deleting only marks full-text entries; merging takes them out. The first two are the reference's, kept by triggers.
 MERGES = {
@@ -32,7 +36,7 @@ MERGES = {
 }
 
 
-def erase_from_copies(path: Path, session_id: str) -> list[str]:
+def erase_from_copies(path: Path, session_ids: Collection[str]) -> list[str]:
     """The receipt: what was done to which copy, a line each."""
     done: list[str] = []
     folder = folder_of(path)
@@ -42,7 +46,7 @@ def erase_from_copies(path: Path, session_id: str) -> list[str]:
         remnants += path.parent.glob(f"{escape(path.name)}.{kind}")
     for copy in (*folder.glob("*.db"), *(file for file in path.parent.glob("*.db") if file != path)):
         try:
-            if _rewritten_without(copy, session_id):
+            if _rewritten_without(copy, session_ids):
                 done.append(f"rewritten without it: {copy.name}")
         except (apsw.NotADBError, apsw.CantOpenError):
             continue  # no database, so no copy of ours
@@ -57,26 +61,36 @@ def erase_from_copies(path: Path, session_id: str) -> list[str]:
     return done
 
 
-def _rewritten_without(copy: Path, session_id: str) -> bool:
-    """Whether a copy, of whatever version, held the session; then it holds it no more."""
+def _rewritten_without(copy: Path, session_ids: Collection[str]) -> bool:
+    """Whether a copy, of whatever version, held any of the sessions; then it holds them no more."""
     connection = connect(copy)
     try:
-        if run(connection, IS_A_STORE) != [(2,)] or not run(connection, HOLDS, session_id, session_id):
+        if run(connection, IS_A_STORE) != [(2,)]:
+            return False
+        held = [name for name in session_ids if run(connection, HOLDS, name, name)]
+        if not held:
             return False
         run(connection, "PRAGMA foreign_keys=OFF")
-        tables = {row[0] for row in run(connection, SEARCH_TABLES)}
+        tables = {row[0] for row in run(connection, TABLES)}
+        searched = {row[0] for row in run(connection, SEARCH_TABLES)}
         with connection:
-            if "messages_fts_words" in tables:
-                run(connection, FORGET_TERMS, session_id)
+            if "messages_fts_words" in searched:
                 run(connection, FORGET_NOTED_TERMS)
-            run(connection, FORGET_MESSAGES, session_id)
-            run(connection, FORGET_SESSION, session_id)
-            if run(connection, HOLDS_BLOBS):
+            for session_id in held:
+                if "messages_fts_words" in searched:
+                    run(connection, FORGET_TERMS, session_id)
+                if "tags" in tables:
+                    run(connection, FORGET_TAGS, session_id)
+                if "state_meta" in tables:
+                    run(connection, FORGET_TITLE, session_id)
+                run(connection, FORGET_MESSAGES, session_id)
+                run(connection, FORGET_SESSION, session_id)
+            if "blobs" in tables:
                 writer = SqliteWriter(connection, {})
                 while blobs.collect_some(writer).blobs:
                     pass
         for name, merge in MERGES.items():
-            if name in tables:
+            if name in searched:
                 run(connection, merge)
         run(connection, "VACUUM")
         run(connection, "PRAGMA wal_checkpoint(TRUNCATE)")

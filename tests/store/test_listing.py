@@ -1,0 +1,267 @@
+"""The list for people: pages of conversations that say how many there are, what they hide, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hermes_state import SessionDB
+
+
+@pytest.fixture
+def talk(db: SessionDB) -> SessionDB:
+    """Three chats, one of them archived, two jobs, a tool session and a subagent of the oldest chat."""
+    for at, (name, source) in enumerate(
+        (
+            ("chat", "cli"),
+            ("phone", "telegram"),
+            ("old", "cli"),
+            ("job", "cron"),
+            ("run", "batch"),
+            ("tool", "tool"),
+        )
+    ):
+        db.create_session(name, source, started_at=100.0 * at)
+        db.append_message(name, "user", f"said in {name}", timestamp=1000.0 - at)
+    db.create_session("sub", "cli", parent_session_id="chat", started_at=900.0)
+    db.set_session_archived("old", True)
+    return db
+
+
+def ids(db: SessionDB, **asked: Any) -> list[str]:
+    return [row["id"] for row in db.list_conversations(**asked).rows]
+
+
+def test_what_runs_without_a_person_and_the_archive_are_hidden_and_counted(talk: SessionDB) -> None:
+    page = talk.list_conversations()
+    assert [row["id"] for row in page.rows] == ["chat", "phone"]
+    assert page.total == 2
+    assert page.hidden == {"job": 2, "tool": 1, "child": 1, "archived": 1}
+
+
+def test_everything_is_shown_on_demand(talk: SessionDB) -> None:
+    page = talk.list_conversations(include_hidden=True)
+    assert {row["id"] for row in page.rows} == {"chat", "phone", "old", "job", "run", "tool", "sub"}
+    assert (page.total, page.hidden) == (7, {})
+
+
+def test_naming_a_source_or_a_kind_shows_it(talk: SessionDB) -> None:
+    assert ids(talk, sources=["cron"]) == ["job"]
+    assert ids(talk, sources=["tool", "batch"]) == ["run", "tool"]
+    assert ids(talk, kinds=["job"]) == ["job", "run"]
+    assert ids(talk, kinds=["child"]) == ["sub"]
+    assert talk.list_conversations(sources=["cli"]).hidden == {"child": 1, "archived": 1}
+    assert talk.list_conversations(kinds=["chat"]).hidden == {"archived": 1}
+    assert ids(talk, sources=[]) == ids(talk, kinds=[]) == []
+
+
+def test_the_archive_can_be_asked_for_or_left_out_of_the_question(talk: SessionDB) -> None:
+    assert ids(talk, archived=True) == ["old"]
+    page = talk.list_conversations(archived=False)
+    assert ([row["id"] for row in page.rows], "archived" in page.hidden) == (["chat", "phone"], False)
+
+
+def test_an_archived_job_is_counted_once_as_a_job(talk: SessionDB) -> None:
+    talk.set_session_archived("job", True)
+    assert talk.list_conversations().hidden == {"job": 2, "tool": 1, "child": 1, "archived": 1}
+    assert talk.list_conversations(kinds=["job"]).hidden == {"archived": 1}
+
+
+def test_sources_can_be_left_out(talk: SessionDB) -> None:
+    page = talk.list_conversations(exclude_sources=["telegram", "cron"])
+    assert [row["id"] for row in page.rows] == ["chat"]
+    assert page.hidden["job"] == 1
+
+
+def test_tags_pins_times_and_workspaces_filter(talk: SessionDB, tmp_path: Path) -> None:
+    talk.add_tags("phone", "Später")
+    talk.add_tags("job", "später")
+    talk.pin_session("chat")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "inside").mkdir()
+    talk.set_session_workspace("phone", tmp_path / "inside")
+    page = talk.list_conversations(tag="SPÄTER")
+    assert ([row["id"] for row in page.rows], page.total, page.hidden) == (["phone"], 1, {"job": 1})
+    assert page.rows[0]["tags"] == ["Später"]
+    assert ids(talk, tag="nobody's") == []
+    assert ids(talk, pinned_only=True) == ["chat"]
+    assert ids(talk, since=1000.0) == ["chat"]
+    assert ids(talk, until=1000.0) == ["phone"]
+    assert ids(talk, since=999.0, until=1000.0, include_hidden=True) == ["phone"]
+    assert ids(talk, workspace=tmp_path) == ids(talk, workspace=tmp_path / "inside") == ["phone"]
+
+
+def test_orders(talk: SessionDB) -> None:
+    talk.create_session("untitled", "cli", started_at=50.0)
+    for name, title in (("chat", "beta"), ("phone", "Alpha")):
+        talk.set_session_title(name, title)
+    assert ids(talk) == ["chat", "phone", "untitled"]
+    assert ids(talk, order="started") == ["phone", "untitled", "chat"]
+    assert ids(talk, order="title") == ["phone", "chat", "untitled"]
+    talk.pin_session("untitled")
+    assert ids(talk) == ["chat", "phone", "untitled"]
+    for order, rest in (
+        ("activity", ["chat", "phone"]),
+        ("started", ["phone", "chat"]),
+        ("title", ["phone", "chat"]),
+    ):
+        assert ids(talk, order=order, pinned_first=True) == ["untitled", *rest]
+
+
+def test_a_conversation_is_one_row_shown_as_its_live_tip(talk: SessionDB) -> None:
+    talk.end_session("chat", "compression")
+    talk.create_session("chat2", "cli", parent_session_id="chat", started_at=950.0)
+    talk.append_message("chat2", "user", "went on", timestamp=2000.0)
+    talk.set_session_title("chat2", "zeta")
+    talk.add_tags("chat2", "kept")
+    row = talk.list_conversations().rows[0]
+    assert (row["id"], row["_lineage_root_id"], row["title"], row["tags"]) == (
+        "chat2",
+        "chat",
+        "zeta",
+        ["kept"],
+    )
+    assert talk.list_conversations().total == 2
+    rich = {**talk.list_sessions_rich(order_by_last_active=True)[0], "tags": ["kept"]}
+    assert row == rich
+
+
+def test_the_documented_list_and_count_hide_nothing(talk: SessionDB) -> None:
+    assert {row["id"] for row in talk.list_sessions_rich()} == {"chat", "phone", "old", "job", "run", "tool"}
+    assert talk.session_count() == 7
+
+
+def test_pages(talk: SessionDB) -> None:
+    pages = [talk.list_conversations(limit=1, offset=at) for at in range(3)]
+    assert [[row["id"] for row in page.rows] for page in pages] == [["chat"], ["phone"], []]
+    assert {page.total for page in pages} == {2}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"order": "size"}, "order"),
+        ({"kinds": ["chats"]}, "kind"),
+        ({"kinds": "chat"}, "kinds"),
+        ({"sources": "cli"}, "sources"),
+        ({"since": "yesterday"}, "since"),
+        ({"limit": None}, "limit"),
+        ({"tag": ""}, "tag"),
+        ({"workspace": ""}, "directory"),
+    ],
+)
+def test_arguments_are_checked(talk: SessionDB, wrong: dict[str, Any], named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        talk.list_conversations(**wrong)
+
+
+def test_the_first_page_walks_an_index_and_sorts_nothing(db: SessionDB) -> None:
+    from hermes.store.listing import PAGES
+
+    for order in ("activity", "started"):
+        sql = PAGES[order, False, False]
+        plan = [
+            row[3]
+            for row in db.raw().execute(f"EXPLAIN QUERY PLAN {sql}", (None,) * sql.count("?")).fetchall()
+        ]
+        assert any(
+            f"idx_sessions_listed_{'active' if order == 'activity' else 'started'}" in line for line in plan
+        )
+        assert not any("TEMP B-TREE" in line for line in plan)
+
+
+# ---------------------------------------------------------------- against a list made by hand
+
+SESSIONS = st.lists(
+    st.tuples(
+        st.sampled_from(["cli", "telegram", "cron", "tool"]),
+        st.integers(0, 3),  # when it was used last
+        st.booleans(),  # archived
+        st.booleans(),  # pinned
+        st.sampled_from([None, "x", "y"]),  # tag
+        st.booleans(),  # a subagent of the first
+    ),
+    max_size=8,
+)
+QUESTION = st.fixed_dictionaries(
+    {},
+    optional={
+        "sources": st.lists(st.sampled_from(["cli", "telegram", "cron"]), max_size=2),
+        "exclude_sources": st.lists(st.sampled_from(["cli", "tool"]), max_size=2),
+        "kinds": st.lists(st.sampled_from(["chat", "job", "child", "tool"]), max_size=2),
+        "since": st.integers(0, 4),
+        "until": st.integers(0, 4),
+        "tag": st.sampled_from(["X", "y"]),
+        "pinned_only": st.booleans(),
+        "archived": st.booleans(),
+        "include_hidden": st.booleans(),
+    },
+)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@given(sessions=SESSIONS, questions=st.lists(QUESTION, min_size=1, max_size=6))
+def test_rows_total_and_hidden_are_those_of_a_list_made_by_hand(
+    tmp_path_factory: pytest.TempPathFactory, sessions: list[Any], questions: list[dict[str, Any]]
+) -> None:
+    with SessionDB(tmp_path_factory.mktemp("lists") / "state.db", durability="normal") as db:
+        known: list[dict[str, Any]] = []
+        for number, (source, used, archived, pinned, tag, child) in enumerate(sessions):
+            name = f"s{number}"
+            child = child and number > 0
+            db.create_session(name, source, started_at=float(used), parent_session_id="s0" if child else None)
+            if archived:
+                db.set_session_archived(name, True)
+            if pinned:
+                db.pin_session(name)
+            if tag:
+                db.add_tags(name, tag)
+            kind = "child" if child else {"cron": "job", "tool": "tool"}.get(source, "chat")
+            known.append(
+                {
+                    "id": name,
+                    "source": source,
+                    "used": used,
+                    "archived": archived,
+                    "pinned": pinned,
+                    "tag": tag,
+                    "kind": kind,
+                }
+            )
+        for question in questions:
+            shown, hidden = expected(known, **question)
+            page = db.list_conversations(limit=99, **question)
+            assert {row["id"] for row in page.rows} == shown
+            assert (page.total, page.hidden) == (len(shown), hidden)
+
+
+def expected(known: list[dict[str, Any]], **asked: Any) -> tuple[set[str], dict[str, int]]:
+    shown: set[str] = set()
+    hidden: dict[str, int] = {}
+    for one in known:
+        fits = (
+            ("sources" not in asked or one["source"] in asked["sources"])
+            and one["source"] not in asked.get("exclude_sources", ())
+            and ("kinds" not in asked or one["kind"] in asked["kinds"])
+            and asked.get("since", -1) <= one["used"] < asked.get("until", 99)
+            and ("tag" not in asked or one["tag"] == asked["tag"].lower())
+            and (one["pinned"] or not asked.get("pinned_only"))
+            and ("archived" not in asked or one["archived"] == asked["archived"])
+        )
+        if not fits:
+            continue
+        secret: tuple[str, ...] = ("job", "child", "tool") if "sources" not in asked else ("child",)
+        if asked.get("include_hidden") or "kinds" in asked:
+            secret = ()
+        reason = one["kind"] if one["kind"] in secret else None
+        if reason is None and one["archived"] and "archived" not in asked and not asked.get("include_hidden"):
+            reason = "archived"
+        if reason is None:
+            shown.add(one["id"])
+        else:
+            hidden[reason] = hidden.get(reason, 0) + 1
+    return shown, hidden
