@@ -11,7 +11,8 @@ from pathlib import Path
 
 import apsw
 
-from hermes.store.sqlite.backup import DAMAGED, PARTIAL, failed, folder_of
+from hermes.partial import PARTIAL
+from hermes.store.sqlite.backup import DAMAGED, failed, folder_of
 from hermes.store.sqlite.connection import connect, run
 
 IS_A_STORE = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('sessions', 'messages')"
