@@ -32,6 +32,7 @@ from hermes.store.values import (
     Imported,
     Optimized,
     Repair,
+    ScrubReceipt,
     SearchResults,
 )
 
@@ -399,6 +400,12 @@ class SessionDB:
         return self._retention.maybe_auto_prune_and_vacuum(
             retention_days, min_interval_hours, vacuum, sessions_dir
         )
+
+    def scrub(self, secret: str, *, dry_run: bool = False) -> ScrubReceipt:
+        """Remove one secret from every place of the home; running it again finishes what a crash cut short."""
+        from hermes.store.scrubbing import Scrubbing
+
+        return Scrubbing(self._engine).scrub(secret, dry_run=dry_run)
 
     # ---------------------------------------------------------------- handoff and Telegram topics
 

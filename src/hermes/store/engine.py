@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, LiteralString, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, LiteralString, Protocol, TypeVar
 
 from hermes.store.matching import Node
-from hermes.store.values import Backup, Health, MessageFilter, Optimized, SearchAnswer
+from hermes.store.values import Backup, Health, MessageFilter, Optimized, ScrubReceipt, SearchAnswer
+
+if TYPE_CHECKING:
+    from hermes.store.spellings import Spellings
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
@@ -67,6 +70,9 @@ class Engine(Protocol):
 
     def erase_deleted(self, session_id: str) -> None:
         """Rewrite the store and its copies so that no byte of a deleted session is left in them."""
+
+    def scrub(self, secret: Spellings, *, dry_run: bool) -> ScrubReceipt:
+        """Take a secret out of every row, of the index, and of the copies beside the store."""
 
     def vacuum(self) -> None: ...
     def optimize(self) -> Optimized: ...

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import apsw
 
@@ -22,7 +22,10 @@ from hermes.store.sqlite.commit import Ticket
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, connect, pragma, run
 from hermes.store.sqlite.core import SqliteCore
 from hermes.store.sqlite.raw import RawConnection
-from hermes.store.values import Backup, Health, MessageFilter, Optimized, SearchAnswer
+from hermes.store.values import Backup, Health, MessageFilter, Optimized, ScrubReceipt, SearchAnswer
+
+if TYPE_CHECKING:
+    from hermes.store.spellings import Spellings
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -182,6 +185,11 @@ class SqliteEngine(SqliteCore):
             raise errors.raised(
                 errors.StoreBusy, f"{told}; run `hermes sessions optimize` when it has finished"
             )
+
+    def scrub(self, secret: Spellings, *, dry_run: bool) -> ScrubReceipt:
+        from hermes.store.sqlite import scrubbing
+
+        return scrubbing.scrub(self, self._vacuumed, secret, dry_run=dry_run)
 
     def verify(self) -> Health:
         from hermes.store.sqlite import doctor
