@@ -36,6 +36,7 @@ from hermes.store.values import (
     Imported,
     Optimized,
     Repair,
+    ScrubReceipt,
     SearchResults,
 )
 
@@ -450,6 +451,12 @@ class SessionDB(Conversations, Care):
         from hermes.store.maintenance import Maintenance
 
         return Maintenance(self._engine)
+
+    def scrub(self, secret: str, *, dry_run: bool = False) -> ScrubReceipt:
+        """Remove one secret from every place of the home; running it again finishes what a crash cut short."""
+        from hermes.store.scrubbing import Scrubbing
+
+        return Scrubbing(self._engine).scrub(secret, dry_run=dry_run)
 
     # ---------------------------------------------------------------- handoff and Telegram topics
 

@@ -22,12 +22,12 @@ import apsw
 import pytest
 
 from hermes import errors
+from hermes.partial import partial_file
 from hermes.store.sqlite import opening
 from hermes.store.sqlite.backup import (
     backups_of,
     folder_of,
     make_backup,
-    partial_file,
     trim_backups,
 )
 from hermes.store.sqlite.connection import connect

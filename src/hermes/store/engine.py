@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, LiteralString, Protocol, TypeVar
 
 from hermes.store.matching import Node
-from hermes.store.values import Backup, Health, MessageFilter, Optimized, SearchAnswer
+from hermes.store.values import Backup, Health, MessageFilter, Optimized, ScrubReceipt, SearchAnswer
+
+if TYPE_CHECKING:
+    from hermes.store.spellings import Spellings
 
 if TYPE_CHECKING:
     from hermes.store.findings import Diagnosis
@@ -87,6 +90,9 @@ class Engine(Access, Protocol):
 
     def shrink(self, pages_at_once: int = 500) -> Optimized:
         """Give the room of what was deleted back to the file system, in steps that let others write between them."""
+
+    def scrub(self, secret: Spellings, *, dry_run: bool) -> ScrubReceipt:
+        """Take a secret out of every row, of the index, and of the copies beside the store."""
 
     def vacuum(self) -> None: ...
     def optimize(self) -> Optimized: ...

@@ -142,6 +142,42 @@ class Imported(NamedTuple):
     messages: int
 
 
+class Scrubbed(NamedTuple):
+    """One place that held a secret: a column, a copy of the store, or a file."""
+
+    place: str
+    occurrences: int
+    sessions: tuple[str, ...] = ()
+
+
+class ScrubReceipt(NamedTuple):
+    """What `scrub` removed or, in a dry run, would remove. It names places and sessions, never the secret."""
+
+    places: tuple[Scrubbed, ...] = ()
+    left: tuple[str, ...] = ()
+    """Where the secret could not be removed, and why."""
+    dry_run: bool = False
+
+    @property
+    def ok(self) -> bool:
+        return not self.left
+
+    @property
+    def occurrences(self) -> int:
+        return sum(place.occurrences for place in self.places)
+
+    @property
+    def sessions(self) -> tuple[str, ...]:
+        return tuple(sorted({session for place in self.places for session in place.sessions}))
+
+    def lines(self) -> list[str]:
+        told = [f"{place.place}: {place.occurrences}" for place in self.places]
+        told.append(f"{'found' if self.dry_run else 'removed'}: {self.occurrences}")
+        if self.sessions:
+            told.append(f"sessions: {', '.join(self.sessions)}")
+        return told + [f"left: {what}" for what in self.left]
+
+
 class ExportedSessions(Sequence[dict[str, Any]]):
     """Every session with its messages, read one at a time: a list to look at, flat in memory at any size."""
 

@@ -7,17 +7,15 @@ name and a lock; what a killed process left behind is cleared away by the next b
 from __future__ import annotations
 
 import errno
-import fcntl
 import logging
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import apsw
 
 from hermes import clock, errors, home
+from hermes.partial import SIDECARS, clear_partials, partial_file, sync_folder
 from hermes.store.sqlite.connection import connect
 from hermes.store.sqlite.copying import copy_into, unsound
 from hermes.store.values import Backup
@@ -29,10 +27,8 @@ MOST_BYTES = 8 << 30
 
 DAMAGED = ".damaged"
 """Ends the name of a store that was set aside unverified: no backup, but all there is of what was in it."""
-SIDECARS = ("-wal", "-shm", "-journal")
 
 _NAME = re.compile(r"state-(\d{8}_\d{6})(?:-(\d+))?-[a-z][a-z0-9-]*\.db(?:\.damaged)?")
-PARTIAL = ".hermes-partial"
 
 
 # ------------------------------------------------------------------------------------------------ making
@@ -87,40 +83,6 @@ def prepare_folder(folder: Path, *, own: bool) -> None:
         if home.loose(str(folder)):
             os.chmod(folder, home.PRIVATE_FOLDER)
     clear_partials(folder)
-
-
-@contextmanager
-def partial_file(folder: Path, name: str) -> Iterator[tuple[Path, int]]:
-    """A private file to write to, locked while its writer lives, gone afterwards unless it was published."""
-    partial = folder / f".{name}.{os.urandom(6).hex()}{PARTIAL}"
-    descriptor = home.create_private_file(partial)
-    try:
-        with suppress(OSError):  # a file system without such locks: then nothing is ever cleared away there
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield partial, descriptor
-    finally:
-        for ending in ("", *SIDECARS):
-            with suppress(OSError):
-                os.unlink(f"{partial}{ending}")
-        os.close(descriptor)
-
-
-def clear_partials(folder: Path) -> None:
-    """Remove what killed backups left. The lock tells them from those that are being written."""
-    for stale in folder.glob(f".*{PARTIAL}"):
-        try:
-            descriptor = os.open(stale, os.O_RDWR)
-        except OSError:
-            continue
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for ending in ("", *SIDECARS):
-                with suppress(FileNotFoundError):
-                    os.unlink(f"{stale}{ending}")
-        except OSError:
-            pass
-        finally:
-            os.close(descriptor)
 
 
 def _publish(partial: Path, folder: Path, name: str | None, reason: str) -> Path:
@@ -206,14 +168,6 @@ def _whole(file: Path) -> bool:
         return unsound(copy) is None
     finally:
         copy.close()
-
-
-def sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def failed(path: Path, problem: Exception) -> errors.HermesError:

@@ -24,10 +24,11 @@ from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, connect, 
 from hermes.store.sqlite.core import SqliteCore
 from hermes.store.sqlite.raw import RawConnection
 from hermes.store.sqlite.scope import Owners, ScopedEngine
-from hermes.store.values import Backup, Health, MessageFilter, Optimized, SearchAnswer
+from hermes.store.values import Backup, Health, MessageFilter, Optimized, ScrubReceipt, SearchAnswer
 
 if TYPE_CHECKING:
     from hermes.store.findings import Diagnosis
+    from hermes.store.spellings import Spellings
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -220,6 +221,11 @@ class SqliteEngine(SqliteCore):
             raise errors.raised(
                 errors.StoreBusy, f"{told}; run `hermes sessions optimize` when it has finished"
             )
+
+    def scrub(self, secret: Spellings, *, dry_run: bool) -> ScrubReceipt:
+        from hermes.store.sqlite import scrubbing
+
+        return scrubbing.scrub(self, self._vacuumed, secret, dry_run=dry_run)
 
     def verify(self) -> Health:
         from hermes.store.sqlite import doctor

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import apsw
 
+from hermes.partial import PARTIAL
 from hermes.store import blobs
-from hermes.store.sqlite.backup import DAMAGED, PARTIAL, failed, folder_of
+from hermes.store.sqlite.backup import DAMAGED, failed, folder_of
 from hermes.store.sqlite.connection import SqliteWriter, connect, run
 
 IS_A_STORE = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('sessions', 'messages')"

@@ -75,9 +75,9 @@ def _open(path: Path, synchronous: str) -> Opened:
     connection = None
     try:
         connection = connect(path)
-        if not _is_current(connection):
+        if not is_current(connection):
             with lockfile.exclusive(path):
-                if not _is_current(connection):
+                if not is_current(connection):
                     _bring_up_to_date(path, connection)
         _look_over_schema(path, connection, guard.identity)
         journal = _set_journal(path, connection, synchronous)
@@ -103,7 +103,7 @@ def _open_read_only(path: Path) -> Opened:
     try:
         connection = connect_read_only(path)
         check_version(connection, path)
-        if not _is_current(connection):
+        if not is_current(connection):
             raise errors.raised(
                 errors.StoreReadOnly, f"{path} is of an older version; open it once for writing to migrate it"
             )
@@ -202,7 +202,7 @@ def _publish(fresh: Path, path: Path) -> None:
         os.close(folder)
 
 
-def _is_current(connection: apsw.Connection) -> bool:
+def is_current(connection: apsw.Connection) -> bool:
     ours: bool = pragma(connection, "PRAGMA application_id") == APPLICATION_ID
     return ours and bool(pragma(connection, "PRAGMA user_version") == LAYOUT)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import apsw
 
 from hermes import errors, home
+from hermes.partial import clear_partials, partial_file, sync_folder
 from hermes.store.sqlite import backup as backups
 from hermes.store.sqlite import lockfile
 from hermes.store.sqlite.connection import Patience, connect, pragma, run
@@ -46,7 +47,7 @@ def restore(path: Path, source: Path) -> None:
     home.private_folder(path.parent)
     try:
         with lockfile.exclusive(path), _checked(source, path) as backup:
-            backups.clear_partials(path.parent)
+            clear_partials(path.parent)
             if not (_is_database(path) and _restore_in_place(path, backup)):
                 _restore_by_name(path, backup)
             backups.trim_backups(path, spare=source)
@@ -155,7 +156,7 @@ def _set_aside(live: apsw.Connection, path: Path) -> None:
         backups.write_copy(live, path, None, REASON)
     except errors.StoreDamaged:
         folder = backups.folder_of(path)
-        with backups.partial_file(folder, "state") as (partial, descriptor):
+        with partial_file(folder, "state") as (partial, descriptor):
             copy = apsw.Connection(str(partial), flags=apsw.SQLITE_OPEN_READWRITE)
             try:
                 run(copy, "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF")
@@ -170,7 +171,7 @@ def _set_aside(live: apsw.Connection, path: Path) -> None:
 
 def _restore_by_name(path: Path, backup: apsw.Connection) -> None:
     """Write a copy beside the store and give it the store's name. There is no database to be in use."""
-    with backups.partial_file(path.parent, path.name) as (partial, descriptor):
+    with partial_file(path.parent, path.name) as (partial, descriptor):
         copy_into(backup, path, partial)
         os.fsync(descriptor)
         with _locked_out(path) as there:
@@ -179,7 +180,7 @@ def _restore_by_name(path: Path, backup: apsw.Connection) -> None:
                 os.replace(partial, path)
             else:
                 os.link(partial, path)  # never over a file that has just appeared
-    backups.sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 @contextmanager
@@ -217,4 +218,4 @@ def _set_files_aside(path: Path) -> None:
         with suppress(FileNotFoundError):
             os.replace(f"{path}{ending}", f"{aside}{ending}")
             os.chmod(f"{aside}{ending}", home.PRIVATE_FILE)
-    backups.sync_folder(folder)
+    sync_folder(folder)

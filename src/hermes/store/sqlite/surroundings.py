@@ -16,9 +16,10 @@ from typing import NamedTuple
 import apsw
 
 from hermes import clock, home
+from hermes.partial import SIDECARS
 from hermes.store.findings import Finding, counted
 from hermes.store.spool import FOLDER, REFUSED, Spool
-from hermes.store.sqlite.backup import SIDECARS, backups_of, folder_of
+from hermes.store.sqlite.backup import backups_of, folder_of
 from hermes.store.sqlite.connection import upkeep
 from hermes.store.sqlite.opening import DAMAGE_MARK
 

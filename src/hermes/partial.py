@@ -1,0 +1,73 @@
+"""Files that are being written: under a name of their own, private and locked, until they are whole.
+
+What a killed process left behind is told by its lock, and cleared away by whoever works in the folder next.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from hermes import home
+
+PARTIAL = ".hermes-partial"
+SIDECARS = ("-wal", "-shm", "-journal")
+"""What SQLite puts beside a file, also beside a partial one."""
+
+
+@contextmanager
+def partial_file(folder: Path, name: str) -> Iterator[tuple[Path, int]]:
+    """A private file to write to, locked while its writer lives, gone afterwards unless it was published."""
+    partial = folder / f".{name}.{os.urandom(6).hex()}{PARTIAL}"
+    descriptor = home.create_private_file(partial)
+    try:
+        with suppress(OSError):  # a file system without such locks: then nothing is ever cleared away there
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield partial, descriptor
+    finally:
+        for ending in ("", *SIDECARS):
+            with suppress(OSError):
+                os.unlink(f"{partial}{ending}")
+        os.close(descriptor)
+
+
+def replace_file(file: Path, data: bytes, *, unless: Callable[[], bool] = bool) -> bool:
+    """Give the file these contents, at once and private; False, and nothing done, if `unless` says so at the end."""
+    with partial_file(file.parent, file.name) as (partial, descriptor):
+        with open(descriptor, "wb", closefd=False) as fresh:
+            fresh.write(data)
+        os.fsync(descriptor)
+        if unless():
+            return False
+        os.replace(partial, file)
+    sync_folder(file.parent)
+    return True
+
+
+def clear_partials(folder: Path) -> None:
+    """Remove what killed backups left. The lock tells them from those that are being written."""
+    for stale in folder.glob(f".*{PARTIAL}"):
+        try:
+            descriptor = os.open(stale, os.O_RDWR)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for ending in ("", *SIDECARS):
+                with suppress(FileNotFoundError):
+                    os.unlink(f"{stale}{ending}")
+        except OSError:
+            pass
+        finally:
+            os.close(descriptor)
+
+
+def sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

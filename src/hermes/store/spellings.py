@@ -1,0 +1,212 @@
+r"""One secret in every spelling in which programs write it down, and bytes without it.
+
+Covered are, also mixed and nested in each other:
+
+- the secret itself; a line end in it also as CR LF;
+- JSON escapes: `\"`, `\/`, `\n`, `\u00e9`, and the same once more escaped, as in arguments of tool calls;
+- percent-encoding of any of its characters, and `+` for a space;
+- the Base64 of the whole secret where it stands alone, in both alphabets.
+
+Not covered is what no rule leads back to the secret: a part of it, another encoding of it together with something
+else (the Base64 of `name:password`), a hash. What is valid JSON before is valid JSON afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode, urlsafe_b64encode
+
+from hermes import errors
+from hermes.store.content import JSON_PREFIX
+from hermes.text import clean_in, has_lone_surrogates
+
+INSTEAD = "[scrubbed]"
+SHORTEST = 6
+
+_SHORT_ESCAPES = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
+_JSON_BEGINS = ("{", "[", '"')
+_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?[0-9][0-9.eE+-]*+', re.DOTALL)
+
+
+class Spellings:
+    """A secret that is to be found and taken out. Nothing that it says of itself shows the secret."""
+
+    def __init__(self, secret: object) -> None:
+        self._secret = _checked(secret)
+        # Two patterns, because each alone is searched for at memory speed, and both in one are not.
+        patterns = (_any_spelling(self._secret), _encoded(self._secret))
+        self._in_text = [re.compile(pattern) for pattern in patterns]
+        self._in_bytes = [re.compile(pattern.encode()) for pattern in patterns]
+
+    def __repr__(self) -> str:
+        return "Spellings(…)"
+
+    def taken_out(self, data: bytes) -> tuple[bytes, int]:
+        """The data without the secret, and how often it was in there.
+
+        In what is not text (a picture, a damaged database) it is overwritten, so that everything keeps its place.
+        """
+        if not any(pattern.search(data) for pattern in self._in_bytes):
+            return data, 0
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            return self.blotted_out(data)
+        cleaned, count = self.text_without(text)
+        return cleaned.encode(), count
+
+    def blotted_out(self, data: bytes) -> tuple[bytes, int]:
+        """The data at its old length, with the secret overwritten wherever it stands in one piece."""
+        count = 0
+        for pattern in self._in_bytes:
+            data, found = pattern.subn(lambda match: b"*" * len(match[0]), data)
+            count += found
+        return data, count
+
+    def text_without(self, text: str) -> tuple[str, int]:
+        if not self._is_in(text):
+            return text, 0
+        if text.startswith(JSON_PREFIX):
+            cleaned, count = self.text_without(text[len(JSON_PREFIX) :])
+            return JSON_PREFIX + cleaned, count
+        if _is_json(text):
+            return self._document_without(text)
+        lines, count = text.split("\n"), 0
+        for at, line in enumerate(lines):
+            if _is_json(line):  # one of many, as in a transcript
+                lines[at], found = self._document_without(line)
+                count += found
+        text = "\n".join(lines)
+        while self._is_in(text):  # again, should what is left close up to another one
+            for pattern in self._in_text:
+                text, found = pattern.subn(INSTEAD, text)
+                count += found
+        return text, count
+
+    def _is_in(self, text: str) -> bool:
+        return any(pattern.search(text) for pattern in self._in_text)
+
+    def shown(self, name: str) -> str:
+        """A name that may be told, because the secret is not in it."""
+        return self.text_without(name)[0]
+
+    def _document_without(self, document: str) -> tuple[str, int]:
+        """Valid JSON without the secret. Only strings (and numbers) that hold it are written anew."""
+        count = 0
+
+        def fresh(match: re.Match[str]) -> str:
+            nonlocal count
+            token = match[0]
+            if not self._is_in(token):
+                return token
+            if token[0] != '"':
+                count += 1
+                return json.dumps(INSTEAD)
+            value, found = self.text_without(json.loads(token, strict=False))
+            count += found or 1
+            told = json.dumps(value, ensure_ascii=token.isascii() or has_lone_surrogates(value))
+            # An escape and what follows it can look like the secret: `\n` before `ever-tell` and `never-tell`.
+            return _all_escaped(value) if self._is_in(told) else told
+
+        cleaned = _TOKEN.sub(fresh, document)
+        if not self._is_in(cleaned):
+            return cleaned, count
+        return json.dumps(
+            INSTEAD
+        ), count + 1  # the secret is made of brackets and quotes: nothing smaller is valid
+
+
+def _checked(secret: object) -> str:
+    """The secret as it is stored. What is refused is not repeated in the error."""
+    if not isinstance(secret, str):
+        raise errors.raised(errors.InvalidArgument, f"a secret must be text, got {type(secret).__name__}")
+    text = clean_in(secret).replace("\r\n", "\n").strip()
+    if len(text) < SHORTEST:
+        raise errors.raised(
+            errors.InvalidArgument,
+            f"a secret has at least {SHORTEST} characters, so that nothing else is hit",
+        )
+    if len(set(text)) == 1:
+        raise errors.raised(errors.InvalidArgument, "one character again and again is a mask, not a secret")
+    if text in INSTEAD:
+        raise errors.raised(
+            errors.InvalidArgument, f"this is part of {INSTEAD}, which stands for scrubbed secrets"
+        )
+    return text
+
+
+def _any_spelling(secret: str) -> str:
+    r"""A pattern of alternatives for each character, in time that grows with the text.
+
+    A run of backslashes is never tried twice: it is taken whole, and begun only where it begins.
+    """
+    parts: list[str] = []
+    backslashes = 0
+    for char in secret:
+        if char == "\\":
+            backslashes += 1
+            continue
+        parts.append(_spelled(char, after=backslashes, first=not parts))
+        backslashes = 0
+    if backslashes:
+        parts.append(rf"(?:\\u005[cC]|%5[cC]|\\){{{backslashes},}}+")
+    return "".join(parts)
+
+
+def _spelled(char: str, *, after: int, first: bool) -> str:
+    """One character, after so many backslashes of the secret, which escaping has doubled some times."""
+    units = [int.from_bytes(pair) for pair in _pairs(char.encode("utf-16-be"))]
+    escaped = r"\\++".join(f"u{_hex(f'{unit:04x}')}" for unit in units)
+    if char in _SHORT_ESCAPES:
+        escaped = f"(?:{escaped}|{_SHORT_ESCAPES[char]})"
+    elif char in '"/':
+        escaped = f"(?:{escaped}|{char})"
+    if char == "\n":
+        escaped = rf"(?:r\\++)?{escaped}"
+    plain = [r"\r?\n" if char == "\n" else re.escape(char), *([r"\+"] if char == " " else [])]
+    percent = "".join("%" + _hex(f"{byte:02x}") for byte in char.encode())
+    bare = "|".join([*plain, percent])
+    if after:
+        start = r"(?<!\\)" if first else ""
+        return rf"{start}(?:\\u005[cC]|%5[cC]|\\){{{after},}}+(?:{bare}|{escaped})"
+    run = r"\\(?<!\\\\)\\*+" if first else r"\\++"
+    return f"(?:{bare}|{run}{escaped})"
+
+
+def _pairs(data: bytes) -> list[bytes]:
+    return [data[at : at + 2] for at in range(0, len(data), 2)]
+
+
+def _hex(digits: str) -> str:
+    """Hexadecimal digits in either case."""
+    return "".join(f"[{digit}{digit.upper()}]" if digit.isalpha() else digit for digit in digits)
+
+
+def _encoded(secret: str) -> str:
+    """The Base64 of the secret as a word of its own."""
+    forms = {encode(secret.encode()).decode().rstrip("=") for encode in (b64encode, urlsafe_b64encode)}
+    inside = "[A-Za-z0-9+/_-]"
+    alone = (
+        rf"{re.escape(form)}(?<!{inside}{re.escape(form)})={{0,2}}(?!{inside}|=)" for form in sorted(forms)
+    )
+    return "|".join(alone)
+
+
+def _is_json(text: str) -> bool:
+    if not text.lstrip().startswith(_JSON_BEGINS):
+        return False
+    try:
+        json.loads(text, strict=False)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _all_escaped(value: str) -> str:
+    """A JSON string in which only letters and digits stand for themselves."""
+    units = _pairs(value.encode("utf-16-be", "surrogatepass"))
+    chars = [(int.from_bytes(unit), unit.decode("utf-16-be", "replace")) for unit in units]
+    return (
+        '"' + "".join(c if c.isascii() and c.isalnum() else f"\\u{number:04x}" for number, c in chars) + '"'
+    )
