@@ -105,7 +105,9 @@ class Care:
         self, older_than_days: float = 30, purge: bool = False, sessions_dir: Path | None = None
     ) -> int:
         """Delete what has lain in the trash for so long, all of it with 0; how many sessions went."""
-        return self._trash.empty(older_than_days, purge, sessions_dir)
+        from hermes.store.retention import Retention
+
+        return self._trash.empty(Retention(self._engine), older_than_days, purge, sessions_dir)
 
     def thin(self, older_than_days: float = 30, larger_than: int = 16_384, dry_run: bool = False) -> Thinned:
         """Cut large tool output of long unused conversations to its beginning and end."""

@@ -15,9 +15,10 @@ from hermes.recall.messages import MessageSearch
 from hermes.store.content import json_or_none
 from hermes.store.engine import Engine
 from hermes.store.families import Child, Families
+from hermes.store.keeping import Keeping
 from hermes.store.leases import Lease, Leases
 from hermes.store.lineage import Lineage, Relative
-from hermes.store.listing import Listing
+from hermes.store.listing import ConversationPage, Listing, Wanted
 from hermes.store.messages import Messages
 from hermes.store.people import Principal
 from hermes.store.rewind import Rewinds
@@ -25,6 +26,8 @@ from hermes.store.routing import Route, Routing
 from hermes.store.sessions import Belonging, Sessions, Usage, new_session_id
 from hermes.store.titles import Titles
 from hermes.store.transfer import Transfer
+from hermes.store.trash import Trash
+from hermes.store.usage import ModelCall, UsageRecords, UsageTotals
 from hermes.store.values import SearchResults
 
 if TYPE_CHECKING:
@@ -303,11 +306,73 @@ class ScopedStore:
         search = MessageSearch(self._scope)
         return search.search(query, source_filter, exclude_sources, role_filter, limit, offset)
 
+    def list_conversations(
+        self,
+        wanted: Wanted | None = None,
+        *,
+        limit: int = 20,
+        offset: int = 0,
+        include_hidden: bool = False,
+        order: str = "activity",
+        pinned_first: bool = False,
+    ) -> ConversationPage:
+        return Listing(self._scope).conversations(
+            wanted or Wanted(),
+            limit=limit,
+            offset=offset,
+            include_hidden=include_hidden,
+            order=order,
+            pinned_first=pinned_first,
+        )
+
     def export_session(self, session_id: str) -> Row | None:
         return Transfer(self._scope).export(session_id)
 
     def iter_export(self, source: str | None = None) -> Iterator[Row]:
         return Transfer(self._scope).iter_export(source)
+
+    # ---------------------------------------------------------------- keeping, trash, what it cost
+
+    def pin_session(self, session_id: str, pinned: bool = True, *, segment: bool = False) -> bool:
+        mine = Keeping(self._scope.owning(session_id))
+        return bool(self._if_mine(lambda: mine.pin(session_id, pinned, segment)))
+
+    def set_session_archived(self, session_id: str, archived: bool, *, segment: bool = False) -> bool:
+        mine = Keeping(self._scope.owning(session_id))
+        return bool(self._if_mine(lambda: mine.archive(session_id, archived, segment)))
+
+    def add_tags(self, session_id: str, *tags: str) -> list[str]:
+        return Keeping(self._scope.owning(session_id)).add_tags(session_id, *tags)
+
+    def remove_tags(self, session_id: str, *tags: str) -> list[str]:
+        mine = Keeping(self._scope.owning(session_id))
+        return self._if_mine(lambda: mine.remove_tags(session_id, *tags)) or []
+
+    def tags_of(self, session_id: str) -> list[str]:
+        return Keeping(self._scope).tags_of(session_id)
+
+    def all_tags(self) -> list[tuple[str, int]]:
+        return Keeping(self._scope).all_tags()
+
+    def trash_session(self, session_id: str, segment: bool = False) -> list[str]:
+        mine = Trash(self._scope.owning(session_id))
+        return self._if_mine(lambda: mine.put(session_id, segment)) or []
+
+    def restore_session(self, session_id: str) -> list[str]:
+        mine = Trash(self._scope.owning(session_id))
+        return self._if_mine(lambda: mine.restore(session_id)) or []
+
+    def list_trash(self, trash_days: float = 30) -> list[Row]:
+        return Trash(self._scope).contents(trash_days)
+
+    def record_usage(self, session_id: str, *, at: float | None = None, **call: Any) -> int:
+        return UsageRecords(self._scope.owning(session_id)).record(session_id, ModelCall(**call), at)
+
+    def usage_of(self, session_id: str, family: bool = False) -> UsageTotals:
+        return UsageRecords(self._scope).of(session_id, family)
+
+    def usage_by_model(self, since: float | None = None, until: float | None = None) -> UsageTotals:
+        return UsageRecords(self._scope).by_model(since, until)
 
     @staticmethod
     def _if_mine(verb: Callable[[], T]) -> T | None:

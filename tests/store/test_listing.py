@@ -86,7 +86,7 @@ def test_tags_pins_times_and_workspaces_filter(talk: SessionDB, tmp_path: Path) 
     talk.set_session_workspace("phone", tmp_path / "inside")
     page = talk.list_conversations(tag="SPÄTER")
     assert ([row["id"] for row in page.rows], page.total, page.hidden) == (["phone"], 1, {"job": 1})
-    assert page.rows[0]["tags"] == ["Später"]
+    assert page.rows[0]["tags"] == ["später"]
     assert ids(talk, tag="nobody's") == []
     assert ids(talk, pinned_only=True) == ["chat"]
     assert ids(talk, since=1000.0) == ["chat"]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hermes import errors
 from hermes.scoped import ScopedStore
 from hermes.store.leases import Holder, Lease
+from hermes.store.listing import Wanted
 from hermes.store.people import Principal
 from hermes_state import SessionDB
 
@@ -210,6 +211,20 @@ VERBS: dict[str, Any] = {
     "live": lambda s, i: s.live_session(f"key of {i}"),
     "switch": lambda s, i: s.switch_session(f"key of {i}", i),
     "recover": lambda s, i: s.recover_session(),
+    "pin": lambda s, i: s.pin_session(i),
+    "archive": lambda s, i: s.set_session_archived(i, True),
+    "tag": lambda s, i: s.add_tags(i, "mark"),
+    "untag": lambda s, i: s.remove_tags(i, "secret tag"),
+    "tags": lambda s, i: s.tags_of(i),
+    "all_tags": lambda s, i: s.all_tags(),
+    "trash": lambda s, i: s.trash_session(i),
+    "untrash": lambda s, i: s.restore_session(i),
+    "list_trash": lambda s, i: s.list_trash(),
+    "cost": lambda s, i: s.record_usage(i, model="m", input_tokens=1),
+    "usage": lambda s, i: s.usage_of(i, family=True),
+    "usages": lambda s, i: s.usage_by_model(),
+    "conversations": lambda s, i: s.list_conversations(include_hidden=True),
+    "tagged": lambda s, i: s.list_conversations(Wanted(tag="secret tag")),
     "list": lambda s, i: s.list_sessions_rich(limit=100),
     "list_all": lambda s, i: s.list_sessions_rich(limit=100, include_children=True),
     "sessions": lambda s, i: s.search_sessions(limit=100),
@@ -223,6 +238,17 @@ VERBS: dict[str, Any] = {
 def lease_on(session_id: str) -> Lease:
     """A lease that somebody made up."""
     return Lease(session_id, session_id, 1, Holder("host", 1, None, "chat"), 1.0, 2e10)
+
+
+def test_a_person_finds_their_own_trash_with_its_title(db: SessionDB, ann: ScopedStore) -> None:
+    mine = ann.create_session()
+    ann.set_session_title(mine, "old plans")
+    assert ann.trash_session(mine) == [mine]
+    assert [row["title"] for row in ann.list_trash()] == ["old plans"]
+    assert db.scoped(BOB).list_trash() == []
+    assert db.scoped(BOB).restore_session(mine) == []
+    assert ann.restore_session(mine) == [mine]
+    assert ann.tip("old plans") == mine
 
 
 def outcome(verb: Any, store: ScopedStore, session_id: str) -> str:
@@ -257,6 +283,8 @@ def secrets(db: SessionDB) -> dict[str, str]:
         db.append_message(session_id, "assistant", "secret answer", tool_calls=[{"id": "secret call"}])
         db.search_messages("secret")
         db.leases.acquire(session_id, "terminal")
+        db.add_tags(session_id, "secret tag")
+        db.record_usage(session_id, model="secret model", input_tokens=1000)
         db.routing.route(f"key of {session_id}", "telegram", "dm", f"chat of {name}", "", "", session_id)
     return ids
 

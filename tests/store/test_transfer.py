@@ -435,3 +435,26 @@ def test_parents_in_a_circle_are_taken_as_they_are(db: SessionDB) -> None:
     assert export(db, "a")["parent_session_id"] == "b"
     assert export(db, "self")["parent_session_id"] == "self"
     assert db.import_sessions(circle).added == ()
+
+
+def test_tags_and_model_calls_come_along(db: SessionDB, other: SessionDB) -> None:
+    db.create_session("a", "cli")
+    db.add_tags("a", "work", "later")
+    db.record_usage("a", model="m", provider="p", input_tokens=10, output_tokens=None, actual_cost_usd=0.5)
+    db.record_auxiliary_usage("a", model="small", input_tokens=3)
+    exported = db.export_session("a")
+    assert exported is not None
+    other.import_sessions([exported])
+    other.import_sessions([exported])
+    assert other.tags_of("a") == ["later", "work"]
+    assert other.usage_of("a") == db.usage_of("a")
+    assert other.export_session("a") == exported
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"tags": "work"}, {"tags": [""]}, {"model_calls": [{"input_tokens": "many"}]}]
+)
+def test_tags_and_model_calls_are_checked(other: SessionDB, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"tag|input_tokens"):
+        other.import_sessions([{"id": "a", "source": "cli", "messages": [], **wrong}])
+    assert other.session_count() == 0

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hermes.store.retention import Retention
 from hermes.store.trash import Trash
 from hermes_state import SessionDB
 from tests.store.repeating import Repeating
@@ -312,7 +313,7 @@ def test_done_again_after_a_commit_that_lasted_it_says_the_same(talk: SessionDB)
     assert set(trash.restore("one")) == THROWN
     assert talk.get_session_title("one") == "birds"
     trash.put("one")
-    assert trash.empty(0) == 4
+    assert trash.empty(Retention(Repeating(talk)), 0) == 4
     assert trash.put("nobody") == trash.restore("nobody") == []
 
 

@@ -29,14 +29,15 @@ from hermes.store.titles import free_title, next_title, sanitize_title, split_nu
 
 PARENT = """SELECT title, title_by, owner, lease_epoch, system_prompt, root_id, kind, pinned_at, archived
     FROM sessions WHERE id = ?"""
-# A child is of the same person, chat and place as its parent. Its fence is the parent's: one lease covers both.
+# A child is of the same person, chat and place as its parent. Its fence is the parent's: one lease covers both. What
+# continues in the trash stays there, and comes back with the rest.
 INHERIT = """INSERT INTO sessions (id, parent_session_id, relation, started_at, last_active, title, title_by,
         model, model_config, system_prompt, kind, root_id, listed, conversation_active, pinned_at, archived,
         source, user_id, owner, session_key, chat_id, chat_type, thread_id, display_name, origin_json,
-        workspace, cwd, git_branch, process, lease_epoch)
+        workspace, cwd, git_branch, process, lease_epoch, trashed_at)
     SELECT ?, id, ?, ?, ?, ?, ?, coalesce(?, model), coalesce(?, model_config), ?, ?, ?, ?, ?, ?, ?,
         source, user_id, owner, session_key, chat_id, chat_type, thread_id, display_name, origin_json,
-        workspace, cwd, git_branch, process, lease_epoch
+        workspace, cwd, git_branch, process, lease_epoch, CASE WHEN ? = 'compression' THEN trashed_at END
     FROM sessions WHERE id = ? ON CONFLICT (id) DO NOTHING"""
 # A compression is recorded as the end of its parent even if that had ended before and was taken up again.
 END_BY_COMPRESSION = "UPDATE sessions SET ended_at = ?, end_reason = ? WHERE id = ?"
@@ -180,7 +181,7 @@ class Families:
                 _end(writer, parent, end_reason, at)
             values = (relation, at, at, title, by, child.model, child.model_config)
             place = (_prompt(child, relation, above), *_place(child, relation, above, parent))
-            if not writer.run(INHERIT, child.session_id, *values, *place, parent):
+            if not writer.run(INHERIT, child.session_id, *values, *place, relation, parent):
                 raise errors.raised(errors.InvalidArgument, f"session {child.session_id!r} exists already")
             if tell is not None:
                 tell(writer)

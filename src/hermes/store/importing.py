@@ -13,8 +13,10 @@ from hermes.store import blobs, derived, meta
 from hermes.store.context import CARRY
 from hermes.store.engine import Access, Reader, Writer
 from hermes.store.incoming import Given, likeness
+from hermes.store.keeping import ADD_TAG
 from hermes.store.sessions import EXISTS, new_session_id
 from hermes.store.titles import free_title
+from hermes.store.usage import INSERT as RECORD_CALL
 from hermes.store.values import Imported
 
 LINKS_AT_ONCE = 100
@@ -116,6 +118,10 @@ class Import:
         ids = [writer.insert(INSERT_MESSAGE, session_id, *row) for row in given.messages]
         for message_id, attachments in zip(ids, given.attachments, strict=True):
             blobs.attach(writer, message_id, attachments)
+        for tag in given.tags:
+            writer.run(ADD_TAG, session_id, tag)
+        for call in given.model_calls:
+            writer.insert(RECORD_CALL, session_id, *call)
         writer.run(derived.NOTE, session_id)
         derived.refresh(writer)
         return ids

@@ -10,6 +10,7 @@ from hermes import clock, errors
 from hermes.store import attachments
 from hermes.store.attachments import Attachment
 from hermes.store.content import calls_counted, from_json, to_json
+from hermes.store.keeping import clean_tag
 from hermes.store.sessions import source_name
 from hermes.text import clean_in
 
@@ -50,6 +51,14 @@ MESSAGE_TEXTS = ("finish_reason", "reasoning", "reasoning_content", "platform_me
 MESSAGE_JSONS = ("reasoning_details", "codex_reasoning_items", "codex_message_items")
 MESSAGE_NUMBERS = ("token_count", "rewound_at", "thinned_bytes")
 
+# And for `model_usage` and `usage.INSERT`, without the session.
+CALL_TEXTS = ("model", "provider", "base_url", "purpose")
+CALL_NUMBERS = (
+    *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens"),
+    *("estimated_cost_usd", "actual_cost_usd"),
+)
+CALL_PRICES = ("cost_status", "cost_source", "pricing_version")
+
 
 class Given(NamedTuple):
     """One session of an import, checked and in the form of columns."""
@@ -69,6 +78,8 @@ class Given(NamedTuple):
     likes: list[tuple[Any, ...]]
     old_ids: list[Any]
     context: list[Mapping[str, Any]]
+    tags: list[str]
+    model_calls: list[tuple[Any, ...]]
 
     @classmethod
     def of(cls, given: object) -> Given:
@@ -118,6 +129,8 @@ class Given(NamedTuple):
             likes=likes,
             old_ids=[row.given.get("id") for row in said],
             context=[one.given for one in _objects(column, "context", "a range")],
+            tags=_tags(column),
+            model_calls=[_call(one, float(at)) for one in _objects(column, "model_calls", "a model call")],
         )
 
     def note(self) -> str:
@@ -172,6 +185,21 @@ def _objects(column: _Columns, name: str, one: str) -> list[_Columns]:
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         raise _refused(f"{name} of {column.what} must be a list, got {type(value).__name__}")
     return [_Columns(f"{one} of {column.what}", item) for item in value]
+
+
+def _tags(column: _Columns) -> list[str]:
+    tags = column.given.get("tags") or []
+    if not isinstance(tags, Sequence) or isinstance(tags, str | bytes):
+        raise _refused(f"tags of {column.what} must be a list, got {type(tags).__name__}")
+    return [clean_tag(tag) for tag in tags]
+
+
+def _call(column: _Columns, started_at: float) -> tuple[Any, ...]:
+    at = column.number("at")
+    model, provider, base_url, purpose = map(column.text, CALL_TEXTS)
+    numbers, prices = map(column.number, CALL_NUMBERS), map(column.text, CALL_PRICES)
+    when = started_at if at is None else float(at)
+    return (when, model, provider, base_url, purpose or "main", *numbers, *prices)
 
 
 def _shape(row: _Columns) -> tuple[tuple[Any, ...], Iterable[Attachment], int, int]:

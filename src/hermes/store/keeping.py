@@ -1,8 +1,8 @@
 """What a person does with conversations to find them again: pin, archive, tag; and where they were held.
 
 A pin or the archive takes the whole conversation, with `segment` one session of it. Tags belong to the conversation:
-they are kept on its first session and read from all of them, so that they stay when the family changes. A tag is spelt
-as it was first written anywhere in the store; case makes no difference.
+they are kept on its first session and read from all of them, so that they stay when the family changes. A tag is kept
+in small letters: case makes no difference, and nobody's spelling tells another what tags there are.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from hermes import clock, errors
 from hermes.store import derived
 from hermes.store.arguments import optional_text, required_text
-from hermes.store.engine import Engine, Reader, Writer
+from hermes.store.engine import Access, Reader, Writer
 from hermes.store.titles import one_line
 from hermes.store.workspace import checked_directory, workspace_of
 
@@ -29,7 +29,6 @@ ARCHIVE_ALL = "UPDATE sessions SET archived = ? WHERE root_id = ?"
 SET_WORKSPACE = """UPDATE sessions SET workspace = ?, cwd = ?, git_branch = ?
     WHERE id = ? AND trashed_at IS NULL"""
 
-SPELLINGS = "SELECT DISTINCT tag FROM tags"
 TAGS_OF = """SELECT DISTINCT t.tag FROM sessions s JOIN tags t ON t.session_id = s.id
     WHERE s.root_id = ? ORDER BY t.tag"""
 ADD_TAG = "INSERT INTO tags (session_id, tag) VALUES (?, ?) ON CONFLICT DO NOTHING"
@@ -41,7 +40,7 @@ ALL_TAGS = """SELECT t.tag, count(DISTINCT s.root_id) FROM tags t JOIN sessions 
 
 
 class Keeping:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Access) -> None:
         self._engine = engine
 
     def pin(self, session_id: str, pinned: bool = True, segment: bool = False) -> bool:
@@ -90,24 +89,22 @@ class Keeping:
             root = _root(writer, session_id)
             if root is None:
                 raise errors.raised(errors.UnknownSession, f"session {session_id!r} does not exist")
-            known = _spellings(writer)
             for tag in wanted:
-                writer.run(ADD_TAG, root, known.setdefault(_likeness(tag), tag))
+                writer.run(ADD_TAG, root, tag)
             return _tags(writer, root)
 
         return self._engine.write(work, share=False)
 
     def remove_tags(self, session_id: str, *tags: str) -> list[str]:
         """Take tags from a conversation; those it still has."""
-        unwanted = {_likeness(clean_tag(tag)) for tag in tags}
+        unwanted = [clean_tag(tag) for tag in tags]
 
         def work(writer: Writer) -> list[str]:
             root = _root(writer, session_id)
             if root is None:
                 return []
-            for tag in _tags(writer, root):
-                if _likeness(tag) in unwanted:
-                    writer.run(REMOVE_TAG, tag, root)
+            for tag in unwanted:
+                writer.run(REMOVE_TAG, tag, root)
             return _tags(writer, root)
 
         return self._engine.write(work, share=False)
@@ -124,7 +121,7 @@ class Keeping:
 
 
 def clean_tag(tag: object) -> str:
-    text = one_line(required_text("tag", tag))
+    text = unicodedata.normalize("NFC", one_line(required_text("tag", tag)).casefold())
     if not text:
         raise errors.raised(errors.InvalidArgument, "a tag must not be empty")
     if len(text) > MAX_TAG_LENGTH:
@@ -132,19 +129,6 @@ def clean_tag(tag: object) -> str:
             errors.InvalidArgument, f"a tag may have {MAX_TAG_LENGTH} characters, got {len(text)}"
         )
     return text
-
-
-def spelling_of(reader: Reader, tag: str) -> str:
-    """The tag as the store spells it; as given, where nobody uses it."""
-    return _spellings(reader).get(_likeness(clean_tag(tag)), tag)
-
-
-def _spellings(reader: Reader) -> dict[str, str]:
-    return {_likeness(tag): tag for (tag,) in reader.rows(SPELLINGS)}
-
-
-def _likeness(tag: str) -> str:
-    return unicodedata.normalize("NFC", tag).casefold()
 
 
 def _tags(reader: Reader, root: str) -> list[str]:

@@ -181,7 +181,7 @@ class Listing:
         hidden = _hidden_kinds(wanted, include_hidden)
         hide_archived = wanted.archived is None and not include_hidden
         with self._engine.read(settled=True) as reader:
-            filters = _filters(reader, wanted)
+            filters = _filters(wanted)
             groups = reader.rows(COUNTED, *filters)
             sql = PAGES[order, bool(pinned_first), "child" not in hidden]
             found = reader.rows(sql, *filters, _barred(hidden), 1 if hide_archived else None, *page)
@@ -221,7 +221,7 @@ def _hidden_kinds(wanted: Wanted, include_hidden: bool) -> tuple[str, ...]:
     return HIDDEN_KINDS if wanted.sources is None else ("child",)
 
 
-def _filters(reader: Reader, wanted: Wanted) -> tuple[object, ...]:
+def _filters(wanted: Wanted) -> tuple[object, ...]:
     """The values of WANTED, each as often as it stands there."""
     workspace, tag = wanted.workspace, wanted.tag
     if workspace is not None:
@@ -229,9 +229,9 @@ def _filters(reader: Reader, wanted: Wanted) -> tuple[object, ...]:
 
         workspace = str(workspace_of(workspace))
     if tag is not None:
-        from hermes.store.keeping import spelling_of
+        from hermes.store.keeping import clean_tag
 
-        tag = spelling_of(reader, tag)
+        tag = clean_tag(tag)
     twice = (
         None if wanted.sources is None else _barred(_sources("sources", wanted.sources)),
         _barred(_sources("exclude_sources", wanted.exclude_sources)) if wanted.exclude_sources else None,

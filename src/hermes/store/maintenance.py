@@ -8,6 +8,7 @@ from typing import Any
 
 from hermes import clock, errors
 from hermes.store import meta
+from hermes.store.blobs import Blobs
 from hermes.store.engine import Engine, Writer
 from hermes.store.retention import Retention
 from hermes.store.thinning import Thinning
@@ -47,11 +48,12 @@ class Maintenance:
             closed = retention.close_orphaned_cli() + retention.finalize_orphaned_compression_sessions()
             result["pruned"] = retention.prune_empty_ghost_sessions(sessions_dir)
             result["pruned"] += retention.prune(retention_days, sessions_dir=sessions_dir)
-            if emptied := Trash(self._engine).empty(trash_days, sessions_dir=sessions_dir):
+            if emptied := Trash(self._engine).empty(retention, trash_days, sessions_dir=sessions_dir):
                 result["emptied"] = emptied
             if thin_days is not None and (thinned := Thinning(self._engine).thin(thin_days).bytes):
                 result["thinned"] = thinned
-            if vacuum and (result["pruned"] or "emptied" in result or "thinned" in result):
+            collected = Blobs(self._engine).collect().blobs  # what other programs left behind
+            if vacuum and (collected or result["pruned"] or "emptied" in result or "thinned" in result):
                 self._engine.shrink()
                 result["vacuumed"] = True
             log.info("maintenance: %s sessions closed, then %s", closed, result)

@@ -46,7 +46,9 @@ CARRIED = " ".join(
     WHERE c.session_id = ? AND c.position >= 0 ORDER BY c.position, id""",
     )
 )
-PARENT = "SELECT parent_session_id FROM sessions WHERE id = ?"
+# The trash is not part of a family that lives on without it.
+PARENT = """SELECT s.parent_session_id FROM sessions s JOIN sessions p ON p.id = s.parent_session_id
+    WHERE s.id = ? AND (p.trashed_at IS NULL OR s.trashed_at IS NOT NULL)"""
 
 COUNT_ALL = """SELECT count(*) FROM messages m JOIN sessions s ON s.id = m.session_id
     WHERE m.active = 1 AND s.trashed_at IS NULL"""

@@ -15,6 +15,7 @@ from hermes.store.context import RANGES
 from hermes.store.engine import Access, Reader
 from hermes.store.importing import Import
 from hermes.store.incoming import Given
+from hermes.store.keeping import TAGS_OF
 from hermes.store.messages import decoded
 from hermes.store.sessions import EXISTS, source_name
 from hermes.store.values import ExportedSessions, Imported
@@ -26,6 +27,9 @@ IDS_BY_ACTIVITY = """SELECT id FROM sessions WHERE trashed_at IS NULL AND (? IS 
 SESSION = "SELECT * FROM sessions WHERE id = ? AND trashed_at IS NULL"
 NEWEST = "SELECT max(id) FROM messages WHERE session_id = ?"
 SOME_MESSAGES = "SELECT * FROM messages WHERE session_id = ? AND id > ? AND id <= ? ORDER BY id LIMIT ?"
+MODEL_CALLS = """SELECT at, model, provider, base_url, purpose, input_tokens, output_tokens, cache_read_tokens,
+    cache_write_tokens, reasoning_tokens, estimated_cost_usd, actual_cost_usd, cost_status, cost_source,
+    pricing_version FROM model_usage WHERE session_id = ? ORDER BY id"""
 IN_RANGE = "SELECT session_id, id, uid FROM messages WHERE id BETWEEN ? AND ? ORDER BY id"
 
 
@@ -34,14 +38,21 @@ class Transfer:
         self._engine = engine
 
     def export(self, session_id: str) -> dict[str, Any] | None:
-        """A session with all its messages, rewound ones too, and the ranges it carries; None if it is not there."""
+        """A session with all its messages, rewound ones too, what it carries and its model calls.
+
+        The tags of a conversation are with its first session. None if there is no such session.
+        """
         with self._engine.read(settled=True) as reader:
             session = reader.dict(SESSION, session_id)
             if session is None:
                 return None
             if session["last_active"] is None:
                 session["last_active"] = session["started_at"]
-            context = _carried(reader, session_id)
+            beside = {
+                "context": _carried(reader, session_id),
+                "tags": [row[0] for row in reader.rows(TAGS_OF, session_id)],
+                "model_calls": reader.dicts(MODEL_CALLS, session_id),
+            }
             newest = reader.value(NEWEST, session_id) or 0
             page = _page(reader, session_id, 0, newest)
         messages = list(page)
@@ -52,9 +63,7 @@ class Transfer:
                 page = _page(reader, session_id, page[-1]["id"], newest)
             messages += page
         session["messages"] = messages
-        if context:
-            session["context"] = context
-        return session
+        return session | {name: found for name, found in beside.items() if found}
 
     def export_all(self, source: str | None = None) -> ExportedSessions:
         """Every session but the trash, newest activity first; each is read when it is looked at."""

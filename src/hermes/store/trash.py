@@ -17,7 +17,7 @@ from typing import Any
 from hermes import clock
 from hermes.store import derived, meta
 from hermes.store.content import from_json, to_json
-from hermes.store.engine import Engine, Reader, Row, Writer
+from hermes.store.engine import Access, Reader, Row, Writer
 from hermes.store.lineage import conversation_with_subagents
 from hermes.store.retention import (
     FORGET_NEXT,
@@ -58,7 +58,7 @@ LAIN_LONG = """SELECT trashed_at, id, coalesce(message_count, 0) FROM sessions W
 
 
 class Trash:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Access) -> None:
         self._engine = engine
 
     def put(self, session_id: str, segment: bool = False) -> list[str]:
@@ -118,13 +118,13 @@ class Trash:
 
     def empty(
         self,
+        retention: Retention,
         older_than_days: float = KEPT_DAYS,
         purge: bool = False,
         sessions_dir: Path | str | None = None,
     ) -> int:
         """Delete what has lain in the trash for so long, all of it with 0; how many sessions went."""
         cutoff = cutoff_of(older_than_days)
-        retention = Retention(self._engine)
         with self._engine.read() as reader:
             rows = reader.rows(LAIN_LONG, cutoff)
         thrown = [(at, list(group)) for at, group in groupby(rows, key=lambda row: row[0])]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from hermes import clock, errors
 from hermes.store.arguments import counter, moment, optional_amount, optional_text, required_text
-from hermes.store.engine import Engine, Reader, Row, Writer
+from hermes.store.engine import Access, Reader, Row, Writer
 from hermes.store.lineage import conversation_with_subagents
 from hermes.store.sessions import ADD_USAGE, EXISTS, Usage
 
@@ -144,7 +144,7 @@ class UsageTotals(NamedTuple):
 
 
 class UsageRecords:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Access) -> None:
         self._engine = engine
 
     def record(self, session_id: str, call: ModelCall, at: float | None = None) -> int:

@@ -23,8 +23,10 @@ CREATE TEMP VIEW blob_refs AS SELECT * FROM main.blob_refs b
     WHERE EXISTS (SELECT 1 FROM messages m WHERE m.id = b.message_id);
 CREATE TEMP VIEW blobs AS SELECT * FROM main.blobs b
     WHERE EXISTS (SELECT 1 FROM blob_refs r WHERE r.hash = b.hash);
+-- The title of a session in the trash is set aside here.
+CREATE TEMP VIEW state_meta AS SELECT key, value FROM main.state_meta m
+    WHERE key LIKE 'trashed_title:%' AND EXISTS (SELECT 1 FROM sessions s WHERE s.id = substr(m.key, 15));
 -- What belongs to the installation and not to a person is not there at all.
-CREATE TEMP VIEW state_meta AS SELECT key, value FROM main.state_meta WHERE 0;
 CREATE TEMP VIEW telegram_dm_topic_mode AS SELECT NULL AS chat_id, NULL AS user_id, NULL AS enabled WHERE 0;
 CREATE TEMP VIEW telegram_dm_topic_bindings AS
     SELECT NULL AS chat_id, NULL AS thread_id, NULL AS user_id, NULL AS session_key, NULL AS session_id WHERE 0;
