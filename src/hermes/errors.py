@@ -13,6 +13,8 @@
         ├── StoreReadOnly          (sqlite3.OperationalError)  opened, or found, read-only
         ├── StoreDamaged           (sqlite3.DatabaseError)   the file is broken; names the way out
         │   └── IndexDamaged       (sqlite3.DatabaseError)   only the search index is; it rebuilds itself
+        ├── StoreLocked            (sqlite3.DatabaseError)   encrypted, and there is no key or no cipher for it
+        │   └── WrongKey           (sqlite3.DatabaseError)   there is a key, but not its own
         ├── StoreTooNew            (sqlite3.DatabaseError)   written by a newer version
         ├── StoreClosed            (sqlite3.ProgrammingError)
         ├── SecondLibrary          (sqlite3.OperationalError)  another SQLite on the live file
@@ -80,6 +82,14 @@ class StoreDamaged(StoreError):
 
 
 class IndexDamaged(StoreDamaged):
+    pass
+
+
+class StoreLocked(StoreError):
+    documented = "DatabaseError"
+
+
+class WrongKey(StoreLocked):
     pass
 
 

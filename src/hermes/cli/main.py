@@ -31,6 +31,7 @@ class Group(NamedTuple):
 
 GROUPS = {
     "sessions": Group("hermes.cli.sessions", "list the stored conversations and look after their store"),
+    "store": Group("hermes.cli.store", "encrypt the store, or decrypt it"),
 }
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import apsw
 
 from hermes import clock, errors, home
+from hermes.store.sqlite import encryption
 from hermes.store.sqlite.connection import connect
 from hermes.store.sqlite.copying import copy_into, unsound
 from hermes.store.values import Backup
@@ -29,7 +30,7 @@ MOST_BYTES = 8 << 30
 
 DAMAGED = ".damaged"
 """Ends the name of a store that was set aside unverified: no backup, but all there is of what was in it."""
-SIDECARS = ("-wal", "-shm", "-journal")
+SIDECARS = ("-wal", "-shm", "-journal", encryption.NOTE)
 
 _NAME = re.compile(r"state-(\d{8}_\d{6})(?:-(\d+))?-[a-z][a-z0-9-]*\.db(?:\.damaged)?")
 PARTIAL = ".hermes-partial"
@@ -126,10 +127,12 @@ def clear_partials(folder: Path) -> None:
 def _publish(partial: Path, folder: Path, name: str | None, reason: str) -> Path:
     """Give the finished copy its name, at once and whole."""
     if name is not None:
+        encryption.carry(partial, folder / name)
         os.replace(partial, folder / name)
         return folder / name
     while True:
         final = folder / new_name(folder, reason)
+        encryption.carry(partial, final)
         try:
             os.link(partial, final)
         except FileExistsError:
@@ -187,6 +190,7 @@ def trim_backups(
             beyond = kept and file != spare and (kept >= keep or size > room)
             if beyond and ("-before-migration-" not in file.name or any(map(_whole, precious))):
                 file.unlink()
+                encryption.remove_note(file)
                 removed.append(file)
                 continue
         except OSError:
@@ -200,7 +204,7 @@ def trim_backups(
 def _whole(file: Path) -> bool:
     try:
         copy = connect(file, read_only=True, immutable=True)
-    except apsw.Error:
+    except (apsw.Error, errors.StoreLocked):
         return False
     try:
         return unsound(copy) is None

@@ -363,6 +363,9 @@ class SqliteCore:
             return errors.raised(
                 errors.StoreDamaged, f"{sentence}; `{command}` puts U+FFFD in place of each broken byte"
             )
+        if isinstance(problem, apsw.NotADBError) and not self._guard.is_in_place():
+            sentence = f"{self.path} was replaced by another file while it was open here; open it again"
+            return errors.raised(errors.StoreFailed, sentence)
         told = translated(problem, self.path)
         if not isinstance(told, errors.StoreDamaged):
             return told

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import apsw
 
+from hermes.store.sqlite import encryption
 from hermes.store.sqlite.backup import DAMAGED, PARTIAL, failed, folder_of
 from hermes.store.sqlite.connection import connect, run
 
@@ -43,12 +44,15 @@ def erase_from_copies(path: Path, session_id: str) -> list[str]:
             if _rewritten_without(copy, session_id):
                 done.append(f"rewritten without it: {copy.name}")
         except (apsw.NotADBError, apsw.CantOpenError):
-            continue  # no database, so no copy of ours
+            if encryption.adopt(copy) and _rewritten_without(copy, session_id):
+                done.append(f"rewritten without it: {copy.name}")
+            continue  # else no database, so no copy of ours
         except apsw.Error:
             remnants.append(copy)
     try:
         for file in remnants:
             file.unlink(missing_ok=True)
+            encryption.remove_note(file)
             done.append(f"removed: {file.name}")
     except OSError as problem:
         raise failed(path, problem) from problem

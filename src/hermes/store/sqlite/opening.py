@@ -15,8 +15,8 @@ from typing import NamedTuple
 import apsw
 
 from hermes import errors, home
+from hermes.store.sqlite import encryption, index, lockfile
 from hermes.store.sqlite import guard as guards
-from hermes.store.sqlite import index, lockfile
 from hermes.store.sqlite.connection import WAL_ERRORS, connect, damaged, pragma, run, translated
 from hermes.store.sqlite.filesystem import Journal, journal_for
 from hermes.store.sqlite.migrations import (
@@ -51,8 +51,18 @@ def schema_sql() -> str:
 
 
 def open_database(path: Path, *, read_only: bool = False, synchronous: str = "FULL") -> Opened:
-    try:
+    def attempt() -> Opened:
         return _open_read_only(path) if read_only else _open(path, synchronous)
+
+    try:
+        before = _inode(path)
+        try:
+            return attempt()
+        except apsw.NotADBError:
+            # Replaced by a repair or a conversion while we opened it, or encrypted and come here without its note.
+            if _inode(path) == before and not encryption.adopt(path, read_only=read_only):
+                raise
+        return attempt()
     except apsw.Error as problem:
         raise translated(problem, path) from problem
     except OSError as problem:
@@ -66,6 +76,9 @@ def _open(path: Path, synchronous: str) -> Opened:
     _tighten(path)
     if (seen := marked_damage(path)) is not None:
         raise seen
+    if not encryption.is_settled(path):
+        with lockfile.exclusive(path):
+            encryption.settle(path)
     size = _size(path)
     if size is None:
         _create(path)
@@ -80,6 +93,8 @@ def _open(path: Path, synchronous: str) -> Opened:
                 if not _is_current(connection):
                     _bring_up_to_date(path, connection)
         _look_over_schema(path, connection, guard.identity)
+        if encryption.is_expected(path):
+            _say_once(path, f"{path} is not encrypted, though a key is set: `hermes store encrypt` does that")
         journal = _set_journal(path, connection, synchronous)
         if journal == "wal":
             _hold(guard, connection)
@@ -153,10 +168,13 @@ def _create(path: Path) -> None:
         fresh = path.with_name(f"{path.name}.new-{os.getpid()}-{os.urandom(4).hex()}")
         os.close(home.create_private_file(fresh))
         try:
+            encryption.prepare(path)
+            encryption.carry(path, fresh)
             build(fresh)
             _publish(fresh, path)
         finally:
             fresh.unlink(missing_ok=True)
+            encryption.remove_note(fresh)
 
 
 def build(path: Path) -> None:
@@ -295,6 +313,13 @@ def _tighten(path: Path) -> None:
 def _size(path: Path) -> int | None:
     try:
         return os.stat(path).st_size
+    except FileNotFoundError:
+        return None
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return os.stat(path).st_ino
     except FileNotFoundError:
         return None
 
