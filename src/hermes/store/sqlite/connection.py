@@ -175,7 +175,9 @@ def translated(error: apsw.Error, path: Path) -> errors.HermesError:
     if isinstance(error, apsw.ReadOnlyError):
         return errors.raised(errors.StoreReadOnly, f"{path} cannot be written: {detail}")
     if isinstance(error, apsw.NotADBError):
-        return encryption.explained(path) or damaged(path, "it is not a SQLite database")
+        from hermes.store.sqlite import recognition
+
+        return recognition.explained(path) or damaged(path, "it is not a SQLite database")
     if isinstance(error, apsw.CorruptError):
         return damaged(path, detail)
     if isinstance(error, apsw.CantOpenError):

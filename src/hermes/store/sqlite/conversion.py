@@ -18,7 +18,7 @@ import apsw
 
 from hermes import errors
 from hermes.store.sqlite import backup as backups
-from hermes.store.sqlite import encryption, guard, lockfile, takeover
+from hermes.store.sqlite import encryption, guard, lockfile, recognition, takeover
 from hermes.store.sqlite.connection import connect, damaged, run
 from hermes.store.sqlite.copying import PLAIN_TABLES, unsound
 from hermes.store.sqlite.migrations import proof
@@ -75,7 +75,7 @@ def _held(path: Path) -> Iterator[None]:
     except (apsw.BusyError, apsw.LockedError) as problem:
         raise in_use(path) from problem
     except apsw.NotADBError:
-        if encryption.adopt(path):
+        if recognition.adopt(path):
             told = f"{path} was encrypted without a note, which is there now; try again"
             raise errors.raised(errors.StoreFailed, told) from None
         raise damaged(path, "it is not a SQLite database") from None
@@ -112,7 +112,7 @@ def _convert(path: Path, note: encryption.Note | None, *, done: bool, keep_backu
 def _is_plain(file: Path) -> bool:
     """Of a file that is not a live store: by its first bytes."""
     with open(file, "rb") as opened:
-        return not encryption.looks_encrypted(opened.read(100))
+        return not recognition.looks_encrypted(opened.read(100))
 
 
 def _set_aside(path: Path) -> list[Path]:

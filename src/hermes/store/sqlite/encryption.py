@@ -14,21 +14,15 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import apsw
 
 from hermes import errors, home
-from hermes.store.sqlite import guard
 
 NOTE = ".key.json"
 CIPHER = "chacha20"
 PROBE_MS = 30_000
-
-_PLAIN = b"SQLite format 3\x00"
-# Of its header, the cipher leaves these readable: page size, journal, 32 reserved bytes, and SQLite's three constants.
-_RESERVED_AND_CONSTANTS = bytes((32, 64, 32, 32))
-_ALWAYS_ZERO = slice(72, 92)
 
 _known: dict[str, bytes] = {}
 """Keys that were found in this process, by the digest in the note: a keyring is asked once."""
@@ -86,12 +80,13 @@ def unlock(connection: apsw.Connection, path: Path) -> None:
         apply(connection, key)
 
 
-def apply(connection: apsw.Connection, key: bytes) -> None:
+def apply(connection: apsw.Connection, key: bytes, *, checked: bool = True) -> None:
+    """Give the connection the key. Unless `checked`, a page with a broken seal is read as whatever comes out."""
     connection.pragma("cipher", CIPHER)
+    if not checked:
+        connection.pragma("hmac_check", 0)
     connection.pragma("key", f"raw:{key.hex()}")
-    connection.pragma(
-        "temp_store", 2
-    )  # what SQLite puts into files of its own while it sorts is not encrypted
+    connection.pragma("temp_store", 2)  # what SQLite sorts in files of its own is not encrypted
 
 
 def uri(path: Path) -> str:
@@ -124,7 +119,7 @@ def _key_for(note: Note, path: Path) -> bytes:
             _known[note.check] = found.key
             return found.key
         refused.append(found.where)
-    raise _wrong_key(path, refused) if refused else _no_key(path, note.account)
+    raise wrong_key(path, refused) if refused else no_key(path, note.account)
 
 
 def _reads_plain(path: Path) -> bool:
@@ -146,6 +141,10 @@ def _reads_plain(path: Path) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------ notes
+
+
+def forget_keys() -> None:
+    _known.clear()
 
 
 def note_of(path: Path) -> Note | None:
@@ -244,79 +243,6 @@ def prepare(path: Path) -> None:
     write_note(path, new_note(found.key, os.path.realpath(path), found.file)._replace(settled=True))
 
 
-# ------------------------------------------------------------------------------------------------ after a failure
-
-
-def adopt(path: Path, *, read_only: bool = False) -> bool:
-    """Write the note of an encrypted file that came without one, if a key opens it; False if it is not encrypted."""
-    if note_of(path) is not None or not looks_encrypted(_header(path)):
-        return False
-    if not can_encrypt():
-        raise unable(f"{path} is encrypted")
-    from hermes.store.sqlite import keys
-
-    account, refused = os.path.realpath(path), []
-    for found in keys.candidates(account, None):
-        if _opens(path, found.key):
-            if read_only:
-                told = f"{path} is encrypted and has lost its note {Path(note_path(path)).name}"
-                raise errors.raised(errors.StoreLocked, f"{told}; open it once for writing, with its key set")
-            write_note(path, new_note(found.key, account, found.file)._replace(settled=True))
-            return True
-        refused.append(found.where)
-    raise _wrong_key(path, refused) if refused else _no_key(path, account)
-
-
-def _opens(path: Path, key: bytes) -> bool:
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-    try:
-        connection.set_busy_timeout(PROBE_MS)
-        apply(connection, key)
-        connection.pragma("schema_version")
-        return True
-    except apsw.NotADBError:
-        return False
-    finally:
-        connection.close()
-
-
-def explained(path: Path) -> errors.HermesError | None:
-    """Why SQLite calls a file no database although it is not damaged; None if that is not why."""
-    header = _header(path)
-    note = note_of(path)
-    if note is None and looks_encrypted(header):
-        return unable(f"{path} is encrypted") if not can_encrypt() else _no_key(path, os.path.realpath(path))
-    if note is not None and header.startswith(_PLAIN):
-        told = f"{path} is not encrypted, but its note says that it is"
-        return errors.raised(errors.StoreLocked, f"{told}; if that is right, remove {note_path(path)}")
-    return None
-
-
-def _header(path: Path) -> bytes:
-    """The first bytes of a file that could not be read through SQLite. Never of one that is open here: closing it
-    would drop SQLite's locks."""
-    if guard.is_open(path):
-        return b""
-    try:
-        with open(path, "rb") as file:
-            return file.read(100)
-    except OSError:
-        return b""
-
-
-def looks_encrypted(header: bytes) -> bool:
-    """Whether these first bytes are of an encrypted database: what the cipher leaves readable is, and the rest is not.
-    Garbage has one chance in billions."""
-    return (
-        len(header) == 100
-        and not header.startswith(_PLAIN)
-        and header[18] in (1, 2)
-        and header[19] in (1, 2)
-        and header[20:24] == _RESERVED_AND_CONSTANTS
-        and any(header[_ALWAYS_ZERO])
-    )
-
-
 # ------------------------------------------------------------------------------------------------ in words
 
 
@@ -328,7 +254,7 @@ def unable(what: str) -> errors.HermesError:
     )
 
 
-def _no_key(path: Path, account: str) -> errors.HermesError:
+def no_key(path: Path, account: str) -> errors.HermesError:
     from hermes.store.sqlite import keys
 
     return errors.raised(
@@ -336,7 +262,7 @@ def _no_key(path: Path, account: str) -> errors.HermesError:
     )
 
 
-def _wrong_key(path: Path, refused: list[Any]) -> errors.HermesError:
+def wrong_key(path: Path, refused: list[str]) -> errors.HermesError:
     told = " or ".join(refused)
     return errors.raised(
         errors.WrongKey,

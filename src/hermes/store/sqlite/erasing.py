@@ -11,7 +11,7 @@ from pathlib import Path
 
 import apsw
 
-from hermes.store.sqlite import encryption
+from hermes.store.sqlite import encryption, recognition
 from hermes.store.sqlite.backup import DAMAGED, PARTIAL, failed, folder_of
 from hermes.store.sqlite.connection import connect, run
 
@@ -44,7 +44,7 @@ def erase_from_copies(path: Path, session_id: str) -> list[str]:
             if _rewritten_without(copy, session_id):
                 done.append(f"rewritten without it: {copy.name}")
         except (apsw.NotADBError, apsw.CantOpenError):
-            if encryption.adopt(copy) and _rewritten_without(copy, session_id):
+            if recognition.adopt(copy) and _rewritten_without(copy, session_id):
                 done.append(f"rewritten without it: {copy.name}")
             continue  # else no database, so no copy of ours
         except apsw.Error:

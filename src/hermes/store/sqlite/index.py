@@ -15,7 +15,6 @@ from typing import Any
 import apsw
 
 from hermes.store.content import decode
-from hermes.store.sqlite import encryption
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, run
 from hermes.terms import index_texts
 from hermes.text import text_of, text_of_tool_calls
@@ -148,9 +147,9 @@ def rebuild(connection: apsw.Connection) -> None:
     try:
         run(connection, "VACUUM")
     except apsw.CorruptError:
-        # In an encrypted file a page with a broken seal cannot even be overwritten. Nothing reaches it any more, and
-        # a repair leaves it behind.
-        if not encryption.in_use(Path(connection.filename)):
+        from hermes.store.sqlite.sealed import vacuumed_unchecked
+
+        if not vacuumed_unchecked(connection):
             raise
 
 

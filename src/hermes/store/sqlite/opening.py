@@ -59,8 +59,10 @@ def open_database(path: Path, *, read_only: bool = False, synchronous: str = "FU
         try:
             return attempt()
         except apsw.NotADBError:
+            from hermes.store.sqlite import recognition
+
             # Replaced by a repair or a conversion while we opened it, or encrypted and come here without its note.
-            if _inode(path) == before and not encryption.adopt(path, read_only=read_only):
+            if _inode(path) == before and not recognition.adopt(path, read_only=read_only):
                 raise
         return attempt()
     except apsw.Error as problem:
@@ -297,7 +299,7 @@ def _say_once(path: Path, sentence: str) -> None:
 
 def _tighten(path: Path) -> None:
     """What an older installation left for others to read is made private, with one notice."""
-    names = [str(path), f"{path}-wal", f"{path}-shm", f"{path}.lock"]
+    names = [str(path), f"{path}-wal", f"{path}-shm", f"{path}.lock", f"{path}{encryption.NOTE}"]
     folders = [f"{path}.backups"]
     if path.parent == home.get_hermes_home():
         folders += [str(path.parent / "sessions"), str(path.parent)]

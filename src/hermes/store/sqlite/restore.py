@@ -20,7 +20,7 @@ import apsw
 
 from hermes import errors, home
 from hermes.store.sqlite import backup as backups
-from hermes.store.sqlite import encryption, lockfile
+from hermes.store.sqlite import encryption, lockfile, recognition
 from hermes.store.sqlite.connection import Patience, connect, pragma, run
 from hermes.store.sqlite.copying import copy_into, counts_of, unsound
 from hermes.store.sqlite.migrations import check_version
@@ -117,7 +117,7 @@ def _opened(source: Path, path: Path) -> apsw.Connection:
         return connection
     except apsw.NotADBError:
         connection.close()
-        if encryption.adopt(source):
+        if recognition.adopt(source):
             return connect(source, read_only=True)
         raise errors.raised(
             errors.BackupFailed, f"{source} is not a SQLite database; {path} was left as it is"
@@ -141,7 +141,7 @@ def _is_database(path: Path) -> bool:
         return False
     except apsw.NotADBError:
         connection.close()
-        return encryption.adopt(path)  # StoreLocked if it is one, and nobody has its key
+        return recognition.adopt(path)  # StoreLocked if it is one, and nobody has its key
     finally:
         connection.close()
 

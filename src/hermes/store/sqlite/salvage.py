@@ -18,7 +18,7 @@ import apsw
 
 from hermes import errors, home
 from hermes.store.sqlite import backup as backups
-from hermes.store.sqlite import doctor, encryption, index, lockfile, opening
+from hermes.store.sqlite import doctor, encryption, index, lockfile, opening, recognition
 from hermes.store.sqlite.connection import Patience, SqliteReader, SqliteWriter, connect, run, translated
 from hermes.store.sqlite.migrations import check_version
 from hermes.store.sqlite.pages import Image, Log
@@ -88,7 +88,7 @@ def _mended_in_place(path: Path, check_only: bool) -> Repair | None:
     except apsw.NotADBError:
         if connection is not None:
             connection.close(True)
-        return _mended_in_place(path, check_only) if encryption.adopt(path) else None
+        return _mended_in_place(path, check_only) if recognition.adopt(path) else None
     except BROKEN:
         return None
     finally:

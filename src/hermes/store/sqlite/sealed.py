@@ -16,7 +16,7 @@ from pathlib import Path
 import apsw
 
 from hermes import home
-from hermes.store.sqlite import encryption, opening
+from hermes.store.sqlite import doctor, encryption, opening
 from hermes.store.sqlite.connection import connect, pragma
 from hermes.store.sqlite.pages import PAGE_SIZES, Image
 from hermes.store.sqlite.takeover import beside, copy_files
@@ -91,3 +91,25 @@ def _fold(copy: Path) -> None:
     finally:
         with suppress(apsw.Error):
             connection.close(True)
+
+
+def vacuumed_unchecked(checking: apsw.Connection) -> bool:
+    """Rewrite an encrypted file in which only pages are broken that nothing reaches; False if it is no such file.
+
+    A connection that checks the seals of pages cannot even overwrite one with a broken seal. One that does not is let
+    at the file only after everything that is true in it was read with its seals checked.
+    """
+    path = Path(checking.filename)
+    key = encryption.key_of(path)
+    if key is None or pragma(checking, "PRAGMA locking_mode") == "exclusive":
+        return False
+    if not doctor.only_index_is_broken(path):
+        return False
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        connection.set_busy_timeout(encryption.PROBE_MS)
+        encryption.apply(connection, key, checked=False)
+        connection.execute("VACUUM").fetchall()
+        return True
+    finally:
+        connection.close()
