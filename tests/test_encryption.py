@@ -27,7 +27,6 @@ ALSO_ENCRYPTED = (
     "tests/interface/test_conversation.py",
     "tests/interface/test_search_context.py",
     "tests/interface/test_meta_and_upkeep.py",
-    "tests/store/test_transfer.py",
     "tests/survival/test_kill.py",
 )
 

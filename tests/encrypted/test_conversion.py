@@ -97,6 +97,42 @@ def test_it_is_refused_while_somebody_has_the_store_open(plain: Path, key: bytes
     assert encrypt_file(plain, key).changed
 
 
+CONVERT_BACK_AND_FORTH = """
+import sys, time
+from pathlib import Path
+from hermes import errors
+from hermes.store.sqlite.conversion import decrypt_file, encrypt_file
+path, key = Path(sys.argv[1]), bytes.fromhex(sys.argv[2])
+for turn in range(8):
+    while True:
+        try:
+            decrypt_file(path) if turn % 2 else encrypt_file(path, key)
+            break
+        except errors.StoreBusy:
+            time.sleep(0.01)
+"""
+
+
+def test_whoever_opens_it_meanwhile_writes_to_the_file_that_stays(plain: Path, key: bytes) -> None:
+    written = 0
+    with subprocess.Popen([sys.executable, "-c", CONVERT_BACK_AND_FORTH, str(plain), key.hex()]) as other:
+        while other.poll() is None:
+            try:
+                with SessionDB(plain) as db:
+                    db.append_message("s1", "user", f"written meanwhile {written}")
+                    written += 1
+            except errors.StoreBusy:
+                pass
+            time.sleep(0.02)
+    assert other.returncode == 0
+    assert written
+    with SessionDB(plain) as db:
+        found = [m["content"] for m in db.get_messages("s1") if m["content"].startswith("written")]
+        assert found == [f"written meanwhile {at}" for at in range(written)]
+        assert db.verify().ok
+    assert not plain.with_name("state.db.damaged").exists()
+
+
 def test_a_damaged_store_is_not_converted(plain: Path, key: bytes) -> None:
     with plain.open("r+b") as file:
         file.seek(20 * 4096)

@@ -96,7 +96,7 @@ def test_a_key_of_another_store_is_passed_over(
 
 def test_a_new_store_is_encrypted_with_the_key_of_the_settings(home: Path) -> None:
     file = key_file(home / "the.key", secrets.token_bytes(32))
-    (home / "config.yaml").write_text(f"store:\n  key_file: {file}\n")
+    (home / "config.yaml").write_text(f"store:\n  key_file: {file.name}\n")
     assert encryption.in_use(home / "state.db")
     with SessionDB() as db:
         db.create_session("s", "cli")

@@ -42,7 +42,7 @@ def _named() -> Iterator[Key]:
     if name := os.environ.get(ENV_KEY_FILE, "").strip():
         yield from_file(Path(name).expanduser(), f"{ENV_KEY_FILE} ({name})")
     if name := _setting():
-        yield from_file(Path(name).expanduser(), f"{SETTING} ({name})")
+        yield from_file(home.get_hermes_home() / Path(name).expanduser(), f"{SETTING} ({name})")
 
 
 def _setting() -> str:
