@@ -181,7 +181,7 @@ def test_a_broken_index_is_rebuilt_and_nothing_else_stops(store: Path) -> None:
 # ------------------------------------------------------------------------------------------------ without the key
 
 
-@pytest.mark.parametrize("verb", ["open", "read", "verify", "repair", "restore", "decrypt"])
+@pytest.mark.parametrize("verb", ["open", "read", "verify", "repair", "restore", "encrypt", "decrypt"])
 @pytest.mark.parametrize("given", ["no key", "wrong key"])
 @pytest.mark.parametrize("note", ["with its note", "without its note"])
 def test_it_is_locked_and_nothing_is_changed(
@@ -201,6 +201,7 @@ def test_it_is_locked_and_nothing_is_changed(
         "verify": lambda: SessionDB(store).verify(),
         "repair": lambda: SessionDB.repair_file(store),
         "restore": lambda: SessionDB.restore_file(store, backups_of(store)[0]),
+        "encrypt": lambda: encrypt_file(store, secrets.token_bytes(32)),
         "decrypt": lambda: decrypt_file(store),
     }
     with pytest.raises(errors.StoreLocked, match="HERMES_STORE_KEY") as told:
@@ -210,9 +211,14 @@ def test_it_is_locked_and_nothing_is_changed(
     assert folder(store) == before
 
 
-def test_a_store_that_came_without_its_note_gets_one(store: Path) -> None:
+@pytest.mark.parametrize(
+    "left", [None, "", "{", '"text"', "[1]", '{"salt": "no"}', '{"cipher": 1, "salt": 2}']
+)
+def test_a_store_that_came_without_its_note_gets_one(store: Path, left: str | None) -> None:
     before = content(store)
     os.unlink(encryption.note_path(store))
+    if left is not None:
+        Path(encryption.note_path(store)).write_text(left)
     assert content(store) == before
     assert encryption.note_of(store) is not None
 

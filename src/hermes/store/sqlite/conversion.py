@@ -71,13 +71,11 @@ def _held(path: Path) -> Iterator[None]:
     try:
         with lockfile.exclusive(path, wait=WAIT_S):
             encryption.settle(path)
+            recognition.adopt(path)
             yield
     except (apsw.BusyError, apsw.LockedError) as problem:
         raise in_use(path) from problem
     except apsw.NotADBError:
-        if recognition.adopt(path):
-            told = f"{path} was encrypted without a note, which is there now; try again"
-            raise errors.raised(errors.StoreFailed, told) from None
         raise damaged(path, "it is not a SQLite database") from None
     except (apsw.Error, OSError) as problem:
         raise backups.failed(path, problem) from problem
@@ -181,7 +179,7 @@ def _copied(
         if note is not None:
             encryption.write_note(partial, note._replace(settled=False))
             key = encryption.key_of(partial)
-        run(source, VACUUM_INTO, encryption.target(partial, key))
+        _write(source, encryption.target(partial, key))
         kept = _kept_by(source, file)
         copy = connect(partial, read_only=True)
         try:
@@ -193,6 +191,13 @@ def _copied(
             copy.close()
         os.fsync(descriptor)
         yield partial, kept
+
+
+def _write(source: apsw.Connection, target: str) -> None:
+    try:
+        run(source, VACUUM_INTO, target)
+    except apsw.CantOpenError:  # whose words would have the key in them
+        raise OSError(errno.EIO, "SQLite could not write to the copy") from None
 
 
 def _kept_by(connection: apsw.Connection, file: Path) -> _Kept:

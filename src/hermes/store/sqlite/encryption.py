@@ -153,7 +153,9 @@ def note_of(path: Path) -> Note | None:
 
     try:
         with open(note_path(path), encoding="utf-8") as file:
-            note = Note(**json.load(file))
+            told = json.load(file)
+        note = Note(**{name: told[name] for name in Note._fields if name in told})
+        bytes.fromhex(note.salt)
     except (OSError, ValueError, TypeError):
         return None
     return note if note.cipher == CIPHER else None
@@ -187,6 +189,11 @@ def write_note(path: Path, note: Note) -> None:
         os.replace(partial, final)
     finally:
         partial.unlink(missing_ok=True)
+    folder = os.open(final.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def remove_note(path: Path) -> None:

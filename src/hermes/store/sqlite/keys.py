@@ -97,12 +97,11 @@ def from_keyring(account: str) -> Key | None:
     """The key that the keyring has for this account; None if it has none, or there is no keyring."""
     try:
         import keyring
-        from keyring.errors import KeyringError
     except ImportError:
         return None
     try:
         text = keyring.get_password(SERVICE, account)
-    except KeyringError:
+    except Exception:  # noqa: BLE001 - a keyring fails with whatever its system raises; the key is then not to be had
         return None
     return None if text is None else Key(parsed(text, "the keyring"), _in_keyring(account))
 

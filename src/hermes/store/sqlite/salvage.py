@@ -189,11 +189,11 @@ def _salvaged(path: Path, check_only: bool, keep_backup: bool) -> Repair:
     real = path.resolve()
     if size_of(real) is None and not size_of(beside(real, "-wal")):
         return _absent(path)
+    for stale in [] if check_only else real.parent.glob(real.name + ".new-*"):
+        stale.unlink(missing_ok=True)
     with alone(path, real) as (descriptor, log), _image(real, descriptor, log) as image:
         if check_only:
             return _forecast(path, image)
-        for stale in real.parent.glob(real.name + ".new-*"):
-            stale.unlink(missing_ok=True)
         fresh = real.with_name(f"{real.name}.new-{os.getpid()}-{secrets.token_hex(4)}")
         os.close(home.create_private_file(fresh))
         try:
