@@ -4,6 +4,7 @@
     ├── InvalidArgument            (ValueError)          a caller's value cannot be used
     │   ├── InvalidTitle           (ValueError)          too long, or already in use
     │   └── MissingValue           (sqlite3.IntegrityError)  a required value is None
+    ├── BadConfig                                        config.yaml makes no sense
     └── StoreError
         ├── UnknownSession         (sqlite3.IntegrityError)  no such session or parent
         ├── ConstraintFailed       (sqlite3.IntegrityError)  plain SQL broke a rule of the schema
@@ -15,6 +16,8 @@
         ├── StoreReadOnly          (sqlite3.OperationalError)  opened, or found, read-only
         ├── StoreDamaged           (sqlite3.DatabaseError)   the file is broken; names the way out
         │   └── IndexDamaged       (sqlite3.DatabaseError)   only the search index is; it rebuilds itself
+        ├── StoreLocked            (sqlite3.DatabaseError)   encrypted, and there is no key or no cipher for it
+        │   └── WrongKey           (sqlite3.DatabaseError)   there is a key, but not its own
         ├── StoreTooNew            (sqlite3.DatabaseError)   written by a newer version
         ├── StoreClosed            (sqlite3.ProgrammingError)
         ├── SecondLibrary          (sqlite3.OperationalError)  another SQLite on the live file
@@ -55,6 +58,10 @@ class InvalidTitle(InvalidArgument):
 
 class MissingValue(InvalidArgument):
     documented = "IntegrityError"
+
+
+class BadConfig(HermesError):
+    pass
 
 
 class StoreError(HermesError):
@@ -101,6 +108,14 @@ class StoreDamaged(StoreError):
 
 
 class IndexDamaged(StoreDamaged):
+    pass
+
+
+class StoreLocked(StoreError):
+    documented = "DatabaseError"
+
+
+class WrongKey(StoreLocked):
     pass
 
 

@@ -16,6 +16,8 @@ from hermes import home
 PARTIAL = ".hermes-partial"
 SIDECARS = ("-wal", "-shm", "-journal")
 """What SQLite puts beside a file, also beside a partial one."""
+KEY_NOTE = ".key.json"
+"""What stands beside an encrypted file and says with which key, though not the key."""
 
 
 @contextmanager
@@ -28,7 +30,7 @@ def partial_file(folder: Path, name: str) -> Iterator[tuple[Path, int]]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield partial, descriptor
     finally:
-        for ending in ("", *SIDECARS):
+        for ending in ("", *SIDECARS, KEY_NOTE):
             with suppress(OSError):
                 os.unlink(f"{partial}{ending}")
         os.close(descriptor)
@@ -56,7 +58,7 @@ def clear_partials(folder: Path) -> None:
             continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for ending in ("", *SIDECARS):
+            for ending in ("", *SIDECARS, KEY_NOTE):
                 with suppress(FileNotFoundError):
                     os.unlink(f"{stale}{ending}")
         except OSError:

@@ -166,20 +166,6 @@ def test_without_being_asked_nothing_is_kept(db: SessionDB, home: Path) -> None:
     assert db.spool_status().entries == 0
 
 
-def test_where_the_opener_does_not_allow_it_nothing_is_kept(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from hermes.store.sqlite.engine import SqliteEngine
-
-    monkeypatch.setattr(SqliteEngine, "spool_allowed", False)
-    with SessionDB(spool=True) as db:
-        impatient(db, 0.05)
-        with locked(db.db_path), pytest.raises(errors.StoreBusy) as told:
-            db.create_session("s", "cli")
-        assert told.value.spooled is None
-        assert not (home / "spool").exists()
-
-
 def test_a_bad_value_is_refused_at_once_and_not_kept(spooling: SessionDB) -> None:
     with locked(spooling.db_path), pytest.raises(errors.InvalidArgument) as told:
         spooling.append_message("s", "user", "hello", token_count="many")  # type: ignore[arg-type]

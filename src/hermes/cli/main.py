@@ -32,6 +32,7 @@ class Group(NamedTuple):
 GROUPS = {
     "sessions": Group("hermes.cli.sessions", "list the stored conversations and look after their store"),
     "doctor": Group("hermes.cli.doctor", "see how the store is, and what to do about what is wrong"),
+    "store": Group("hermes.cli.store", "encrypt the store, or decrypt it"),
 }
 
 

@@ -76,8 +76,9 @@ class Access(Protocol):
 class Engine(Access, Protocol):
     """The whole store, and its upkeep."""
 
-    spool_allowed: bool
-    """Whether what cannot be written may be kept beside the store, in plain text."""
+    @property
+    def spool_allowed(self) -> bool:
+        """Whether what cannot be written may be kept beside the store, in plain text."""
 
     def scoped(self, owners: tuple[str, ...]) -> Scoped:
         """The store in which nobody's rows exist but those of these owners."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hermes import errors
 from hermes.store.engine import Engine
 from hermes.store.sqlite.engine import SqliteEngine
-from hermes.store.values import Repair
+from hermes.store.values import Converted, Key, Repair
 
 if TYPE_CHECKING:
     from hermes.store.findings import Diagnosis
@@ -42,3 +42,38 @@ def diagnose_file(path: Path, *, deep: bool = False) -> Diagnosis:
     from hermes.store.sqlite.diagnosis import diagnose
 
     return diagnose(path, deep=deep)
+
+
+def encryption_in_use(path: Path) -> bool:
+    """Whether the store at `path` is encrypted: what keeps plain copies of its text beside it asks this first."""
+    from hermes.store.sqlite import encryption
+
+    return encryption.in_use(path)
+
+
+def encrypt_file(
+    path: Path, key: bytes, *, key_file: str | None = None, keep_plain_backups: bool = False
+) -> Converted:
+    from hermes.store.sqlite import conversion
+
+    return conversion.encrypt_file(path, key, key_file=key_file, keep_plain_backups=keep_plain_backups)
+
+
+def encryption_key(
+    path: Path,
+    *,
+    key_file: Path | None = None,
+    keyring: bool = False,
+    env: bool = False,
+    generate: bool = False,
+) -> Key:
+    """The key to encrypt a store with, made if `generate` says so: see `keys.chosen`."""
+    from hermes.store.sqlite import keys
+
+    return keys.chosen(path, key_file=key_file, keyring=keyring, env=env, generate=generate)
+
+
+def decrypt_file(path: Path) -> Converted:
+    from hermes.store.sqlite import conversion
+
+    return conversion.decrypt_file(path)

@@ -111,6 +111,31 @@ class Backup(NamedTuple):
     messages: int
 
 
+class Key(NamedTuple):
+    """A key for encryption at rest, and where it is."""
+
+    key: bytes
+    where: str
+    file: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Key(where={self.where!r})"
+
+
+class Converted(NamedTuple):
+    """What `encrypt` or `decrypt` did."""
+
+    path: Path
+    changed: bool
+    """False if the store itself was so already."""
+    sessions: int
+    messages: int
+    backups: tuple[Path, ...]
+    """Those that were converted with it."""
+    left: tuple[str, ...]
+    """What is still as it was, a line each."""
+
+
 class Optimized(NamedTuple):
     before: int
     after: int

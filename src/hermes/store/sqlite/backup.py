@@ -15,7 +15,8 @@ from pathlib import Path
 import apsw
 
 from hermes import clock, errors, home
-from hermes.partial import SIDECARS, clear_partials, partial_file, sync_folder
+from hermes.partial import KEY_NOTE, SIDECARS, clear_partials, partial_file, sync_folder
+from hermes.store.sqlite import encryption
 from hermes.store.sqlite.connection import connect
 from hermes.store.sqlite.copying import copy_into, unsound
 from hermes.store.values import Backup
@@ -69,7 +70,7 @@ def _place(path: Path, target: Path | None) -> tuple[Path, str | None]:
         return folder_of(path), None
     if target.is_dir():
         return target, None
-    own = [str(path.resolve()) + ending for ending in ("", *SIDECARS, ".lock")]
+    own = [str(path.resolve()) + ending for ending in ("", *SIDECARS, KEY_NOTE, ".lock")]
     if str(target.resolve()) in own or (target.exists() and path.exists() and target.samefile(path)):
         raise errors.raised(
             errors.BackupFailed, f"{target} is the store itself; name another file for the backup"
@@ -88,10 +89,12 @@ def prepare_folder(folder: Path, *, own: bool) -> None:
 def _publish(partial: Path, folder: Path, name: str | None, reason: str) -> Path:
     """Give the finished copy its name, at once and whole."""
     if name is not None:
+        encryption.carry(partial, folder / name)
         os.replace(partial, folder / name)
         return folder / name
     while True:
         final = folder / new_name(folder, reason)
+        encryption.carry(partial, final)
         try:
             os.link(partial, final)
         except FileExistsError:
@@ -149,6 +152,7 @@ def trim_backups(
             beyond = kept and file != spare and (kept >= keep or size > room)
             if beyond and ("-before-migration-" not in file.name or any(map(_whole, precious))):
                 file.unlink()
+                encryption.remove_note(file)
                 removed.append(file)
                 continue
         except OSError:
@@ -162,7 +166,7 @@ def trim_backups(
 def _whole(file: Path) -> bool:
     try:
         copy = connect(file, read_only=True, immutable=True)
-    except apsw.Error:
+    except (apsw.Error, errors.StoreLocked):
         return False
     try:
         return unsound(copy) is None

@@ -16,6 +16,7 @@ import apsw
 
 from hermes import errors, home
 from hermes.store.engine import Row
+from hermes.store.sqlite import encryption
 from hermes.text import clean_in
 
 DEADLINE_S = 30.0
@@ -51,22 +52,29 @@ class Patience:
         return True
 
 
-def connect(path: Path, *, read_only: bool = False, immutable: bool = False) -> apsw.Connection:
-    """A connection to an existing file, with the pragmas that belong to a connection rather than to the file."""
+def connect(
+    path: Path, *, read_only: bool = False, immutable: bool = False, uris: bool = False
+) -> apsw.Connection:
+    """A connection to an existing file, with its key if it is encrypted, and with the pragmas that belong to a
+    connection rather than to the file. With `uris`, its statements may name other files, and their keys, so."""
     if immutable:
-        name = "file:" + _uri_path(path) + "?immutable=1"
-        connection = apsw.Connection(name, flags=_READ_ONLY | _URI)
+        connection = apsw.Connection(encryption.uri(path) + "?immutable=1", flags=_READ_ONLY | _URI)
+    elif uris:
+        connection = apsw.Connection(
+            encryption.uri(path), flags=_URI | (_READ_ONLY if read_only else _READ_WRITE)
+        )
     else:
         connection = apsw.Connection(str(path), flags=_READ_ONLY if read_only else _READ_WRITE)
+    try:
+        encryption.unlock(connection, path)
+    except BaseException:
+        connection.close()
+        raise
     connection.set_busy_handler(Patience())
     run(connection, "PRAGMA foreign_keys=ON")
     if not read_only:
         run(connection, "PRAGMA secure_delete=ON")
     return connection
-
-
-def _uri_path(path: Path) -> str:
-    return str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
 
 
 def run(connection: apsw.Connection, sql: LiteralString, *args: object) -> list[Row]:
@@ -167,7 +175,9 @@ def translated(error: apsw.Error, path: Path) -> errors.HermesError:
     if isinstance(error, apsw.ReadOnlyError):
         return errors.raised(errors.StoreReadOnly, f"{path} cannot be written: {detail}")
     if isinstance(error, apsw.NotADBError):
-        return damaged(path, "it is not a SQLite database (or it is encrypted)")
+        from hermes.store.sqlite import recognition
+
+        return recognition.explained(path) or damaged(path, "it is not a SQLite database")
     if isinstance(error, apsw.CorruptError):
         return damaged(path, detail)
     if isinstance(error, apsw.TooBigError):

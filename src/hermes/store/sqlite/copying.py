@@ -9,6 +9,7 @@ from pathlib import Path
 
 import apsw
 
+from hermes.store.sqlite import encryption
 from hermes.store.sqlite.connection import Patience, connect, damaged, pragma, run
 
 PAGES_AT_ONCE = 2000
@@ -25,11 +26,12 @@ COUNT_MESSAGES = "SELECT count(*) FROM messages"
 
 
 def copy_into(source: apsw.Connection, path: Path, partial: Path) -> tuple[int, int]:
-    """Copy one snapshot into the partial file and verify it; (sessions, messages)."""
+    """Copy one snapshot into the partial file and verify it; (sessions, messages). What is encrypted stays so."""
     # With a log, a snapshot costs writers nothing and is held. Without one it would lock them out, so the copy is
     # taken in steps, and SQLite starts over when somebody has written in between; in the end we do insist.
     hold = pragma(source, "PRAGMA journal_mode") == "wal"
-    copy = apsw.Connection(str(partial), flags=apsw.SQLITE_OPEN_READWRITE)
+    encryption.carry(Path(source.filename), partial)
+    copy = connect(partial)
     try:
         run(copy, "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF")
         version = pragma(source, "PRAGMA data_version")

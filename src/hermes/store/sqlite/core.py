@@ -13,9 +13,10 @@ from typing import Any, TypeVar, cast
 
 import apsw
 
-from hermes import errors
+from hermes import config, errors
 from hermes.store import derived
 from hermes.store.engine import Reader, Writer
+from hermes.store.sqlite import encryption
 from hermes.store.sqlite import guard as guards
 from hermes.store.sqlite.checkpoint import Checkpointer
 from hermes.store.sqlite.commit import CommitQueue, Ticket
@@ -44,8 +45,6 @@ AT_FIRST_S = 0.100
 
 class SqliteCore:
     """Snapshots and transactions; `SqliteEngine` puts search and upkeep on top."""
-
-    spool_allowed = True
 
     def __init__(
         self,
@@ -91,6 +90,11 @@ class SqliteCore:
             self._connection.set_busy_handler(self._patience)
         self._writer = SqliteWriter(self._connection, self._names)
         self._closed = False
+
+    @property
+    def spool_allowed(self) -> bool:
+        """What is encrypted is not kept in plain text beside itself, unless a person says so."""
+        return not encryption.in_use(self.path) or config.setting("sessions", "spool") is True
 
     # ---------------------------------------------------------------- reading
 
@@ -387,6 +391,9 @@ class SqliteCore:
             return errors.raised(
                 errors.StoreDamaged, f"{sentence}; `{command}` puts U+FFFD in place of each broken byte"
             )
+        if isinstance(problem, apsw.NotADBError) and not self._guard.is_in_place():
+            sentence = f"{self.path} was replaced by another file while it was open here; open it again"
+            return errors.raised(errors.StoreFailed, sentence)
         told = translated(problem, self.path)
         if not isinstance(told, errors.StoreDamaged):
             return told

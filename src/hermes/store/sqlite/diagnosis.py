@@ -13,7 +13,7 @@ import apsw
 
 from hermes import errors
 from hermes.store.findings import Diagnosis, Finding
-from hermes.store.sqlite import checkup, surroundings
+from hermes.store.sqlite import checkup, encryption, surroundings
 from hermes.store.sqlite.backup import backups_of
 from hermes.store.sqlite.connection import Patience, SqliteReader, connect, run, upkeep
 from hermes.store.sqlite.migrations import check_version
@@ -106,7 +106,8 @@ def _inside(path: Path, holders: list[Holder], deep: bool) -> Iterable[Finding]:
                 f"it is brought up to date when first opened: `{upkeep(path, 'list')}`",
             )
             return
-        yield Finding("ok", "Encryption: none, any SQLite can read the file")
+        sealed = encryption.in_use(path)
+        yield Finding("ok", f"Encryption: {'on' if sealed else 'none, any SQLite can read the file'}")
         reader = SqliteReader(connection, {})
         for about, check in {
             "Journal": lambda: checkup.journal(connection, path),

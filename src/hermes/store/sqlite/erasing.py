@@ -14,6 +14,7 @@ import apsw
 
 from hermes.partial import PARTIAL
 from hermes.store import blobs
+from hermes.store.sqlite import encryption, recognition
 from hermes.store.sqlite.backup import DAMAGED, failed, folder_of
 from hermes.store.sqlite.connection import SqliteWriter, connect, run
 
@@ -50,12 +51,15 @@ def erase_from_copies(path: Path, session_ids: Collection[str]) -> list[str]:
             if _rewritten_without(copy, session_ids):
                 done.append(f"rewritten without it: {copy.name}")
         except (apsw.NotADBError, apsw.CantOpenError):
-            continue  # no database, so no copy of ours
+            if recognition.adopt(copy) and _rewritten_without(copy, session_ids):
+                done.append(f"rewritten without it: {copy.name}")
+            continue  # else no database, so no copy of ours
         except apsw.Error:
             remnants.append(copy)
     try:
         for file in remnants:
             file.unlink(missing_ok=True)
+            encryption.remove_note(file)
             done.append(f"removed: {file.name}")
     except OSError as problem:
         raise failed(path, problem) from problem

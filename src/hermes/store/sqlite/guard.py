@@ -89,6 +89,14 @@ class Guard:
             self._log_inode = inode
         return inode == self._log_inode
 
+    def is_in_place(self) -> bool:
+        """Whether the file that is open here still has its name."""
+        try:
+            status = os.stat(self.path)
+        except OSError:
+            return False
+        return (status.st_dev, status.st_ino) == self.identity
+
     def close_descriptors(self) -> None:
         for descriptor in self._descriptors:
             os.close(descriptor)
@@ -107,6 +115,15 @@ def acquire(path: Path) -> Guard:
                 _warn_about_earlier_openers(path)
         guard.users += 1
         return guard
+
+
+def is_open(path: Path) -> bool:
+    """Whether a store of this process has the file open."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return False
+    return (status.st_dev, status.st_ino) in _guards
 
 
 def leaving(guard: Guard) -> bool:

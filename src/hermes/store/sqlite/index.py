@@ -147,7 +147,13 @@ def rebuild(connection: apsw.Connection) -> None:
             run(connection, "PRAGMA writable_schema=RESET")
         run(connection, "DROP TABLE IF EXISTS index_progress")
         run(connection, definition())
-    run(connection, "VACUUM")
+    try:
+        run(connection, "VACUUM")
+    except apsw.CorruptError:
+        from hermes.store.sqlite.sealed import vacuumed_unchecked
+
+        if not vacuumed_unchecked(connection):
+            raise
 
 
 @contextmanager

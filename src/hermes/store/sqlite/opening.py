@@ -15,8 +15,8 @@ from typing import NamedTuple
 import apsw
 
 from hermes import errors, home
+from hermes.store.sqlite import encryption, index, lockfile
 from hermes.store.sqlite import guard as guards
-from hermes.store.sqlite import index, lockfile
 from hermes.store.sqlite.connection import WAL_ERRORS, connect, damaged, pragma, run, translated
 from hermes.store.sqlite.filesystem import Journal, journal_for
 from hermes.store.sqlite.migrations import (
@@ -51,8 +51,20 @@ def schema_sql() -> str:
 
 
 def open_database(path: Path, *, read_only: bool = False, synchronous: str = "FULL") -> Opened:
-    try:
+    def attempt() -> Opened:
         return _open_read_only(path) if read_only else _open(path, synchronous)
+
+    try:
+        before = _inode(path)
+        try:
+            return attempt()
+        except apsw.NotADBError:
+            from hermes.store.sqlite import recognition
+
+            # Replaced by a repair or a conversion while we opened it, or encrypted and come here without its note.
+            if _inode(path) == before and not recognition.adopt(path, read_only=read_only):
+                raise
+        return attempt()
     except apsw.Error as problem:
         raise translated(problem, path) from problem
     except OSError as problem:
@@ -66,6 +78,9 @@ def _open(path: Path, synchronous: str) -> Opened:
     _tighten(path)
     if (seen := marked_damage(path)) is not None:
         raise seen
+    if not encryption.is_settled(path):
+        with lockfile.exclusive(path):
+            encryption.settle(path)
     size = _size(path)
     if size is None:
         _create(path)
@@ -80,6 +95,8 @@ def _open(path: Path, synchronous: str) -> Opened:
                 if not is_current(connection):
                     _bring_up_to_date(path, connection)
         _look_over_schema(path, connection, guard.identity)
+        if encryption.is_expected(path):
+            _say_once(path, f"{path} is not encrypted, though a key is set: `hermes store encrypt` does that")
         journal = _set_journal(path, connection, synchronous)
         if journal == "wal":
             _hold(guard, connection)
@@ -153,10 +170,13 @@ def _create(path: Path) -> None:
         fresh = path.with_name(f"{path.name}.new-{os.getpid()}-{os.urandom(4).hex()}")
         os.close(home.create_private_file(fresh))
         try:
+            encryption.prepare(path)
+            encryption.carry(path, fresh)
             build(fresh)
             _publish(fresh, path)
         finally:
             fresh.unlink(missing_ok=True)
+            encryption.remove_note(fresh)
 
 
 def build(path: Path) -> None:
@@ -279,7 +299,7 @@ def _say_once(path: Path, sentence: str) -> None:
 
 def _tighten(path: Path) -> None:
     """What an older installation left for others to read is made private, with one notice."""
-    names = [str(path), f"{path}-wal", f"{path}-shm", f"{path}.lock"]
+    names = [str(path), f"{path}-wal", f"{path}-shm", f"{path}.lock", f"{path}{encryption.NOTE}"]
     folders = [f"{path}.backups"]
     if path.parent == home.get_hermes_home():
         folders += [str(path.parent / "sessions"), str(path.parent)]
@@ -295,6 +315,13 @@ def _tighten(path: Path) -> None:
 def _size(path: Path) -> int | None:
     try:
         return os.stat(path).st_size
+    except FileNotFoundError:
+        return None
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return os.stat(path).st_ino
     except FileNotFoundError:
         return None
 

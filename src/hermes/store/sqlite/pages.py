@@ -106,7 +106,11 @@ class Image:
     def _header(self) -> bytes:
         if self._log is not None and 1 in self._log.pages:
             return self._log.page(1)[:100]
-        return b"" if self._descriptor is None else os.pread(self._descriptor, 100, 0).ljust(100, b"\0")
+        return b"" if self._descriptor is None else self._read(100, 0).ljust(100, b"\0")
+
+    def _read(self, size: int, at: int) -> bytes:
+        """Bytes of the file; of an encrypted one, see `sealed`."""
+        return b"" if self._descriptor is None else os.pread(self._descriptor, size, at)
 
     def _page_size(self, header: bytes) -> int:
         if self._log is not None:
@@ -115,7 +119,7 @@ class Image:
         size = 65536 if size == 1 else size
         if size in PAGE_SIZES:
             return size
-        start = b"" if self._descriptor is None else os.pread(self._descriptor, GUESSED_FROM_BYTES, 0)
+        start = self._read(GUESSED_FROM_BYTES, 0)
         best, most = 4096, 0
         for size in PAGE_SIZES:
             found = sum(_plausible(start[at : at + size]) for at in range(size, len(start) - size + 1, size))
@@ -131,7 +135,7 @@ class Image:
             elif self._descriptor is None or not 0 < number <= self.count:
                 return b""
             else:
-                data = os.pread(self._descriptor, self.page_size, (number - 1) * self.page_size)
+                data = self._read(self.page_size, (number - 1) * self.page_size)
         except OSError:  # a bad spot on the disk
             return b""
         return data if len(data) == self.page_size and any(data) else b""

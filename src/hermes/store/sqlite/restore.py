@@ -21,7 +21,7 @@ import apsw
 from hermes import errors, home
 from hermes.partial import clear_partials, partial_file, sync_folder
 from hermes.store.sqlite import backup as backups
-from hermes.store.sqlite import lockfile
+from hermes.store.sqlite import encryption, lockfile, recognition
 from hermes.store.sqlite.connection import Patience, connect, pragma, run
 from hermes.store.sqlite.copying import copy_into, counts_of, unsound
 from hermes.store.sqlite.migrations import check_version
@@ -46,19 +46,23 @@ def restore(path: Path, source: Path) -> None:
         raise errors.raised(errors.BackupFailed, f"{source} is the store itself; it was left as it is")
     home.private_folder(path.parent)
     try:
-        with lockfile.exclusive(path), _checked(source, path) as backup:
+        with (
+            lockfile.exclusive(path),
+            _checked(source, path) as checked,
+            _as_the_store(checked, path) as backup,
+        ):
             clear_partials(path.parent)
             if not (_is_database(path) and _restore_in_place(path, backup)):
                 _restore_by_name(path, backup)
             backups.trim_backups(path, spare=source)
             clear_damage_mark(path)
     except (apsw.BusyError, apsw.LockedError) as problem:
-        raise _in_use(path) from problem
+        raise in_use(path) from problem
     except (apsw.Error, OSError) as problem:
         raise backups.failed(path, problem) from problem
 
 
-def _in_use(path: Path) -> errors.HermesError:
+def in_use(path: Path) -> errors.HermesError:
     return errors.raised(
         errors.StoreBusy, f"{path} is open in another program; close it and try again. It was left as it is"
     )
@@ -83,6 +87,30 @@ def _checked(source: Path, path: Path) -> Iterator[apsw.Connection]:
         connection.close()
 
 
+@contextmanager
+def _as_the_store(backup: apsw.Connection, path: Path) -> Iterator[apsw.Connection]:
+    """The backup, encrypted as the store is. SQLite copies no pages between a plain and an encrypted database."""
+    source, note = Path(backup.filename), encryption.note_of(path)
+    encrypted = encryption.key_of(source) is not None
+    if encrypted and note is None and path.exists() and path.stat().st_size:
+        raise errors.raised(
+            errors.BackupFailed,
+            f"{source} is encrypted and {path} is not: encrypt the store first (`hermes store encrypt`), or move it"
+            " away. It was left as it is",
+        )
+    if encrypted or note is None:
+        yield backup
+        return
+    from hermes.store.sqlite.conversion import rewritten
+
+    with rewritten(source, path, note) as copy:
+        connection = connect(copy, read_only=True)
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+
 def _opened(source: Path, path: Path) -> apsw.Connection:
     connection = connect(source, read_only=True)
     try:
@@ -90,6 +118,8 @@ def _opened(source: Path, path: Path) -> apsw.Connection:
         return connection
     except apsw.NotADBError:
         connection.close()
+        if recognition.adopt(source):
+            return connect(source, read_only=True)
         raise errors.raised(
             errors.BackupFailed, f"{source} is not a SQLite database; {path} was left as it is"
         ) from None
@@ -108,8 +138,11 @@ def _is_database(path: Path) -> bool:
     connection = connect(path, read_only=True)
     try:
         return bool(pragma(connection, "PRAGMA page_count"))
-    except (apsw.NotADBError, apsw.CorruptError, apsw.CantOpenError):
+    except (apsw.CorruptError, apsw.CantOpenError):
         return False
+    except apsw.NotADBError:
+        connection.close()
+        return recognition.adopt(path)  # StoreLocked if it is one, and nobody has its key
     finally:
         connection.close()
 
@@ -118,7 +151,7 @@ def _restore_in_place(path: Path, backup: apsw.Connection) -> bool:
     """Write the backup's pages into the live database, in one transaction; False if the file is no database."""
     live = connect(path)
     try:
-        if not _alone(live):
+        if not alone(live):
             return False
         _set_aside(live, path)
         with live.backup("main", backup, "main") as work:
@@ -131,7 +164,7 @@ def _restore_in_place(path: Path, backup: apsw.Connection) -> bool:
         live.close()
 
 
-def _alone(live: apsw.Connection) -> bool:
+def alone(live: apsw.Connection) -> bool:
     """Shut everybody else out until the connection is closed; False if the file is no database.
 
     Leaving the log is only possible for the last one who has the file open; after that the exclusive lock keeps out
@@ -157,7 +190,8 @@ def _set_aside(live: apsw.Connection, path: Path) -> None:
     except errors.StoreDamaged:
         folder = backups.folder_of(path)
         with partial_file(folder, "state") as (partial, descriptor):
-            copy = apsw.Connection(str(partial), flags=apsw.SQLITE_OPEN_READWRITE)
+            encryption.carry(path, partial)
+            copy = connect(partial)
             try:
                 run(copy, "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF")
                 with copy.backup("main", live, "main") as work:
@@ -166,7 +200,9 @@ def _set_aside(live: apsw.Connection, path: Path) -> None:
             finally:
                 copy.close()
             os.fsync(descriptor)
-            os.rename(partial, folder / (backups.new_name(folder, REASON) + backups.DAMAGED))
+            aside = folder / (backups.new_name(folder, REASON) + backups.DAMAGED)
+            encryption.carry(partial, aside)
+            os.rename(partial, aside)
 
 
 def _restore_by_name(path: Path, backup: apsw.Connection) -> None:
@@ -176,10 +212,11 @@ def _restore_by_name(path: Path, backup: apsw.Connection) -> None:
         os.fsync(descriptor)
         with _locked_out(path) as there:
             _set_files_aside(path)
-            if there:
-                os.replace(partial, path)
-            else:
-                os.link(partial, path)  # never over a file that has just appeared
+            with encryption.replacing(path, encryption.note_of(partial)):
+                if there:
+                    os.replace(partial, path)
+                else:
+                    os.link(partial, path)  # never over a file that has just appeared
     sync_folder(path.parent)
 
 
@@ -195,7 +232,7 @@ def _locked_out(path: Path) -> Iterator[bool]:
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, _LOCK_BYTES, _PENDING_BYTE)
         except (BlockingIOError, PermissionError):
-            raise _in_use(path) from None
+            raise in_use(path) from None
         yield True
     finally:
         os.close(descriptor)
@@ -212,6 +249,7 @@ def _set_files_aside(path: Path) -> None:
         except OSError:
             shutil.copyfile(path, aside)
         os.chmod(aside, home.PRIVATE_FILE)
+        encryption.carry(path, aside)
     with suppress(FileNotFoundError):
         os.unlink(f"{path}-shm")  # only an index into the log
     for ending in ("-wal", "-journal"):

@@ -19,10 +19,10 @@ import apsw
 from hermes import errors, home
 from hermes.store import blobs
 from hermes.store.sqlite import backup as backups
-from hermes.store.sqlite import doctor, index, lockfile, opening
+from hermes.store.sqlite import doctor, encryption, index, lockfile, opening, recognition
 from hermes.store.sqlite.connection import Patience, SqliteReader, SqliteWriter, connect, run, translated
 from hermes.store.sqlite.migrations import check_version
-from hermes.store.sqlite.pages import Image
+from hermes.store.sqlite.pages import Image, Log
 from hermes.store.sqlite.refill import ADOPT, DANGLING, NOTE_ALL, PLACEHOLDER, Refill, recount, refresh_all
 from hermes.store.sqlite.remains import Remains
 from hermes.store.sqlite.takeover import alone, beside, busy, fold_log, keep_aside, retire, size_of, sync
@@ -46,6 +46,7 @@ def repair_file(path: Path, *, check_only: bool = False, keep_backup: bool = Tru
         return _absent(path)
     try:
         with lockfile.exclusive(path, wait=WAIT_S):
+            encryption.settle(path)
             with _no_new_log(path):
                 report = _mended_in_place(path, check_only) if size_of(path) else None
             return _salvaged(path, check_only, keep_backup) if report is None else report
@@ -85,6 +86,10 @@ def _mended_in_place(path: Path, check_only: bool) -> Repair | None:
         report = _mended(path, connection, check_only)
         if report is not None and not check_only:
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+    except apsw.NotADBError:
+        if connection is not None:
+            connection.close(True)
+        return _mended_in_place(path, check_only) if recognition.adopt(path) else None
     except BROKEN:
         return None
     finally:
@@ -190,15 +195,15 @@ def _salvaged(path: Path, check_only: bool, keep_backup: bool) -> Repair:
     real = path.resolve()
     if size_of(real) is None and not size_of(beside(real, "-wal")):
         return _absent(path)
-    with alone(path, real) as (descriptor, log):
-        image = Image(descriptor, log)
+    for stale in [] if check_only else real.parent.glob(real.name + ".new-*"):
+        stale.unlink(missing_ok=True)
+    with alone(path, real) as (descriptor, log), _image(real, descriptor, log) as image:
         if check_only:
             return _forecast(path, image)
-        for stale in real.parent.glob(real.name + ".new-*"):
-            stale.unlink(missing_ok=True)
         fresh = real.with_name(f"{real.name}.new-{os.getpid()}-{secrets.token_hex(4)}")
         os.close(home.create_private_file(fresh))
         try:
+            encryption.carry(real, fresh)
             sessions, messages, lost = _fill(path, fresh, image)
             if not sessions and not messages:
                 return _hopeless(path)
@@ -211,7 +216,7 @@ def _salvaged(path: Path, check_only: bool, keep_backup: bool) -> Repair:
             sync(real.parent)
             retire(descriptor)
         finally:
-            for suffix in ("", "-journal", "-wal", "-shm"):
+            for suffix in ("", "-journal", "-wal", "-shm", encryption.NOTE):
                 beside(fresh, suffix).unlink(missing_ok=True)
     opening.clear_damage_mark(path)
     done = [
@@ -221,6 +226,17 @@ def _salvaged(path: Path, check_only: bool, keep_backup: bool) -> Repair:
         done += _backups_told(path)
     more = [f"and {len(lost) - MOST_TOLD} more"] if len(lost) > MOST_TOLD else []
     return Repair(path, tuple(done), (*lost[:MOST_TOLD], *more), kept)
+
+
+@contextmanager
+def _image(real: Path, descriptor: int | None, log: Log | None) -> Iterator[Image]:
+    if encryption.key_of(real) is None:
+        yield Image(descriptor, log)
+        return
+    from hermes.store.sqlite.sealed import unsealed
+
+    with unsealed(real, descriptor) as image:
+        yield image
 
 
 def _fill(path: Path, fresh: Path, image: Image) -> tuple[int, int, list[str]]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import apsw
 
 from hermes import clock, home
-from hermes.partial import SIDECARS
+from hermes.partial import KEY_NOTE, SIDECARS
 from hermes.store.findings import Finding, counted
 from hermes.store.spool import FOLDER, REFUSED, Spool
 from hermes.store.sqlite.backup import backups_of, folder_of
@@ -80,7 +80,7 @@ def _existing(folder: Path) -> Path:
 def permissions(path: Path) -> Iterator[Finding]:
     backups, spool = folder_of(path), path.parent / FOLDER
     folders = [folder for folder in (backups, spool, spool / REFUSED) if folder.is_dir()]
-    files = [Path(f"{path}{ending}") for ending in ("", *SIDECARS)]
+    files = [Path(f"{path}{ending}") for ending in ("", *SIDECARS, KEY_NOTE)]
     files += [file for folder in folders for file in sorted(folder.iterdir()) if file.is_file()]
     if path.parent == home.get_hermes_home():
         folders.insert(0, path.parent)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hermes import clock, errors, home
+from hermes.store.sqlite import encryption
 from hermes.store.sqlite.pages import Image, Log
 
 LOCKED_RANGE = (0x40000000, 512)
@@ -77,6 +78,12 @@ def keep_aside(real: Path, descriptor: int | None) -> Path:
     kept = real.with_name(f"{real.name}.damaged-{clock.stamp()}")
     while kept.exists():
         kept = real.with_name(f"{real.name}.damaged-{clock.stamp()}-{secrets.token_hex(2)}")
+    encryption.carry(real, kept)
+    copy_files(real, descriptor, kept)
+    return kept
+
+
+def copy_files(real: Path, descriptor: int | None, kept: Path) -> None:
     if descriptor is not None:
         _copy(descriptor, kept)
     for suffix in ("-wal", "-journal"):
@@ -86,7 +93,6 @@ def keep_aside(real: Path, descriptor: int | None) -> Path:
                 _copy(source, beside(kept, suffix))
             finally:
                 os.close(source)
-    return kept
 
 
 def _copy(source: int, target: Path) -> None:

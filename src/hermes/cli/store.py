@@ -1,0 +1,95 @@
+"""`hermes store`: encryption at rest, on and off."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hermes import home
+from hermes.cli.command import DONE, Refused, shows_help
+from hermes.cli.output import say
+from hermes.text import printable
+
+if TYPE_CHECKING:
+    from hermes.store.values import Converted
+
+WARNING = (
+    "Whoever loses the key loses everything in the store: keep a copy of it in a safe place, away from here."
+)
+
+
+def add_commands(parser: argparse.ArgumentParser) -> None:
+    shows_help(parser)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+
+    def command(name: str, run: Any, summary: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
+        added.set_defaults(run=run)
+        added.add_argument("--store", type=Path, metavar="FILE", help="another store than that of the home")
+        return added
+
+    encrypting = command("encrypt", encrypt, "encrypt the store and its backups")
+    place = encrypting.add_mutually_exclusive_group()
+    place.add_argument(
+        "--key-file", type=Path, metavar="F", help="the key is in this file, which only you can read"
+    )
+    place.add_argument("--keyring", action="store_true", help="the key is in the system's keyring")
+    place.add_argument(
+        "--env", action="store_true", help="the key is in HERMES_STORE_KEY or HERMES_STORE_KEY_FILE"
+    )
+    encrypting.add_argument(
+        "--generate",
+        action="store_true",
+        help="make a new key, in the keyring unless --key-file names a file",
+    )
+    encrypting.add_argument(
+        "--keep-plain-backups", action="store_true", help="leave the backups as they are, readable"
+    )
+
+    command("decrypt", decrypt, "make the store and its backups plain files again")
+
+
+def encrypt(arguments: argparse.Namespace) -> int:
+    from hermes.store import open as stores
+
+    path = _store(arguments)
+    key = stores.encryption_key(
+        path,
+        key_file=arguments.key_file,
+        keyring=arguments.keyring,
+        env=arguments.env,
+        generate=arguments.generate,
+    )
+    done = stores.encrypt_file(
+        path, key.key, key_file=key.file, keep_plain_backups=arguments.keep_plain_backups
+    )
+    _tell(done, "encrypted")
+    if done.changed:
+        say([f"The key is in {printable(key.where)}.", WARNING])
+    return DONE
+
+
+def decrypt(arguments: argparse.Namespace) -> int:
+    from hermes.store import open as stores
+
+    _tell(stores.decrypt_file(_store(arguments)), "decrypted")
+    return DONE
+
+
+def _store(arguments: argparse.Namespace) -> Path:
+    path: Path = arguments.store or home.default_db_path()
+    if not path.exists():
+        raise Refused(f"there is no store at {path}")
+    return path
+
+
+def _tell(done: Converted, participle: str) -> None:
+    held = f"{done.sessions} sessions, {done.messages} messages"
+    if done.changed:
+        lines = [f"{participle.capitalize()} '{done.path}': {held}, compared one by one with the old file."]
+    else:
+        lines = [f"'{done.path}' was {participle} already: {held}."]
+    if done.backups:
+        lines.append(f"Backups {participle} with it: {len(done.backups)}.")
+    say(printable(line) for line in (*lines, *(f"Still {what}" for what in done.left)))

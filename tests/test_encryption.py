@@ -1,0 +1,153 @@
+"""Encryption at rest, from an environment without ciphers: what is said there, and the tests that need them.
+
+Those of `tests/encrypted`, and a part of the others, run in a process of their own, with `apsw-sqlite3mc` in front of
+`apsw` on its path. It is installed once into a folder of its own, never beside `apsw` in one environment.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from hermes import errors
+from hermes.store.sqlite import encryption
+from hermes.store.sqlite.recognition import looks_encrypted
+from hermes_state import SessionDB
+
+ROOT = Path(__file__).parent.parent
+WITH_CIPHERS = ("apsw-sqlite3mc>=3.51.3", "keyring>=25")
+ALSO_ENCRYPTED = (
+    "tests/interface/test_conversation.py",
+    "tests/interface/test_search_context.py",
+    "tests/interface/test_meta_and_upkeep.py",
+    "tests/survival/test_kill.py",
+)
+
+needs_no_ciphers = pytest.mark.skipif(
+    encryption.can_encrypt(), reason="asks what is said where there are none"
+)
+
+
+@pytest.fixture(scope="session")
+def with_ciphers() -> Path:
+    """A folder with the SQLite that has ciphers, made at the first use and kept for the next run."""
+    version = f"{sys.version_info.major}{sys.version_info.minor}"
+    place = Path(tempfile.gettempdir()) / f"hermes-tests-{os.getuid()}" / f"apsw-sqlite3mc-{version}"
+    place.parent.mkdir(mode=0o700, exist_ok=True)
+    if place.parent.stat().st_uid != os.getuid():
+        pytest.skip("no SQLite with ciphers: the folder for it belongs to somebody else")
+    with (place.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several workers may want it at once
+        if not (place / ".ready").exists():
+            pip = [
+                sys.executable,
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--disable-pip-version-check",
+                "--upgrade",
+            ]
+            done = subprocess.run(
+                [*pip, "--target", str(place), *WITH_CIPHERS], capture_output=True, text=True
+            )
+            if done.returncode:
+                pytest.skip("no SQLite with ciphers: apsw-sqlite3mc could not be installed")
+            (place / ".ready").touch()
+    return place
+
+
+def run_tests(place: Path, tests: str, **environment: str) -> None:
+    path = os.pathsep.join([str(place), str(ROOT / "src")])
+    left_out = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "CI"))}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", tests],
+        cwd=ROOT,
+        env={**left_out, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **environment},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "passed" in done.stdout
+    assert "skipped" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    "file", sorted(path.name for path in (ROOT / "tests" / "encrypted").glob("test_*.py"))
+)
+def test_what_needs_ciphers(with_ciphers: Path, file: str) -> None:
+    run_tests(with_ciphers, f"tests/encrypted/{file}")
+
+
+@pytest.mark.parametrize("file", ALSO_ENCRYPTED)
+def test_what_holds_for_any_store_holds_for_an_encrypted_one(with_ciphers: Path, file: str) -> None:
+    run_tests(with_ciphers, file, HERMES_STORE_KEY=secrets.token_hex(32))
+
+
+# ------------------------------------------------------------------------------------------------ without ciphers
+
+
+def header(*, page: int = 4096, journal: int = 2) -> bytes:
+    """The first page of a file that could be encrypted."""
+    readable = page.to_bytes(2, "big") + bytes((journal, journal, 32, 64, 32, 32))
+    return b"\xa5" * 16 + readable + b"\xa5" * 4072
+
+
+@needs_no_ciphers
+def test_an_encrypted_store_names_the_extra_to_install(home: Path) -> None:
+    home.mkdir()
+    path = home / "state.db"
+    path.write_bytes(header() * 3)
+    for attempt in (SessionDB, SessionDB.repair_file):
+        with pytest.raises(errors.StoreLocked, match=r"hermes-sessions\[encrypted\]") as told:
+            attempt(path)
+        assert "\n" not in str(told.value)
+    with pytest.raises(errors.StoreLocked, match="apsw-sqlite3mc"):
+        SessionDB(path, read_only=True)
+    assert path.read_bytes() == header() * 3
+    assert not path.with_name("state.db.damaged").exists()
+
+
+@needs_no_ciphers
+def test_a_new_store_is_not_made_plain_where_an_encrypted_one_is_asked_for(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HERMES_STORE_KEY", secrets.token_hex(32))
+    with pytest.raises(errors.StoreLocked, match="HERMES_STORE_KEY asks for an encrypted store"):
+        SessionDB()
+    assert not (home / "state.db").exists()
+
+
+@needs_no_ciphers
+def test_a_plain_store_says_once_that_a_set_key_does_not_make_it_encrypted(
+    home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    SessionDB().close()
+    monkeypatch.setenv("HERMES_STORE_KEY", secrets.token_hex(32))
+    SessionDB().close()
+    assert "is not encrypted, though a key is set" in caplog.text
+
+
+def test_no_store_is_in_use_encrypted_until_one_is(home: Path) -> None:
+    assert not encryption.in_use(home / "state.db")
+    with SessionDB() as db:
+        assert not encryption.in_use(db.db_path)
+
+
+def test_only_what_a_cipher_leaves_readable_looks_encrypted() -> None:
+    assert looks_encrypted(header()[:100])
+    assert looks_encrypted(header(journal=1)[:100])
+    assert not looks_encrypted(b"SQLite format 3\x00" + header()[16:100])
+    assert not looks_encrypted(header(journal=7)[:100])
+    assert not looks_encrypted(
+        b"\0" * 16 + header()[16:72] + b"\0" * 28
+    )  # a plain file that lost its first bytes
+    assert not looks_encrypted(b"")
+    assert not any(looks_encrypted(secrets.token_bytes(100)) for _ in range(2000))
