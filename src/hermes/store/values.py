@@ -29,6 +29,27 @@ class MessageFilter(NamedTuple):
     sources: tuple[str, ...] | None = None
     exclude_sources: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
+    after: float | None = None
+    """Said at this time or later."""
+    before: float | None = None
+    """Said before this time."""
+    tool: str | None = None
+    """Said by this tool, or calling it; case makes no difference."""
+    title: str | None = None
+    """Part of the title of the conversation; case makes no difference."""
+    model: str | None = None
+    """Part of the name of the model."""
+    workspace: str | None = None
+    """The directory, or the last part of it."""
+    kinds: tuple[str, ...] | None = None
+    errors_only: bool = False
+    """What a tool said when it failed."""
+    calls_only: bool = False
+    """Messages that call tools, or that tools answered with."""
+    pinned_only: bool = False
+    hide_archived: bool = False
+    but_conversations: tuple[str, ...] = ()
+    """Roots of conversations to leave out, every segment of them."""
 
 
 class Hit(NamedTuple):

@@ -6,10 +6,11 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from hermes.store.content import decode, to_json
+from hermes.store.content import decode
 from hermes.store.matching import And, Literal, MessageText, Node, Not, Or, Phrase, Word, matches, needs_check
 from hermes.store.sqlite import index
 from hermes.store.sqlite.connection import SqliteReader
+from hermes.store.sqlite.filters import ALLOWED, values_of
 from hermes.store.values import Hit, MessageFilter, SearchAnswer
 
 TAIL_ROWS = 500
@@ -25,24 +26,16 @@ OF_INDEX = """FROM messages_fts_words f CROSS JOIN messages m ON m.id = f.rowid
 OF_ROWS = "FROM messages m CROSS JOIN sessions s ON s.id = m.session_id"
 OF_CHANGED = """FROM changed_messages c CROSS JOIN messages m ON m.id = c.message_id
     CROSS JOIN sessions s ON s.id = m.session_id"""
-ALLOWED = """AND m.active = 1 AND s.trashed_at IS NULL
-    AND (?1 IS NULL OR s.source IN (SELECT value FROM json_each(?1)))
-    AND (?2 IS NULL OR s.source NOT IN (SELECT value FROM json_each(?2)))
-    AND (?3 IS NULL OR m.role IN (SELECT value FROM json_each(?3)))"""
-INDEXED = " ".join((FOUND, OF_INDEX, "WHERE f.messages_fts_words MATCH ?4", ALLOWED, "ORDER BY f.rank"))
-NEWEST_FIRST = " ".join((FOUND, OF_ROWS, "WHERE m.id <= ?4", ALLOWED, "ORDER BY m.id DESC"))
-ABOVE = " ".join((FOUND, OF_ROWS, "WHERE m.id > ?4", ALLOWED, "ORDER BY m.id DESC"))
-CHANGED = " ".join((FOUND, OF_CHANGED, "WHERE m.id <= ?4", ALLOWED, "ORDER BY m.id DESC"))
+INDEXED = " ".join((FOUND, OF_INDEX, "WHERE f.messages_fts_words MATCH ?1", ALLOWED, "ORDER BY f.rank"))
+NEWEST_FIRST = " ".join((FOUND, OF_ROWS, "WHERE m.id <= ?1", ALLOWED, "ORDER BY m.id DESC"))
+ABOVE = " ".join((FOUND, OF_ROWS, "WHERE m.id > ?1", ALLOWED, "ORDER BY m.id DESC"))
+CHANGED = " ".join((FOUND, OF_CHANGED, "WHERE m.id <= ?1", ALLOWED, "ORDER BY m.id DESC"))
 CHANGED_IDS = "SELECT message_id FROM changed_messages"
 
 
 def search(reader: SqliteReader, tree: Node, wanted: MessageFilter, limit: int, offset: int) -> SearchAnswer:
     """The matching messages of this snapshot, best first; what is not indexed yet comes before, newest first."""
-    allowed = (
-        None if wanted.sources is None else to_json(wanted.sources),
-        to_json(wanted.exclude_sources) if wanted.exclude_sources else None,
-        to_json(wanted.roles) if wanted.roles else None,
-    )
+    allowed = values_of(wanted)
     mark, above, changed = index.behind(reader, TAIL_ROWS + 1)
     tail, unseen = _tail(reader, tree, allowed, mark, above, changed)
     end = offset + limit if limit >= 0 else None
@@ -60,9 +53,9 @@ def search(reader: SqliteReader, tree: Node, wanted: MessageFilter, limit: int, 
 def _indexed(reader: SqliteReader, tree: Node, allowed: tuple[Any, ...], mark: int) -> Iterator[Hit]:
     expression = fts5(tree)
     if expression is None:  # nothing the index could narrow by: punctuation alone, or only exclusions
-        rows, check = reader.each(NEWEST_FIRST, *allowed, mark), True
+        rows, check = reader.each(NEWEST_FIRST, mark, *allowed), True
     else:
-        rows, check = reader.each(INDEXED, *allowed, expression), needs_check(tree)
+        rows, check = reader.each(INDEXED, expression, *allowed), needs_check(tree)
     for row in rows:
         if row[0] <= mark and (not check or matches(tree, _text(row))):
             yield _hit(row)
@@ -75,14 +68,14 @@ def _tail(
     found: list[Hit] = []
     seen, until = 0, time.monotonic() + TAIL_SECONDS
     if above:
-        for row in reader.each(ABOVE, *allowed, mark):
+        for row in reader.each(ABOVE, mark, *allowed):
             seen += 1
             if seen > TAIL_ROWS and time.monotonic() > until:
                 return found, int(reader.value(index.HIGHEST)) - mark - seen
             if matches(tree, _text(row)):
                 found.append(_hit(row))
     if changed:
-        found += [_hit(row) for row in reader.each(CHANGED, *allowed, mark) if matches(tree, _text(row))]
+        found += [_hit(row) for row in reader.each(CHANGED, mark, *allowed) if matches(tree, _text(row))]
     return found, 0
 
 
