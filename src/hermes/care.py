@@ -89,7 +89,7 @@ class Care:
 
         return workspace_of(directory)
 
-    def trash_session(self, session_id: str, segment: bool = False) -> list[str]:
+    def trash_session(self, session_id: str, *, segment: bool = False) -> list[str]:
         """Throw a conversation and its subagents (or one session) into the trash; the ids that went."""
         return self._trash.put(session_id, segment)
 

@@ -59,7 +59,10 @@ class Conversations:
         lease_epoch: int | None = None,
         **child: Any,
     ) -> str:
-        """A conversation of its own with the context of another, up to a message of it; its id. Nothing is copied."""
+        """A conversation of its own with the context of another, up to a message of it; its id. Nothing is copied.
+
+        The parent ends and its chats go on in the branch, unless `end_parent` is False: then it keeps both.
+        """
         from hermes.store.families import Child, Families
 
         return Families(self._engine).branch(session, at_message, Child.of(**child), end_parent, lease_epoch)
@@ -72,11 +75,11 @@ class Conversations:
 
         return Families(self._engine).reset(session, reason, Child.of(**child), lease_epoch)
 
-    def undo_reset(self, session_id: str) -> str:
+    def undo_reset(self, session_id: str, *, lease_epoch: int | None = None) -> str:
         """Back to the conversation that a reset left, while nobody has said anything in the new one; its id."""
         from hermes.store.families import Families
 
-        return Families(self._engine).undo_reset(session_id)
+        return Families(self._engine).undo_reset(session_id, lease_epoch)
 
     def delegate(self, parent: str, *, lease_epoch: int | None = None, **child: Any) -> str:
         """A session for a task that another one hands out; its id."""

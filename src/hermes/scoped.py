@@ -2,12 +2,15 @@
 
 It has the verbs of `SessionDB` that make sense there, with the same arguments and answers. A session that is somebody
 else's is, in every one of them, a session that does not exist: the same results, the same errors, the same lookups.
+Left out is what acts on everybody's sessions (prune, thin, scrub, upkeep), the mailboxes, which hold what came before
+anybody knew whose it is, and deleting for good: a person throws away, and the trash is emptied in its time.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hermes import errors
@@ -23,7 +26,7 @@ from hermes.store.messages import Messages
 from hermes.store.people import Principal
 from hermes.store.rewind import Rewinds
 from hermes.store.routing import Route, Routing
-from hermes.store.sessions import Belonging, Sessions, Usage, new_session_id
+from hermes.store.sessions import Belonging, Sessions, Usage, new_name, new_session_id
 from hermes.store.titles import Titles
 from hermes.store.transfer import Transfer
 from hermes.store.trash import Trash
@@ -62,9 +65,10 @@ class ScopedStore:
         origin: dict[str, Any] | None = None,
         started_at: float | None = None,
     ) -> str:
-        """A session of this person or, `shared`, of the room they speak in; its id, which may differ from the wish.
+        """A session of this person or, `shared`, of the room they speak in; its id.
 
-        An id that somebody else has is not told to be taken: the session gets another one.
+        An id that is asked for is made the owner's own, the same each time: nobody learns by asking which ids others
+        have. As documented, a second call for the same id changes nothing.
         """
         who = self.principal
         owner = who.room if shared else who.person
@@ -72,27 +76,22 @@ class ScopedStore:
             raise errors.raised(
                 errors.InvalidArgument, f"no {'room' if shared else 'person'} is known to own the session"
             )
-        if parent_session_id is not None and self.get_session(parent_session_id) is None:
-            raise errors.raised(errors.UnknownSession, f"parent session {parent_session_id!r} does not exist")
         belonging = Belonging(
             owner, session_key, who.chat, who.chat_type, who.thread, display_name, json_or_none(origin)
         )
-        wanted = new_session_id() if session_id is None else session_id
-        for name in (wanted, f"{wanted}_{os.urandom(8).hex()}"):
-            (self._spooling or Sessions(self._whole)).create(
-                name,
-                who.platform,
-                model=model,
-                model_config=model_config,
-                system_prompt=system_prompt,
-                user_id=who.user,
-                parent_session_id=parent_session_id,
-                started_at=started_at,
-                belonging=belonging,
-            )
-            if self.get_session(name) is not None:
-                return name
-        raise errors.raised(errors.StoreFailed, "no id was free for the session")
+        fields: dict[str, Any] = {
+            "model": model,
+            "model_config": model_config,
+            "system_prompt": system_prompt,
+            "user_id": who.user,
+            "started_at": started_at,
+            "belonging": belonging,
+        }
+        name = new_session_id() if session_id is None else _own_id(session_id, owner)
+        if parent_session_id is not None:
+            mine = Sessions(self._scope.owning(parent_session_id))
+            return mine.create(name, who.platform, parent_session_id=parent_session_id, **fields)
+        return (self._spooling or Sessions(self._whole)).create(name, who.platform, **fields)
 
     def end_session(self, session_id: str, end_reason: str) -> None:
         self._if_mine(lambda: Sessions(self._scope.owning(session_id)).end(session_id, end_reason))
@@ -104,10 +103,45 @@ class ScopedStore:
         mine = Sessions(self._scope.owning(session_id))
         self._if_mine(lambda: mine.set_system_prompt(session_id, system_prompt))
 
-    def update_token_counts(self, session_id: str, *, absolute: bool = False, **usage: Any) -> None:
+    def update_token_counts(
+        self,
+        session_id: str,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        model: str | None = None,
+        cache_read_tokens: int = 0,
+        cache_write_tokens: int = 0,
+        reasoning_tokens: int = 0,
+        estimated_cost_usd: float | None = None,
+        actual_cost_usd: float | None = None,
+        cost_status: str | None = None,
+        cost_source: str | None = None,
+        pricing_version: str | None = None,
+        billing_provider: str | None = None,
+        billing_base_url: str | None = None,
+        billing_mode: str | None = None,
+        api_call_count: int = 0,
+        absolute: bool = False,
+    ) -> None:
         """As documented, but for a session that is there."""
-        mine = Sessions(self._scope.owning(session_id))
-        mine.update_token_counts(session_id, Usage(**usage), absolute=absolute)
+        used = Usage(
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            cache_read_tokens=cache_read_tokens,
+            cache_write_tokens=cache_write_tokens,
+            reasoning_tokens=reasoning_tokens,
+            api_call_count=api_call_count,
+            estimated_cost_usd=estimated_cost_usd,
+            actual_cost_usd=actual_cost_usd,
+            cost_status=cost_status,
+            cost_source=cost_source,
+            pricing_version=pricing_version,
+            billing_provider=billing_provider,
+            billing_base_url=billing_base_url,
+            billing_mode=billing_mode,
+            model=model,
+        )
+        Sessions(self._scope.owning(session_id)).update_token_counts(session_id, used, absolute=absolute)
 
     def get_session(self, session_id: str) -> Row | None:
         return Sessions(self._scope).get(session_id)
@@ -120,11 +154,50 @@ class ScopedStore:
 
     # ---------------------------------------------------------------- messages
 
-    def append_message(self, session_id: str, role: str, content: Any = None, **fields: Any) -> int:
+    def append_message(
+        self,
+        session_id: str,
+        role: str,
+        content: Any = None,
+        tool_name: str | None = None,
+        tool_calls: Any = None,
+        tool_call_id: str | None = None,
+        token_count: int | None = None,
+        finish_reason: str | None = None,
+        reasoning: str | None = None,
+        reasoning_content: str | None = None,
+        reasoning_details: Any = None,
+        codex_reasoning_items: Any = None,
+        codex_message_items: Any = None,
+        timestamp: float | None = None,
+        *,
+        platform_message_id: str | None = None,
+        lease_epoch: int | None = None,
+    ) -> int:
+        given = {
+            "session_id": session_id,
+            "role": role,
+            "content": content,
+            "tool_name": tool_name,
+            "tool_calls": tool_calls,
+            "tool_call_id": tool_call_id,
+            "token_count": token_count,
+            "finish_reason": finish_reason,
+            "reasoning": reasoning,
+            "reasoning_content": reasoning_content,
+            "reasoning_details": reasoning_details,
+            "codex_reasoning_items": codex_reasoning_items,
+            "codex_message_items": codex_message_items,
+            "timestamp": timestamp,
+            "platform_message_id": platform_message_id,
+            "lease_epoch": lease_epoch,
+        }
         if self._spooling is not None:
-            given = {"session_id": session_id, "role": role, "content": content, **fields}
             return self._spooling.append_for(self.principal.owners, given)
-        return Messages(self._scope.owning(session_id)).append(session_id, role, content, **fields)
+        return Messages(self._scope.owning(session_id)).append(**given)
+
+    def has_platform_message_id(self, session_id: str, platform_message_id: str) -> bool:
+        return Messages(self._scope).has_platform_id(session_id, platform_message_id)
 
     def get_messages(self, session_id: str) -> list[Row]:
         return Messages(self._scope).of(session_id)
@@ -214,8 +287,8 @@ class ScopedStore:
     ) -> str:
         return Families(self._scope.owning(session)).reset(session, reason, _minted(child), lease_epoch)
 
-    def undo_reset(self, session_id: str) -> str:
-        return Families(self._scope.owning(session_id)).undo_reset(session_id)
+    def undo_reset(self, session_id: str, *, lease_epoch: int | None = None) -> str:
+        return Families(self._scope.owning(session_id)).undo_reset(session_id, lease_epoch)
 
     def delegate(self, parent: str, *, lease_epoch: int | None = None, **child: Any) -> str:
         return Families(self._scope.owning(parent)).delegate(parent, _minted(child), lease_epoch)
@@ -267,12 +340,26 @@ class ScopedStore:
             return None
         return Routing(self._scope.owning(route.session_id)).live_session(session_key)
 
-    def switch_session(self, session_key: str, session_id: str) -> Route | None:
+    def switch_session(
+        self, session_key: str, session_id: str, *, lease_epoch: int | None = None
+    ) -> Route | None:
         """Go on in another session in the chat of this key; None for no such chat."""
         route = self.routed(session_key)
         if route is None:
             return None
-        return Routing(self._scope.owning(session_id, route.session_id)).switch(session_key, session_id)
+        mine = Routing(self._scope.owning(session_id, route.session_id))
+        return mine.switch(session_key, session_id, lease_epoch=lease_epoch)
+
+    def update_route(self, session_key: str, entry: Row) -> Route | None:
+        """Replace what is kept with a chat; None for no such chat."""
+        route = self.routed(session_key)
+        if route is None:
+            return None
+        return Routing(self._scope.owning(route.session_id)).update(session_key, entry)
+
+    def remove_route(self, session_key: str) -> bool:
+        route = self.routed(session_key)
+        return route is not None and Routing(self._scope.owning(route.session_id)).remove(session_key)
 
     def recover_session(self, session_key: str | None = None, *, alone: bool = False) -> str | None:
         """The session this person's chat was in, when its routing was lost."""
@@ -288,8 +375,25 @@ class ScopedStore:
 
     # ---------------------------------------------------------------- lists, search, export
 
-    def list_sessions_rich(self, **how: Any) -> list[Row]:
-        return Listing(self._scope).rich(**how)
+    def list_sessions_rich(
+        self,
+        source: str | None = None,
+        exclude_sources: Sequence[str] | None = None,
+        limit: int = 20,
+        offset: int = 0,
+        include_children: bool = False,
+        project_compression_tips: bool = True,
+        order_by_last_active: bool = False,
+    ) -> list[Row]:
+        return Listing(self._scope).rich(
+            source,
+            exclude_sources,
+            limit,
+            offset,
+            include_children,
+            project_compression_tips,
+            order_by_last_active,
+        )
 
     def search_sessions(self, source: str | None = None, limit: int = 20, offset: int = 0) -> list[Row]:
         return Listing(self._scope).by_activity(source, limit, offset)
@@ -308,16 +412,24 @@ class ScopedStore:
 
     def list_conversations(
         self,
-        wanted: Wanted | None = None,
         *,
         limit: int = 20,
         offset: int = 0,
+        sources: Sequence[str] | None = None,
+        exclude_sources: Sequence[str] | None = None,
+        kinds: Sequence[str] | None = None,
+        workspace: Path | str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        tag: str | None = None,
+        pinned_only: bool = False,
+        archived: bool | None = None,
         include_hidden: bool = False,
         order: str = "activity",
         pinned_first: bool = False,
     ) -> ConversationPage:
         return Listing(self._scope).conversations(
-            wanted or Wanted(),
+            Wanted(sources, exclude_sources, kinds, workspace, since, until, tag, pinned_only, archived),
             limit=limit,
             offset=offset,
             include_hidden=include_hidden,
@@ -325,11 +437,11 @@ class ScopedStore:
             pinned_first=pinned_first,
         )
 
-    def export_session(self, session_id: str) -> Row | None:
-        return Transfer(self._scope).export(session_id)
+    def export_session(self, session_id: str, *, redact: bool = False) -> Row | None:
+        return Transfer(self._scope).export(session_id, redact)
 
-    def iter_export(self, source: str | None = None) -> Iterator[Row]:
-        return Transfer(self._scope).iter_export(source)
+    def iter_export(self, source: str | None = None, *, redact: bool = False) -> Iterator[Row]:
+        return Transfer(self._scope).iter_export(source, redact)
 
     # ---------------------------------------------------------------- keeping, trash, what it cost
 
@@ -345,8 +457,7 @@ class ScopedStore:
         return Keeping(self._scope.owning(session_id)).add_tags(session_id, *tags)
 
     def remove_tags(self, session_id: str, *tags: str) -> list[str]:
-        mine = Keeping(self._scope.owning(session_id))
-        return self._if_mine(lambda: mine.remove_tags(session_id, *tags)) or []
+        return Keeping(self._scope.owning(session_id)).remove_tags(session_id, *tags)
 
     def tags_of(self, session_id: str) -> list[str]:
         return Keeping(self._scope).tags_of(session_id)
@@ -354,7 +465,11 @@ class ScopedStore:
     def all_tags(self) -> list[tuple[str, int]]:
         return Keeping(self._scope).all_tags()
 
-    def trash_session(self, session_id: str, segment: bool = False) -> list[str]:
+    def set_session_workspace(self, session_id: str, cwd: Path | str, git_branch: str | None = None) -> bool:
+        mine = Keeping(self._scope.owning(session_id))
+        return bool(self._if_mine(lambda: mine.set_workspace(session_id, cwd, git_branch)))
+
+    def trash_session(self, session_id: str, *, segment: bool = False) -> list[str]:
         mine = Trash(self._scope.owning(session_id))
         return self._if_mine(lambda: mine.put(session_id, segment)) or []
 
@@ -365,8 +480,46 @@ class ScopedStore:
     def list_trash(self, trash_days: float = 30) -> list[Row]:
         return Trash(self._scope).contents(trash_days)
 
-    def record_usage(self, session_id: str, *, at: float | None = None, **call: Any) -> int:
-        return UsageRecords(self._scope.owning(session_id)).record(session_id, ModelCall(**call), at)
+    def record_usage(
+        self,
+        session_id: str,
+        *,
+        model: str | None = None,
+        provider: str | None = None,
+        base_url: str | None = None,
+        purpose: str = "main",
+        input_tokens: int | None = None,
+        output_tokens: int | None = None,
+        cache_read_tokens: int | None = None,
+        cache_write_tokens: int | None = None,
+        reasoning_tokens: int | None = None,
+        estimated_cost_usd: float | None = None,
+        actual_cost_usd: float | None = None,
+        cost_status: str | None = None,
+        cost_source: str | None = None,
+        pricing_version: str | None = None,
+        at: float | None = None,
+    ) -> int:
+        call = ModelCall(
+            model,
+            provider,
+            base_url,
+            purpose,
+            input_tokens,
+            output_tokens,
+            cache_read_tokens,
+            cache_write_tokens,
+            reasoning_tokens,
+            estimated_cost_usd,
+            actual_cost_usd,
+            cost_status,
+            cost_source,
+            pricing_version,
+        )
+        return UsageRecords(self._scope.owning(session_id)).record(session_id, call, at)
+
+    def record_auxiliary_usage(self, session_id: str, **call: Any) -> int:
+        return self.record_usage(session_id, purpose="auxiliary", **call)
 
     def usage_of(self, session_id: str, family: bool = False) -> UsageTotals:
         return UsageRecords(self._scope).of(session_id, family)
@@ -381,6 +534,10 @@ class ScopedStore:
             return verb()
         except errors.UnknownSession:
             return None
+
+
+def _own_id(session_id: str, owner: str) -> str:
+    return f"{new_name(session_id)}_{sha256(owner.encode()).hexdigest()[:12]}"
 
 
 def _minted(child: dict[str, Any]) -> Child:

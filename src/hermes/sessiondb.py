@@ -13,21 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hermes import errors, home
 from hermes.care import Care
 from hermes.conversations import Conversations
-from hermes.recall.legacy_query import sanitize_fts5_query
-from hermes.recall.messages import MessageSearch
 from hermes.store import titles
-from hermes.store.blobs import Blobs
-from hermes.store.handoff import Handoffs
 from hermes.store.lineage import Lineage
 from hermes.store.listing import Listing
 from hermes.store.messages import Messages
 from hermes.store.meta import Meta
 from hermes.store.open import SCHEMA_VERSION, diagnose_file, open_engine, repair_file, restore_file
-from hermes.store.retention import Retention
 from hermes.store.sessions import Belonging, Sessions, Usage
 from hermes.store.titles import Titles
-from hermes.store.topics import TelegramTopics
-from hermes.store.transfer import Transfer
 from hermes.store.values import (
     Backup,
     Collected,
@@ -41,10 +34,16 @@ from hermes.store.values import (
 )
 
 if TYPE_CHECKING:
+    from hermes.recall.messages import MessageSearch
+    from hermes.store.blobs import Blobs
     from hermes.store.findings import Diagnosis
+    from hermes.store.handoff import Handoffs
     from hermes.store.maintenance import Maintenance
+    from hermes.store.retention import Retention
     from hermes.store.spool import SpoolStatus
     from hermes.store.spooling import Spooling
+    from hermes.store.topics import TelegramTopics
+    from hermes.store.transfer import Transfer
 
 T = TypeVar("T")
 Row = dict[str, Any]
@@ -125,13 +124,7 @@ class SessionDB(Conversations, Care):
         self._titles = Titles(self._engine)
         self._lineage = Lineage(self._engine)
         self._listing = Listing(self._engine)
-        self._search = MessageSearch(self._engine)
-        self._retention = Retention(self._engine)
-        self._transfer = Transfer(self._engine)
         self._meta = Meta(self._engine)
-        self._handoffs = Handoffs(self._engine)
-        self._topics = TelegramTopics(self._engine)
-        self._blobs = Blobs(self._engine)
         self._create: Callable[..., str] = (self._spooling or self._sessions).create
         self._append: Callable[..., int] = (self._spooling or self._messages).append
         self._raw: Any = None
@@ -293,15 +286,21 @@ class SessionDB(Conversations, Care):
             lease_epoch,
         )
 
-    def replace_messages(self, session_id: str, messages: Iterable[Mapping[str, Any]]) -> None:
+    def replace_messages(
+        self, session_id: str, messages: Iterable[Mapping[str, Any]], *, lease_epoch: int | None = None
+    ) -> None:
         """Make the session hold exactly these; unchanged rows keep their id and time.
 
         An empty list does nothing: to empty a session there is `clear_messages`.
         """
-        self._messages.replace(session_id, messages)
+        self._messages.replace(session_id, messages, lease_epoch)
 
-    def clear_messages(self, session_id: str) -> None:
-        self._messages.clear(session_id)
+    def clear_messages(self, session_id: str, *, lease_epoch: int | None = None) -> None:
+        self._messages.clear(session_id, lease_epoch)
+
+    def has_platform_message_id(self, session_id: str, platform_message_id: str) -> bool:
+        """Whether a message of the platform was stored before: for who works on a delivery a second time."""
+        return self._messages.has_platform_id(session_id, platform_message_id)
 
     def get_messages(self, session_id: str) -> list[Row]:
         """The session's own rows in order, all columns, content and tool calls decoded."""
@@ -391,19 +390,21 @@ class SessionDB(Conversations, Care):
 
     @staticmethod
     def _sanitize_fts5_query(query: str) -> str:
+        from hermes.recall.legacy_query import sanitize_fts5_query
+
         return sanitize_fts5_query(query)
 
     # ---------------------------------------------------------------- export, import, delete
 
-    def export_session(self, session_id: str) -> Row | None:
-        return self._transfer.export(session_id)
+    def export_session(self, session_id: str, *, redact: bool = False) -> Row | None:
+        return self._transfer.export(session_id, redact)
 
-    def export_all(self, source: str | None = None) -> ExportedSessions:
-        """Every session with its messages, as a list that reads one session at a time."""
-        return self._transfer.export_all(source)
+    def export_all(self, source: str | None = None, *, redact: bool = False) -> ExportedSessions:
+        """Every session with its messages, as a list that reads one session at a time; `redact` masks secrets."""
+        return self._transfer.export_all(source, redact)
 
-    def iter_export(self, source: str | None = None) -> Iterator[Row]:
-        return self._transfer.iter_export(source)
+    def iter_export(self, source: str | None = None, *, redact: bool = False) -> Iterator[Row]:
+        return self._transfer.iter_export(source, redact)
 
     def import_sessions(self, sessions: Iterable[Mapping[str, Any]]) -> Imported:
         """Take in exported sessions, losslessly; doing it twice adds nothing."""
@@ -445,6 +446,44 @@ class SessionDB(Conversations, Care):
         return self._maintenance.maybe_auto_prune_and_vacuum(
             retention_days, min_interval_hours, vacuum, sessions_dir, trash_days, thin_days
         )
+
+    # These managers are fetched when they are needed: opening, appending and listing need none of them.
+
+    @property
+    def _search(self) -> MessageSearch:
+        from hermes.recall.messages import MessageSearch
+
+        return MessageSearch(self._engine)
+
+    @property
+    def _transfer(self) -> Transfer:
+        from hermes.store.transfer import Transfer
+
+        return Transfer(self._engine)
+
+    @property
+    def _retention(self) -> Retention:
+        from hermes.store.retention import Retention
+
+        return Retention(self._engine)
+
+    @property
+    def _blobs(self) -> Blobs:
+        from hermes.store.blobs import Blobs
+
+        return Blobs(self._engine)
+
+    @property
+    def _handoffs(self) -> Handoffs:
+        from hermes.store.handoff import Handoffs
+
+        return Handoffs(self._engine)
+
+    @property
+    def _topics(self) -> TelegramTopics:
+        from hermes.store.topics import TelegramTopics
+
+        return TelegramTopics(self._engine)
 
     @property
     def _maintenance(self) -> Maintenance:

@@ -99,5 +99,11 @@ def rehome(writer: Writer, session_id: str, going: Collection[str]) -> None:
         if writer.run(REHOME, carrier, *state, session_id, start, end):
             heirs[carrier] = None
     for heir in heirs:
-        calls = sum(calls_counted(role, from_json(text, text)) for role, text in writer.rows(CALLS_OF, heir))
-        writer.run(SET_COUNTS, writer.value(COUNT_OF, heir), calls, heir)
+        recount(writer, heir)
+
+
+def recount(writer: Writer, session_id: str) -> None:
+    """Set the documented counters to what the session's own live rows say."""
+    rows = writer.rows(CALLS_OF, session_id)
+    calls = sum(calls_counted(role, from_json(text, text)) for role, text in rows)
+    writer.run(SET_COUNTS, writer.value(COUNT_OF, session_id), calls, session_id)

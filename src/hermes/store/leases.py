@@ -35,7 +35,8 @@ FENCE = "UPDATE sessions SET lease_epoch = ? WHERE root_id = ? AND lease_epoch <
 RELEASE = """UPDATE leases SET holder_host = NULL, holder_pid = NULL, holder_start = NULL, holder_surface = NULL,
         since = NULL, expires_at = NULL
     WHERE conversation_id = ? AND epoch = ? AND holder_host IS NOT NULL"""
-NEWER = "SELECT * FROM messages WHERE session_id = ? AND id > ? AND active = 1 ORDER BY id"
+NEWER = """SELECT m.* FROM sessions s JOIN messages m ON m.session_id = s.id
+    WHERE s.root_id = ? AND m.id > ? AND m.active = 1 ORDER BY m.id"""
 
 
 class Holder(NamedTuple):
@@ -98,10 +99,11 @@ class Leases:
             return standing(reader, session_id)
 
     def follow(self, session_id: str, after_message_id: int = 0) -> list[dict[str, Any]]:
-        """A session's own messages since then, for who only watches somebody else work."""
+        """What was said in the conversation since then, whatever segment it is in now, for who only watches."""
         after = whole("after_message_id", after_message_id)
-        with self._engine.read() as reader:
-            return [decoded(reader, row) for row in reader.dicts(NEWER, session_id, after)]
+        with self._engine.read(settled=True) as reader:
+            root = reader.value(ROOT, session_id)
+            return [decoded(reader, row) for row in reader.dicts(NEWER, root, after)]
 
     def _take(self, session_id: str, surface: str, seconds: float, *, ask: bool) -> Lease:
         session, span = required_text("session_id", session_id), _span(seconds)
@@ -154,8 +156,7 @@ def lost(session_id: str | None) -> errors.HermesError:
 
 def _settled_root(writer: Writer, session_id: str) -> str | None:
     """The conversation as it is now, with what other programs have just done to the family taken in."""
-    while derived.refresh(writer):
-        pass
+    derived.settle(writer)
     root = writer.value(ROOT, session_id)
     return None if root is None else str(root)
 

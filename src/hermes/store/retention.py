@@ -143,8 +143,7 @@ class Retention:
 
     def _prune_some(self, roots: list[str], cutoff: float) -> list[str]:
         def still_unused(writer: Writer) -> Iterator[list[str]]:
-            while derived.refresh(writer):  # what another program has just written counts, too
-                pass
+            derived.settle(writer)  # what another program has just written counts, too
             linked = linked_conversations(writer)
             for root in roots:
                 if writer.value(IS_UNUSED, root, cutoff) and not _is_kept(writer, root, linked):

@@ -11,13 +11,12 @@ from typing import Any
 from hermes import clock, errors
 from hermes.store import context, derived
 from hermes.store.arguments import optional_whole, whole
-from hermes.store.content import calls_counted, decode, from_json
-from hermes.store.engine import Access, Reader, Writer
-from hermes.store.messages import decoded, refused
+from hermes.store.content import decode
+from hermes.store.engine import Access, Writer
+from hermes.store.messages import check_fence, decoded
 from hermes.text import preview_of
 
 ROW = "SELECT * FROM messages WHERE id = ?"
-FENCE = "SELECT lease_epoch FROM sessions WHERE id = ?"
 TAKE_BACK = "UPDATE messages SET active = 0, rewound_at = ? WHERE id = ? AND session_id = ? AND active = 1"
 GIVE_BACK = """UPDATE messages SET active = 1, rewound_at = NULL
     WHERE session_id = ? AND id >= ? AND active = 0 AND rewound_at IS NOT NULL"""
@@ -38,7 +37,7 @@ class Rewinds:
         optional_whole("lease_epoch", epoch)
 
         def work(writer: Writer) -> dict[str, Any]:
-            _check(writer, session_id, epoch)
+            check_fence(writer, session_id, epoch)
             live = context.live_ids(writer, session_id)
             row = writer.dict(ROW, target)
             if target not in live or row is None or row["role"] != "user":
@@ -69,7 +68,7 @@ class Rewinds:
         since, epoch = whole("since_id", since_id), optional_whole("lease_epoch", lease_epoch)
 
         def work(writer: Writer) -> int:
-            _check(writer, session_id, epoch)
+            check_fence(writer, session_id, epoch)
             before = set(context.live_ids(writer, session_id))
             back = context.bring_back(writer, session_id, since)
             if back:
@@ -91,15 +90,7 @@ class Rewinds:
         ]
 
 
-def _check(reader: Reader, session_id: str, epoch: int | None) -> None:
-    fence = reader.row(FENCE, session_id)
-    if fence is None or (epoch is not None and fence[0] != epoch):
-        raise refused(reader, session_id)
-
-
 def _recount(writer: Writer, session_id: str) -> None:
-    rows = writer.rows(context.CALLS_OF, session_id)
-    calls = sum(calls_counted(role, from_json(text, text)) for role, text in rows)
-    writer.run(context.SET_COUNTS, writer.value(context.COUNT_OF, session_id), calls, session_id)
+    context.recount(writer, session_id)
     writer.run(derived.NOTE, session_id)
     derived.refresh(writer)

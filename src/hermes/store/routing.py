@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 from hermes import clock, errors
 from hermes.store import derived, origins
-from hermes.store.arguments import moment, optional_id, required_text
+from hermes.store.arguments import moment, optional_id, optional_whole, required_text
 from hermes.store.content import document, from_document
 from hermes.store.engine import Access, Reader, Row, Writer
 from hermes.store.lineage import tip
+from hermes.store.messages import check_fence
 from hermes.store.origins import Chat
 from hermes.store.sessions import END, REOPEN, source_name
 
@@ -148,15 +149,21 @@ class Routing:
         with self._engine.read() as reader:
             return [_one(row) for row in reader.rows(SINCE, since, since)]
 
-    def switch(self, session_key: str, session_id: str) -> Route | None:
-        """Go on in another session: the old one ends, the other is reopened, at its live end. None for no such chat."""
+    def switch(self, session_key: str, session_id: str, *, lease_epoch: int | None = None) -> Route | None:
+        """Go on in another session: the old one ends, the other is reopened, at its live end. None for no such chat.
+
+        `lease_epoch` is that of the conversation which is left.
+        """
         key, wanted, at = session_key, required_text("session_id", session_id), clock.now()
+        epoch = optional_whole("lease_epoch", lease_epoch)
 
         def work(writer: Writer) -> Route | None:
             row = writer.row(SESSION_OF, key)
             if row is None:
                 return None
             now, target = tip(writer, row[0]), tip(writer, wanted)
+            if epoch is not None:
+                check_fence(writer, now, epoch)
             _demand(writer, target)
             if target == now:
                 writer.run(POINT, target, key)

@@ -74,8 +74,7 @@ class Trash:
                 went.clear()
             if not writer.value(LIVE, session_id):
                 return list(went)
-            while derived.refresh(writer):
-                pass
+            derived.settle(writer)
             at = now
             while writer.value(ANY_AT, at):  # a time of its own, for it says what went together
                 at = nextafter(at, inf)
