@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hermes import errors
 from hermes.recall.messages import MessageSearch
 from hermes.store.content import json_or_none
-from hermes.store.engine import Engine
+from hermes.store.engine import Access, Engine
 from hermes.store.families import Child, Families
 from hermes.store.keeping import Keeping
 from hermes.store.leases import Lease, Leases
@@ -89,7 +89,8 @@ class ScopedStore:
         }
         name = new_session_id() if session_id is None else _own_id(session_id, owner)
         if parent_session_id is not None:
-            mine = Sessions(self._scope.owning(parent_session_id))
+            same = self._whole.scoped((owner,))  # a family has one owner
+            mine = Sessions(same.owning(parent_session_id))
             return mine.create(name, who.platform, parent_session_id=parent_session_id, **fields)
         return (self._spooling or Sessions(self._whole)).create(name, who.platform, **fields)
 
@@ -317,9 +318,12 @@ class ScopedStore:
     def route(
         self, session_key: str, session_id: str, *, alone: bool = False, entry: Row | None = None
     ) -> Route:
-        """Put the chat that this person speaks in into a session; `alone`, their own part of a shared chat."""
+        """Put the chat that this person speaks in into a session; `alone`, their own part of a shared chat.
+
+        A chat that several people share goes only into a session that they share.
+        """
         who = self.principal
-        return Routing(self._scope.owning(session_id)).route(
+        return Routing(self._fit_for(session_id, shared=not alone and who.chat_type != "dm")).route(
             session_key,
             who.platform,
             who.chat_type,
@@ -347,7 +351,8 @@ class ScopedStore:
         route = self.routed(session_key)
         if route is None:
             return None
-        mine = Routing(self._scope.owning(session_id, route.session_id))
+        shared = not route.participant and route.chat_type != "dm"
+        mine = Routing(self._fit_for(session_id, route.session_id, shared=shared))
         return mine.switch(session_key, session_id, lease_epoch=lease_epoch)
 
     def update_route(self, session_key: str, entry: Row) -> Route | None:
@@ -526,6 +531,10 @@ class ScopedStore:
 
     def usage_by_model(self, since: float | None = None, until: float | None = None) -> UsageTotals:
         return UsageRecords(self._scope).by_model(since, until)
+
+    def _fit_for(self, *session_ids: str, shared: bool) -> Access:
+        owner = self.principal.room if shared else self.principal.person or self.principal.room
+        return self._whole.scoped((owner,) if owner else ()).owning(*session_ids)
 
     @staticmethod
     def _if_mine(verb: Callable[[], T]) -> T | None:

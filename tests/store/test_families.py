@@ -244,7 +244,7 @@ class TestReset:
         talk(db, fresh, "hello")
         with pytest.raises(ValueError, match="gone on"):
             db.undo_reset(fresh)
-        with pytest.raises(ValueError, match="not begun by a reset"):
+        with pytest.raises(ValueError, match="not a reset that can be undone"):
             db.undo_reset("a")
 
 

@@ -26,8 +26,8 @@ from hermes.store.messages import ROOT_ACTIVE, check_fence, insert_plain
 from hermes.store.sessions import END, EXISTS, REOPEN, SETTLE_CHILDREN, new_name, new_session_id
 from hermes.store.titles import free_title, next_title, sanitize_title, split_number
 
-PARENT = """SELECT title, title_by, owner, system_prompt, root_id, kind, pinned_at, archived
-    FROM sessions WHERE id = ?"""
+PARENT = """SELECT title, title_by, owner, system_prompt, root_id, kind, pinned_at, archived,
+    trashed_at FROM sessions WHERE id = ?"""
 # A child is of the same person, chat and place as its parent. Its fence is the parent's: one lease covers both. What
 # continues in the trash stays there, and comes back with the rest.
 INHERIT = """INSERT INTO sessions (id, parent_session_id, relation, started_at, last_active, title, title_by,
@@ -36,15 +36,18 @@ INHERIT = """INSERT INTO sessions (id, parent_session_id, relation, started_at, 
         workspace, cwd, git_branch, process, lease_epoch, trashed_at)
     SELECT ?, id, ?, ?, ?, ?, ?, coalesce(?, model), coalesce(?, model_config), ?, ?, ?, ?, ?, ?, ?,
         source, user_id, owner, session_key, chat_id, chat_type, thread_id, display_name, origin_json,
-        workspace, cwd, git_branch, process, lease_epoch, CASE WHEN ? = 'compression' THEN trashed_at END
+        workspace, cwd, git_branch, process, lease_epoch, CASE WHEN ? IN ('compression', 'delegate') THEN trashed_at END
     FROM sessions WHERE id = ? ON CONFLICT (id) DO NOTHING"""
 # A compression is recorded as the end of its parent even if that had ended before and was taken up again.
 END_BY_COMPRESSION = "UPDATE sessions SET ended_at = ?, end_reason = ? WHERE id = ?"
+TRASHED = "SELECT trashed_at FROM sessions WHERE id = ?"
 CONTINUED_AS = """SELECT id FROM sessions WHERE parent_session_id = ? AND relation = 'compression' AND id <> ?
-    ORDER BY started_at DESC, id DESC LIMIT 1"""
+    AND (trashed_at IS NULL OR ? IS NOT NULL) ORDER BY started_at DESC, id DESC LIMIT 1"""
 COUNT_SUMMARY = "UPDATE sessions SET message_count = 1 WHERE id = ?"
 
-WAS_RESET = "SELECT parent_session_id FROM sessions WHERE id = ? AND relation = 'reset'"
+# Only a reset that nothing has come of: open, not reset again, and with something to go back to.
+WAS_RESET = """SELECT p.id FROM sessions s JOIN sessions p ON p.id = s.parent_session_id
+    WHERE s.id = ? AND s.relation = 'reset' AND s.ended_at IS NULL AND p.trashed_at IS NULL"""
 SAID_SINCE = "SELECT 1 FROM messages WHERE session_id = ? AND role = 'user' LIMIT 1"
 END_UNDONE = "UPDATE sessions SET ended_at = ?, end_reason = 'reset_undone' WHERE id = ?"
 
@@ -101,7 +104,7 @@ class Families:
             raise errors.raised(errors.InvalidArgument, "a message is both in head and in carried")
 
         def carries(writer: Writer) -> list[int]:
-            ahead = writer.value(CONTINUED_AS, parent, parent)
+            ahead = writer.value(CONTINUED_AS, parent, parent, writer.value(TRASHED, parent))
             if ahead is not None:
                 raise errors.AlreadyContinued(
                     f"session {parent!r} was compressed already; it goes on as {tip(writer, ahead)!r}"
@@ -188,9 +191,9 @@ class Families:
         def work(writer: Writer) -> str:
             check_fence(writer, session_id, epoch)
             before = writer.value(WAS_RESET, session_id)
-            if before is None or not writer.value(EXISTS, before):
+            if before is None:
                 raise errors.raised(
-                    errors.InvalidArgument, f"session {session_id!r} was not begun by a reset"
+                    errors.InvalidArgument, f"session {session_id!r} is not a reset that can be undone"
                 )
             if writer.value(SAID_SINCE, session_id):
                 raise errors.raised(
@@ -210,6 +213,8 @@ def _title(
     writer: Writer, child: Child, relation: str, above: dict[str, Any]
 ) -> tuple[str | None, str | None]:
     """A continuation is numbered, a branch is told from its parent by ` (2)`, what starts afresh has no title yet."""
+    if above["trashed_at"] is not None:  # what lies in the trash has no title
+        return None, None
     if child.title is not None:
         return free_title(writer, child.title, above["owner"], child.session_id), "person"
     old, by = above["title"], above["title_by"]

@@ -35,6 +35,9 @@ ROOT_ACTIVE = "UPDATE sessions SET conversation_active = ? WHERE id = ? AND conv
 # By its time first: the index on it finds the row at once, however long the session is.
 STORED_ALREADY = "SELECT id FROM messages WHERE session_id = ? AND timestamp = ? AND uid = ?"
 
+CARRIED_ROWS = """SELECT m.* FROM carried_context c JOIN messages m
+    ON m.id BETWEEN c.first_message_id AND c.last_message_id
+    WHERE c.session_id = ? AND c.position >= 0 ORDER BY c.position, m.id"""
 OWN_ROWS = "SELECT * FROM messages WHERE session_id = ? AND active = 1 ORDER BY id"
 SPOKEN = """SELECT id, role, content, tool_call_id, tool_calls, tool_name, finish_reason, reasoning,
     reasoning_content, reasoning_details, codex_reasoning_items, codex_message_items, content_kind, uid FROM messages"""
@@ -149,7 +152,10 @@ class Messages:
     def replace(
         self, session_id: str, messages: Iterable[Mapping[str, Any]], lease_epoch: int | None = None
     ) -> None:
-        """Make the session hold exactly these messages; unchanged rows keep their id and time. See `replacing`."""
+        """Make the session hold exactly these messages; unchanged rows keep their id and time. See `replacing`.
+
+        Where a caller hands the whole live context back, what is only carried is not stored a second time.
+        """
         wanted = [replacing.row_of(message) for message in mappings("messages", messages)]
         if not wanted:
             return
@@ -157,8 +163,10 @@ class Messages:
 
         def work(writer: Writer) -> None:
             check_fence(writer, session_id, epoch)
-            replacing.replace(writer, session_id, writer.dicts(OWN_ROWS, session_id), wanted)
-            writer.run(SET_COUNTS, len(wanted), sum(row["calls"] for row in wanted), session_id)
+            own = writer.dicts(OWN_ROWS, session_id)
+            mine = replacing.without_carried(writer.dicts(CARRIED_ROWS, session_id), own, wanted)
+            replacing.replace(writer, session_id, own, mine)
+            writer.run(SET_COUNTS, len(mine), sum(row["calls"] for row in mine), session_id)
             writer.run(derived.NOTE, session_id)
             derived.refresh(writer)
 
@@ -293,8 +301,10 @@ def _family_once(reader: Reader, session_id: str) -> list[dict[str, Any]]:
     while at is not None and at not in line:
         line[at] = None
         at = reader.value(PARENT, at)
-    rows = [row for member in line for row in reader.rows(CONVERSATION, member)]
-    rows.sort(key=lambda row: row[0])
+    found = [row for member in line for row in reader.rows(CONVERSATION, member)]
+    # What it carries may have another home by now, or lie in the trash there.
+    found += reader.rows(CARRIED, session_id)
+    rows = [row for _id, row in sorted({row[0]: row for row in found}.items())]
     told: list[dict[str, Any]] = []
     unanswered: set[str] = set()
     for row in rows:

@@ -6,6 +6,7 @@ they are set aside, and come back the same way.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 from hermes import clock, errors
@@ -21,8 +22,7 @@ TAKE_BACK = "UPDATE messages SET active = 0, rewound_at = ? WHERE id = ? AND ses
 GIVE_BACK = """UPDATE messages SET active = 1, rewound_at = NULL
     WHERE session_id = ? AND id >= ? AND active = 0 AND rewound_at IS NOT NULL"""
 COUNT_REWIND = "UPDATE sessions SET rewind_count = rewind_count + 1 WHERE id = ?"
-FROM_PEOPLE = """SELECT id, content, content_kind, timestamp FROM messages
-    WHERE session_id = ? AND role = 'user' AND active = 1 ORDER BY id DESC LIMIT ?"""
+FROM_PERSON = "SELECT id, content, content_kind, timestamp FROM messages WHERE id = ? AND role = 'user'"
 
 
 class Rewinds:
@@ -82,8 +82,11 @@ class Rewinds:
 
     def recent_from_people(self, session_id: str, limit: int = 20) -> list[dict[str, Any]]:
         """What a person said last, newest first, to choose from where to go back to."""
+        most = whole("limit", limit)
         with self._engine.read() as reader:
-            rows = reader.rows(FROM_PEOPLE, session_id, whole("limit", limit))
+            live = reversed(context.live_ids(reader, session_id))
+            said = (row for message_id in live for row in reader.rows(FROM_PERSON, message_id))
+            rows = list(islice(said, most if most >= 0 else None))
         return [
             {"id": message_id, "timestamp": at, "preview": preview_of(decode(content, kind), 80) or ""}
             for message_id, content, kind, at in rows

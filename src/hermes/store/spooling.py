@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
 from hermes import clock, errors
-from hermes.store.engine import Access, Engine, Writer
+from hermes.store.engine import Access, Engine, Scoped, Writer
 from hermes.store.messages import Messages
 from hermes.store.sessions import EXISTS, Sessions
 from hermes.store.spool import Entry, Spool, Unstorable
@@ -155,6 +155,12 @@ class AfterSpool:
     def write(self, work: Callable[[Writer], T], *, share: bool = True, repeatable: bool = True) -> T:
         self._catch_up()
         return self._engine.write(work, share=share, repeatable=repeatable)
+
+    def scoped(self, owners: tuple[str, ...]) -> AfterSpool:
+        return AfterSpool(cast(Engine, self._engine).scoped(owners), self._catch_up)
+
+    def owning(self, *session_ids: str) -> AfterSpool:
+        return AfterSpool(cast(Scoped, self._engine).owning(*session_ids), self._catch_up)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
-from typing import Any
+from typing import Any, LiteralString
 
-from hermes.store.context import RANGES
+from hermes.store.context import RANGES, SET_ASIDE
 from hermes.store.engine import Access, Reader
 from hermes.store.importing import Import
 from hermes.store.incoming import Given
@@ -50,7 +50,8 @@ class Transfer:
             if session["last_active"] is None:
                 session["last_active"] = session["started_at"]
             beside = {
-                "context": _carried(reader, session_id),
+                "context": _carried(reader, RANGES, session_id),
+                "rewound_context": _carried(reader, SET_ASIDE, session_id),
                 "tags": [row[0] for row in reader.rows(TAGS_OF, session_id)],
                 "model_calls": reader.dicts(MODEL_CALLS, session_id),
             }
@@ -97,13 +98,13 @@ def _page(reader: Reader, session_id: str, after: int, newest: int) -> list[dict
     return [decoded(reader, row) for row in rows]
 
 
-def _carried(reader: Reader, session_id: str) -> list[dict[str, Any]]:
+def _carried(reader: Reader, which: LiteralString, session_id: str) -> list[dict[str, Any]]:
     """The ranges a session carries, each within one owner."""
     told: list[dict[str, Any]] = []
-    for first, last in reader.rows(RANGES, session_id):
+    for first, last in reader.rows(which, session_id):
         for owner, group in groupby(reader.rows(IN_RANGE, first, last), key=lambda row: row[0]):
             rows = list(group)
-            one: dict[str, Any] = {"session_id": owner}
+            one: dict[str, Any] = {"session_id": owner, "count": len(rows)}
             for end, (_owner, message_id, uid) in (("first", rows[0]), ("last", rows[-1])):
                 one |= {end: message_id, f"{end}_uid": uid.hex() if uid else None}
             told.append(one)
