@@ -8,39 +8,30 @@ anybody knew whose it is, and deleting for good: a person throws away, and the t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable
+from functools import partial
 from hashlib import sha256
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from hermes import errors
-from hermes.recall.messages import MessageSearch
+from hermes.care import Care
+from hermes.conversations import Conversations
+from hermes.documented import Documented
+from hermes.handle import Row
 from hermes.store.content import json_or_none
 from hermes.store.engine import Access, Engine
-from hermes.store.families import Child, Families
-from hermes.store.keeping import Keeping
+from hermes.store.families import Child
 from hermes.store.leases import Lease, Leases
-from hermes.store.lineage import Lineage, Relative
-from hermes.store.listing import ConversationPage, Listing, Wanted
 from hermes.store.messages import Messages
 from hermes.store.people import Principal
-from hermes.store.rewind import Rewinds
 from hermes.store.routing import Route, Routing
-from hermes.store.sessions import Belonging, Sessions, Usage, new_name, new_session_id
-from hermes.store.titles import Titles
-from hermes.store.transfer import Transfer
-from hermes.store.trash import Trash
-from hermes.store.usage import ModelCall, UsageRecords, UsageTotals
-from hermes.store.values import SearchResults
+from hermes.store.sessions import Belonging, Sessions, new_name, new_session_id
 
 if TYPE_CHECKING:
     from hermes.store.spooling import Spooling
 
-T = TypeVar("T")
-Row = dict[str, Any]
 
-
-class ScopedStore:
+class ScopedStore(Documented, Conversations, Care):
     def __init__(self, engine: Engine, principal: Principal, spooling: Spooling | None = None) -> None:
         if not principal.owners:
             raise errors.raised(errors.InvalidArgument, "a principal names a person or a room")
@@ -49,7 +40,22 @@ class ScopedStore:
         self._scope = engine.scoped(principal.owners)
         self._spooling = spooling
 
-    # ---------------------------------------------------------------- sessions
+    def _reading(self) -> Access:
+        return self._scope
+
+    def _writing(self, *session_ids: str) -> Access:
+        return self._scope.owning(*session_ids)
+
+    def _appending(self, session_id: str) -> Callable[..., int]:
+        if self._spooling is not None:
+            return partial(self._spooling.append_for, self.principal.owners)
+        return Messages(self._scope.owning(session_id)).append
+
+    def _child(self, **said: Any) -> Child:
+        """Ids are not for people to choose here: a refused one would tell that it exists."""
+        if "session_id" in said:
+            raise errors.raised(errors.InvalidArgument, "the id of a new session cannot be chosen here")
+        return Child.of(**said)
 
     def create_session(
         self,
@@ -94,206 +100,6 @@ class ScopedStore:
             return mine.create(name, who.platform, parent_session_id=parent_session_id, **fields)
         return (self._spooling or Sessions(self._whole)).create(name, who.platform, **fields)
 
-    def end_session(self, session_id: str, end_reason: str) -> None:
-        self._if_mine(lambda: Sessions(self._scope.owning(session_id)).end(session_id, end_reason))
-
-    def reopen_session(self, session_id: str) -> None:
-        self._if_mine(lambda: Sessions(self._scope.owning(session_id)).reopen(session_id))
-
-    def update_system_prompt(self, session_id: str, system_prompt: str | None) -> None:
-        mine = Sessions(self._scope.owning(session_id))
-        self._if_mine(lambda: mine.set_system_prompt(session_id, system_prompt))
-
-    def update_token_counts(
-        self,
-        session_id: str,
-        input_tokens: int = 0,
-        output_tokens: int = 0,
-        model: str | None = None,
-        cache_read_tokens: int = 0,
-        cache_write_tokens: int = 0,
-        reasoning_tokens: int = 0,
-        estimated_cost_usd: float | None = None,
-        actual_cost_usd: float | None = None,
-        cost_status: str | None = None,
-        cost_source: str | None = None,
-        pricing_version: str | None = None,
-        billing_provider: str | None = None,
-        billing_base_url: str | None = None,
-        billing_mode: str | None = None,
-        api_call_count: int = 0,
-        absolute: bool = False,
-    ) -> None:
-        """As documented, but for a session that is there."""
-        used = Usage(
-            input_tokens=input_tokens,
-            output_tokens=output_tokens,
-            cache_read_tokens=cache_read_tokens,
-            cache_write_tokens=cache_write_tokens,
-            reasoning_tokens=reasoning_tokens,
-            api_call_count=api_call_count,
-            estimated_cost_usd=estimated_cost_usd,
-            actual_cost_usd=actual_cost_usd,
-            cost_status=cost_status,
-            cost_source=cost_source,
-            pricing_version=pricing_version,
-            billing_provider=billing_provider,
-            billing_base_url=billing_base_url,
-            billing_mode=billing_mode,
-            model=model,
-        )
-        Sessions(self._scope.owning(session_id)).update_token_counts(session_id, used, absolute=absolute)
-
-    def get_session(self, session_id: str) -> Row | None:
-        return Sessions(self._scope).get(session_id)
-
-    def session_count(self, source: str | None = None) -> int:
-        return Sessions(self._scope).count(source)
-
-    def resolve_session_id(self, session_id_or_prefix: str) -> str | None:
-        return Sessions(self._scope).resolve_id(session_id_or_prefix)
-
-    # ---------------------------------------------------------------- messages
-
-    def append_message(
-        self,
-        session_id: str,
-        role: str,
-        content: Any = None,
-        tool_name: str | None = None,
-        tool_calls: Any = None,
-        tool_call_id: str | None = None,
-        token_count: int | None = None,
-        finish_reason: str | None = None,
-        reasoning: str | None = None,
-        reasoning_content: str | None = None,
-        reasoning_details: Any = None,
-        codex_reasoning_items: Any = None,
-        codex_message_items: Any = None,
-        timestamp: float | None = None,
-        *,
-        platform_message_id: str | None = None,
-        lease_epoch: int | None = None,
-    ) -> int:
-        given = {
-            "session_id": session_id,
-            "role": role,
-            "content": content,
-            "tool_name": tool_name,
-            "tool_calls": tool_calls,
-            "tool_call_id": tool_call_id,
-            "token_count": token_count,
-            "finish_reason": finish_reason,
-            "reasoning": reasoning,
-            "reasoning_content": reasoning_content,
-            "reasoning_details": reasoning_details,
-            "codex_reasoning_items": codex_reasoning_items,
-            "codex_message_items": codex_message_items,
-            "timestamp": timestamp,
-            "platform_message_id": platform_message_id,
-            "lease_epoch": lease_epoch,
-        }
-        if self._spooling is not None:
-            return self._spooling.append_for(self.principal.owners, given)
-        return Messages(self._scope.owning(session_id)).append(**given)
-
-    def has_platform_message_id(self, session_id: str, platform_message_id: str) -> bool:
-        return Messages(self._scope).has_platform_id(session_id, platform_message_id)
-
-    def get_messages(self, session_id: str) -> list[Row]:
-        return Messages(self._scope).of(session_id)
-
-    def get_messages_as_conversation(self, session_id: str, include_ancestors: bool = False) -> list[Row]:
-        return Messages(self._scope).conversation(session_id, include_ancestors)
-
-    def message_count(self, session_id: str | None = None) -> int:
-        return Messages(self._scope).count(session_id)
-
-    def rewind_to_message(
-        self, session_id: str, user_message_id: int, *, lease_epoch: int | None = None
-    ) -> Row:
-        mine = Rewinds(self._scope.owning(session_id))
-        return mine.to_message(session_id, user_message_id, lease_epoch)
-
-    def restore_rewound(self, session_id: str, since_id: int = 0, *, lease_epoch: int | None = None) -> int:
-        return Rewinds(self._scope.owning(session_id)).restore(session_id, since_id, lease_epoch)
-
-    def list_recent_user_messages(self, session_id: str, limit: int = 20) -> list[Row]:
-        return Rewinds(self._scope).recent_from_people(session_id, limit)
-
-    # ---------------------------------------------------------------- titles and families
-
-    def set_session_title(self, session_id: str, title: str | None) -> bool:
-        mine = Titles(self._scope.owning(session_id))
-        return bool(self._if_mine(lambda: mine.set(session_id, title)))
-
-    def set_auto_title_if_empty(self, session_id: str, title: str) -> str | None:
-        mine = Titles(self._scope.owning(session_id))
-        return self._if_mine(lambda: mine.set_if_empty(session_id, title))
-
-    def get_session_title(self, session_id: str) -> str | None:
-        return Titles(self._scope).get(session_id)
-
-    def get_session_by_title(self, title: str) -> Row | None:
-        return Titles(self._scope).session_by_title(title)
-
-    def resolve_session_by_title(self, title: str) -> str | None:
-        return Titles(self._scope).resolve(title)
-
-    def get_compression_tip(self, session_id: str) -> str:
-        return Lineage(self._scope).compression_tip(session_id)
-
-    def get_conversation_root(self, session_id: str) -> str | None:
-        return Lineage(self._scope).conversation_root(session_id)
-
-    def resolve_resume_session_id(self, session_id: str) -> str:
-        return Lineage(self._scope).resume_target(session_id)
-
-    def tip(self, name: str) -> str | None:
-        known = self.resolve_session_id(name) if name else None
-        if known is None:
-            known = self.resolve_session_by_title(name)
-        return None if known is None else self.get_compression_tip(known)
-
-    def family(self, session_id: str) -> Relative | None:
-        return Lineage(self._scope).family(session_id)
-
-    def begin_continuation(
-        self,
-        parent: str,
-        summary: str,
-        carried: Iterable[int] = (),
-        *,
-        head: Iterable[int] = (),
-        lease_epoch: int | None = None,
-        **child: Any,
-    ) -> str:
-        mine = Families(self._scope.owning(parent))
-        return mine.begin_continuation(parent, summary, carried, head, _minted(child), lease_epoch)
-
-    def branch(
-        self,
-        session: str,
-        at_message: int | None = None,
-        *,
-        end_parent: bool = True,
-        lease_epoch: int | None = None,
-        **child: Any,
-    ) -> str:
-        mine = Families(self._scope.owning(session))
-        return mine.branch(session, at_message, _minted(child), end_parent, lease_epoch)
-
-    def reset(
-        self, session: str, *, reason: str = "session_reset", lease_epoch: int | None = None, **child: Any
-    ) -> str:
-        return Families(self._scope.owning(session)).reset(session, reason, _minted(child), lease_epoch)
-
-    def undo_reset(self, session_id: str, *, lease_epoch: int | None = None) -> str:
-        return Families(self._scope.owning(session_id)).undo_reset(session_id, lease_epoch)
-
-    def delegate(self, parent: str, *, lease_epoch: int | None = None, **child: Any) -> str:
-        return Families(self._scope.owning(parent)).delegate(parent, _minted(child), lease_epoch)
-
     # ---------------------------------------------------------------- who works in it, and which chat is in it
 
     def acquire_lease(self, session_id: str, surface: str, seconds: float = 60.0) -> Lease:
@@ -307,7 +113,7 @@ class ScopedStore:
 
     def release_lease(self, lease: Lease) -> bool:
         mine = Leases(self._scope.owning(lease.session_id))
-        return bool(self._if_mine(lambda: mine.release(lease)))
+        return self._quietly(lambda: mine.release(lease), False)
 
     def lease_holder(self, session_id: str) -> Lease | None:
         return Leases(self._scope).holder(session_id)
@@ -378,179 +184,10 @@ class ScopedStore:
             session_key=session_key,
         )
 
-    # ---------------------------------------------------------------- lists, search, export
-
-    def list_sessions_rich(
-        self,
-        source: str | None = None,
-        exclude_sources: Sequence[str] | None = None,
-        limit: int = 20,
-        offset: int = 0,
-        include_children: bool = False,
-        project_compression_tips: bool = True,
-        order_by_last_active: bool = False,
-    ) -> list[Row]:
-        return Listing(self._scope).rich(
-            source,
-            exclude_sources,
-            limit,
-            offset,
-            include_children,
-            project_compression_tips,
-            order_by_last_active,
-        )
-
-    def search_sessions(self, source: str | None = None, limit: int = 20, offset: int = 0) -> list[Row]:
-        return Listing(self._scope).by_activity(source, limit, offset)
-
-    def search_messages(
-        self,
-        query: str,
-        source_filter: Sequence[str] | None = None,
-        exclude_sources: Sequence[str] | None = None,
-        role_filter: Sequence[str] | None = None,
-        limit: int = 20,
-        offset: int = 0,
-    ) -> SearchResults:
-        search = MessageSearch(self._scope)
-        return search.search(query, source_filter, exclude_sources, role_filter, limit, offset)
-
-    def list_conversations(
-        self,
-        *,
-        limit: int = 20,
-        offset: int = 0,
-        sources: Sequence[str] | None = None,
-        exclude_sources: Sequence[str] | None = None,
-        kinds: Sequence[str] | None = None,
-        workspace: Path | str | None = None,
-        since: float | None = None,
-        until: float | None = None,
-        tag: str | None = None,
-        pinned_only: bool = False,
-        archived: bool | None = None,
-        include_hidden: bool = False,
-        order: str = "activity",
-        pinned_first: bool = False,
-    ) -> ConversationPage:
-        return Listing(self._scope).conversations(
-            Wanted(sources, exclude_sources, kinds, workspace, since, until, tag, pinned_only, archived),
-            limit=limit,
-            offset=offset,
-            include_hidden=include_hidden,
-            order=order,
-            pinned_first=pinned_first,
-        )
-
-    def export_session(self, session_id: str, *, redact: bool = False) -> Row | None:
-        return Transfer(self._scope).export(session_id, redact)
-
-    def iter_export(self, source: str | None = None, *, redact: bool = False) -> Iterator[Row]:
-        return Transfer(self._scope).iter_export(source, redact)
-
-    # ---------------------------------------------------------------- keeping, trash, what it cost
-
-    def pin_session(self, session_id: str, pinned: bool = True, *, segment: bool = False) -> bool:
-        mine = Keeping(self._scope.owning(session_id))
-        return bool(self._if_mine(lambda: mine.pin(session_id, pinned, segment)))
-
-    def set_session_archived(self, session_id: str, archived: bool, *, segment: bool = False) -> bool:
-        mine = Keeping(self._scope.owning(session_id))
-        return bool(self._if_mine(lambda: mine.archive(session_id, archived, segment)))
-
-    def add_tags(self, session_id: str, *tags: str) -> list[str]:
-        return Keeping(self._scope.owning(session_id)).add_tags(session_id, *tags)
-
-    def remove_tags(self, session_id: str, *tags: str) -> list[str]:
-        return Keeping(self._scope.owning(session_id)).remove_tags(session_id, *tags)
-
-    def tags_of(self, session_id: str) -> list[str]:
-        return Keeping(self._scope).tags_of(session_id)
-
-    def all_tags(self) -> list[tuple[str, int]]:
-        return Keeping(self._scope).all_tags()
-
-    def set_session_workspace(self, session_id: str, cwd: Path | str, git_branch: str | None = None) -> bool:
-        mine = Keeping(self._scope.owning(session_id))
-        return bool(self._if_mine(lambda: mine.set_workspace(session_id, cwd, git_branch)))
-
-    def trash_session(self, session_id: str, *, segment: bool = False) -> list[str]:
-        mine = Trash(self._scope.owning(session_id))
-        return self._if_mine(lambda: mine.put(session_id, segment)) or []
-
-    def restore_session(self, session_id: str) -> list[str]:
-        mine = Trash(self._scope.owning(session_id))
-        return self._if_mine(lambda: mine.restore(session_id)) or []
-
-    def list_trash(self, trash_days: float = 30) -> list[Row]:
-        return Trash(self._scope).contents(trash_days)
-
-    def record_usage(
-        self,
-        session_id: str,
-        *,
-        model: str | None = None,
-        provider: str | None = None,
-        base_url: str | None = None,
-        purpose: str = "main",
-        input_tokens: int | None = None,
-        output_tokens: int | None = None,
-        cache_read_tokens: int | None = None,
-        cache_write_tokens: int | None = None,
-        reasoning_tokens: int | None = None,
-        estimated_cost_usd: float | None = None,
-        actual_cost_usd: float | None = None,
-        cost_status: str | None = None,
-        cost_source: str | None = None,
-        pricing_version: str | None = None,
-        at: float | None = None,
-    ) -> int:
-        call = ModelCall(
-            model,
-            provider,
-            base_url,
-            purpose,
-            input_tokens,
-            output_tokens,
-            cache_read_tokens,
-            cache_write_tokens,
-            reasoning_tokens,
-            estimated_cost_usd,
-            actual_cost_usd,
-            cost_status,
-            cost_source,
-            pricing_version,
-        )
-        return UsageRecords(self._scope.owning(session_id)).record(session_id, call, at)
-
-    def record_auxiliary_usage(self, session_id: str, **call: Any) -> int:
-        return self.record_usage(session_id, purpose="auxiliary", **call)
-
-    def usage_of(self, session_id: str, family: bool = False) -> UsageTotals:
-        return UsageRecords(self._scope).of(session_id, family)
-
-    def usage_by_model(self, since: float | None = None, until: float | None = None) -> UsageTotals:
-        return UsageRecords(self._scope).by_model(since, until)
-
     def _fit_for(self, *session_ids: str, shared: bool) -> Access:
         owner = self.principal.room if shared else self.principal.person or self.principal.room
         return self._whole.scoped((owner,) if owner else ()).owning(*session_ids)
 
-    @staticmethod
-    def _if_mine(verb: Callable[[], T]) -> T | None:
-        """For verbs that say nothing of a session that is not there."""
-        try:
-            return verb()
-        except errors.UnknownSession:
-            return None
-
 
 def _own_id(session_id: str, owner: str) -> str:
     return f"{new_name(session_id)}_{sha256(owner.encode()).hexdigest()[:12]}"
-
-
-def _minted(child: dict[str, Any]) -> Child:
-    """Ids are not for people to choose here: a refused one would tell that it exists."""
-    if "session_id" in child:
-        raise errors.raised(errors.InvalidArgument, "the id of a new session cannot be chosen here")
-    return Child.of(**child)

@@ -56,8 +56,9 @@ class Spooling:
         """`Messages.append`; its time and its uid are fixed here, so that it is the same message later."""
         return self._append(self._messages, dict(zip(APPENDED, given, strict=True)))
 
-    def append_for(self, owners: tuple[str, ...], arguments: dict[str, Any]) -> int:
+    def append_for(self, owners: tuple[str, ...], *given: Any) -> int:
         """The same for somebody who may write only in some owners' sessions, now as well as later."""
+        arguments = dict(zip(APPENDED, given, strict=True))
         mine = self._engine.scoped(owners).owning(arguments["session_id"])
         return self._append(Messages(cast(Access, AfterSpool(mine, self.catch_up))), arguments, owners=owners)
 
