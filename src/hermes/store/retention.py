@@ -163,8 +163,9 @@ class Retention:
             if not writer.repeating:
                 gone.clear()
             for unit in units(writer):
+                going = frozenset(unit)
                 for session_id in unit:
-                    self._remove_one(writer, session_id, unit)
+                    self._remove_one(writer, session_id, going)
                 gone.update(dict.fromkeys(unit))
             derived.refresh(writer)
             return list(gone)
@@ -258,7 +259,7 @@ def _unit(reader: Reader, root: str, cutoff: float, linked: Collection[str]) -> 
     if not may_go(root):
         return None
     families = [(member, reader.value(ROOT, member)) for member in conversation_with_subagents(reader, root)]
-    going = {root: True} | {one: may_go(one) for _member, one in families}
+    going = {one: one == root or may_go(one) for one in dict.fromkeys(one for _member, one in families)}
     return [member for member, one in families if going[one]]
 
 
