@@ -89,7 +89,7 @@ def test_writers_readers_a_pruner_and_a_deleter(home: Path) -> None:
         for reader in readers:
             reader.start("read_for", path=str(path), seconds=seconds - 0.5, writers=names)
         pruner.start("prune_for", path=str(path), seconds=seconds)
-        deleter.start("delete_for", path=str(path), seconds=seconds, victims=[f"victim-{me}" for me in names])
+        deleter.start("delete_for", path=str(path), victims=[f"victim-{me}" for me in names])
         deleted = [said["deleted"] for said in deleter.lines() if "deleted" in said]
         wrote = [next(said for said in writer.lines() if "count" in said) for writer in writers]
         looked = [reader.wait_for("looks") for reader in readers]

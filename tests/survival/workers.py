@@ -302,7 +302,7 @@ def write_for(path: str, me: str, seconds: float) -> None:
     db.ensure_session(f"victim-{me}", "cli")
     say(open=True)
     until, n, worst, deleted, ended = time.monotonic() + seconds, 0, 0.0, False, []
-    while time.monotonic() < until or n < ENOUGH:  # on a busy machine it takes longer, and nobody is left out
+    while time.monotonic() < until or n < ENOUGH or not deleted:  # on a busy machine it takes longer
         before = time.monotonic()
         db.append_message(f"keep-{me}", "user", f"kept{me}n{n} word")
         worst = max(worst, time.monotonic() - before)
@@ -355,12 +355,12 @@ def prune_for(path: str, seconds: float) -> None:
     say(pruned=pruned)
 
 
-def delete_for(path: str, seconds: float, victims: list[str]) -> None:
+def delete_for(path: str, victims: list[str]) -> None:
     """Delete each once it has messages; say so when it is done."""
     db = SessionDB(Path(path))
     say(open=True)
-    until, left = time.monotonic() + seconds, list(victims)
-    while time.monotonic() < until and left:
+    left = list(victims)
+    while left:
         for victim in [*left]:
             if db.message_count(victim) >= 3:
                 assert db.delete_session(victim)
