@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hermes.store.lineage import Lineage, Relative
 
 if TYPE_CHECKING:
+    from hermes.recall.passages import Passages
     from hermes.scoped import ScopedStore
     from hermes.store.engine import Engine
     from hermes.store.inbox import Inbox
@@ -119,6 +120,15 @@ class Conversations:
         from hermes.store.rewind import Rewinds
 
         return Rewinds(self._engine).recent_from_people(session_id, limit)
+
+    # ---------------------------------------------------------------- recall
+
+    @property
+    def passages(self) -> Passages:
+        """Pieces of conversations, read within bounds: what `session_search` shows."""
+        from hermes.recall.passages import Passages
+
+        return Passages(self._engine)
 
     # ---------------------------------------------------------------- people
 

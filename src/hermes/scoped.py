@@ -31,6 +31,7 @@ from hermes.store.usage import ModelCall, UsageRecords, UsageTotals
 from hermes.store.values import SearchResults
 
 if TYPE_CHECKING:
+    from hermes.recall.passages import Passages
     from hermes.store.spooling import Spooling
 
 T = TypeVar("T")
@@ -305,6 +306,13 @@ class ScopedStore:
     ) -> SearchResults:
         search = MessageSearch(self._scope)
         return search.search(query, source_filter, exclude_sources, role_filter, limit, offset)
+
+    @property
+    def passages(self) -> Passages:
+        """Pieces of this person's conversations, read within bounds: what `session_search` shows."""
+        from hermes.recall.passages import Passages
+
+        return Passages(self._scope)
 
     def list_conversations(
         self,

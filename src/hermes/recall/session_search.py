@@ -1,0 +1,321 @@
+"""`session_search`: how an agent recalls earlier conversations, from real messages, without asking a model.
+
+Four ways, told apart by the arguments: discover (a query), scroll (a session and a message), read (a session), browse
+(nothing). The contract: an answer is JSON text of at most `framing.LARGEST` characters; bad arguments, unknown ids and
+a store that cannot answer give `error` and never raise; what is recalled is quoted, see `framing`. Whose conversations
+are seen is decided by the handle: a scoped one knows no others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from hermes import clock, errors
+from hermes.recall.asking import LARGEST_ID, SCHEMA, Asked, asked
+from hermes.recall.excerpts import excerpt
+from hermes.recall.framing import (
+    LARGEST,
+    LONGEST,
+    NOTICE,
+    failure,
+    fitting,
+    least_size,
+    name,
+    size,
+    told,
+)
+from hermes.recall.passages import Passages, Scene, Segment
+from hermes.recall.said import Bounds, Said
+from hermes.recall.snippets import CLOSE, CUT, OPEN
+from hermes.recall.summaries import IN_A_TRANSCRIPT, TRANSCRIPT, Summarise, summaries, transcript
+
+__all__ = ["SCHEMA", "Recall", "session_search"]
+
+SHOWN = Bounds(said=LONGEST, tool=300, match=LONGEST)
+AT_LENGTH = Bounds(said=LONGEST, tool=300, match=LARGEST)
+RADIUS = 5
+"""Messages on each side of a match, if there is room."""
+NEAREST = 2
+"""Of these so many come before the first and the last exchange of the session, when there is not room for all."""
+LONGEST_SNIPPET = 400
+SUMMARY_SECONDS = 60.0
+
+MARKED = re.compile(f"{re.escape(OPEN)}(.+?){re.escape(CLOSE)}", re.DOTALL)
+
+Row = dict[str, Any]
+
+
+class Recall(Protocol):
+    """What the tool needs of a store: `SessionDB` and `ScopedStore` have it."""
+
+    @property
+    def passages(self) -> Passages: ...
+
+    def search_sessions_ranked(
+        self,
+        query: str | list[str],
+        limit: int = 10,
+        *,
+        source_filter: Sequence[str] | None = None,
+        exclude_sources: Sequence[str] | None = None,
+        role_filter: Sequence[str] | None = None,
+        after: float | None = None,
+        before: float | None = None,
+        exclude_session: str | None = None,
+        include_hidden: bool = False,
+        sort: str = "relevance",
+    ) -> Sequence[Row]: ...
+
+
+def session_search(
+    store: Recall,
+    arguments: Mapping[str, Any],
+    *,
+    current_session: str | None = None,
+    summarise: Summarise | None = None,
+    summary_seconds: float = SUMMARY_SECONDS,
+) -> str:
+    """Answer one call of the tool. The conversation of `current_session` is not found: the agent is in it."""
+    try:
+        wanted = asked(arguments)
+        if wanted.mode == "scroll":
+            return _scroll(store, wanted)
+        if wanted.mode == "read":
+            return _read(store, wanted)
+        if wanted.mode == "browse":
+            return _browse(store, wanted, current_session)
+        return _discover(store, wanted, current_session, summarise, summary_seconds)
+    except errors.HermesError as problem:
+        return failure(name(problem, 400))
+
+
+# -------------------------------------------------------------------- discover
+
+
+def _discover(
+    store: Recall, wanted: Asked, current: str | None, summarise: Summarise | None, seconds: float
+) -> str:
+    rows = store.search_sessions_ranked(
+        list(wanted.phrasings),
+        wanted.limit,
+        source_filter=None if wanted.source is None else [wanted.source],
+        role_filter=wanted.roles or None,
+        after=wanted.after,
+        before=wanted.before,
+        exclude_session=current,
+        sort=wanted.sort,
+    )
+    answer = _answer(wanted)
+    notes: list[str] = answer["notes"]
+    if wanted.sort == "relevance" and any(row.get("order") == "newest" for row in rows):
+        notes.append("every word asked for is very common, so the newest come first")
+    if wanted.summarize and summarise is None:
+        notes.append("there is no model to summarise with; these are the messages themselves")
+    if wanted.summarize and summarise is not None:
+        results = _summarised(store, wanted, rows, summarise, seconds)
+    else:
+        results = [_shown(store, row, _room(len(rows))) for row in rows]
+    answer["results"] = [result for result in results if result]
+    answer["count"] = len(answer["results"])
+    if not rows:
+        notes.append("nothing was found; try other words or fewer of them, or leave out filters")
+    return told(answer, shorten="results")
+
+
+def _shown(store: Recall, row: Row, room: int) -> Row | None:
+    """One conversation that was found; None if it has gone meanwhile."""
+    scene = store.passages.scene(row["session_id"], row["message_id"], RADIUS, SHOWN, _clues(row))
+    return None if scene is None else _result(_header(row), scene, room)
+
+
+def _room(results: int) -> int:
+    """What each of so many results may take of an answer, beside the notice and the notes."""
+    return (LARGEST - 1_000) // max(1, results)
+
+
+def _summarised(
+    store: Recall, wanted: Asked, rows: Sequence[Row], summarise: Summarise, seconds: float
+) -> list[Row | None]:
+    """Summaries in the place of messages; where there is none, the messages and why."""
+    question = " / ".join(wanted.phrasings)
+    windows = [
+        store.passages.transcript(
+            row["session_id"], row["message_id"], TRANSCRIPT, IN_A_TRANSCRIPT, _clues(row)
+        )
+        for row in rows
+    ]
+    known = [(row, transcript(window)) for row, window in zip(rows, windows, strict=True) if window]
+    made = summaries(summarise, question, [text for _, text in known], seconds)
+    results: list[Row | None] = []
+    for (row, _), summary in zip(known, made, strict=True):
+        if summary.text:
+            results.append({**_header(row), "summary": excerpt(summary.text, LARGEST)})
+        elif shown := _shown(store, row, _room(len(known)) - 100):
+            results.append({**shown, "summary_missing": summary.problem})
+    return results
+
+
+def _header(row: Row) -> Row:
+    why = row.get("why") or ""
+    header = {
+        "session_id": row["session_id"],
+        "title": name(row["title"]) if row.get("title") else None,
+        "source": name(row["source"]),
+        "started_at": clock.iso(row["started_at"]),
+        "last_active": clock.iso(row["last_active"]),
+        "message_id": row["message_id"],
+        "why": name(", ".join(map(str, why)) if isinstance(why, list | tuple) else why),
+        "snippet": excerpt(row["snippet"] or "", LONGEST_SNIPPET),
+    }
+    if row["conversation_id"] != row["session_id"]:
+        header["conversation_id"] = row["conversation_id"]
+    if row["tip_id"] != row["session_id"]:
+        header["goes_on_in"] = row["tip_id"]
+    return header
+
+
+def _clues(row: Row) -> list[str]:
+    """Pieces of the matching text that its snippet shows: without marks the whole of it, then each marked one."""
+    snippet = row["snippet"] or ""
+    whole = snippet.replace(OPEN, "").replace(CLOSE, "").removeprefix(CUT).removesuffix(CUT)
+    return [whole, *sorted(MARKED.findall(snippet), key=len, reverse=True)]
+
+
+def _result(header: Row, scene: Scene, room: int) -> Row:
+    """The match, then as much of what is around it as the room allows without cutting everything to shreds."""
+    match = _message(scene.match, match=True)
+    room -= least_size({**header, "opening": [], "messages": [match], "closing": []})
+    chosen = {scene.match.id: match}
+    near, far = scene.around[:NEAREST], scene.around[NEAREST:]
+    for one in (*scene.exchange, *near, *scene.opening, *scene.closing, *far):
+        message = _message(one)
+        room -= (
+            least_size(message) + 20
+        )  # and the line that says how many stand between this one and the next
+        if room < 0:
+            break
+        chosen[one.id] = message
+    apart = {one.id for one in (*scene.opening, *scene.closing)}
+    result = {
+        **header,
+        "opening": [chosen[one.id] for one in scene.opening if one.id in chosen],
+        "messages": _with_gaps([chosen[key] for key in sorted(chosen) if key not in apart], scene.near),
+        "closing": [chosen[one.id] for one in scene.closing if one.id in chosen],
+    }
+    return {key: value for key, value in result.items() if value != []}
+
+
+def _with_gaps(messages: list[Row], near: list[int]) -> list[Row]:
+    """The messages, and between two that are no neighbours how many there are."""
+    place = {message_id: number for number, message_id in enumerate(near)}
+    lines: list[Row] = []
+    for message in messages:
+        if lines and (between := place[message["id"]] - place[lines[-1]["id"]] - 1):
+            lines.append({"left_out": between})
+        lines.append(message)
+    return lines
+
+
+# -------------------------------------------------------------------- scroll, read, browse
+
+
+def _scroll(store: Recall, wanted: Asked) -> str:
+    passages = store.passages
+    segment = passages.segment(wanted.session_id)
+    alone = wanted.window == 0
+    bounds, skip = (AT_LENGTH, wanted.cursor) if alone else (SHOWN, 0)
+    window = segment and passages.around(segment.id, wanted.around, wanted.window, bounds, skip)
+    if segment is None or window is None:
+        return failure(f"there is no message {wanted.around} in a session {name(wanted.session_id)!r}")
+    answer = _answer(wanted)
+    if window.segment.id != segment.id:
+        answer["notes"].append("the message stands in another segment of that conversation, shown here")
+    answer["session"] = _session(window.segment)
+    answer["messages"] = [_message(one, match=one.id == wanted.around) for one in window.messages]
+    answer["more_before"], answer["more_after"] = window.more_before, window.more_after
+    if alone:
+        answer["next_cursor"] = LARGEST_ID
+        (message,) = answer["messages"]
+        if "text" in message:
+            without = size({**answer, "messages": [{**message, "text": ""}]})
+            message["text"] = fitting(message["text"], LARGEST - without)
+        shown = message.get("text")
+        answer["next_cursor"] = shown.before + len(shown.piece) if shown and shown.after else None
+    return told(answer, shorten="messages")
+
+
+def _read(store: Recall, wanted: Asked) -> str:
+    passages = store.passages
+    segment = passages.segment(wanted.session_id)
+    page = segment and passages.page(segment.id, wanted.cursor, LARGEST, SHOWN)
+    if page is None:
+        return failure(f"there is no session {name(wanted.session_id)!r}")
+    answer = {**_answer(wanted), "session": _session(page.segment), "messages": [], "next_cursor": LARGEST_ID}
+    room = LARGEST - size(answer)
+    for one in page.messages:
+        message = _message(one)
+        room -= size(message) + 1
+        if room < 0 and answer["messages"]:
+            break
+        answer["messages"].append(message)
+    messages = answer["messages"]
+    more = page.more_after or len(messages) < len(page.messages)
+    answer["next_cursor"] = messages[-1]["id"] if messages and more else None
+    return told(answer)
+
+
+def _browse(store: Recall, wanted: Asked, current: str | None) -> str:
+    passages = store.passages
+    here = passages.conversation_of(current)
+    page = passages.recent(wanted.limit + 1, source=wanted.source, since=wanted.after, until=wanted.before)
+    rows = [row for row in page.rows if row["root_id"] != here][: wanted.limit]
+    answer = _answer(wanted)
+    answer["results"] = [
+        {
+            "session_id": row["id"],
+            "title": name(row["title"]) if row["title"] else None,
+            "source": name(row["source"]),
+            "started_at": clock.iso(row["started_at"]),
+            "last_active": clock.iso(row["last_active"]),
+            "message_count": row["message_count"],
+            "preview": excerpt(row["preview"] or "", LONGEST_SNIPPET),
+        }
+        for row in rows
+    ]
+    answer["count"] = len(rows)
+    return told(answer, shorten="results")
+
+
+def _answer(wanted: Asked) -> Row:
+    return {"notice": NOTICE, "success": True, "mode": wanted.mode, "notes": list(wanted.notes)}
+
+
+def _session(segment: Segment) -> Row:
+    about = {
+        "session_id": segment.id,
+        "title": name(segment.title) if segment.title else None,
+        "source": name(segment.source),
+        "started_at": clock.iso(segment.started_at),
+        "last_active": clock.iso(segment.last_active),
+        "message_count": segment.message_count,
+    }
+    if segment.continues:
+        about["continues"] = segment.continues
+    if segment.continued_in:
+        about["continued_in"] = segment.continued_in
+    return about
+
+
+def _message(one: Said, *, match: bool = False) -> Row:
+    message: Row = {"id": one.id, "author": name(one.role), "at": clock.iso(one.at)}
+    if match:
+        message["match"] = True
+    if one.tool:
+        message["tool"] = name(one.tool)
+    if one.text.piece or one.text.before or not one.calls:
+        message["text"] = one.text
+    if one.calls:
+        message["calls"] = one.calls
+    return message
