@@ -168,7 +168,7 @@ def _decoded(text: str) -> dict[str, object] | list[object] | None:
 # Out to a terminal
 
 _ESCAPES = re.compile(
-    r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"  # strings: OSC, DCS and their kin
+    r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9c-\x9f]*(?:\x07|\x1b\\|\x9c)"  # strings: OSC, DCS …
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # control sequences: colours, cursor
     r"|\x1b[ -/]*[0-~]"  # short escapes
 )

@@ -96,6 +96,13 @@ def test_harmless_text_stays_harmless_and_can_always_be_encoded(text: str) -> No
     assert not any(char < " " and char not in "\n\t" for char in once)
 
 
+@pytest.mark.parametrize(
+    "piece", ["<system_", "<system" + "_" * 50, "< / ", "<|", "\x90", "\x1b]", "#" * 9, "a:"]
+)
+def test_no_text_takes_long(piece: str) -> None:
+    neutral(piece * (20_000 // len(piece)))
+
+
 @given(ANYTHING | HOSTILE)
 def test_a_name_is_one_short_line(text: str) -> None:
     line = name(text, 50)
@@ -162,8 +169,9 @@ def test_what_is_short_is_shown_whole_and_the_long_ones_share_the_rest() -> None
 
 
 def test_where_even_names_do_not_fit_fewer_are_shown_and_the_answer_says_so() -> None:
-    answer = json.loads(told({"results": [{"session_id": "i" * 5_000} for _ in range(4)]}, shorten="results"))
-    assert len(answer["results"]) == 2
+    rows = [{"session_id": "i" * 5_000} for _ in range(4)]
+    answer = json.loads(told({"results": rows, "count": 4}, shorten="results"))
+    assert (len(answer["results"]), answer["count"]) == (2, 2)
     assert answer["notes"] == ["2 more did not fit into the answer"]
 
 

@@ -1,7 +1,7 @@
 """What a model may ask of `session_search`, and its arguments, checked: a bad one is one clear sentence.
 
-Models fill in what they need not: an empty text, an empty list and null are as good as nothing, and a number may come
-as text. A name that is not in the schema is refused, because silently doing something else would mislead.
+Models fill in what they need not: an empty text, an empty list, null and message 0 are as good as nothing, and a number
+may come as text. A name that is not in the schema is refused, because silently doing something else would mislead.
 """
 
 from __future__ import annotations
@@ -137,6 +137,8 @@ def asked(arguments: object) -> Asked:
     if not isinstance(arguments, Mapping):
         raise _bad("the arguments must be a JSON object")
     given = {key: value for key, value in arguments.items() if value is not None and value not in ("", [])}
+    if given.get("around_message_id") == 0:  # ids begin at 1
+        del given["around_message_id"]
     unknown = [str(key)[:40] for key in given if key not in SCHEMA["parameters"]["properties"]]
     if unknown:
         known = ", ".join(SCHEMA["parameters"]["properties"])

@@ -38,7 +38,7 @@ _FENCE_NAMES = (
     "|invoke|parameter|think|thinking|recalled?|session"
 )
 _FENCES = re.compile(
-    rf"[<＜](?P<tag>\s{{0,4}}/?\s{{0,4}}(?:\w{{1,20}}:)?(?:{_FENCE_NAMES})(?:[-_:]\w{{1,40}}){{0,4}}"
+    rf"[<＜](?P<tag>\s{{0,4}}/?\s{{0,4}}(?:\w{{1,20}}:)?(?:{_FENCE_NAMES})(?:[-_:][\w:-]{{0,80}})?"
     r"(?:[\s/][^<>＜＞]{0,200})?)[>＞]"
     r"|<(?P<token>[|｜][^<>]{0,60}[|｜])>"
     r"|<<(?P<sys>/?SYS)>>|\[(?P<inst>/?INST)\]",
@@ -59,7 +59,7 @@ def neutral(text: str) -> str:
 
 
 def name(value: object, most: int = LONGEST_NAME) -> str:
-    """A short text on one line: a title, the name of a tool or of a source."""
+    """A short text on one line: a title, an id, the name of a tool or of a source."""
     line = " ".join(neutral(printable(str(value)[: 4 * most])).split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
@@ -105,6 +105,8 @@ def told(answer: dict[str, Any], *, shorten: str = "", room: int = LARGEST) -> s
     while len(text) > room and answer.get(shorten):
         answer[shorten].pop()
         dropped += 1
+        if "count" in answer:
+            answer["count"] = len(answer[shorten])
         left_out = f"{dropped} more did not fit into the answer"
         text = _told({**answer, "notes": [*answer.get("notes", ()), left_out]}, room)
     return text if len(text) <= room else failure("the answer is too large to be shown")

@@ -160,7 +160,7 @@ def _summarised(
 def _header(row: Row) -> Row:
     why = row.get("why") or ""
     header = {
-        "session_id": row["session_id"],
+        "session_id": name(row["session_id"]),
         "title": name(row["title"]) if row.get("title") else None,
         "source": name(row["source"]),
         "started_at": clock.iso(row["started_at"]),
@@ -170,9 +170,9 @@ def _header(row: Row) -> Row:
         "snippet": excerpt(row["snippet"] or "", LONGEST_SNIPPET),
     }
     if row["conversation_id"] != row["session_id"]:
-        header["conversation_id"] = row["conversation_id"]
+        header["conversation_id"] = name(row["conversation_id"])
     if row["tip_id"] != row["session_id"]:
-        header["goes_on_in"] = row["tip_id"]
+        header["goes_on_in"] = name(row["tip_id"])
     return header
 
 
@@ -274,7 +274,7 @@ def _browse(store: Recall, wanted: Asked, current: str | None) -> str:
     answer = _answer(wanted)
     answer["results"] = [
         {
-            "session_id": row["id"],
+            "session_id": name(row["id"]),
             "title": name(row["title"]) if row["title"] else None,
             "source": name(row["source"]),
             "started_at": clock.iso(row["started_at"]),
@@ -294,7 +294,7 @@ def _answer(wanted: Asked) -> Row:
 
 def _session(segment: Segment) -> Row:
     about = {
-        "session_id": segment.id,
+        "session_id": name(segment.id),
         "title": name(segment.title) if segment.title else None,
         "source": name(segment.source),
         "started_at": clock.iso(segment.started_at),
@@ -302,9 +302,9 @@ def _session(segment: Segment) -> Row:
         "message_count": segment.message_count,
     }
     if segment.continues:
-        about["continues"] = segment.continues
+        about["continues"] = name(segment.continues)
     if segment.continued_in:
-        about["continued_in"] = segment.continued_in
+        about["continued_in"] = name(segment.continued_in)
     return about
 
 
