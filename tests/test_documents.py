@@ -45,3 +45,16 @@ def test_the_changelog_has_an_entry_for_this_version() -> None:
     from hermes import __version__
 
     assert f"## {__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_every_verb_is_documented_with_what_is_atomic_and_who_may_call_it() -> None:
+    from hermes.store.inbox import Inbox
+    from hermes.store.leases import Leases
+    from hermes.store.outbox import Outbox
+    from hermes.store.routing import Routing
+    from hermes_state import SessionDB
+
+    told = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    verbs = {name for kind in (SessionDB, Leases, Routing, Inbox, Outbox) for name in dir(kind)}
+    missing = [name for name in verbs if name[0].islower() and not re.search(rf"\b{name}\b", told)]
+    assert sorted(missing) == []

@@ -1,4 +1,4 @@
-"""What a store can do with conversations beyond the documented interface; `SessionDB` inherits it.
+"""What a store can do with conversations beyond the documented interface; both handles have it.
 
 Each verb fetches its manager when it is called: most programs use few of them, and opening a store stays light.
 """
@@ -8,26 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from hermes.handle import Handle, Row
 from hermes.store.lineage import Lineage, Relative
 
 if TYPE_CHECKING:
     from hermes.recall.passages import Passages
-    from hermes.scoped import ScopedStore
-    from hermes.store.engine import Engine
-    from hermes.store.inbox import Inbox
-    from hermes.store.leases import Leases
-    from hermes.store.outbox import Outbox
-    from hermes.store.people import Principal
-    from hermes.store.routing import Routing
-    from hermes.store.spooling import Spooling
-
-Row = dict[str, Any]
+    from hermes.store.families import Child
 
 
-class Conversations:
-    _engine: Engine
-    _spooling: Spooling | None
-
+class Conversations(Handle):
     # ---------------------------------------------------------------- families
 
     def begin_continuation(
@@ -45,10 +34,10 @@ class Conversations:
         The child's context is `head`, the summary, `carried` (message ids of the parent's context), then its own.
         `child` may say session_id, title, model, model_config, system_prompt and started_at, here and below.
         """
-        from hermes.store.families import Child, Families
+        from hermes.store.families import Families
 
-        return Families(self._engine).begin_continuation(
-            parent, summary, carried, head, Child.of(**child), lease_epoch
+        return Families(self._writing(parent)).begin_continuation(
+            parent, summary, carried, head, self._child(**child), lease_epoch
         )
 
     def branch(
@@ -60,44 +49,49 @@ class Conversations:
         lease_epoch: int | None = None,
         **child: Any,
     ) -> str:
-        """A conversation of its own with the context of another, up to a message of it; its id. Nothing is copied."""
-        from hermes.store.families import Child, Families
+        """A conversation of its own with the context of another, up to a message of it; its id. Nothing is copied.
 
-        return Families(self._engine).branch(session, at_message, Child.of(**child), end_parent, lease_epoch)
+        The parent ends and its chats go on in the branch, unless `end_parent` is False: then it keeps both.
+        """
+        from hermes.store.families import Families
+
+        return Families(self._writing(session)).branch(
+            session, at_message, self._child(**child), end_parent, lease_epoch
+        )
 
     def reset(
         self, session: str, *, reason: str = "session_reset", lease_epoch: int | None = None, **child: Any
     ) -> str:
         """End a conversation and start afresh in the same chats; the new session's id."""
-        from hermes.store.families import Child, Families
+        from hermes.store.families import Families
 
-        return Families(self._engine).reset(session, reason, Child.of(**child), lease_epoch)
+        return Families(self._writing(session)).reset(session, reason, self._child(**child), lease_epoch)
 
-    def undo_reset(self, session_id: str) -> str:
+    def undo_reset(self, session_id: str, *, lease_epoch: int | None = None) -> str:
         """Back to the conversation that a reset left, while nobody has said anything in the new one; its id."""
         from hermes.store.families import Families
 
-        return Families(self._engine).undo_reset(session_id)
+        return Families(self._writing(session_id)).undo_reset(session_id, lease_epoch)
 
     def delegate(self, parent: str, *, lease_epoch: int | None = None, **child: Any) -> str:
         """A session for a task that another one hands out; its id."""
-        from hermes.store.families import Child, Families
+        from hermes.store.families import Families
 
-        return Families(self._engine).delegate(parent, Child.of(**child), lease_epoch)
+        return Families(self._writing(parent)).delegate(parent, self._child(**child), lease_epoch)
 
     def tip(self, name: str) -> str | None:
         """Where the conversation goes on that an id, the beginning of one, or a title belongs to."""
         from hermes.store.sessions import Sessions
         from hermes.store.titles import Titles
 
-        known = Sessions(self._engine).resolve_id(name) if name else None
+        known = Sessions(self._reading()).resolve_id(name) if name else None
         if known is None:
-            known = Titles(self._engine).resolve(name)
-        return None if known is None else Lineage(self._engine).compression_tip(known)
+            known = Titles(self._reading()).resolve(name)
+        return None if known is None else Lineage(self._reading()).compression_tip(known)
 
     def family(self, session_id: str) -> Relative | None:
         """Everything that came out of one first session, as a tree: continuations, branches, resets, delegates."""
-        return Lineage(self._engine).family(session_id)
+        return Lineage(self._reading()).family(session_id)
 
     def rewind_to_message(
         self, session_id: str, user_message_id: int, *, lease_epoch: int | None = None
@@ -108,62 +102,28 @@ class Conversations:
         """
         from hermes.store.rewind import Rewinds
 
-        return Rewinds(self._engine).to_message(session_id, user_message_id, lease_epoch)
+        return Rewinds(self._writing(session_id)).to_message(session_id, user_message_id, lease_epoch)
 
     def restore_rewound(self, session_id: str, since_id: int = 0, *, lease_epoch: int | None = None) -> int:
         """Bring rewound messages back, from an id on; how many."""
         from hermes.store.rewind import Rewinds
 
-        return Rewinds(self._engine).restore(session_id, since_id, lease_epoch)
+        return Rewinds(self._writing(session_id)).restore(session_id, since_id, lease_epoch)
 
     def list_recent_user_messages(self, session_id: str, limit: int = 20) -> list[Row]:
         from hermes.store.rewind import Rewinds
 
-        return Rewinds(self._engine).recent_from_people(session_id, limit)
-
-    # ---------------------------------------------------------------- recall
+        return Rewinds(self._reading()).recent_from_people(session_id, limit)
 
     @property
     def passages(self) -> Passages:
         """Pieces of conversations, read within bounds: what `session_search` shows."""
         from hermes.recall.passages import Passages
 
-        return Passages(self._engine)
+        return Passages(self._reading())
 
-    # ---------------------------------------------------------------- people
+    def _child(self, **said: Any) -> Child:
+        """What a caller says of a session that comes out of another."""
+        from hermes.store.families import Child
 
-    def scoped(self, principal: Principal) -> ScopedStore:
-        """The store as one person, in the chat they speak from, may see and change it."""
-        from hermes.scoped import ScopedStore
-
-        return ScopedStore(self._engine, principal, self._spooling)
-
-    # ---------------------------------------------------------------- chats
-
-    @property
-    def leases(self) -> Leases:
-        """Which process works in a conversation."""
-        from hermes.store.leases import Leases
-
-        return Leases(self._engine)
-
-    @property
-    def routing(self) -> Routing:
-        """Which chat is in which session."""
-        from hermes.store.routing import Routing
-
-        return Routing(self._engine)
-
-    @property
-    def inbox(self) -> Inbox:
-        """What platforms gave us and nobody has worked on yet."""
-        from hermes.store.inbox import Inbox
-
-        return Inbox(self._engine)
-
-    @property
-    def outbox(self) -> Outbox:
-        """What is still to be delivered to platforms."""
-        from hermes.store.outbox import Outbox
-
-        return Outbox(self._engine)
+        return Child.of(**said)

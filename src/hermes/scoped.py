@@ -2,43 +2,36 @@
 
 It has the verbs of `SessionDB` that make sense there, with the same arguments and answers. A session that is somebody
 else's is, in every one of them, a session that does not exist: the same results, the same errors, the same lookups.
+Left out is what acts on everybody's sessions (prune, thin, scrub, upkeep), the mailboxes, which hold what came before
+anybody knew whose it is, and deleting for good: a person throws away, and the trash is emptied in its time.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from functools import partial
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
 
 from hermes import errors
-from hermes.recall.messages import MessageSearch
+from hermes.care import Care
+from hermes.conversations import Conversations
+from hermes.documented import Documented
+from hermes.handle import Row
 from hermes.store.content import json_or_none
-from hermes.store.engine import Engine
-from hermes.store.families import Child, Families
-from hermes.store.keeping import Keeping
+from hermes.store.engine import Access, Engine
+from hermes.store.families import Child
 from hermes.store.leases import Lease, Leases
-from hermes.store.lineage import Lineage, Relative
-from hermes.store.listing import ConversationPage, Listing, Wanted
 from hermes.store.messages import Messages
 from hermes.store.people import Principal
-from hermes.store.rewind import Rewinds
 from hermes.store.routing import Route, Routing
-from hermes.store.sessions import Belonging, Sessions, Usage, new_session_id
-from hermes.store.titles import Titles
-from hermes.store.transfer import Transfer
-from hermes.store.trash import Trash
-from hermes.store.usage import ModelCall, UsageRecords, UsageTotals
-from hermes.store.values import SearchResults
+from hermes.store.sessions import Belonging, Sessions, new_name, new_session_id
 
 if TYPE_CHECKING:
-    from hermes.recall.passages import Passages
     from hermes.store.spooling import Spooling
 
-T = TypeVar("T")
-Row = dict[str, Any]
 
-
-class ScopedStore:
+class ScopedStore(Documented, Conversations, Care):
     def __init__(self, engine: Engine, principal: Principal, spooling: Spooling | None = None) -> None:
         if not principal.owners:
             raise errors.raised(errors.InvalidArgument, "a principal names a person or a room")
@@ -47,7 +40,22 @@ class ScopedStore:
         self._scope = engine.scoped(principal.owners)
         self._spooling = spooling
 
-    # ---------------------------------------------------------------- sessions
+    def _reading(self) -> Access:
+        return self._scope
+
+    def _writing(self, *session_ids: str) -> Access:
+        return self._scope.owning(*session_ids)
+
+    def _appending(self, session_id: str) -> Callable[..., int]:
+        if self._spooling is not None:
+            return partial(self._spooling.append_for, self.principal.owners)
+        return Messages(self._scope.owning(session_id)).append
+
+    def _child(self, **said: Any) -> Child:
+        """Ids are not for people to choose here: a refused one would tell that it exists."""
+        if "session_id" in said:
+            raise errors.raised(errors.InvalidArgument, "the id of a new session cannot be chosen here")
+        return Child.of(**said)
 
     def create_session(
         self,
@@ -63,9 +71,10 @@ class ScopedStore:
         origin: dict[str, Any] | None = None,
         started_at: float | None = None,
     ) -> str:
-        """A session of this person or, `shared`, of the room they speak in; its id, which may differ from the wish.
+        """A session of this person or, `shared`, of the room they speak in; its id.
 
-        An id that somebody else has is not told to be taken: the session gets another one.
+        An id that is asked for is made the owner's own, the same each time: nobody learns by asking which ids others
+        have. As documented, a second call for the same id changes nothing.
         """
         who = self.principal
         owner = who.room if shared else who.person
@@ -73,153 +82,23 @@ class ScopedStore:
             raise errors.raised(
                 errors.InvalidArgument, f"no {'room' if shared else 'person'} is known to own the session"
             )
-        if parent_session_id is not None and self.get_session(parent_session_id) is None:
-            raise errors.raised(errors.UnknownSession, f"parent session {parent_session_id!r} does not exist")
         belonging = Belonging(
             owner, session_key, who.chat, who.chat_type, who.thread, display_name, json_or_none(origin)
         )
-        wanted = new_session_id() if session_id is None else session_id
-        for name in (wanted, f"{wanted}_{os.urandom(8).hex()}"):
-            (self._spooling or Sessions(self._whole)).create(
-                name,
-                who.platform,
-                model=model,
-                model_config=model_config,
-                system_prompt=system_prompt,
-                user_id=who.user,
-                parent_session_id=parent_session_id,
-                started_at=started_at,
-                belonging=belonging,
-            )
-            if self.get_session(name) is not None:
-                return name
-        raise errors.raised(errors.StoreFailed, "no id was free for the session")
-
-    def end_session(self, session_id: str, end_reason: str) -> None:
-        self._if_mine(lambda: Sessions(self._scope.owning(session_id)).end(session_id, end_reason))
-
-    def reopen_session(self, session_id: str) -> None:
-        self._if_mine(lambda: Sessions(self._scope.owning(session_id)).reopen(session_id))
-
-    def update_system_prompt(self, session_id: str, system_prompt: str | None) -> None:
-        mine = Sessions(self._scope.owning(session_id))
-        self._if_mine(lambda: mine.set_system_prompt(session_id, system_prompt))
-
-    def update_token_counts(self, session_id: str, *, absolute: bool = False, **usage: Any) -> None:
-        """As documented, but for a session that is there."""
-        mine = Sessions(self._scope.owning(session_id))
-        mine.update_token_counts(session_id, Usage(**usage), absolute=absolute)
-
-    def get_session(self, session_id: str) -> Row | None:
-        return Sessions(self._scope).get(session_id)
-
-    def session_count(self, source: str | None = None) -> int:
-        return Sessions(self._scope).count(source)
-
-    def resolve_session_id(self, session_id_or_prefix: str) -> str | None:
-        return Sessions(self._scope).resolve_id(session_id_or_prefix)
-
-    # ---------------------------------------------------------------- messages
-
-    def append_message(self, session_id: str, role: str, content: Any = None, **fields: Any) -> int:
-        if self._spooling is not None:
-            given = {"session_id": session_id, "role": role, "content": content, **fields}
-            return self._spooling.append_for(self.principal.owners, given)
-        return Messages(self._scope.owning(session_id)).append(session_id, role, content, **fields)
-
-    def get_messages(self, session_id: str) -> list[Row]:
-        return Messages(self._scope).of(session_id)
-
-    def get_messages_as_conversation(self, session_id: str, include_ancestors: bool = False) -> list[Row]:
-        return Messages(self._scope).conversation(session_id, include_ancestors)
-
-    def message_count(self, session_id: str | None = None) -> int:
-        return Messages(self._scope).count(session_id)
-
-    def rewind_to_message(
-        self, session_id: str, user_message_id: int, *, lease_epoch: int | None = None
-    ) -> Row:
-        mine = Rewinds(self._scope.owning(session_id))
-        return mine.to_message(session_id, user_message_id, lease_epoch)
-
-    def restore_rewound(self, session_id: str, since_id: int = 0, *, lease_epoch: int | None = None) -> int:
-        return Rewinds(self._scope.owning(session_id)).restore(session_id, since_id, lease_epoch)
-
-    def list_recent_user_messages(self, session_id: str, limit: int = 20) -> list[Row]:
-        return Rewinds(self._scope).recent_from_people(session_id, limit)
-
-    # ---------------------------------------------------------------- titles and families
-
-    def set_session_title(self, session_id: str, title: str | None) -> bool:
-        mine = Titles(self._scope.owning(session_id))
-        return bool(self._if_mine(lambda: mine.set(session_id, title)))
-
-    def set_auto_title_if_empty(self, session_id: str, title: str) -> str | None:
-        mine = Titles(self._scope.owning(session_id))
-        return self._if_mine(lambda: mine.set_if_empty(session_id, title))
-
-    def get_session_title(self, session_id: str) -> str | None:
-        return Titles(self._scope).get(session_id)
-
-    def get_session_by_title(self, title: str) -> Row | None:
-        return Titles(self._scope).session_by_title(title)
-
-    def resolve_session_by_title(self, title: str) -> str | None:
-        return Titles(self._scope).resolve(title)
-
-    def get_compression_tip(self, session_id: str) -> str:
-        return Lineage(self._scope).compression_tip(session_id)
-
-    def get_conversation_root(self, session_id: str) -> str | None:
-        return Lineage(self._scope).conversation_root(session_id)
-
-    def resolve_resume_session_id(self, session_id: str) -> str:
-        return Lineage(self._scope).resume_target(session_id)
-
-    def tip(self, name: str) -> str | None:
-        known = self.resolve_session_id(name) if name else None
-        if known is None:
-            known = self.resolve_session_by_title(name)
-        return None if known is None else self.get_compression_tip(known)
-
-    def family(self, session_id: str) -> Relative | None:
-        return Lineage(self._scope).family(session_id)
-
-    def begin_continuation(
-        self,
-        parent: str,
-        summary: str,
-        carried: Iterable[int] = (),
-        *,
-        head: Iterable[int] = (),
-        lease_epoch: int | None = None,
-        **child: Any,
-    ) -> str:
-        mine = Families(self._scope.owning(parent))
-        return mine.begin_continuation(parent, summary, carried, head, _minted(child), lease_epoch)
-
-    def branch(
-        self,
-        session: str,
-        at_message: int | None = None,
-        *,
-        end_parent: bool = True,
-        lease_epoch: int | None = None,
-        **child: Any,
-    ) -> str:
-        mine = Families(self._scope.owning(session))
-        return mine.branch(session, at_message, _minted(child), end_parent, lease_epoch)
-
-    def reset(
-        self, session: str, *, reason: str = "session_reset", lease_epoch: int | None = None, **child: Any
-    ) -> str:
-        return Families(self._scope.owning(session)).reset(session, reason, _minted(child), lease_epoch)
-
-    def undo_reset(self, session_id: str) -> str:
-        return Families(self._scope.owning(session_id)).undo_reset(session_id)
-
-    def delegate(self, parent: str, *, lease_epoch: int | None = None, **child: Any) -> str:
-        return Families(self._scope.owning(parent)).delegate(parent, _minted(child), lease_epoch)
+        fields: dict[str, Any] = {
+            "model": model,
+            "model_config": model_config,
+            "system_prompt": system_prompt,
+            "user_id": who.user,
+            "started_at": started_at,
+            "belonging": belonging,
+        }
+        name = new_session_id() if session_id is None else _own_id(session_id, owner)
+        if parent_session_id is not None:
+            same = self._whole.scoped((owner,))  # a family has one owner
+            mine = Sessions(same.owning(parent_session_id))
+            return mine.create(name, who.platform, parent_session_id=parent_session_id, **fields)
+        return (self._spooling or Sessions(self._whole)).create(name, who.platform, **fields)
 
     # ---------------------------------------------------------------- who works in it, and which chat is in it
 
@@ -234,7 +113,7 @@ class ScopedStore:
 
     def release_lease(self, lease: Lease) -> bool:
         mine = Leases(self._scope.owning(lease.session_id))
-        return bool(self._if_mine(lambda: mine.release(lease)))
+        return self._quietly(lambda: mine.release(lease), False)
 
     def lease_holder(self, session_id: str) -> Lease | None:
         return Leases(self._scope).holder(session_id)
@@ -245,9 +124,12 @@ class ScopedStore:
     def route(
         self, session_key: str, session_id: str, *, alone: bool = False, entry: Row | None = None
     ) -> Route:
-        """Put the chat that this person speaks in into a session; `alone`, their own part of a shared chat."""
+        """Put the chat that this person speaks in into a session; `alone`, their own part of a shared chat.
+
+        A chat that several people share goes only into a session that they share.
+        """
         who = self.principal
-        return Routing(self._scope.owning(session_id)).route(
+        return Routing(self._fit_for(session_id, shared=not alone and who.chat_type != "dm")).route(
             session_key,
             who.platform,
             who.chat_type,
@@ -268,12 +150,27 @@ class ScopedStore:
             return None
         return Routing(self._scope.owning(route.session_id)).live_session(session_key)
 
-    def switch_session(self, session_key: str, session_id: str) -> Route | None:
+    def switch_session(
+        self, session_key: str, session_id: str, *, lease_epoch: int | None = None
+    ) -> Route | None:
         """Go on in another session in the chat of this key; None for no such chat."""
         route = self.routed(session_key)
         if route is None:
             return None
-        return Routing(self._scope.owning(session_id, route.session_id)).switch(session_key, session_id)
+        shared = not route.participant and route.chat_type != "dm"
+        mine = Routing(self._fit_for(session_id, route.session_id, shared=shared))
+        return mine.switch(session_key, session_id, lease_epoch=lease_epoch)
+
+    def update_route(self, session_key: str, entry: Row) -> Route | None:
+        """Replace what is kept with a chat; None for no such chat."""
+        route = self.routed(session_key)
+        if route is None:
+            return None
+        return Routing(self._scope.owning(route.session_id)).update(session_key, entry)
+
+    def remove_route(self, session_key: str) -> bool:
+        route = self.routed(session_key)
+        return route is not None and Routing(self._scope.owning(route.session_id)).remove(session_key)
 
     def recover_session(self, session_key: str | None = None, *, alone: bool = False) -> str | None:
         """The session this person's chat was in, when its routing was lost."""
@@ -287,112 +184,10 @@ class ScopedStore:
             session_key=session_key,
         )
 
-    # ---------------------------------------------------------------- lists, search, export
-
-    def list_sessions_rich(self, **how: Any) -> list[Row]:
-        return Listing(self._scope).rich(**how)
-
-    def search_sessions(self, source: str | None = None, limit: int = 20, offset: int = 0) -> list[Row]:
-        return Listing(self._scope).by_activity(source, limit, offset)
-
-    def search_messages(
-        self,
-        query: str,
-        source_filter: Sequence[str] | None = None,
-        exclude_sources: Sequence[str] | None = None,
-        role_filter: Sequence[str] | None = None,
-        limit: int = 20,
-        offset: int = 0,
-    ) -> SearchResults:
-        search = MessageSearch(self._scope)
-        return search.search(query, source_filter, exclude_sources, role_filter, limit, offset)
-
-    @property
-    def passages(self) -> Passages:
-        """Pieces of this person's conversations, read within bounds: what `session_search` shows."""
-        from hermes.recall.passages import Passages
-
-        return Passages(self._scope)
-
-    def list_conversations(
-        self,
-        wanted: Wanted | None = None,
-        *,
-        limit: int = 20,
-        offset: int = 0,
-        include_hidden: bool = False,
-        order: str = "activity",
-        pinned_first: bool = False,
-    ) -> ConversationPage:
-        return Listing(self._scope).conversations(
-            wanted or Wanted(),
-            limit=limit,
-            offset=offset,
-            include_hidden=include_hidden,
-            order=order,
-            pinned_first=pinned_first,
-        )
-
-    def export_session(self, session_id: str) -> Row | None:
-        return Transfer(self._scope).export(session_id)
-
-    def iter_export(self, source: str | None = None) -> Iterator[Row]:
-        return Transfer(self._scope).iter_export(source)
-
-    # ---------------------------------------------------------------- keeping, trash, what it cost
-
-    def pin_session(self, session_id: str, pinned: bool = True, *, segment: bool = False) -> bool:
-        mine = Keeping(self._scope.owning(session_id))
-        return bool(self._if_mine(lambda: mine.pin(session_id, pinned, segment)))
-
-    def set_session_archived(self, session_id: str, archived: bool, *, segment: bool = False) -> bool:
-        mine = Keeping(self._scope.owning(session_id))
-        return bool(self._if_mine(lambda: mine.archive(session_id, archived, segment)))
-
-    def add_tags(self, session_id: str, *tags: str) -> list[str]:
-        return Keeping(self._scope.owning(session_id)).add_tags(session_id, *tags)
-
-    def remove_tags(self, session_id: str, *tags: str) -> list[str]:
-        mine = Keeping(self._scope.owning(session_id))
-        return self._if_mine(lambda: mine.remove_tags(session_id, *tags)) or []
-
-    def tags_of(self, session_id: str) -> list[str]:
-        return Keeping(self._scope).tags_of(session_id)
-
-    def all_tags(self) -> list[tuple[str, int]]:
-        return Keeping(self._scope).all_tags()
-
-    def trash_session(self, session_id: str, segment: bool = False) -> list[str]:
-        mine = Trash(self._scope.owning(session_id))
-        return self._if_mine(lambda: mine.put(session_id, segment)) or []
-
-    def restore_session(self, session_id: str) -> list[str]:
-        mine = Trash(self._scope.owning(session_id))
-        return self._if_mine(lambda: mine.restore(session_id)) or []
-
-    def list_trash(self, trash_days: float = 30) -> list[Row]:
-        return Trash(self._scope).contents(trash_days)
-
-    def record_usage(self, session_id: str, *, at: float | None = None, **call: Any) -> int:
-        return UsageRecords(self._scope.owning(session_id)).record(session_id, ModelCall(**call), at)
-
-    def usage_of(self, session_id: str, family: bool = False) -> UsageTotals:
-        return UsageRecords(self._scope).of(session_id, family)
-
-    def usage_by_model(self, since: float | None = None, until: float | None = None) -> UsageTotals:
-        return UsageRecords(self._scope).by_model(since, until)
-
-    @staticmethod
-    def _if_mine(verb: Callable[[], T]) -> T | None:
-        """For verbs that say nothing of a session that is not there."""
-        try:
-            return verb()
-        except errors.UnknownSession:
-            return None
+    def _fit_for(self, *session_ids: str, shared: bool) -> Access:
+        owner = self.principal.room if shared else self.principal.person or self.principal.room
+        return self._whole.scoped((owner,) if owner else ()).owning(*session_ids)
 
 
-def _minted(child: dict[str, Any]) -> Child:
-    """Ids are not for people to choose here: a refused one would tell that it exists."""
-    if "session_id" in child:
-        raise errors.raised(errors.InvalidArgument, "the id of a new session cannot be chosen here")
-    return Child.of(**child)
+def _own_id(session_id: str, owner: str) -> str:
+    return f"{new_name(session_id)}_{sha256(owner.encode()).hexdigest()[:12]}"

@@ -1,4 +1,5 @@
-"""SessionDB: the public face of the store. Every verb is one line into the manager of its noun.
+"""SessionDB: the public face of the store. What it shares with a person's own handle is in `documented`,
+`conversations` and `care`; here is what concerns the whole store.
 
 It may be shared between threads; several processes may have the same file open. What a verb returns from is durable.
 """
@@ -6,48 +7,51 @@ It may be shared between threads; several processes may have the same file open.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hermes import errors, home
 from hermes.care import Care
 from hermes.conversations import Conversations
-from hermes.recall.legacy_query import sanitize_fts5_query
-from hermes.recall.messages import MessageSearch
+from hermes.documented import Documented
+from hermes.handle import Row
 from hermes.store import titles
-from hermes.store.blobs import Blobs
-from hermes.store.handoff import Handoffs
-from hermes.store.lineage import Lineage
-from hermes.store.listing import Listing
 from hermes.store.messages import Messages
 from hermes.store.meta import Meta
 from hermes.store.open import SCHEMA_VERSION, diagnose_file, open_engine, repair_file, restore_file
-from hermes.store.retention import Retention
-from hermes.store.sessions import Belonging, Sessions, Usage
+from hermes.store.sessions import Belonging, Sessions
 from hermes.store.titles import Titles
-from hermes.store.topics import TelegramTopics
-from hermes.store.transfer import Transfer
 from hermes.store.values import (
     Backup,
     Collected,
-    ExportedSessions,
     Health,
     Imported,
     Optimized,
     Repair,
     ScrubReceipt,
-    SearchResults,
 )
 
 if TYPE_CHECKING:
+    from hermes.scoped import ScopedStore
+    from hermes.store.blobs import Blobs
+    from hermes.store.engine import Access
     from hermes.store.findings import Diagnosis
+    from hermes.store.handoff import Handoffs
+    from hermes.store.inbox import Inbox
+    from hermes.store.leases import Leases
     from hermes.store.maintenance import Maintenance
+    from hermes.store.outbox import Outbox
+    from hermes.store.people import Principal
+    from hermes.store.retention import Retention
+    from hermes.store.routing import Routing
     from hermes.store.spool import SpoolStatus
     from hermes.store.spooling import Spooling
+    from hermes.store.thinning import Thinned
+    from hermes.store.topics import TelegramTopics
+    from hermes.store.transfer import Transfer
 
 T = TypeVar("T")
-Row = dict[str, Any]
 
 __all__ = ["SCHEMA_VERSION", "SessionDB", "format_session_db_unavailable", "get_last_init_error"]
 
@@ -78,7 +82,7 @@ def format_session_db_unavailable(prefix: str = "Session database not available"
     return f"{prefix}: {cause}{hint}."
 
 
-class SessionDB(Conversations, Care):
+class SessionDB(Documented, Conversations, Care):
     MAX_TITLE_LENGTH = titles.MAX_TITLE_LENGTH
 
     # The documented figures of the write path; the engine uses them for what they say.
@@ -120,20 +124,7 @@ class SessionDB(Conversations, Care):
         self._spooling = self._open_spool()
         if self._spooling is not None:
             self._engine = self._spooling.engine
-        self._sessions = Sessions(self._engine)
-        self._messages = Messages(self._engine)
-        self._titles = Titles(self._engine)
-        self._lineage = Lineage(self._engine)
-        self._listing = Listing(self._engine)
-        self._search = MessageSearch(self._engine)
-        self._retention = Retention(self._engine)
-        self._transfer = Transfer(self._engine)
-        self._meta = Meta(self._engine)
-        self._handoffs = Handoffs(self._engine)
-        self._topics = TelegramTopics(self._engine)
-        self._blobs = Blobs(self._engine)
-        self._create: Callable[..., str] = (self._spooling or self._sessions).create
-        self._append: Callable[..., int] = (self._spooling or self._messages).append
+        self._append: Callable[..., int] = (self._spooling or Messages(self._engine)).append
         self._raw: Any = None
         self._lock = threading.RLock()  # where scripts written for the reference look for it
 
@@ -147,6 +138,15 @@ class SessionDB(Conversations, Care):
         spooling = Spooling(self._engine)
         spooling.replay_at_open()
         return spooling if keeps else None
+
+    def _reading(self) -> Access:
+        return self._engine
+
+    def _writing(self, *session_ids: str) -> Access:
+        return self._engine
+
+    def _appending(self, session_id: str) -> Callable[..., int]:
+        return self._append
 
     # ---------------------------------------------------------------- sessions
 
@@ -168,7 +168,7 @@ class SessionDB(Conversations, Care):
     ) -> str:
         """Make the session's row; for an id that exists nothing changes. An unknown parent is an error."""
         place = Belonging(workspace=workspace, cwd=cwd, git_branch=git_branch, process=process)
-        return self._create(
+        return (self._spooling or Sessions(self._engine)).create(
             session_id,
             source,
             model=model,
@@ -185,134 +185,7 @@ class SessionDB(Conversations, Care):
     ) -> str:
         return self.create_session(session_id, source, model=model, **fields)
 
-    def end_session(self, session_id: str, end_reason: str) -> None:
-        """End an open session. The first reason stays; an unknown id is no error."""
-        self._sessions.end(session_id, end_reason)
-
-    def reopen_session(self, session_id: str) -> None:
-        self._sessions.reopen(session_id)
-
-    def update_system_prompt(self, session_id: str, system_prompt: str | None) -> None:
-        self._sessions.set_system_prompt(session_id, system_prompt)
-
-    def update_token_counts(
-        self,
-        session_id: str,
-        input_tokens: int = 0,
-        output_tokens: int = 0,
-        model: str | None = None,
-        cache_read_tokens: int = 0,
-        cache_write_tokens: int = 0,
-        reasoning_tokens: int = 0,
-        estimated_cost_usd: float | None = None,
-        actual_cost_usd: float | None = None,
-        cost_status: str | None = None,
-        cost_source: str | None = None,
-        pricing_version: str | None = None,
-        billing_provider: str | None = None,
-        billing_base_url: str | None = None,
-        billing_mode: str | None = None,
-        api_call_count: int = 0,
-        absolute: bool = False,
-    ) -> None:
-        """Add to the counters, or set them (`absolute=True`). The session is made if it is not there."""
-        self._sessions.update_token_counts(
-            session_id,
-            Usage(
-                input_tokens=input_tokens,
-                output_tokens=output_tokens,
-                cache_read_tokens=cache_read_tokens,
-                cache_write_tokens=cache_write_tokens,
-                reasoning_tokens=reasoning_tokens,
-                api_call_count=api_call_count,
-                estimated_cost_usd=estimated_cost_usd,
-                actual_cost_usd=actual_cost_usd,
-                cost_status=cost_status,
-                cost_source=cost_source,
-                pricing_version=pricing_version,
-                billing_provider=billing_provider,
-                billing_base_url=billing_base_url,
-                billing_mode=billing_mode,
-                model=model,
-            ),
-            absolute=absolute,
-        )
-
-    def get_session(self, session_id: str) -> Row | None:
-        return self._sessions.get(session_id)
-
-    def session_count(self, source: str | None = None) -> int:
-        return self._sessions.count(source)
-
-    def resolve_session_id(self, session_id_or_prefix: str) -> str | None:
-        """The exact id, else the only id that starts so."""
-        return self._sessions.resolve_id(session_id_or_prefix)
-
     # ---------------------------------------------------------------- messages
-
-    def append_message(
-        self,
-        session_id: str,
-        role: str,
-        content: Any = None,
-        tool_name: str | None = None,
-        tool_calls: Any = None,
-        tool_call_id: str | None = None,
-        token_count: int | None = None,
-        finish_reason: str | None = None,
-        reasoning: str | None = None,
-        reasoning_content: str | None = None,
-        reasoning_details: Any = None,
-        codex_reasoning_items: Any = None,
-        codex_message_items: Any = None,
-        timestamp: float | None = None,
-        *,
-        platform_message_id: str | None = None,
-        lease_epoch: int | None = None,
-    ) -> int:
-        """Store one message; its id. When this returns, the message survives a crash.
-
-        With `lease_epoch` the row is refused (`LeaseLost`) once somebody else has taken the conversation over.
-        """
-        return self._append(
-            session_id,
-            role,
-            content,
-            tool_name,
-            tool_calls,
-            tool_call_id,
-            token_count,
-            finish_reason,
-            reasoning,
-            reasoning_content,
-            reasoning_details,
-            codex_reasoning_items,
-            codex_message_items,
-            timestamp,
-            platform_message_id,
-            lease_epoch,
-        )
-
-    def replace_messages(self, session_id: str, messages: Iterable[Mapping[str, Any]]) -> None:
-        """Make the session hold exactly these; unchanged rows keep their id and time.
-
-        An empty list does nothing: to empty a session there is `clear_messages`.
-        """
-        self._messages.replace(session_id, messages)
-
-    def clear_messages(self, session_id: str) -> None:
-        self._messages.clear(session_id)
-
-    def get_messages(self, session_id: str) -> list[Row]:
-        """The session's own rows in order, all columns, content and tool calls decoded."""
-        return self._messages.of(session_id)
-
-    def get_messages_as_conversation(self, session_id: str, include_ancestors: bool = False) -> list[Row]:
-        """The live context in the shape a model takes; with ancestors, every message of the family once."""
-        return self._messages.conversation(session_id, include_ancestors)
-
-    def message_count(self, session_id: str | None = None) -> int:
-        return self._messages.count(session_id)
 
     # ---------------------------------------------------------------- titles and lineage
 
@@ -320,90 +193,18 @@ class SessionDB(Conversations, Care):
     def sanitize_title(title: str | None) -> str | None:
         return titles.sanitize_title(title)
 
-    def set_session_title(self, session_id: str, title: str | None) -> bool:
-        """True iff there is such a session. A title in use elsewhere is a ValueError; an empty one clears."""
-        return self._titles.set(session_id, title)
-
-    def set_auto_title_if_empty(self, session_id: str, title: str) -> str | None:
-        """Title a session that has none; the title it got (` (2)` if taken), or None if it had one."""
-        return self._titles.set_if_empty(session_id, title)
-
-    def get_session_title(self, session_id: str) -> str | None:
-        return self._titles.get(session_id)
-
-    def get_session_by_title(self, title: str) -> Row | None:
-        return self._titles.session_by_title(title)
-
-    def resolve_session_by_title(self, title: str) -> str | None:
-        """The newest session of the lineage that carries this name."""
-        return self._titles.resolve(title)
-
     def get_next_title_in_lineage(self, title: str) -> str:
-        return self._titles.next_in_lineage(title)
-
-    def get_compression_tip(self, session_id: str) -> str:
-        return self._lineage.compression_tip(session_id)
-
-    def get_conversation_root(self, session_id: str) -> str | None:
-        return self._lineage.conversation_root(session_id)
-
-    def resolve_resume_session_id(self, session_id: str) -> str:
-        return self._lineage.resume_target(session_id)
+        return Titles(self._engine).next_in_lineage(title)
 
     # ---------------------------------------------------------------- lists and search
 
-    def list_sessions_rich(
-        self,
-        source: str | None = None,
-        exclude_sources: Sequence[str] | None = None,
-        limit: int = 20,
-        offset: int = 0,
-        include_children: bool = False,
-        project_compression_tips: bool = True,
-        order_by_last_active: bool = False,
-    ) -> list[Row]:
-        """One row per conversation, with `preview` and `last_active`, newest start (or activity) first."""
-        return self._listing.rich(
-            source,
-            exclude_sources,
-            limit,
-            offset,
-            include_children,
-            project_compression_tips,
-            order_by_last_active,
-        )
-
-    def search_sessions(self, source: str | None = None, limit: int = 20, offset: int = 0) -> list[Row]:
-        """Every session, children too, newest activity first."""
-        return self._listing.by_activity(source, limit, offset)
-
-    def search_messages(
-        self,
-        query: str,
-        source_filter: Sequence[str] | None = None,
-        exclude_sources: Sequence[str] | None = None,
-        role_filter: Sequence[str] | None = None,
-        limit: int = 20,
-        offset: int = 0,
-    ) -> SearchResults:
-        """Messages that match: words, "phrases", AND, OR, NOT, prefix*. Any text is a valid query."""
-        return self._search.search(query, source_filter, exclude_sources, role_filter, limit, offset)
-
     @staticmethod
     def _sanitize_fts5_query(query: str) -> str:
+        from hermes.recall.legacy_query import sanitize_fts5_query
+
         return sanitize_fts5_query(query)
 
     # ---------------------------------------------------------------- export, import, delete
-
-    def export_session(self, session_id: str) -> Row | None:
-        return self._transfer.export(session_id)
-
-    def export_all(self, source: str | None = None) -> ExportedSessions:
-        """Every session with its messages, as a list that reads one session at a time."""
-        return self._transfer.export_all(source)
-
-    def iter_export(self, source: str | None = None) -> Iterator[Row]:
-        return self._transfer.iter_export(source)
 
     def import_sessions(self, sessions: Iterable[Mapping[str, Any]]) -> Imported:
         """Take in exported sessions, losslessly; doing it twice adds nothing."""
@@ -446,6 +247,52 @@ class SessionDB(Conversations, Care):
             retention_days, min_interval_hours, vacuum, sessions_dir, trash_days, thin_days
         )
 
+    def empty_trash(
+        self, older_than_days: float = 30, purge: bool = False, sessions_dir: Path | None = None
+    ) -> int:
+        """Delete what has lain in the trash for so long, all of it with 0; how many sessions went."""
+        from hermes.store.trash import Trash
+
+        return Trash(self._engine).empty(self._retention, older_than_days, purge, sessions_dir)
+
+    def thin(self, older_than_days: float = 30, larger_than: int = 16_384, dry_run: bool = False) -> Thinned:
+        """Cut large tool output of long unused conversations to its beginning and end."""
+        from hermes.store.thinning import Thinning
+
+        return Thinning(self._engine).thin(older_than_days, larger_than, dry_run)
+
+    # These managers are fetched when they are needed: opening, appending and listing need none of them.
+
+    @property
+    def _transfer(self) -> Transfer:
+        from hermes.store.transfer import Transfer
+
+        return Transfer(self._engine)
+
+    @property
+    def _retention(self) -> Retention:
+        from hermes.store.retention import Retention
+
+        return Retention(self._engine)
+
+    @property
+    def _blobs(self) -> Blobs:
+        from hermes.store.blobs import Blobs
+
+        return Blobs(self._engine)
+
+    @property
+    def _handoffs(self) -> Handoffs:
+        from hermes.store.handoff import Handoffs
+
+        return Handoffs(self._engine)
+
+    @property
+    def _topics(self) -> TelegramTopics:
+        from hermes.store.topics import TelegramTopics
+
+        return TelegramTopics(self._engine)
+
     @property
     def _maintenance(self) -> Maintenance:
         from hermes.store.maintenance import Maintenance
@@ -457,6 +304,42 @@ class SessionDB(Conversations, Care):
         from hermes.store.scrubbing import Scrubbing
 
         return Scrubbing(self._engine).scrub(secret, dry_run=dry_run)
+
+    # ---------------------------------------------------------------- people and chats
+
+    def scoped(self, principal: Principal) -> ScopedStore:
+        """The store as one person, in the chat they speak from, may see and change it."""
+        from hermes.scoped import ScopedStore
+
+        return ScopedStore(self._engine, principal, self._spooling)
+
+    @property
+    def leases(self) -> Leases:
+        """Which process works in a conversation."""
+        from hermes.store.leases import Leases
+
+        return Leases(self._engine)
+
+    @property
+    def routing(self) -> Routing:
+        """Which chat is in which session."""
+        from hermes.store.routing import Routing
+
+        return Routing(self._engine)
+
+    @property
+    def inbox(self) -> Inbox:
+        """What platforms gave us and nobody has worked on yet."""
+        from hermes.store.inbox import Inbox
+
+        return Inbox(self._engine)
+
+    @property
+    def outbox(self) -> Outbox:
+        """What is still to be delivered to platforms."""
+        from hermes.store.outbox import Outbox
+
+        return Outbox(self._engine)
 
     # ---------------------------------------------------------------- handoff and Telegram topics
 
@@ -534,10 +417,10 @@ class SessionDB(Conversations, Care):
     # ---------------------------------------------------------------- the store itself
 
     def get_meta(self, key: str) -> str | None:
-        return self._meta.get(key)
+        return Meta(self._engine).get(key)
 
     def set_meta(self, key: str, value: str) -> None:
-        self._meta.set(key, value)
+        Meta(self._engine).set(key, value)
 
     def vacuum(self) -> None:
         self._engine.vacuum()

@@ -299,7 +299,8 @@ def test_leases_are_told_with_their_holder(store: Path) -> None:
     sql(store, row, "old", host, os.getpid(), 5.0)
     held, dead = sorted(about(looked_at(store), "Lease"), key=lambda finding: "gone" in finding.what)
     assert f"conversation s is held by telegram ({os.getpid()} on {host})" in held.what
-    assert (held.level, dead.level) == ("ok", "note")
+    assert "whoever comes next gets it" in dead.what
+    assert (held.level, dead.level) == ("ok", "ok")
 
 
 def test_a_session_under_a_lease_is_live_however_old(store: Path) -> None:

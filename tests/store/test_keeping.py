@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hermes import errors
 from hermes_state import SessionDB
 
 
@@ -127,9 +128,9 @@ def test_nothing_invisible_is_in_a_tag(db: SessionDB) -> None:
 
 
 def test_tagging_nobody_is_an_error(db: SessionDB) -> None:
-    with pytest.raises(Exception, match="does not exist"):
-        db.add_tags("nobody", "x")
-    assert db.remove_tags("nobody", "x") == []
+    for verb in (db.add_tags, db.remove_tags):
+        with pytest.raises(errors.UnknownSession, match="does not exist"):
+            verb("nobody", "x")
 
 
 def test_tags_stay_when_the_first_session_is_deleted(family: SessionDB) -> None:

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes import errors
+from hermes.recall.passages import Passages
+from hermes.recall.said import Bounds
 from hermes.scoped import ScopedStore
 from hermes.store.leases import Holder, Lease
-from hermes.store.listing import Wanted
 from hermes.store.people import Principal
 from hermes_state import SessionDB
 
@@ -120,13 +121,26 @@ def test_titles_are_unique_per_person_and_tell_nothing_of_others(db: SessionDB, 
     assert ann.get_session_title(child) == "plans #2"
 
 
-def test_an_id_that_somebody_else_has_is_given_up_silently(db: SessionDB, ann: ScopedStore) -> None:
-    theirs = db.scoped(BOB).create_session("api-1234")
-    mine = ann.create_session("api-1234")
-    assert theirs == "api-1234" != mine
-    assert ann.create_session("api-5678") == "api-5678" == ann.create_session("api-5678")
+def test_nobody_learns_by_asking_which_ids_others_have(db: SessionDB, ann: ScopedStore) -> None:
+    db.create_session("api-1234", "cli")
+    theirs, mine = db.scoped(BOB).create_session("api-1234"), ann.create_session("api-1234")
+    assert len({theirs, mine, "api-1234"}) == 3
+    assert ann.create_session("api-1234") == mine
+    assert mine.removeprefix("api-1234") == ann.create_session("free").removeprefix("free")
     with pytest.raises(ValueError, match="cannot be chosen"):
         ann.branch(mine, session_id=theirs)
+
+
+def test_a_child_that_another_program_makes_belongs_to_its_parents_owner(
+    db: SessionDB, ann: ScopedStore
+) -> None:
+    mine = ann.create_session()
+    db.create_session("task", "telegram", parent_session_id=mine)
+    db.end_session(mine, "compression")
+    db.create_session("next", "telegram", parent_session_id=mine)
+    assert ann.tip(mine) == "next"
+    assert {row["id"] for row in ann.search_sessions()} == {mine, "task", "next"}
+    assert set(ann.trash_session(mine)) == {mine, "task", "next"}
 
 
 def test_a_child_stays_with_its_owner_and_place(db: SessionDB, ann: ScopedStore) -> None:
@@ -224,14 +238,29 @@ VERBS: dict[str, Any] = {
     "usage": lambda s, i: s.usage_of(i, family=True),
     "usages": lambda s, i: s.usage_by_model(),
     "conversations": lambda s, i: s.list_conversations(include_hidden=True),
-    "tagged": lambda s, i: s.list_conversations(Wanted(tag="secret tag")),
+    "tagged": lambda s, i: s.list_conversations(tag="secret tag"),
+    "auxiliary": lambda s, i: s.record_auxiliary_usage(i, model="m"),
+    "place": lambda s, i: s.set_session_workspace(i, "/"),
+    "seen": lambda s, i: s.has_platform_message_id(i, "m1"),
+    "update_route": lambda s, i: s.update_route(f"key of {i}", {}),
+    "remove_route": lambda s, i: s.remove_route(f"key of {i}"),
     "list": lambda s, i: s.list_sessions_rich(limit=100),
     "list_all": lambda s, i: s.list_sessions_rich(limit=100, include_children=True),
     "sessions": lambda s, i: s.search_sessions(limit=100),
     "search": lambda s, i: list(s.search_messages("secret OR mark", limit=100)),
     "search_not": lambda s, i: list(s.search_messages("NOT nothing", limit=100)),
     "export": lambda s, i: s.export_session(i),
-    "export_all": lambda s, i: list(s.iter_export()),
+    "iter_export": lambda s, i: list(s.iter_export()),
+    "export_all": lambda s, i: list(s.export_all()),
+    "replace": lambda s, i: s.replace_messages(i, [{"role": "user", "content": "mark"}]),
+    "clear": lambda s, i: s.clear_messages(i),
+    "segment": lambda s, i: s.passages.segment(i),
+    "scene": lambda s, i: s.passages.scene(i, 1, 5, Bounds(9, 9, 9)),
+    "around": lambda s, i: s.passages.around(i, 1, 5, Bounds(9, 9, 9)),
+    "page": lambda s, i: s.passages.page(i, 0, 999, Bounds(9, 9, 9)),
+    "transcript": lambda s, i: s.passages.transcript(i, 1, 999, Bounds(9, 9, 9)),
+    "recent": lambda s, i: s.passages.recent(9, source=None, since=None, until=None),
+    "conversation_of": lambda s, i: s.passages.conversation_of(i),
 }
 
 
@@ -261,11 +290,17 @@ def outcome(verb: Any, store: ScopedStore, session_id: str) -> str:
 
 
 def test_every_verb_of_the_handle_is_tried() -> None:
-    public = {name for name in dir(ScopedStore) if not name.startswith("_")} - {"principal", "create_session"}
+    public = {name for name in dir(ScopedStore) if not name.startswith("_")} - {
+        "principal",
+        "create_session",
+        "workspace_of",
+    }
     import inspect
 
     tried = "".join(inspect.getsource(verb) for verb in VERBS.values())
-    assert not [name for name in public if f".{name}(" not in tried]
+    assert not [name for name in public - {"passages"} if f".{name}(" not in tried]
+    pieces = {name for name in dir(Passages) if not name.startswith("_")}
+    assert not [name for name in pieces if f".passages.{name}(" not in tried]
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hermes.store.retention import Retention, batches
 from hermes.store.thinning import Thinning
 from hermes_state import SessionDB
 from tests.store.repeating import Repeating
@@ -383,6 +384,17 @@ def test_surviving_children_become_roots(db: SessionDB) -> None:
     assert [row["id"] for row in db.list_sessions_rich()] == ["child"]
 
 
+def test_subagents_go_with_their_conversation_and_not_before(db: SessionDB) -> None:
+    session(db, "parent", 100, ended=False)
+    session(db, "task", 100)
+    db.raw().execute(
+        "UPDATE sessions SET parent_session_id = 'parent', relation = 'delegate' WHERE id = 'task'"
+    )
+    assert db.list_prune_candidates(90) == []
+    db.end_session("parent", "cli_close")
+    assert db.prune_sessions(90) == 2
+
+
 def test_a_branch_keeps_what_it_carries_of_a_pruned_conversation(db: SessionDB) -> None:
     session(db, "old", 100)
     db.create_session("branch", "cli", parent_session_id="old")
@@ -402,45 +414,31 @@ def test_a_dry_run_names_exactly_what_goes_longest_unused_first(db: SessionDB) -
     assert db.prune_sessions(90) == len(candidates)
 
 
-def test_activity_of_another_program_during_a_prune_spares_the_session(
-    db: SessionDB, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    session(db, "revived", 100)
-    session(db, "old", 100)
-    raw = db.raw()
-    retention = db._retention
-    prune_some = retention._prune_some
+class Meanwhile(Retention):
+    """A prune during which somebody speaks, after it has looked and before it deletes."""
 
-    def write_first(roots: list[str], cutoff: float) -> list[str]:
+    def _prune_some(self, roots: list[str], cutoff: float) -> list[str]:
         sql = (
             "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('revived', 'user', 'hi', ?)"
         )
-        raw.execute(sql, (time.time(),))
-        return prune_some(roots, cutoff)
+        self._engine.raw().execute(sql, (time.time(),))
+        return super()._prune_some(roots, cutoff)
 
-    monkeypatch.setattr(retention, "_prune_some", write_first)
-    assert db.prune_sessions(90) == 1
+
+def test_activity_of_another_program_during_a_prune_spares_the_session(db: SessionDB) -> None:
+    session(db, "revived", 100)
+    session(db, "old", 100)
+    assert Meanwhile(db._engine).prune(90) == 1
     assert ids(db) == {"revived"}
 
 
-def test_many_small_conversations_share_commits_and_big_ones_do_not(
-    db: SessionDB, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_small_conversations_share_commits_and_big_ones_do_not(db: SessionDB) -> None:
+    sizes = [(number, 1500 if number >= 448 else 0) for number in range(450)]
+    assert [len(batch) for batch in batches(sizes)] == [200, 200, 49, 1]
     for number in range(450):
         db.create_session(f"s{number:03}", "cli", started_at=ago(100 + number))
     db.raw().execute("UPDATE sessions SET ended_at = 1, end_reason = 'x'")
-    db.raw().execute("UPDATE sessions SET message_count = 1500 WHERE id IN ('s001', 's002')")
-    batches: list[int] = []
-    retention = db._retention
-    prune_some = retention._prune_some
-
-    def counted(roots: list[str], cutoff: float) -> list[str]:
-        batches.append(len(roots))
-        return prune_some(roots, cutoff)
-
-    monkeypatch.setattr(retention, "_prune_some", counted)
     assert db.prune_sessions(90) == 450
-    assert batches == [200, 200, 48, 2]
     assert ids(db) == set()
 
 
@@ -482,13 +480,15 @@ def test_orphaned_continuations_are_ended(db: SessionDB) -> None:
     for name, days in (("orphan", 8), ("recent", 6), ("silent", 8), ("working", 8)):
         db.create_session(name, "cli", parent_session_id="parent", started_at=ago(days))
         if name != "silent":
-            db.append_message(name, "user", "hello")
+            db.append_message(name, "user", "hello", timestamp=ago(days))
+    db.create_session("spoken to", "cli", parent_session_id="parent", started_at=ago(8))
+    db.append_message("spoken to", "user", "today")
     db.update_token_counts("working", api_call_count=1)
     session(db, "rootless", 20, ended=False)
     assert db.finalize_orphaned_compression_sessions() == 1
     assert column(db, "orphan", "end_reason") == "orphaned_compression"
     assert column(db, "orphan", "ended_at") is not None
-    for name in ("recent", "silent", "working", "rootless"):
+    for name in ("recent", "silent", "working", "rootless", "spoken to"):
         assert column(db, name, "ended_at") is None, name
     assert db.finalize_orphaned_compression_sessions() == 0
 

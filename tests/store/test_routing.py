@@ -342,9 +342,9 @@ def test_nothing_from_before_the_last_reset_comes_back(db: SessionDB, reason: st
 
 
 def test_a_session_with_a_reset_child_is_never_recovered(db: SessionDB) -> None:
-    chat(db, "parent", 300)
+    chat(db, "parent", 300, ended="cli_close")
     db.create_session("child", "telegram", parent_session_id="parent", started_at=400)
-    db.raw().execute("UPDATE sessions SET relation = 'reset' WHERE id = 'child'")
+    db.raw().execute("UPDATE sessions SET relation = 'reset', kind = 'chat' WHERE id = 'child'")
     assert db.routing.recover(*DM) is None
     db._engine.write(lambda writer: move(writer, "parent", "child", 400.0))
     assert db.routing.recover(*DM) == "child"

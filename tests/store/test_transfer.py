@@ -458,3 +458,19 @@ def test_tags_and_model_calls_are_checked(other: SessionDB, wrong: dict[str, Any
     with pytest.raises(ValueError, match=r"tag|input_tokens"):
         other.import_sessions([{"id": "a", "source": "cli", "messages": [], **wrong}])
     assert other.session_count() == 0
+
+
+def test_an_export_can_be_redacted(db: SessionDB) -> None:
+    from hermes.secrets import SECRETS
+
+    secret = next(one.example for one in SECRETS if one.example.isascii() and "\n" not in one.example)
+    db.create_session("a", "cli", system_prompt=f"use {secret}")
+    db.append_message("a", "user", f"my key is {secret}", tool_calls=[{"function": {"arguments": secret}}])
+    assert secret in str(db.export_session("a"))
+    for told in (
+        db.export_session("a", redact=True),
+        *db.iter_export(redact=True),
+        *db.export_all(redact=True),
+    ):
+        assert secret not in str(told)
+        assert "my key is [redacted" in str(told)

@@ -223,9 +223,9 @@ def test_the_list_says_when_it_will_go(talk: SessionDB) -> None:
 
 
 def age(db: SessionDB, days: float) -> None:
-    db.raw().execute(
-        "UPDATE sessions SET trashed_at = trashed_at - ? WHERE trashed_at IS NOT NULL", (days * DAY,)
-    )
+    seconds = days * DAY
+    older = "UPDATE sessions SET trashed_at = trashed_at - ?1, last_active = last_active - ?1"
+    db.raw().execute(f"{older} WHERE trashed_at IS NOT NULL", (seconds,))
 
 
 def ids(db: SessionDB) -> set[str]:
@@ -283,6 +283,14 @@ def test_transcripts_go_when_the_trash_is_emptied_and_not_before(talk: SessionDB
     assert file.exists()
     talk.empty_trash(0, sessions_dir=tmp_path)
     assert not file.exists()
+
+
+def test_what_somebody_still_works_in_is_not_thrown_out(talk: SessionDB) -> None:
+    talk.trash_session("stranger")
+    age(talk, 31)
+    talk.append_message("stranger", "user", "I have not noticed")
+    assert talk.empty_trash() == 0
+    assert talk.empty_trash(0) == 1
 
 
 def test_maintenance_empties_what_has_lain_long(talk: SessionDB) -> None:

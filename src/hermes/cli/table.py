@@ -38,10 +38,6 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[str]], rule: int) -
         yield _line(columns, [printable(cell) for cell in row])
 
 
-def display_width(text: str) -> int:
-    return sum(width for _, width in _clusters(text))
-
-
 def fit(text: str, column: Column) -> str:
     """The text cut to what the column shows and padded to its width."""
     if not column.width:

@@ -16,6 +16,8 @@ LIVE = """SELECT m.id FROM carried_context c JOIN messages m ON m.id BETWEEN c.f
     WHERE c.session_id = ? AND c.position >= 0 ORDER BY c.position, m.id"""
 RANGES = """SELECT first_message_id, last_message_id FROM carried_context
     WHERE session_id = ? AND position >= 0 ORDER BY position"""
+SET_ASIDE = """SELECT first_message_id, last_message_id FROM carried_context
+    WHERE session_id = ? AND position < 0 ORDER BY position"""
 OWN = "SELECT id FROM messages WHERE session_id = ? AND active = 1 ORDER BY id"
 CARRY = """INSERT INTO carried_context (session_id, position, first_message_id, last_message_id)
     VALUES (?, ?, ?, ?)"""
@@ -26,13 +28,15 @@ DROP_ONE = "DELETE FROM carried_context WHERE session_id = ? AND position = ?"
 LOWEST = "SELECT min(position) FROM carried_context WHERE session_id = ?"
 
 SPAN = "SELECT min(id), max(id) FROM messages WHERE session_id = ?"
-# Whoever started first inherits; a session that only remembers a range for a rewind inherits it, too.
+# Of those in whose context it lives whoever started first inherits; then who only remembers it for a rewind.
 CARRIERS = """SELECT c.session_id, c.first_message_id, c.last_message_id, c.position FROM carried_context c
     JOIN sessions s ON s.id = c.session_id
     WHERE c.first_message_id <= ? AND c.last_message_id >= ? AND c.session_id <> ?
-    ORDER BY s.started_at, s.id, c.position"""
+    ORDER BY c.position < 0, s.started_at, s.id, c.position"""
 REHOME = """UPDATE messages SET session_id = ?, active = ?, rewound_at = ?
     WHERE session_id = ? AND id BETWEEN ? AND ?"""
+ELSEWHERE = """SELECT m.id FROM messages m JOIN carried_context c
+    ON m.id BETWEEN c.first_message_id AND c.last_message_id AND c.session_id <> m.session_id WHERE m.session_id = ?"""
 COUNT_OF = "SELECT count(*) FROM messages WHERE session_id = ? AND active = 1"
 CALLS_OF = (
     "SELECT role, tool_calls FROM messages WHERE session_id = ? AND active = 1 AND tool_calls IS NOT NULL"
@@ -80,24 +84,40 @@ def bring_back(writer: Writer, session_id: str, since_id: int) -> list[int]:
     """Forget that ranges from an id on were set aside; the messages in them."""
     back: list[int] = []
     for position, first, last in writer.rows(REWOUND, session_id):
-        if first >= since_id:
+        if last >= since_id:
             writer.run(DROP_ONE, session_id, position)
-            back += range(first, last + 1)
+            if first < since_id:
+                writer.run(CARRY, session_id, position, first, since_id - 1)
+            back += range(max(first, since_id), last + 1)
     return back
 
 
-def rehome(writer: Writer, session_id: str, going: Collection[str]) -> None:
-    """Give the messages of a session that goes to whoever else carries them and stays."""
-    first, last = writer.row(SPAN, session_id) or (None, None)
-    if first is None:
+def carried_elsewhere(reader: Reader, session_id: str) -> set[int]:
+    """Which of a session's own messages are in the context of another session."""
+    return {row[0] for row in reader.rows(ELSEWHERE, session_id)}
+
+
+def rehome(
+    writer: Writer, session_id: str, going: Collection[str], span: tuple[int, int] | None = None
+) -> None:
+    """Give messages of a session that go, all or those of a span, to whoever else carries them and stays."""
+    first, last = span or writer.row(SPAN, session_id) or (None, None)
+    if first is None or last is None:
         return
     heirs: dict[str, None] = {}
     for carrier, start, end, position in writer.rows(CARRIERS, last, first, session_id):
         if carrier in going:
             continue
+        start, end = max(start, first), min(end, last)
         state = (1, None) if position >= 0 else (0, clock.now())
         if writer.run(REHOME, carrier, *state, session_id, start, end):
             heirs[carrier] = None
     for heir in heirs:
-        calls = sum(calls_counted(role, from_json(text, text)) for role, text in writer.rows(CALLS_OF, heir))
-        writer.run(SET_COUNTS, writer.value(COUNT_OF, heir), calls, heir)
+        recount(writer, heir)
+
+
+def recount(writer: Writer, session_id: str) -> None:
+    """Set the documented counters to what the session's own live rows say."""
+    rows = writer.rows(CALLS_OF, session_id)
+    calls = sum(calls_counted(role, from_json(text, text)) for role, text in rows)
+    writer.run(SET_COUNTS, writer.value(COUNT_OF, session_id), calls, session_id)

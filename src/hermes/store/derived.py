@@ -37,11 +37,22 @@ SET_FAMILY = "UPDATE sessions SET relation = ?, root_id = ?, listed = ?, kind = 
 # Who joins a conversation stands behind its fence: a writer whose lease was lost is refused in a continuation too.
 JOIN_FENCE = """UPDATE sessions SET lease_epoch = (SELECT r.lease_epoch FROM sessions r WHERE r.id = sessions.root_id)
     WHERE id = ? AND lease_epoch < (SELECT r.lease_epoch FROM sessions r WHERE r.id = sessions.root_id)"""
+# A session that comes out of another is of the same owner, whoever made it, unless its title is taken there.
+SAME_OWNER = """UPDATE sessions SET owner = (SELECT p.owner FROM sessions p WHERE p.id = sessions.parent_session_id)
+    WHERE id = ? AND owner = '' AND EXISTS (SELECT 1 FROM sessions p WHERE p.id = sessions.parent_session_id
+        AND p.owner <> '' AND NOT EXISTS
+            (SELECT 1 FROM sessions o WHERE o.title = sessions.title AND o.owner = p.owner))"""
 SET_ACTIVITY = "UPDATE sessions SET last_active = ?, last_person_at = ?, preview = ? WHERE id = ?"
 SET_CONVERSATION = """UPDATE sessions SET conversation_active =
     CASE WHEN root_id = id THEN (SELECT max(member.last_active) FROM sessions member WHERE member.root_id = sessions.id)
          ELSE NULL END
     WHERE id = ?"""
+
+
+def settle(writer: Writer) -> None:
+    """Take in all that other programs have changed, for a verb that decides by it."""
+    while refresh(writer):
+        pass
 
 
 def refresh(writer: Writer) -> bool:
@@ -113,6 +124,8 @@ class Family:
             relation, root, listed = self._place(session_id)
             child = relation == "delegate" or (relation is None and self._has_parent(session_id))
             self._writer.run(SET_FAMILY, relation, root, listed, kind_of(source, child=child), session_id)
+            if self._has_parent(session_id):
+                self._writer.run(SAME_OWNER, session_id)
             if root not in (session_id, old_root):
                 self._writer.run(JOIN_FENCE, session_id)
             self._writer.run(SET_ACTIVITY, *activity_of(self._writer, session_id, started_at), session_id)

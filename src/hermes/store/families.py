@@ -22,13 +22,12 @@ from hermes.store.arguments import (
 from hermes.store.content import json_or_none
 from hermes.store.engine import Access, Writer
 from hermes.store.lineage import tip
-from hermes.store.messages import INSERT as INSERT_MESSAGE
-from hermes.store.messages import refused
+from hermes.store.messages import ROOT_ACTIVE, check_fence, insert_plain
 from hermes.store.sessions import END, EXISTS, REOPEN, SETTLE_CHILDREN, new_name, new_session_id
 from hermes.store.titles import free_title, next_title, sanitize_title, split_number
 
-PARENT = """SELECT title, title_by, owner, lease_epoch, system_prompt, root_id, kind, pinned_at, archived
-    FROM sessions WHERE id = ?"""
+PARENT = """SELECT title, title_by, owner, system_prompt, root_id, kind, pinned_at, archived,
+    trashed_at FROM sessions WHERE id = ?"""
 # A child is of the same person, chat and place as its parent. Its fence is the parent's: one lease covers both. What
 # continues in the trash stays there, and comes back with the rest.
 INHERIT = """INSERT INTO sessions (id, parent_session_id, relation, started_at, last_active, title, title_by,
@@ -37,16 +36,18 @@ INHERIT = """INSERT INTO sessions (id, parent_session_id, relation, started_at, 
         workspace, cwd, git_branch, process, lease_epoch, trashed_at)
     SELECT ?, id, ?, ?, ?, ?, ?, coalesce(?, model), coalesce(?, model_config), ?, ?, ?, ?, ?, ?, ?,
         source, user_id, owner, session_key, chat_id, chat_type, thread_id, display_name, origin_json,
-        workspace, cwd, git_branch, process, lease_epoch, CASE WHEN ? = 'compression' THEN trashed_at END
+        workspace, cwd, git_branch, process, lease_epoch, CASE WHEN ? IN ('compression', 'delegate') THEN trashed_at END
     FROM sessions WHERE id = ? ON CONFLICT (id) DO NOTHING"""
 # A compression is recorded as the end of its parent even if that had ended before and was taken up again.
 END_BY_COMPRESSION = "UPDATE sessions SET ended_at = ?, end_reason = ? WHERE id = ?"
+TRASHED = "SELECT trashed_at FROM sessions WHERE id = ?"
 CONTINUED_AS = """SELECT id FROM sessions WHERE parent_session_id = ? AND relation = 'compression' AND id <> ?
-    ORDER BY started_at DESC, id DESC LIMIT 1"""
+    AND (trashed_at IS NULL OR ? IS NOT NULL) ORDER BY started_at DESC, id DESC LIMIT 1"""
 COUNT_SUMMARY = "UPDATE sessions SET message_count = 1 WHERE id = ?"
-ROOT_ACTIVE = "UPDATE sessions SET conversation_active = ? WHERE id = ? AND conversation_active < ?"
 
-WAS_RESET = "SELECT parent_session_id FROM sessions WHERE id = ? AND relation = 'reset'"
+# Only a reset that nothing has come of: open, not reset again, and with something to go back to.
+WAS_RESET = """SELECT p.id FROM sessions s JOIN sessions p ON p.id = s.parent_session_id
+    WHERE s.id = ? AND s.relation = 'reset' AND s.ended_at IS NULL AND p.trashed_at IS NULL"""
 SAID_SINCE = "SELECT 1 FROM messages WHERE session_id = ? AND role = 'user' LIMIT 1"
 END_UNDONE = "UPDATE sessions SET ended_at = ?, end_reason = 'reset_undone' WHERE id = ?"
 
@@ -103,7 +104,7 @@ class Families:
             raise errors.raised(errors.InvalidArgument, "a message is both in head and in carried")
 
         def carries(writer: Writer) -> list[int]:
-            ahead = writer.value(CONTINUED_AS, parent, parent)
+            ahead = writer.value(CONTINUED_AS, parent, parent, writer.value(TRASHED, parent))
             if ahead is not None:
                 raise errors.AlreadyContinued(
                     f"session {parent!r} was compressed already; it goes on as {tip(writer, ahead)!r}"
@@ -115,19 +116,7 @@ class Families:
             return before + behind
 
         def tell(writer: Writer) -> None:
-            blank = (None,) * 3
-            told = (
-                child.session_id,
-                "system",
-                text,
-                *blank,
-                child.started_at,
-                *(None,) * 7,
-                uid,
-                "text",
-                None,
-            )
-            said = writer.insert(INSERT_MESSAGE, *told)
+            said = insert_plain(writer, child.session_id, "system", text, child.started_at, uid)
             writer.run(COUNT_SUMMARY, child.session_id)
             context.carry(writer, child.session_id, [*before, said, *behind])
 
@@ -170,9 +159,9 @@ class Families:
         epoch, at = optional_whole("lease_epoch", lease_epoch), child.started_at
 
         def work(writer: Writer) -> str:
+            check_fence(writer, parent, epoch)
             above = writer.dict(PARENT, parent)
-            if above is None or (epoch is not None and above["lease_epoch"] != epoch):
-                raise refused(writer, parent)
+            assert above is not None
             if writer.repeating and writer.value(EXISTS, child.session_id):
                 return child.session_id
             carried = carries(writer) if carries is not None else []
@@ -188,22 +177,23 @@ class Families:
             else:
                 context.carry(writer, child.session_id, carried)
             writer.run(ROOT_ACTIVE, at, above["root_id"] if relation == "compression" else None, at)
-            if relation != "delegate":
+            if end_reason is not None:  # where the parent goes on, its chats stay with it
                 routing.move(writer, parent, child.session_id, at)
             derived.refresh(writer)
             return child.session_id
 
         return self._engine.write(work, share=False)
 
-    def undo_reset(self, session_id: str) -> str:
+    def undo_reset(self, session_id: str, lease_epoch: int | None) -> str:
         """Go back to the conversation that a reset left, as long as nobody has said anything since; its id."""
-        at = clock.now()
+        at, epoch = clock.now(), optional_whole("lease_epoch", lease_epoch)
 
         def work(writer: Writer) -> str:
+            check_fence(writer, session_id, epoch)
             before = writer.value(WAS_RESET, session_id)
-            if before is None or not writer.value(EXISTS, before):
+            if before is None:
                 raise errors.raised(
-                    errors.InvalidArgument, f"session {session_id!r} was not begun by a reset"
+                    errors.InvalidArgument, f"session {session_id!r} is not a reset that can be undone"
                 )
             if writer.value(SAID_SINCE, session_id):
                 raise errors.raised(
@@ -223,6 +213,8 @@ def _title(
     writer: Writer, child: Child, relation: str, above: dict[str, Any]
 ) -> tuple[str | None, str | None]:
     """A continuation is numbered, a branch is told from its parent by ` (2)`, what starts afresh has no title yet."""
+    if above["trashed_at"] is not None:  # what lies in the trash has no title
+        return None, None
     if child.title is not None:
         return free_title(writer, child.title, above["owner"], child.session_id), "person"
     old, by = above["title"], above["title_by"]

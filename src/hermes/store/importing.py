@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from hermes.store import blobs, derived, meta
-from hermes.store.context import CARRY
+from hermes.store.context import LIVE, LOWEST, carry, ranges, set_aside
 from hermes.store.engine import Access, Reader, Writer
 from hermes.store.incoming import Given, likeness
 from hermes.store.keeping import ADD_TAG
@@ -22,7 +22,7 @@ from hermes.store.values import Imported
 LINKS_AT_ONCE = 100
 
 PLACE = "SELECT source, started_at, trashed_at FROM sessions WHERE id = ?"
-LIKE_GIVEN = """SELECT id, role, content, content_kind, tool_call_id, tool_calls, tool_name FROM messages
+LIKE_GIVEN = """SELECT id, uid, role, content, content_kind, tool_call_id, tool_calls, tool_name FROM messages
     WHERE session_id = ? ORDER BY id"""
 INSERT_SESSION = """INSERT INTO sessions (id, source, started_at, title, owner, parent_session_id, relation,
         message_count, tool_call_count,
@@ -42,7 +42,9 @@ INSERT_MESSAGE = """INSERT INTO messages (session_id, role, content, content_kin
 SET_PARENT = (
     "UPDATE sessions SET parent_session_id = ?, relation = ? WHERE id = ? AND parent_session_id IS NULL"
 )
-CARRIES = "SELECT 1 FROM carried_context WHERE session_id = ?"
+IDS_BETWEEN = "SELECT id FROM messages WHERE session_id = ? AND id BETWEEN ? AND ? ORDER BY id"
+SAME_OWNER = """SELECT 1 FROM sessions s, messages m JOIN sessions o ON o.id = m.session_id
+    WHERE s.id = ? AND m.id = ? AND o.owner = s.owner"""
 BY_UID = "SELECT id FROM messages WHERE session_id = ? AND uid = ?"
 BY_ID = "SELECT id FROM messages WHERE session_id = ? AND id = ?"
 
@@ -54,6 +56,7 @@ class _Joint(NamedTuple):
     parent: str | None
     relation: str | None
     context: list[Mapping[str, Any]]
+    rewound: list[Mapping[str, Any]]
     new: bool
 
 
@@ -66,6 +69,7 @@ class Import:
         self.skipped: list[str] = []
         self.renamed: dict[str, str] = {}
         self.detached: list[str] = []
+        self.incomplete: list[str] = []
         self.messages = 0
         # The id here of every session that was given, and runs of its message ids: (first there, first here, how many).
         self.here: dict[str, str] = {}
@@ -79,10 +83,9 @@ class Import:
         )
         self.here[given.id] = session_id
         self.runs[given.id] = _runs(zip(given.old_ids, ids, strict=True))
-        if given.parent is not None or given.context:
-            self.waiting.append(
-                _Joint(session_id, given.parent, given.relation, given.context, added is not None)
-            )
+        if given.parent is not None or given.context or given.rewound:
+            carried = (given.context, given.rewound)
+            self.waiting.append(_Joint(session_id, given.parent, given.relation, *carried, added is not None))
         if added is None:
             self.skipped.append(given.id)
             return
@@ -98,12 +101,12 @@ class Import:
             return given.id, len(given.messages), self._insert(writer, given, given.id)
         source, started_at, trashed_at = place
         if source == given.source and (started_at == given.started_at or not given.start_known):
-            known = _found_in_order(writer, given.id, given.likes)
+            known = _found_in_order(writer, given.id, given)
             if known is not None:
                 return given.id, _out_of_trash(writer, given.id, trashed_at), known
         other = writer.value(meta.GET, given.note())
         if other is not None and writer.value(EXISTS, other):
-            known = _found_in_order(writer, other, given.likes)
+            known = _found_in_order(writer, other, given)
             return other, None, known if known is not None else [0] * len(given.old_ids)
         ids = self._insert(writer, given, spare)
         writer.run(meta.SET, given.note(), spare)
@@ -142,11 +145,23 @@ class Import:
                     writer.run(SET_PARENT, parent, one.relation, one.id)
                 elif one.new:
                     alone.append(one.id)
-            if one.context and not writer.value(CARRIES, one.id):
-                for position, (first, last) in enumerate(self._ranges(writer, one.context)):
-                    writer.run(CARRY, one.id, position, first, last)
+            if one.context or one.rewound:
+                self._carry(writer, one)
         derived.refresh(writer)
         return alone
+
+    def _carry(self, writer: Writer, one: _Joint) -> None:
+        """Restore what a session carries, and complete what an earlier import could not."""
+        runs = self._ranges(writer, one.context)
+        ids = [message_id for first, last in runs for message_id in range(first, last + 1)]
+        same = [message_id for message_id in ids if writer.value(SAME_OWNER, one.id, message_id)]
+        if len(same) > len(writer.rows(LIVE, one.id)):
+            carry(writer, one.id, same)
+        if len(same) < sum(_length(told) for told in one.context):
+            self.incomplete.append(one.id)
+        if one.rewound and writer.value(LOWEST, one.id) in (None, 0):
+            aside = self._ranges(writer, one.rewound)
+            set_aside(writer, one.id, [i for first, last in aside for i in range(first, last + 1)])
 
     def _ranges(self, reader: Reader, context: list[Mapping[str, Any]]) -> list[tuple[int, int]]:
         """Carried ranges in the ids of this store, joined where they touch."""
@@ -158,7 +173,9 @@ class Import:
             else:
                 start = _message_here(reader, owner, told.get("first"), told.get("first_uid"))
                 end = _message_here(reader, owner, told.get("last"), told.get("last_uid"))
-                parts = [(start, end)] if start is not None and end is not None else []
+                # Others write between the rows of a session: only its own are carried.
+                ids = () if start is None or end is None else reader.rows(IDS_BETWEEN, owner, start, end)
+                parts = ranges(row[0] for row in ids)
             for first, last in parts:
                 if joined and joined[-1][1] + 1 == first:
                     joined[-1] = (joined[-1][0], last)
@@ -167,8 +184,14 @@ class Import:
         return joined
 
     def told(self) -> Imported:
-        parts = (tuple(self.added), tuple(self.skipped), self.renamed, tuple(self.detached), self.messages)
-        return Imported(*parts)
+        return Imported(
+            tuple(self.added),
+            tuple(self.skipped),
+            self.renamed,
+            tuple(self.detached),
+            self.messages,
+            tuple(dict.fromkeys(self.incomplete)),
+        )
 
 
 def _out_of_trash(writer: Writer, session_id: str, trashed_at: float | None) -> int | None:
@@ -182,11 +205,15 @@ def _out_of_trash(writer: Writer, session_id: str, trashed_at: float | None) -> 
     return 0
 
 
-def _found_in_order(reader: Reader, session_id: str, likes: list[tuple[Any, ...]]) -> list[int] | None:
-    """Where a stored session holds all these messages, in this order; None if it does not."""
+def _found_in_order(reader: Reader, session_id: str, given: Given) -> list[int] | None:
+    """Where a stored session holds all the given messages, in their order; None if it does not."""
+    likes, uids = given.likes, [row[-1] for row in given.messages]
     found: list[int] = []
-    for message_id, *shape in reader.rows(LIKE_GIVEN, session_id):
-        if len(found) < len(likes) and likeness(*shape) == likes[len(found)]:
+    for message_id, uid, *shape in reader.rows(LIKE_GIVEN, session_id):
+        if len(found) == len(likes):
+            break
+        # A message that was thinned since is still the same one.
+        if (uid is not None and uid == uids[len(found)]) or likeness(*shape) == likes[len(found)]:
             found.append(message_id)
     return found if len(found) == len(likes) else None
 
@@ -208,6 +235,12 @@ def _overlap(runs: list[tuple[int, int, int]], first: Any, last: Any) -> list[tu
         return []
     cut = ((max(first, there), min(last, there + count - 1), here - there) for there, here, count in runs)
     return [(low + shift, high + shift) for low, high, shift in cut if low <= high]
+
+
+def _length(told: Mapping[str, Any]) -> int:
+    """How many messages a range of an export held, as far as it says so."""
+    count = told.get("count")
+    return count if isinstance(count, int) else 1
 
 
 def _message_here(reader: Reader, session_id: str, message_id: Any, uid: Any) -> int | None:

@@ -141,10 +141,11 @@ class Inbox:
             entry = None if row is None else _entry(row)
             if entry is None or entry.state not in ("working", state):
                 return False
+            # Begun under a lease, it is finished under that lease: whoever was overtaken has not done it.
+            if epoch != entry.epoch:
+                raise lost(entry.session_id)
             if epoch is not None:
                 demand_epoch(writer, entry.session_id, epoch)
-                if entry.epoch != epoch:
-                    raise lost(entry.session_id)
             if entry.state == "working":
                 kept = {} if why is None else {**entry.event, WHY: why}
                 writer.run(FINISH, state, document("event", kept), at, entry_id)

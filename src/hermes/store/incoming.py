@@ -78,6 +78,7 @@ class Given(NamedTuple):
     likes: list[tuple[Any, ...]]
     old_ids: list[Any]
     context: list[Mapping[str, Any]]
+    rewound: list[Mapping[str, Any]]
     tags: list[str]
     model_calls: list[tuple[Any, ...]]
 
@@ -129,6 +130,7 @@ class Given(NamedTuple):
             likes=likes,
             old_ids=[row.given.get("id") for row in said],
             context=[one.given for one in _objects(column, "context", "a range")],
+            rewound=[one.given for one in _objects(column, "rewound_context", "a range")],
             tags=_tags(column),
             model_calls=[_call(one, float(at)) for one in _objects(column, "model_calls", "a model call")],
         )

@@ -102,7 +102,7 @@ class Keeping:
         def work(writer: Writer) -> list[str]:
             root = _root(writer, session_id)
             if root is None:
-                return []
+                raise errors.raised(errors.UnknownSession, f"session {session_id!r} does not exist")
             for tag in unwanted:
                 writer.run(REMOVE_TAG, tag, root)
             return _tags(writer, root)
@@ -137,7 +137,6 @@ def _tags(reader: Reader, root: str) -> list[str]:
 
 def _root(writer: Writer, session_id: str) -> str | None:
     """The conversation of a session, as it stands with what other programs have just written."""
-    while derived.refresh(writer):
-        pass
+    derived.settle(writer)
     root: str | None = writer.value(LIVE_ROOT, session_id)
     return root

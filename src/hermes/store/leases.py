@@ -8,6 +8,7 @@ being rude; it is the epoch that keeps two writers apart.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from hermes import clock, errors
@@ -35,7 +36,11 @@ FENCE = "UPDATE sessions SET lease_epoch = ? WHERE root_id = ? AND lease_epoch <
 RELEASE = """UPDATE leases SET holder_host = NULL, holder_pid = NULL, holder_start = NULL, holder_surface = NULL,
         since = NULL, expires_at = NULL
     WHERE conversation_id = ? AND epoch = ? AND holder_host IS NOT NULL"""
-NEWER = "SELECT * FROM messages WHERE session_id = ? AND id > ? AND active = 1 ORDER BY id"
+FOLLOWING = """SELECT id FROM sessions WHERE parent_session_id = ? AND relation = 'compression'
+    ORDER BY started_at DESC, id DESC LIMIT 1"""
+MOVE = "UPDATE leases SET conversation_id = ? WHERE conversation_id = ?"
+NEWER = """SELECT m.* FROM sessions s JOIN messages m ON m.session_id = s.id
+    WHERE s.root_id = ? AND m.id > ? AND m.active = 1 ORDER BY m.id"""
 
 
 class Holder(NamedTuple):
@@ -81,7 +86,7 @@ class Leases:
             # Without a row the first session was deleted, and the lease with it: the conversation goes on, and so
             # does who works in it, if nobody has come since.
             row = None if root is None else writer.row(HELD, root)
-            ours = row is None or (row[0] == lease.epoch and row[1] is not None)
+            ours = row is None or (row[0] == lease.epoch and row[1:5] == lease.holder)
             if root is None or not ours or _highest(writer, root) != lease.epoch:
                 raise lost(lease.session_id)
             return _hold(writer, lease._replace(conversation_id=root, expires_at=clock.now() + span))
@@ -90,7 +95,12 @@ class Leases:
 
     def release(self, lease: Lease) -> bool:
         """Leave the conversation to others; False if it was not ours any more."""
-        return self._engine.write(lambda writer: writer.run(RELEASE, lease.conversation_id, lease.epoch)) > 0
+
+        def work(writer: Writer) -> bool:
+            root = _settled_root(writer, lease.session_id)
+            return root is not None and writer.run(RELEASE, root, lease.epoch) > 0
+
+        return self._engine.write(work)
 
     def holder(self, session_id: str) -> Lease | None:
         """Who is working in the conversation; None if it is free, or if who held it has expired or died."""
@@ -98,10 +108,11 @@ class Leases:
             return standing(reader, session_id)
 
     def follow(self, session_id: str, after_message_id: int = 0) -> list[dict[str, Any]]:
-        """A session's own messages since then, for who only watches somebody else work."""
+        """What was said in the conversation since then, whatever segment it is in now, for who only watches."""
         after = whole("after_message_id", after_message_id)
-        with self._engine.read() as reader:
-            return [decoded(reader, row) for row in reader.dicts(NEWER, session_id, after)]
+        with self._engine.read(settled=True) as reader:
+            root = reader.value(ROOT, session_id)
+            return [decoded(reader, row) for row in reader.dicts(NEWER, root, after)]
 
     def _take(self, session_id: str, surface: str, seconds: float, *, ask: bool) -> Lease:
         session, span = required_text("session_id", session_id), _span(seconds)
@@ -117,7 +128,10 @@ class Leases:
                     return _hold(writer, held._replace(expires_at=now + span))
                 if held.holder != me and _stands(held, now):
                     raise errors.LeaseHeld(_told(held), held)
-            return _hold(writer, Lease(root, session, highest + 1, me, now, now + span))
+            # Never one that was given before, also to a session that was deleted and is back from an import or a
+            # backup: what a clock says is above all that it said earlier, and never below what is known here.
+            epoch = max(highest + 1, int(now * 1000))
+            return _hold(writer, Lease(root, session, epoch, me, now, now + span))
 
         return self._engine.write(work)
 
@@ -152,10 +166,16 @@ def lost(session_id: str | None) -> errors.HermesError:
     )
 
 
+def hand_on(writer: Writer, session_id: str, going: Collection[str]) -> None:
+    """The first session of a conversation goes: its lease is that of what continues it."""
+    following = writer.value(FOLLOWING, session_id)
+    if following is not None and following not in going:
+        writer.run(MOVE, following, session_id)
+
+
 def _settled_root(writer: Writer, session_id: str) -> str | None:
     """The conversation as it is now, with what other programs have just done to the family taken in."""
-    while derived.refresh(writer):
-        pass
+    derived.settle(writer)
     root = writer.value(ROOT, session_id)
     return None if root is None else str(root)
 

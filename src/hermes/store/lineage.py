@@ -27,6 +27,7 @@ SUBAGENTS = """SELECT root_id FROM sessions WHERE parent_session_id = ? AND id <
 
 MEMBER = """SELECT id, parent_session_id, relation, root_id, title, source, kind, started_at, ended_at, end_reason,
     last_active, message_count FROM sessions"""
+IS_TRASHED = "SELECT trashed_at IS NOT NULL FROM sessions WHERE id = ?"
 ONE = " ".join((MEMBER, "WHERE id = ?"))
 CHILDREN = " ".join((MEMBER, "WHERE parent_session_id = ? AND trashed_at IS NULL ORDER BY started_at, id"))
 
@@ -135,8 +136,11 @@ class Lineage:
 def _first_ancestor(reader: Reader, session_id: str) -> tuple[Any, ...] | None:
     row = reader.row(ONE, session_id)
     seen = {session_id}
+    trashed = reader.value(IS_TRASHED, session_id)
     while row is not None and row[1] is not None and row[1] not in seen:
         seen.add(row[1])
+        if reader.value(IS_TRASHED, row[1]) and not trashed:
+            break
         above = reader.row(ONE, row[1])
         if above is None:
             break

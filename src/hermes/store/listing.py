@@ -94,7 +94,6 @@ PAGES = {
 HIDDEN_KINDS = ("job", "child", "tool")
 KINDS = ("chat", *HIDDEN_KINDS)
 
-TAGS = """SELECT DISTINCT t.tag FROM sessions s JOIN tags t ON t.session_id = s.id WHERE s.root_id = ? ORDER BY t.tag"""
 
 PROJECTED = (
     *("id", "ended_at", "end_reason", "message_count", "tool_call_count", "title"),
@@ -186,8 +185,10 @@ class Listing:
             sql = PAGES[order, bool(pinned_first), "child" not in hidden]
             found = reader.rows(sql, *filters, _barred(hidden), 1 if hide_archived else None, *page)
             rows = [_projected(reader, _shown(row)) if row[-1] else _shown(row) for row in found]
+            from hermes.store.keeping import TAGS_OF
+
             for row in rows:
-                row["tags"] = [tag for (tag,) in reader.rows(TAGS, row["root_id"])]
+                row["tags"] = [tag for (tag,) in reader.rows(TAGS_OF, row["root_id"])]
         total, left_out = 0, dict[str, int]()
         for kind, archived, count in groups:
             reason = kind if kind in hidden else "archived" if archived and hide_archived else None

@@ -38,7 +38,8 @@ class Maintenance:
         """
         result: dict[str, Any] = {"skipped": False, "pruned": 0, "vacuumed": False}
         try:
-            for name, days in (("retention_days", retention_days), ("trash_days", trash_days)):
+            given = {"retention_days": retention_days, "trash_days": trash_days, "thin_days": thin_days or 0}
+            for name, days in given.items():
                 if days < 0:
                     raise errors.InvalidArgument(f"{name} must not be negative, got {days!r}")
             if not self._claim_run(min_interval_hours * clock.HOUR):

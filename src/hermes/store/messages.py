@@ -35,6 +35,9 @@ ROOT_ACTIVE = "UPDATE sessions SET conversation_active = ? WHERE id = ? AND conv
 # By its time first: the index on it finds the row at once, however long the session is.
 STORED_ALREADY = "SELECT id FROM messages WHERE session_id = ? AND timestamp = ? AND uid = ?"
 
+CARRIED_ROWS = """SELECT m.* FROM carried_context c JOIN messages m
+    ON m.id BETWEEN c.first_message_id AND c.last_message_id
+    WHERE c.session_id = ? AND c.position >= 0 ORDER BY c.position, m.id"""
 OWN_ROWS = "SELECT * FROM messages WHERE session_id = ? AND active = 1 ORDER BY id"
 SPOKEN = """SELECT id, role, content, tool_call_id, tool_calls, tool_name, finish_reason, reasoning,
     reasoning_content, reasoning_details, codex_reasoning_items, codex_message_items, content_kind, uid FROM messages"""
@@ -52,7 +55,8 @@ PARENT = """SELECT s.parent_session_id FROM sessions s JOIN sessions p ON p.id =
 
 COUNT_ALL = """SELECT count(*) FROM messages m JOIN sessions s ON s.id = m.session_id
     WHERE m.active = 1 AND s.trashed_at IS NULL"""
-SESSION_EXISTS = "SELECT 1 FROM sessions WHERE id = ?"
+FENCE = "SELECT lease_epoch FROM sessions WHERE id = ?"
+BY_PLATFORM = "SELECT 1 FROM messages WHERE session_id = ? AND platform_message_id = ? LIMIT 1"
 
 
 class Messages:
@@ -145,26 +149,36 @@ class Messages:
 
         return self._engine.write(work, share=not attachments)
 
-    def replace(self, session_id: str, messages: Iterable[Mapping[str, Any]]) -> None:
-        """Make the session hold exactly these messages; unchanged rows keep their id and time. See `replacing`."""
+    def replace(
+        self, session_id: str, messages: Iterable[Mapping[str, Any]], lease_epoch: int | None = None
+    ) -> None:
+        """Make the session hold exactly these messages; unchanged rows keep their id and time. See `replacing`.
+
+        Where a caller hands the whole live context back, what is only carried is not stored a second time.
+        """
         wanted = [replacing.row_of(message) for message in mappings("messages", messages)]
         if not wanted:
             return
+        epoch = optional_whole("lease_epoch", lease_epoch)
 
         def work(writer: Writer) -> None:
-            if not writer.value(SESSION_EXISTS, session_id):
-                raise errors.raised(errors.UnknownSession, f"session {session_id!r} does not exist")
-            replacing.replace(writer, session_id, writer.dicts(OWN_ROWS, session_id), wanted)
-            writer.run(SET_COUNTS, len(wanted), sum(row["calls"] for row in wanted), session_id)
+            check_fence(writer, session_id, epoch)
+            own = writer.dicts(OWN_ROWS, session_id)
+            mine = replacing.without_carried(writer.dicts(CARRIED_ROWS, session_id), own, wanted)
+            replacing.replace(writer, session_id, own, mine)
+            writer.run(SET_COUNTS, len(mine), sum(row["calls"] for row in mine), session_id)
             writer.run(derived.NOTE, session_id)
             derived.refresh(writer)
 
         self._engine.write(work, share=False)
 
-    def clear(self, session_id: str) -> None:
+    def clear(self, session_id: str, lease_epoch: int | None = None) -> None:
         """Remove the session's messages; what another session carries goes to that one."""
+        epoch = optional_whole("lease_epoch", lease_epoch)
 
         def work(writer: Writer) -> None:
+            if epoch is not None:
+                check_fence(writer, session_id, epoch)
             context.rehome(writer, session_id, ())
             held = blobs.held_by(writer, session_id)
             self._engine.delete_messages(writer, session_id)
@@ -177,6 +191,11 @@ class Messages:
     def of(self, session_id: str) -> list[dict[str, Any]]:
         with self._engine.read() as reader:
             return own_rows(reader, session_id)
+
+    def has_platform_id(self, session_id: str, platform_message_id: str) -> bool:
+        wanted = optional_id("platform_message_id", platform_message_id)
+        with self._engine.read() as reader:
+            return reader.value(BY_PLATFORM, session_id, wanted) is not None
 
     def count(self, session_id: str | None = None) -> int:
         with self._engine.read() as reader:
@@ -195,9 +214,22 @@ class Messages:
             return [_spoken(reader, row) for row in carried + own]
 
 
+def insert_plain(writer: Writer, session_id: str, role: str, text: str, at: float, uid: bytes) -> int:
+    """A message that is text and nothing else, for verbs that count it themselves."""
+    place, rest = (session_id, role, text, None, None, None, at), (None,) * 7
+    return writer.insert(INSERT, *place, *rest, uid, "text", None)
+
+
+def check_fence(reader: Reader, session_id: str, epoch: int | None) -> None:
+    """That there is such a session and, where the caller names its lease, that nobody has taken over."""
+    fence = reader.row(FENCE, session_id)
+    if fence is None or (epoch is not None and fence[0] != epoch):
+        raise refused(reader, session_id)
+
+
 def refused(reader: Reader, session_id: str) -> errors.HermesError:
     """Why a row could not be written: there is no such session, or its conversation has another holder now."""
-    if reader.value(SESSION_EXISTS, session_id):
+    if reader.row(FENCE, session_id) is not None:
         return errors.LeaseLost(
             f"somebody else has taken over the conversation of session {session_id!r}; nothing was written"
         )
@@ -269,8 +301,10 @@ def _family_once(reader: Reader, session_id: str) -> list[dict[str, Any]]:
     while at is not None and at not in line:
         line[at] = None
         at = reader.value(PARENT, at)
-    rows = [row for member in line for row in reader.rows(CONVERSATION, member)]
-    rows.sort(key=lambda row: row[0])
+    found = [row for member in line for row in reader.rows(CONVERSATION, member)]
+    # What it carries may have another home by now, or lie in the trash there.
+    found += reader.rows(CARRIED, session_id)
+    rows = [row for _id, row in sorted({row[0]: row for row in found}.items())]
     told: list[dict[str, Any]] = []
     unanswered: set[str] = set()
     for row in rows:

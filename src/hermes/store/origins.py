@@ -21,9 +21,11 @@ INHERIT = """UPDATE sessions SET session_key = o.session_key, chat_type = o.chat
     thread_id = o.thread_id, user_id = coalesce(sessions.user_id, o.user_id)
     FROM sessions o WHERE sessions.id = ? AND o.id = ? AND sessions.chat_type IS NULL AND sessions.source = o.source"""
 MADE_FOR = """SELECT id, user_id, owner, session_key FROM sessions
-    WHERE source = ? AND chat_type = ? AND coalesce(chat_id, '') = ? AND coalesce(thread_id, '') = ?"""
+    WHERE source = ? AND chat_type = ? AND coalesce(chat_id, '') = ? AND coalesce(thread_id, '') = ?
+    AND kind <> 'child'"""
 CANDIDATE = """SELECT id, coalesce(last_active, started_at), started_at, ended_at, end_reason, trashed_at,
-    (SELECT max(c.started_at) FROM sessions c WHERE c.parent_session_id = sessions.id AND c.relation = 'reset')
+    (SELECT max(c.started_at) FROM sessions c WHERE c.parent_session_id = sessions.id AND c.relation = 'reset'
+        AND coalesce(c.end_reason, '') <> 'reset_undone')
     FROM sessions WHERE id = ?"""
 
 RESET_REASONS = ("session_reset", "idle", "daily")
@@ -69,7 +71,10 @@ def last_used(reader: Reader, chat: Chat, session_key: str | None) -> str | None
     living = [
         (end.ended_at is None, _time(end.active), _time(end.started_at), end.session_id)
         for end in ends
-        if not end.was_reset and end.trashed_at is None and _time(end.active) >= last_reset
+        if not end.was_reset
+        and end.end_reason != "reset_undone"
+        and end.trashed_at is None
+        and _time(end.active) >= last_reset
     ]
     return max(living)[3] if living else None
 
@@ -88,7 +93,9 @@ class _Candidate(NamedTuple):
 
     @property
     def was_reset(self) -> bool:
-        return self.reset_at is not None or self.end_reason in RESET_REASONS
+        """A reset ends what it leaves; what is open again was gone back to."""
+        ended = self.ended_at is not None
+        return ended and (self.reset_at is not None or self.end_reason in RESET_REASONS)
 
 
 def _is_of(made: Row, chat: Chat, session_key: str | None) -> bool:

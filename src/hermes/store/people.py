@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from hermes.store.values import canonical_source
+
 LOCAL = ""
 """The owner of everything made on this machine: the terminal, jobs, scripts."""
 
@@ -25,12 +27,14 @@ class Principal(NamedTuple):
     @property
     def person(self) -> str:
         """The owner of what this person says in private; "" is nobody, never the local machine."""
-        return _owner(self.platform, "user", self.user) if self.user else ""
+        return _owner(canonical_source(self.platform), "person", self.user) if self.user else ""
 
     @property
     def room(self) -> str:
         """The owner of what is said where everybody shares one session."""
-        return _owner(self.platform, "room", self.chat, self.thread or "") if self.chat else ""
+        return (
+            _owner(canonical_source(self.platform), "room", self.chat, self.thread or "") if self.chat else ""
+        )
 
     @property
     def owners(self) -> tuple[str, ...]:
@@ -39,5 +43,8 @@ class Principal(NamedTuple):
 
 
 def _owner(*parts: str | None) -> str:
-    """Parts joined by colons; those inside a part are escaped, so that no two of them can be confused."""
+    """Parts joined by colons; those inside a part are escaped, so that no two of them can be confused.
+
+    A person sorts before a room: of two sessions with the same title one's own is meant.
+    """
     return ":".join(str(part).replace("%", "%25").replace(":", "%3A") for part in parts)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hermes import clock
-from hermes.store import attachments, blobs
+from hermes.store import attachments, blobs, context
 from hermes.store.arguments import optional_whole
 from hermes.store.content import calls_counted, from_json, json_or_none
 from hermes.store.engine import Writer
@@ -70,9 +70,18 @@ def replace(
     times = dict(zip(had, (row["timestamp"] for row in have), strict=True))
     held = blobs.held_by(writer, session_id)
     now = clock.now()
-    for old, new in _pairs(had, want):
+    pairs = list(_pairs(had, want))
+    carried = context.carried_elsewhere(writer, session_id)
+    if any(
+        old is not None and have[old]["id"] in carried and _differs(had, want, old, new) for old, new in pairs
+    ):
+        pairs = list(_written_anew(had, want))
+    for old, new in pairs:
         if new is None:
             assert old is not None
+            if have[old]["id"] in carried:
+                context.rehome(writer, session_id, (), (have[old]["id"], have[old]["id"]))
+                continue
             writer.run(DELETE, have[old]["id"])
             continue
         if old is not None and had[old] == want[new]:
@@ -89,6 +98,36 @@ def replace(
             blobs.detach(writer, message_id)
         blobs.attach(writer, message_id, row["attachments"])
     blobs.drop(writer, held)
+
+
+def _differs(had: list[Any], want: list[Any], old: int, new: int | None) -> bool:
+    return new is None or had[old] != want[new]
+
+
+def _written_anew(had: list[Any], want: list[Any]) -> Iterator[tuple[int | None, int | None]]:
+    """From the first difference on nothing is written over: what another session carries has to stay as it is."""
+    same = 0
+    while same < min(len(had), len(want)) and had[same] == want[same]:
+        same += 1
+    yield from ((at, at) for at in range(same))
+    yield from ((old, None) for old in range(same, len(had)))
+    yield from ((None, new) for new in range(same, len(want)))
+
+
+def without_carried(
+    carried: list[dict[str, Any]], own: list[dict[str, Any]], wanted: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """What is the session's own of a whole context that a caller hands back, in the order it was given out."""
+    at, kept = 0, []
+    mine = {row["id"] for row in own}
+    live = carried + [row for row in own if row["id"] not in {row["id"] for row in carried}]
+    for row in live:
+        if at == len(wanted) or _likeness(wanted[at]) != _likeness(row):
+            break
+        if row["id"] in mine:
+            kept.append(wanted[at])
+        at += 1
+    return kept + wanted[at:]
 
 
 def _pairs(had: list[Any], want: list[Any]) -> Iterator[tuple[int | None, int | None]]:

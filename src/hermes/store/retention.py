@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hermes import clock, errors
-from hermes.store import blobs, context, derived
+from hermes.store import blobs, context, derived, leases, routing
 from hermes.store.engine import Engine, Reader, Writer
+from hermes.store.lineage import conversation_with_subagents
 from hermes.store.processes import is_running
 from hermes.store.sessions import END, EXISTS, source_name
 from hermes.store.topics import linked_conversations, unbind_session
@@ -45,8 +46,9 @@ FORGET_TITLE = "DELETE FROM state_meta WHERE key = 'trashed_title:' || ?"
 FORGET_NEXT = "DELETE FROM state_meta WHERE key = 'trashed_next:' || ?"
 DELETE = "DELETE FROM sessions WHERE id = ?"
 
-# A conversation is found by its first session, and goes as a whole. The trash has its own time to be kept.
-UNUSED = """SELECT id FROM sessions WHERE root_id = id AND coalesce(conversation_active, started_at) <= ?
+# A conversation is found by its first session, and goes as a whole, with the subagents that worked for it: those are
+# not listed. The trash has its own time to be kept.
+UNUSED = """SELECT id FROM sessions WHERE root_id = id AND listed = 1 AND coalesce(conversation_active, started_at) <= ?
     AND (? IS NULL OR source = ?) ORDER BY conversation_active, id"""
 IS_UNUSED = (
     "SELECT 1 FROM sessions WHERE id = ? AND root_id = id AND coalesce(conversation_active, started_at) <= ?"
@@ -54,8 +56,9 @@ IS_UNUSED = (
 KEPT = """SELECT 1 FROM sessions m LEFT JOIN routing t ON t.session_id = m.id WHERE m.root_id = ?
     AND (m.ended_at IS NULL OR m.pinned_at IS NOT NULL OR m.trashed_at IS NOT NULL OR t.session_id IS NOT NULL)"""
 LEASED = "SELECT 1 FROM leases WHERE conversation_id = ? AND expires_at > ?"
-MEMBERS = """SELECT id, root_id, source, title, preview, model, started_at, ended_at, end_reason, last_active,
-    message_count FROM sessions WHERE root_id = ? ORDER BY started_at, id"""
+MEMBER = """SELECT id, root_id, source, title, preview, model, started_at, ended_at, end_reason, last_active,
+    message_count FROM sessions WHERE id = ?"""
+ROOT = "SELECT root_id FROM sessions WHERE id = ?"
 
 GHOSTS = """SELECT id FROM sessions s WHERE source = 'tui' AND title IS NULL AND ended_at IS NOT NULL AND started_at < ?
     AND pinned_at IS NULL AND trashed_at IS NULL AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.session_id = s.id)
@@ -63,7 +66,7 @@ GHOSTS = """SELECT id FROM sessions s WHERE source = 'tui' AND title IS NULL AND
     AND NOT EXISTS (SELECT 1 FROM routing t WHERE t.session_id = s.id)"""
 ORPHANED_CONTINUATIONS = """SELECT s.id FROM sessions s JOIN sessions p ON p.id = s.parent_session_id
     WHERE p.end_reason = 'compression' AND s.ended_at IS NULL AND s.end_reason IS NULL AND s.trashed_at IS NULL
-    AND coalesce(s.api_call_count, 0) = 0 AND s.started_at < ?
+    AND coalesce(s.api_call_count, 0) = 0 AND s.started_at < ? AND coalesce(s.last_active, s.started_at) < ?
     AND EXISTS (SELECT 1 FROM messages m WHERE m.session_id = s.id)
     AND NOT EXISTS (SELECT 1 FROM routing t WHERE t.session_id = s.id)
     AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.conversation_id = s.root_id AND l.expires_at > ?)"""
@@ -122,7 +125,7 @@ class Retention:
         now = clock.now()
 
         def work(writer: Writer) -> int:
-            orphans = writer.rows(ORPHANED_CONTINUATIONS, now - ORPHAN_AGE, now)
+            orphans = writer.rows(ORPHANED_CONTINUATIONS, now - ORPHAN_AGE, now - ORPHAN_AGE, now)
             return _end(writer, [row[0] for row in orphans], now, "orphaned_compression")
 
         return self._engine.write(work, share=False)
@@ -143,12 +146,12 @@ class Retention:
 
     def _prune_some(self, roots: list[str], cutoff: float) -> list[str]:
         def still_unused(writer: Writer) -> Iterator[list[str]]:
-            while derived.refresh(writer):  # what another program has just written counts, too
-                pass
+            derived.settle(writer)  # what another program has just written counts, too
             linked = linked_conversations(writer)
             for root in roots:
-                if writer.value(IS_UNUSED, root, cutoff) and not _is_kept(writer, root, linked):
-                    yield [row[0] for row in writer.rows(MEMBERS, root)]
+                unit = _unit(writer, root, cutoff, linked)
+                if unit is not None:
+                    yield unit
 
         return self.remove(still_unused)
 
@@ -170,6 +173,8 @@ class Retention:
 
     def _remove_one(self, writer: Writer, session_id: str, going: Collection[str]) -> None:
         context.rehome(writer, session_id, going)
+        routing.fall_back(writer, session_id, going)
+        leases.hand_on(writer, session_id, going)
         held = blobs.held_by(writer, session_id)
         self._engine.delete_messages(writer, session_id)
         blobs.drop(writer, held)
@@ -239,8 +244,22 @@ def _unused(reader: Reader, cutoff: float, source: str | None) -> Iterator[list[
     name = None if source is None else source_name(source)
     linked = linked_conversations(reader)
     for (root,) in reader.rows(UNUSED, cutoff, name, name):
-        if not _is_kept(reader, root, linked):
-            yield reader.dicts(MEMBERS, root)
+        unit = _unit(reader, root, cutoff, linked)
+        if unit is not None:
+            yield [row for member in unit for row in reader.dicts(MEMBER, member)]
+
+
+def _unit(reader: Reader, root: str, cutoff: float, linked: Collection[str]) -> list[str] | None:
+    """What goes together: a conversation and its subagents. One that is used or kept stays, and stands for itself."""
+
+    def may_go(one: str) -> bool:
+        return bool(reader.value(IS_UNUSED, one, cutoff)) and not _is_kept(reader, one, linked)
+
+    if not may_go(root):
+        return None
+    families = [(member, reader.value(ROOT, member)) for member in conversation_with_subagents(reader, root)]
+    going = {root: True} | {one: may_go(one) for _member, one in families}
+    return [member for member, one in families if going[one]]
 
 
 def _is_kept(reader: Reader, root: str, linked: Collection[str]) -> bool:

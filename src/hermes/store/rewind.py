@@ -6,24 +6,23 @@ they are set aside, and come back the same way.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 from hermes import clock, errors
 from hermes.store import context, derived
 from hermes.store.arguments import optional_whole, whole
-from hermes.store.content import calls_counted, decode, from_json
-from hermes.store.engine import Access, Reader, Writer
-from hermes.store.messages import decoded, refused
+from hermes.store.content import decode
+from hermes.store.engine import Access, Writer
+from hermes.store.messages import check_fence, decoded
 from hermes.text import preview_of
 
 ROW = "SELECT * FROM messages WHERE id = ?"
-FENCE = "SELECT lease_epoch FROM sessions WHERE id = ?"
 TAKE_BACK = "UPDATE messages SET active = 0, rewound_at = ? WHERE id = ? AND session_id = ? AND active = 1"
 GIVE_BACK = """UPDATE messages SET active = 1, rewound_at = NULL
     WHERE session_id = ? AND id >= ? AND active = 0 AND rewound_at IS NOT NULL"""
 COUNT_REWIND = "UPDATE sessions SET rewind_count = rewind_count + 1 WHERE id = ?"
-FROM_PEOPLE = """SELECT id, content, content_kind, timestamp FROM messages
-    WHERE session_id = ? AND role = 'user' AND active = 1 ORDER BY id DESC LIMIT ?"""
+FROM_PERSON = "SELECT id, content, content_kind, timestamp FROM messages WHERE id = ? AND role = 'user'"
 
 
 class Rewinds:
@@ -38,7 +37,7 @@ class Rewinds:
         optional_whole("lease_epoch", epoch)
 
         def work(writer: Writer) -> dict[str, Any]:
-            _check(writer, session_id, epoch)
+            check_fence(writer, session_id, epoch)
             live = context.live_ids(writer, session_id)
             row = writer.dict(ROW, target)
             if target not in live or row is None or row["role"] != "user":
@@ -69,7 +68,7 @@ class Rewinds:
         since, epoch = whole("since_id", since_id), optional_whole("lease_epoch", lease_epoch)
 
         def work(writer: Writer) -> int:
-            _check(writer, session_id, epoch)
+            check_fence(writer, session_id, epoch)
             before = set(context.live_ids(writer, session_id))
             back = context.bring_back(writer, session_id, since)
             if back:
@@ -83,23 +82,18 @@ class Rewinds:
 
     def recent_from_people(self, session_id: str, limit: int = 20) -> list[dict[str, Any]]:
         """What a person said last, newest first, to choose from where to go back to."""
+        most = whole("limit", limit)
         with self._engine.read() as reader:
-            rows = reader.rows(FROM_PEOPLE, session_id, whole("limit", limit))
+            live = reversed(context.live_ids(reader, session_id))
+            said = (row for message_id in live for row in reader.rows(FROM_PERSON, message_id))
+            rows = list(islice(said, most if most >= 0 else None))
         return [
             {"id": message_id, "timestamp": at, "preview": preview_of(decode(content, kind), 80) or ""}
             for message_id, content, kind, at in rows
         ]
 
 
-def _check(reader: Reader, session_id: str, epoch: int | None) -> None:
-    fence = reader.row(FENCE, session_id)
-    if fence is None or (epoch is not None and fence[0] != epoch):
-        raise refused(reader, session_id)
-
-
 def _recount(writer: Writer, session_id: str) -> None:
-    rows = writer.rows(context.CALLS_OF, session_id)
-    calls = sum(calls_counted(role, from_json(text, text)) for role, text in rows)
-    writer.run(context.SET_COUNTS, writer.value(context.COUNT_OF, session_id), calls, session_id)
+    context.recount(writer, session_id)
     writer.run(derived.NOTE, session_id)
     derived.refresh(writer)

@@ -6,15 +6,16 @@ key that is spelled anew takes its row along.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from hermes import clock, errors
 from hermes.store import derived, origins
-from hermes.store.arguments import moment, optional_id, required_text
+from hermes.store.arguments import moment, optional_id, optional_whole, required_text
 from hermes.store.content import document, from_document
 from hermes.store.engine import Access, Reader, Row, Writer
 from hermes.store.lineage import tip
+from hermes.store.messages import check_fence
 from hermes.store.origins import Chat
 from hermes.store.sessions import END, REOPEN, source_name
 
@@ -55,6 +56,18 @@ MOVE = "UPDATE routing SET session_id = ?, updated_at = ? WHERE session_id = ?"
 SET_ENTRY = "UPDATE routing SET entry_json = ?, updated_at = ? WHERE session_key = ?"
 REMOVE = "DELETE FROM routing WHERE session_key = ?"
 
+CONTINUES = """SELECT p.id FROM sessions s JOIN sessions p ON p.id = s.parent_session_id
+    WHERE s.id = ? AND s.relation = 'compression' AND p.trashed_at IS NULL"""
+POINT_BACK = "UPDATE routing SET session_id = ? WHERE session_id = ?"
+KEY_OF = """SELECT session_key FROM routing
+    WHERE platform = ? AND chat_type = ? AND chat_id = ? AND thread_id = ? AND participant = ?"""
+REKEY = (
+    """UPDATE inbox SET session_key = ? WHERE session_key = ? AND NOT EXISTS (SELECT 1 FROM inbox i
+        WHERE i.platform = inbox.platform AND i.session_key = ?1
+        AND i.platform_message_id = inbox.platform_message_id)""",
+    "UPDATE outbox SET session_key = ? WHERE session_key = ?",
+)
+
 
 class Route(NamedTuple):
     session_key: str
@@ -92,12 +105,17 @@ class Routing:
 
         def work(writer: Writer) -> Route:
             _demand(writer, session)
+            live = tip(writer, session)
+            known = writer.value(KEY_OF, *chat)
+            if known is not None and known != key:  # what waits under the old spelling is of the same chat
+                for sql in REKEY:
+                    writer.run(sql, key, known)
             other = writer.row(CHAT_OF, key)
             # Taken over, it would answer one chat in another's session.
             if other is not None and tuple(other) != chat:
                 raise errors.raised(errors.InvalidArgument, f"key {key!r} is the key of another chat")
-            writer.run(PUT, key, *chat, session, at, at, kept, kept)
-            origins.remember(writer, session, key, chat)
+            writer.run(PUT, key, *chat, live, at, at, kept, kept)
+            origins.remember(writer, live, key, chat)
             return _one(writer.row(BY_KEY, key))
 
         return self._engine.write(work)
@@ -148,15 +166,21 @@ class Routing:
         with self._engine.read() as reader:
             return [_one(row) for row in reader.rows(SINCE, since, since)]
 
-    def switch(self, session_key: str, session_id: str) -> Route | None:
-        """Go on in another session: the old one ends, the other is reopened, at its live end. None for no such chat."""
+    def switch(self, session_key: str, session_id: str, *, lease_epoch: int | None = None) -> Route | None:
+        """Go on in another session: the old one ends, the other is reopened, at its live end. None for no such chat.
+
+        `lease_epoch` is that of the conversation which is left.
+        """
         key, wanted, at = session_key, required_text("session_id", session_id), clock.now()
+        epoch = optional_whole("lease_epoch", lease_epoch)
 
         def work(writer: Writer) -> Route | None:
             row = writer.row(SESSION_OF, key)
             if row is None:
                 return None
             now, target = tip(writer, row[0]), tip(writer, wanted)
+            if epoch is not None:
+                check_fence(writer, now, epoch)
             _demand(writer, target)
             if target == now:
                 writer.run(POINT, target, key)
@@ -208,6 +232,13 @@ class Routing:
         chat = Chat.of(platform, chat_type, chat_id, thread_id, participant)
         with self._engine.read(settled=True) as reader:
             return origins.last_used(reader, chat, session_key)
+
+
+def fall_back(writer: Writer, session_id: str, going: Collection[str]) -> None:
+    """The last session of a conversation goes: its chats go on where the conversation does, if it does."""
+    before = writer.value(CONTINUES, session_id)
+    if before is not None and before not in going:
+        writer.run(POINT_BACK, before, session_id)
 
 
 def move(writer: Writer, from_session: str, to_session: str, at: float) -> int:

@@ -19,7 +19,7 @@ from hermes.store.arguments import (
 from hermes.store.content import json_or_none
 from hermes.store.engine import Access, Writer
 from hermes.store.people import LOCAL
-from hermes.store.values import kind_of
+from hermes.store.values import canonical_source, kind_of
 from hermes.text import clean_in
 
 SELECT_ROW = "SELECT * FROM sessions WHERE id = ?"
@@ -70,12 +70,10 @@ COUNTERS = (
 
 LONGEST_PREFIX = 1000
 
-SOURCE_ALIASES = {"api_server": "api-server"}
-
 
 def source_name(source: str) -> str:
     """The documented name of a source; older spellings are accepted on input and in filters."""
-    return SOURCE_ALIASES.get(required_text("source", source), source)
+    return canonical_source(required_text("source", source))
 
 
 def new_session_id() -> str:

@@ -16,6 +16,8 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode, urlsafe_b64encode
+from functools import cached_property
+from unicodedata import normalize
 
 from hermes import errors
 from hermes.store.content import JSON_PREFIX
@@ -38,6 +40,12 @@ class Spellings:
         patterns = (_any_spelling(self._secret), _encoded(self._secret))
         self._in_text = [re.compile(pattern) for pattern in patterns]
         self._in_bytes = [re.compile(pattern.encode()) for pattern in patterns]
+
+    @cached_property
+    def folded(self) -> Spellings:
+        """The secret as a tag is kept."""
+        small = normalize("NFC", self._secret.casefold())
+        return self if small == self._secret else Spellings(small)
 
     def __repr__(self) -> str:
         return "Spellings(…)"

@@ -15,19 +15,19 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hermes import clock, errors, home
+from hermes.partial import sync_folder
+from hermes.store.spool_files import TORN, added, files_in, finish, lock, locked, read, stamp_of
 
 log = logging.getLogger(__name__)
 
 FOLDER = "spool"
 REFUSED = "refused"
 """Holds what can never be stored, a line each, with the reason."""
-TORN = ".torn"
-"""Ends the name of a file with a line that a crash cut off: the others are stored, this one is for a person to see."""
 
 _NAP_S = 0.01
 
@@ -77,7 +77,7 @@ class Spool:
             while True:
                 file = self._own or self._new_file()
                 self._own = file
-                if _added(file, line):
+                if added(file, line):
                     self.kept += 1
                     return file
                 self._own = None  # it was stored and removed meanwhile
@@ -88,13 +88,13 @@ class Spool:
         home.private_folder(self.folder)
         home.tightened(str(self.folder), home.PRIVATE_FOLDER)
         stamp = int(clock.now() * 1e6)
-        for file in _files_in(self.folder):
-            stamp = max(stamp, _stamp_of(file) + 1)
+        for file in files_in(self.folder):
+            stamp = max(stamp, stamp_of(file) + 1)
         file = self.folder / f"{stamp:016d}_{os.getpid()}_{os.urandom(4).hex()}.jsonl"
         os.close(home.create_private_file(file))
-        _sync_folder(self.folder)
+        sync_folder(self.folder)
         if new:
-            _sync_folder(self.folder.parent)
+            sync_folder(self.folder.parent)
         return file
 
     # ---------------------------------------------------------------- handing over
@@ -104,21 +104,21 @@ class Spool:
 
         An entry may be handed over a second time, after a crash: `store` looks whether it has it.
         """
-        if not any(_files_in(self.folder)):
+        if not any(files_in(self.folder)):
             return
         with self._alone(wait):
-            for file in _files_in(self.folder):
+            for file in files_in(self.folder):
                 self._replay_file(file, store)
 
     def _replay_file(self, file: Path, store: Callable[[Entry], object]) -> None:
         done, torn = 0, False
         while True:
-            with _locked(file) as descriptor:
+            with locked(file) as descriptor:
                 if descriptor is None:
                     return
-                data = _read(descriptor, done)
+                data = read(descriptor, done)
                 if not data:  # everything is stored, and nothing was added meanwhile
-                    _finish(file, torn)
+                    finish(file, torn)
                     return
             for line in _lines(data):
                 entry = _entry(line)
@@ -138,11 +138,11 @@ class Spool:
             home.private_folder(file.parent)
             if not file.exists():
                 os.close(home.create_private_file(file))
-                _sync_folder(file.parent)
+                sync_folder(file.parent)
             if (
                 entry.uid.encode() not in file.read_bytes()
             ):  # or a crash came between this and the file's removal
-                _added(file, _line(entry, reason=str(reason)))
+                added(file, _line(entry, reason=str(reason)))
             log.warning(
                 "a message kept for session %r cannot be stored: %s. It is in %s",
                 entry.session_id,
@@ -156,7 +156,7 @@ class Spool:
         descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, home.PRIVATE_FILE)
         try:
             until = time.monotonic() + wait
-            while not _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            while not lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
                 if time.monotonic() >= until:
                     raise errors.raised(
                         errors.StoreBusy, f"what waits in {self.folder} is being stored by another program"
@@ -172,7 +172,7 @@ class Spool:
         """What waits, and what was refused; nothing is changed by looking."""
         waiting: list[Entry] = []
         files, size = [], 0
-        for file in _files_in(self.folder):
+        for file in files_in(self.folder):
             found = [entry for entry in self._entries(file) if entry.store == self._store]
             if found:
                 waiting += found
@@ -180,7 +180,7 @@ class Spool:
                 size += file.stat().st_size
         refused = [
             entry
-            for file in _files_in(self.folder / REFUSED)
+            for file in files_in(self.folder / REFUSED)
             for entry in self._entries(file)
             if entry.store == self._store
         ]
@@ -201,10 +201,10 @@ class Spool:
         if not self.folder.is_dir():
             return
         with self._alone(wait):
-            for file in (*_files_in(self.folder), *_files_in(self.folder / REFUSED), *self.torn()):
-                with _locked(file) as descriptor:
+            for file in (*files_in(self.folder), *files_in(self.folder / REFUSED), *self.torn()):
+                with locked(file) as descriptor:
                     if descriptor is not None:
-                        self._rewrite_without(session_id, file, _read(descriptor, 0))
+                        self._rewrite_without(session_id, file, read(descriptor, 0))
 
     def _rewrite_without(self, session_id: str, file: Path, data: bytes) -> None:
         rest = [line for line in _lines(data) if _belongs_to_another(line, self._store, session_id)]
@@ -214,11 +214,11 @@ class Spool:
             fresh = file.with_name(f"{file.name}.new")
             fresh.unlink(missing_ok=True)
             os.close(home.create_private_file(fresh))
-            _added(fresh, b"".join(rest))
+            added(fresh, b"".join(rest))
             fresh.replace(file)
         else:
             file.unlink()
-        _sync_folder(file.parent)
+        sync_folder(file.parent)
 
 
 # -------------------------------------------------------------------- lines
@@ -250,92 +250,3 @@ def _lines(data: bytes) -> list[bytes]:
 def _belongs_to_another(line: bytes, store: str, session_id: str) -> bool:
     entry = _entry(line)
     return entry is not None and (entry.store, entry.session_id) != (store, session_id)
-
-
-# -------------------------------------------------------------------- files
-
-
-def _files_in(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.jsonl"))
-
-
-def _stamp_of(file: Path) -> int:
-    stamp = file.name.partition("_")[0]
-    return int(stamp) if stamp.isdecimal() else 0
-
-
-def _added(file: Path, line: bytes) -> bool:
-    """Add to a file, durably and whole; False if it is no longer there, or a line in it was cut off."""
-    with _locked(file) as descriptor:
-        if descriptor is None:
-            return False
-        size = os.fstat(descriptor).st_size
-        if size and os.pread(descriptor, 1, size - 1) != b"\n":
-            return False
-        try:
-            rest = memoryview(line)
-            while rest:
-                rest = rest[os.pwrite(descriptor, rest, size + len(line) - len(rest)) :]
-            os.fsync(descriptor)
-        except BaseException:
-            with suppress(OSError):
-                os.ftruncate(descriptor, size)
-            raise
-        return True
-
-
-@contextmanager
-def _locked(file: Path) -> Iterator[int | None]:
-    """The file, locked for a moment; None if it went while we waited for it."""
-    try:
-        descriptor = os.open(file, os.O_RDWR)
-    except FileNotFoundError:
-        yield None
-        return
-    try:
-        _lock(descriptor, fcntl.LOCK_EX)
-        try:
-            same = os.fstat(descriptor).st_ino == file.stat().st_ino
-        except FileNotFoundError:
-            same = False
-        yield descriptor if same else None
-    finally:
-        os.close(descriptor)
-
-
-def _lock(descriptor: int, how: int) -> bool:
-    """Whether it is ours now. A file system without such locks has one process at a time, as far as we can know."""
-    try:
-        fcntl.flock(descriptor, how)
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass
-    return True
-
-
-def _read(descriptor: int, start: int) -> bytes:
-    """From `start` to the end."""
-    parts = []
-    while part := os.pread(descriptor, 1 << 20, start):
-        parts.append(part)
-        start += len(part)
-    return b"".join(parts)
-
-
-def _finish(file: Path, torn: bool) -> None:
-    if torn:
-        aside = file.with_name(file.name + TORN)
-        file.rename(aside)
-        log.warning("%s ends in a line that a crash cut off; all the others are stored", aside)
-    else:
-        file.unlink()
-    _sync_folder(file.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

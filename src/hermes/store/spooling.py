@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
 from hermes import clock, errors
-from hermes.store.engine import Access, Engine, Writer
+from hermes.store.engine import Access, Engine, Scoped, Writer
 from hermes.store.messages import Messages
 from hermes.store.sessions import EXISTS, Sessions
 from hermes.store.spool import Entry, Spool, Unstorable
@@ -56,8 +56,9 @@ class Spooling:
         """`Messages.append`; its time and its uid are fixed here, so that it is the same message later."""
         return self._append(self._messages, dict(zip(APPENDED, given, strict=True)))
 
-    def append_for(self, owners: tuple[str, ...], arguments: dict[str, Any]) -> int:
+    def append_for(self, owners: tuple[str, ...], *given: Any) -> int:
         """The same for somebody who may write only in some owners' sessions, now as well as later."""
+        arguments = dict(zip(APPENDED, given, strict=True))
         mine = self._engine.scoped(owners).owning(arguments["session_id"])
         return self._append(Messages(cast(Access, AfterSpool(mine, self.catch_up))), arguments, owners=owners)
 
@@ -155,6 +156,12 @@ class AfterSpool:
     def write(self, work: Callable[[Writer], T], *, share: bool = True, repeatable: bool = True) -> T:
         self._catch_up()
         return self._engine.write(work, share=share, repeatable=repeatable)
+
+    def scoped(self, owners: tuple[str, ...]) -> AfterSpool:
+        return AfterSpool(cast(Engine, self._engine).scoped(owners), self._catch_up)
+
+    def owning(self, *session_ids: str) -> AfterSpool:
+        return AfterSpool(cast(Scoped, self._engine).owning(*session_ids), self._catch_up)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)

@@ -110,8 +110,7 @@ class Thinning:
         made: list[_Cut] = []
 
         def work(writer: Writer) -> list[_Cut]:
-            while derived.refresh(writer):  # what another program has just written counts, too
-                pass
+            derived.settle(writer)  # what another program has just written counts, too
             fresh = list(_cuts(writer, some, run))
             for cut in fresh:
                 shown = [row[0] for row in writer.rows(SHOWN, cut.message_id)]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
-from typing import Any
+from typing import Any, LiteralString
 
-from hermes.store.context import RANGES
+from hermes.store.context import RANGES, SET_ASIDE
 from hermes.store.engine import Access, Reader
 from hermes.store.importing import Import
 from hermes.store.incoming import Given
@@ -37,10 +37,11 @@ class Transfer:
     def __init__(self, engine: Access) -> None:
         self._engine = engine
 
-    def export(self, session_id: str) -> dict[str, Any] | None:
+    def export(self, session_id: str, redact: bool = False) -> dict[str, Any] | None:
         """A session with all its messages, rewound ones too, what it carries and its model calls.
 
-        The tags of a conversation are with its first session. None if there is no such session.
+        The tags of a conversation are with its first session. None if there is no such session. With `redact` the
+        secrets that people paste are masked; such an export is for showing, and stays as masked when imported.
         """
         with self._engine.read(settled=True) as reader:
             session = reader.dict(SESSION, session_id)
@@ -49,7 +50,8 @@ class Transfer:
             if session["last_active"] is None:
                 session["last_active"] = session["started_at"]
             beside = {
-                "context": _carried(reader, session_id),
+                "context": _carried(reader, RANGES, session_id),
+                "rewound_context": _carried(reader, SET_ASIDE, session_id),
                 "tags": [row[0] for row in reader.rows(TAGS_OF, session_id)],
                 "model_calls": reader.dicts(MODEL_CALLS, session_id),
             }
@@ -63,17 +65,22 @@ class Transfer:
                 page = _page(reader, session_id, page[-1]["id"], newest)
             messages += page
         session["messages"] = messages
-        return session | {name: found for name, found in beside.items() if found}
+        exported = session | {name: found for name, found in beside.items() if found}
+        if redact:
+            from hermes.secrets import redact_value
 
-    def export_all(self, source: str | None = None) -> ExportedSessions:
+            exported = redact_value(exported)
+        return exported
+
+    def export_all(self, source: str | None = None, redact: bool = False) -> ExportedSessions:
         """Every session but the trash, newest activity first; each is read when it is looked at."""
         name = None if source is None else source_name(source)
         with self._engine.read(settled=True) as reader:
             ids = [row[0] for row in reader.rows(IDS_BY_ACTIVITY, name, name)]
-        return ExportedSessions(ids, self.export)
+        return ExportedSessions(ids, lambda session_id: self.export(session_id, redact))
 
-    def iter_export(self, source: str | None = None) -> Iterator[dict[str, Any]]:
-        return iter(self.export_all(source))
+    def iter_export(self, source: str | None = None, redact: bool = False) -> Iterator[dict[str, Any]]:
+        return iter(self.export_all(source, redact))
 
     def import_sessions(self, sessions: Iterable[Mapping[str, Any]]) -> Imported:
         """Take exported sessions in. Bad input stops it with one clear error; what came before it stays."""
@@ -91,13 +98,13 @@ def _page(reader: Reader, session_id: str, after: int, newest: int) -> list[dict
     return [decoded(reader, row) for row in rows]
 
 
-def _carried(reader: Reader, session_id: str) -> list[dict[str, Any]]:
+def _carried(reader: Reader, which: LiteralString, session_id: str) -> list[dict[str, Any]]:
     """The ranges a session carries, each within one owner."""
     told: list[dict[str, Any]] = []
-    for first, last in reader.rows(RANGES, session_id):
+    for first, last in reader.rows(which, session_id):
         for owner, group in groupby(reader.rows(IN_RANGE, first, last), key=lambda row: row[0]):
             rows = list(group)
-            one: dict[str, Any] = {"session_id": owner}
+            one: dict[str, Any] = {"session_id": owner, "count": len(rows)}
             for end, (_owner, message_id, uid) in (("first", rows[0]), ("last", rows[-1])):
                 one |= {end: message_id, f"{end}_uid": uid.hex() if uid else None}
             told.append(one)

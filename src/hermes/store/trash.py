@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes import clock
-from hermes.store import derived, meta
+from hermes.store import derived, leases, meta, routing
 from hermes.store.content import from_json, to_json
 from hermes.store.engine import Access, Reader, Row, Writer
 from hermes.store.lineage import conversation_with_subagents
@@ -53,7 +53,10 @@ JOIN_AGAIN = """UPDATE sessions SET parent_session_id = ?, relation = 'compressi
 IN_TRASH = """SELECT s.id, s.source, m.value, s.preview, s.started_at, s.last_active, s.message_count, s.trashed_at,
     s.parent_session_id, s.kind FROM sessions s LEFT JOIN state_meta m ON m.key = 'trashed_title:' || s.id
     WHERE s.trashed_at IS NOT NULL ORDER BY s.trashed_at DESC, s.started_at, s.id"""
-LAIN_LONG = """SELECT trashed_at, id, coalesce(message_count, 0) FROM sessions WHERE trashed_at <= ?
+# What is still being worked in, by somebody who has not noticed, is not thrown out.
+LAIN_LONG = """SELECT trashed_at, id, coalesce(message_count, 0) FROM sessions WHERE trashed_at <= ?1
+    AND NOT EXISTS (SELECT 1 FROM sessions o WHERE o.trashed_at = sessions.trashed_at AND o.last_active > o.trashed_at
+        AND o.last_active > ?1)
     ORDER BY trashed_at, started_at, id"""
 
 
@@ -74,15 +77,14 @@ class Trash:
                 went.clear()
             if not writer.value(LIVE, session_id):
                 return list(went)
-            while derived.refresh(writer):
-                pass
+            derived.settle(writer)
             at = now
             while writer.value(ANY_AT, at):  # a time of its own, for it says what went together
                 at = nextafter(at, inf)
             going = [session_id] if segment else conversation_with_subagents(writer, session_id)
             went[:] = [member for member in going if writer.value(LIVE, member)]
             for member in went:
-                _put_in(writer, member, at)
+                _put_in(writer, member, at, alone=segment)
             if segment:
                 _let_go(writer, session_id)
             return list(went)
@@ -155,10 +157,13 @@ def bring_back(writer: Writer, session_id: str) -> bool:
     return True
 
 
-def _put_in(writer: Writer, session_id: str, at: float) -> None:
+def _put_in(writer: Writer, session_id: str, at: float, *, alone: bool) -> None:
     title = writer.value(TITLE, session_id)
     if title is not None:
         writer.run(meta.SET, TITLE_KEY + session_id, title)
+    if alone:
+        routing.fall_back(writer, session_id, ())
+        leases.hand_on(writer, session_id, ())
     writer.run(PUT_IN, at, session_id)
     writer.run(UNROUTE, session_id)
     unbind_session(writer, session_id)

@@ -18,6 +18,7 @@ from hermes.store.engine import Access, Reader, Row, Writer
 from hermes.store.lineage import conversation_with_subagents
 from hermes.store.sessions import ADD_USAGE, EXISTS, Usage
 
+PURPOSES = ("main", "auxiliary")
 MOST_TOKENS = 2**40
 """More than any call can use, and little enough that sums of them stay whole numbers."""
 ROUNDING = 1e-9
@@ -81,7 +82,11 @@ class ModelCall(NamedTuple):
     pricing_version: str | None = None
 
     def checked(self) -> ModelCall:
-        values: dict[str, Any] = {"purpose": required_text("purpose", self.purpose)}
+        if self.purpose not in PURPOSES:
+            raise errors.raised(
+                errors.InvalidArgument, f"purpose must be main or auxiliary, got {self.purpose!r:.40}"
+            )
+        values: dict[str, Any] = {}
         for name in ("model", "provider", "base_url", "cost_status", "cost_source", "pricing_version"):
             values[name] = optional_text(name, getattr(self, name))
         for name in self._fields:

@@ -12,6 +12,12 @@ from typing import Any, Literal, NamedTuple, overload
 Kind = Literal["chat", "job", "child", "tool"]
 
 JOB_SOURCES = ("cron", "batch")
+SOURCE_ALIASES = {"api_server": "api-server"}
+
+
+def canonical_source(name: str) -> str:
+    """The documented name of a source, or of the platform it stands for; older spellings are accepted."""
+    return SOURCE_ALIASES.get(name, name)
 
 
 def kind_of(source: str, *, child: bool) -> Kind:
@@ -186,6 +192,8 @@ class Imported(NamedTuple):
     detached: tuple[str, ...]
     """Sessions whose parent was neither here nor in the import."""
     messages: int
+    incomplete: tuple[str, ...] = ()
+    """Sessions that carry messages of others which were neither here nor in the import; importing those later helps."""
 
 
 class Scrubbed(NamedTuple):

@@ -138,9 +138,7 @@ def leases(reader: SqliteReader) -> Iterator[Finding]:
         told = f"Lease: conversation {conversation} is held by {surface or 'a program'} ({pid} on {host})"
         here = host == os.uname().nodename
         if here and not is_running(to_json({"host": host, "pid": pid, "start": start})):
-            yield Finding(
-                "note", f"{told}, which is gone", f"wait: it ends by itself at {_time(until)}; `date`"
-            )
+            yield Finding("ok", f"{told}, which is gone; whoever comes next gets it")
         else:
             yield Finding("ok", f"{told} until {_time(until)}")
 

@@ -14,6 +14,8 @@ import apsw
 
 from hermes.partial import PARTIAL
 from hermes.store import blobs
+from hermes.store.context import rehome
+from hermes.store.retention import LEAVE_CHILDREN
 from hermes.store.sqlite import encryption, recognition
 from hermes.store.sqlite.backup import DAMAGED, failed, folder_of
 from hermes.store.sqlite.connection import SqliteWriter, connect, run
@@ -25,9 +27,17 @@ FORGET_TERMS = "DELETE FROM messages_fts_words WHERE rowid IN (SELECT id FROM me
 FORGET_NOTED_TERMS = "DELETE FROM messages_fts_words WHERE rowid IN (SELECT message_id FROM changed_messages)"
 FORGET_MESSAGES = "DELETE FROM messages WHERE session_id = ?"
 FORGET_SESSION = "DELETE FROM sessions WHERE id = ?"
-# What a person wrote about a session: its tags, and its title while it lay in the trash.
-FORGET_TAGS = "DELETE FROM tags WHERE session_id = ?"
-FORGET_TITLE = "DELETE FROM state_meta WHERE key = 'trashed_title:' || ?"
+# Everything else that a copy may know of a session, by the table it is in.
+FORGET_IN = {
+    "tags": "DELETE FROM tags WHERE session_id = ?",
+    "state_meta": "DELETE FROM state_meta WHERE key IN ('trashed_title:' || ?1, 'trashed_next:' || ?1)",
+    "inbox": "DELETE FROM inbox WHERE session_id = ?",
+    "outbox": "DELETE FROM outbox WHERE session_id = ?",
+    "routing": "DELETE FROM routing WHERE session_id = ?",
+    "leases": "DELETE FROM leases WHERE conversation_id = ?",
+    "model_usage": "DELETE FROM model_usage WHERE session_id = ?",
+    "carried_context": "DELETE FROM carried_context WHERE session_id = ?",
+}
 TABLES = "SELECT name FROM sqlite_master WHERE type = 'table'"
 SEARCH_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE VIRTUAL TABLE%'"
 # Deleting only marks full-text entries; merging takes them out. The first two are the reference's, kept by triggers.
@@ -82,12 +92,13 @@ def _rewritten_without(copy: Path, session_ids: Collection[str]) -> bool:
             if "messages_fts_words" in searched:
                 run(connection, FORGET_NOTED_TERMS)
             for session_id in held:
+                if "carried_context" in tables:
+                    rehome(SqliteWriter(connection, {}), session_id, held)
+                for table in tables & FORGET_IN.keys():
+                    run(connection, FORGET_IN[table], session_id)
                 if "messages_fts_words" in searched:
                     run(connection, FORGET_TERMS, session_id)
-                if "tags" in tables:
-                    run(connection, FORGET_TAGS, session_id)
-                if "state_meta" in tables:
-                    run(connection, FORGET_TITLE, session_id)
+                run(connection, LEAVE_CHILDREN, session_id)
                 run(connection, FORGET_MESSAGES, session_id)
                 run(connection, FORGET_SESSION, session_id)
             if "blobs" in tables:

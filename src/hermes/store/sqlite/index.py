@@ -33,8 +33,6 @@ NEWEST_TIME = "SELECT timestamp FROM messages ORDER BY id DESC LIMIT 1"
 HIGHEST = "SELECT max(id) FROM messages"
 CHANGED = "SELECT message_id FROM changed_messages ORDER BY message_id LIMIT ?"
 ANY_CHANGED = "SELECT 1 FROM changed_messages LIMIT 1"
-CHANGED_ROWS = """SELECT m.id, m.content, m.content_kind, m.tool_name, m.tool_calls FROM changed_messages c
-    JOIN messages m ON m.id = c.message_id WHERE m.id <= ? ORDER BY m.id"""
 CLEAR_CHANGED = "DELETE FROM changed_messages WHERE message_id = ?"
 ONE = "SELECT id, content, content_kind, tool_name, tool_calls FROM messages WHERE id = ?"
 PUT = "INSERT INTO messages_fts_words (rowid, words, parts) VALUES (?, ?, ?)"

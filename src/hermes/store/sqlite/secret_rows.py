@@ -113,11 +113,22 @@ def hits_in(reader: SqliteReader, secret: Spellings) -> Iterator[Hit]:
         for row in reader.each(sql):
             key, values = row[: len(table.key)], dict(zip(table.columns, row[len(table.key) :], strict=True))
             counted = {
-                name: secret.taken_out(value)[1] for name, value in values.items() if value is not None
+                name: _taken_out(secret, table, value)[1]
+                for name, value in values.items()
+                if value is not None
             }
             found = {name: count for name, count in counted.items() if count}
             if found:
                 yield Hit(table, key, found, _sessions_of(reader, table, values))
+
+
+def _taken_out(secret: Spellings, table: Table, data: bytes) -> tuple[bytes, int]:
+    """Tags are kept in small letters, and so is a secret that was made one."""
+    cleaned, count = secret.taken_out(data)
+    if table.name == "tags" and secret.folded is not secret:
+        cleaned, more = secret.folded.taken_out(cleaned)
+        count += more
+    return cleaned, count
 
 
 def _sessions_of(reader: SqliteReader, table: Table, values: dict[str, bytes | None]) -> tuple[str, ...]:
@@ -152,7 +163,9 @@ def _rewrite_row(writer: Writer, hit: Hit, secret: Spellings) -> list[str]:
     for column, kind, data in zip(columns, row[::2], row[1::2], strict=False):
         if kind in ("text", "blob"):
             # What is stored as bytes is a file: it keeps its length, so that it can still be opened.
-            cleaned, count = secret.blotted_out(data) if kind == "blob" else secret.taken_out(data)
+            cleaned, count = (
+                secret.blotted_out(data) if kind == "blob" else _taken_out(secret, hit.table, data)
+            )
             if count:
                 changes[column] = cleaned
     left = _set(writer, hit, changes, same) if changes else []
