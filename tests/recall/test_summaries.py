@@ -246,6 +246,15 @@ def test_no_text_can_pass_for_another_message_or_for_a_fence(db: SessionDB, mode
 
 
 def test_endless_summaries_fit_into_the_answer(told: SessionDB, model: Model) -> None:
-    model.answer = lambda *_: "many words " * 20_000
-    results = recall(told, model)["results"]
-    assert all(len(result["summary"]) > 2_000 for result in results)
+    def endless(request: Answer, handler: Completions) -> str | None:
+        if "valve 1?" not in str(request):
+            return "many words " * 20_000
+        refuse(request, handler)
+        return None
+
+    model.answer = endless
+    for number in range(40):
+        told.append_message("s1", "user", f"more talk {number} " + "x" * 900)
+    results = {result["session_id"]: result for result in recall(told, model)["results"]}
+    assert all(len(results[session]["summary"]) > 2_000 for session in ("s0", "s2"))
+    assert len(results["s1"]["messages"]) > 3

@@ -8,7 +8,6 @@ are seen is decided by the handle: a scoped one knows no others.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -21,14 +20,13 @@ from hermes.recall.framing import (
     NOTICE,
     failure,
     fitting,
-    least_size,
     name,
     size,
     told,
 )
-from hermes.recall.passages import Passages, Scene, Segment
-from hermes.recall.said import Bounds, Said
-from hermes.recall.snippets import CLOSE, CUT, OPEN
+from hermes.recall.passages import Passages
+from hermes.recall.said import Bounds
+from hermes.recall.showing import LONGEST_SNIPPET, clues_of, header_of, message_of, result_of, session_of
 from hermes.recall.summaries import IN_A_TRANSCRIPT, TRANSCRIPT, Summarise, summaries, transcript
 
 __all__ = ["SCHEMA", "Recall", "session_search"]
@@ -37,12 +35,9 @@ SHOWN = Bounds(said=LONGEST, tool=300, match=LONGEST)
 AT_LENGTH = Bounds(said=LONGEST, tool=300, match=LARGEST)
 RADIUS = 5
 """Messages on each side of a match, if there is room."""
-NEAREST = 2
-"""Of these so many come before the first and the last exchange of the session, when there is not room for all."""
-LONGEST_SNIPPET = 400
 SUMMARY_SECONDS = 60.0
-
-MARKED = re.compile(f"{re.escape(OPEN)}(.+?){re.escape(CLOSE)}", re.DOTALL)
+SUMMARY_SHARE = 12
+"""A summary stands for all the messages that would be shown otherwise."""
 
 Row = dict[str, Any]
 
@@ -126,8 +121,8 @@ def _discover(
 
 def _shown(store: Recall, row: Row, room: int) -> Row | None:
     """One conversation that was found; None if it has gone meanwhile."""
-    scene = store.passages.scene(row["session_id"], row["message_id"], RADIUS, SHOWN, _clues(row))
-    return None if scene is None else _result(_header(row), scene, room)
+    scene = store.passages.scene(row["session_id"], row["message_id"], RADIUS, SHOWN, clues_of(row))
+    return None if scene is None else result_of(header_of(row), scene, room)
 
 
 def _room(results: int) -> int:
@@ -142,7 +137,7 @@ def _summarised(
     question = " / ".join(wanted.phrasings)
     windows = [
         store.passages.transcript(
-            row["session_id"], row["message_id"], TRANSCRIPT, IN_A_TRANSCRIPT, _clues(row)
+            row["session_id"], row["message_id"], TRANSCRIPT, IN_A_TRANSCRIPT, clues_of(row)
         )
         for row in rows
     ]
@@ -151,71 +146,10 @@ def _summarised(
     results: list[Row | None] = []
     for (row, _), summary in zip(known, made, strict=True):
         if summary.text:
-            results.append({**_header(row), "summary": excerpt(summary.text, LARGEST)})
+            results.append({**header_of(row), "summary": excerpt(summary.text, LARGEST, share=SUMMARY_SHARE)})
         elif shown := _shown(store, row, _room(len(known)) - 100):
             results.append({**shown, "summary_missing": summary.problem})
     return results
-
-
-def _header(row: Row) -> Row:
-    why = row.get("why") or ""
-    header = {
-        "session_id": name(row["session_id"]),
-        "title": name(row["title"]) if row.get("title") else None,
-        "source": name(row["source"]),
-        "started_at": clock.iso(row["started_at"]),
-        "last_active": clock.iso(row["last_active"]),
-        "message_id": row["message_id"],
-        "why": name(", ".join(map(str, why)) if isinstance(why, list | tuple) else why),
-        "snippet": excerpt(row["snippet"] or "", LONGEST_SNIPPET),
-    }
-    if row["conversation_id"] != row["session_id"]:
-        header["conversation_id"] = name(row["conversation_id"])
-    if row["tip_id"] != row["session_id"]:
-        header["goes_on_in"] = name(row["tip_id"])
-    return header
-
-
-def _clues(row: Row) -> list[str]:
-    """Pieces of the matching text that its snippet shows: without marks the whole of it, then each marked one."""
-    snippet = row["snippet"] or ""
-    whole = snippet.replace(OPEN, "").replace(CLOSE, "").removeprefix(CUT).removesuffix(CUT)
-    return [whole, *sorted(MARKED.findall(snippet), key=len, reverse=True)]
-
-
-def _result(header: Row, scene: Scene, room: int) -> Row:
-    """The match, then as much of what is around it as the room allows without cutting everything to shreds."""
-    match = _message(scene.match, match=True)
-    room -= least_size({**header, "opening": [], "messages": [match], "closing": []})
-    chosen = {scene.match.id: match}
-    near, far = scene.around[:NEAREST], scene.around[NEAREST:]
-    for one in (*scene.exchange, *near, *scene.opening, *scene.closing, *far):
-        message = _message(one)
-        room -= (
-            least_size(message) + 20
-        )  # and the line that says how many stand between this one and the next
-        if room < 0:
-            break
-        chosen[one.id] = message
-    apart = {one.id for one in (*scene.opening, *scene.closing)}
-    result = {
-        **header,
-        "opening": [chosen[one.id] for one in scene.opening if one.id in chosen],
-        "messages": _with_gaps([chosen[key] for key in sorted(chosen) if key not in apart], scene.near),
-        "closing": [chosen[one.id] for one in scene.closing if one.id in chosen],
-    }
-    return {key: value for key, value in result.items() if value != []}
-
-
-def _with_gaps(messages: list[Row], near: list[int]) -> list[Row]:
-    """The messages, and between two that are no neighbours how many there are."""
-    place = {message_id: number for number, message_id in enumerate(near)}
-    lines: list[Row] = []
-    for message in messages:
-        if lines and (between := place[message["id"]] - place[lines[-1]["id"]] - 1):
-            lines.append({"left_out": between})
-        lines.append(message)
-    return lines
 
 
 # -------------------------------------------------------------------- scroll, read, browse
@@ -232,8 +166,8 @@ def _scroll(store: Recall, wanted: Asked) -> str:
     answer = _answer(wanted)
     if window.segment.id != segment.id:
         answer["notes"].append("the message stands in another segment of that conversation, shown here")
-    answer["session"] = _session(window.segment)
-    answer["messages"] = [_message(one, match=one.id == wanted.around) for one in window.messages]
+    answer["session"] = session_of(window.segment)
+    answer["messages"] = [message_of(one, match=one.id == wanted.around) for one in window.messages]
     answer["more_before"], answer["more_after"] = window.more_before, window.more_after
     if alone:
         answer["next_cursor"] = LARGEST_ID
@@ -252,10 +186,15 @@ def _read(store: Recall, wanted: Asked) -> str:
     page = segment and passages.page(segment.id, wanted.cursor, LARGEST, SHOWN)
     if page is None:
         return failure(f"there is no session {name(wanted.session_id)!r}")
-    answer = {**_answer(wanted), "session": _session(page.segment), "messages": [], "next_cursor": LARGEST_ID}
+    answer = {
+        **_answer(wanted),
+        "session": session_of(page.segment),
+        "messages": [],
+        "next_cursor": LARGEST_ID,
+    }
     room = LARGEST - size(answer)
     for one in page.messages:
-        message = _message(one)
+        message = message_of(one)
         room -= size(message) + 1
         if room < 0 and answer["messages"]:
             break
@@ -290,32 +229,3 @@ def _browse(store: Recall, wanted: Asked, current: str | None) -> str:
 
 def _answer(wanted: Asked) -> Row:
     return {"notice": NOTICE, "success": True, "mode": wanted.mode, "notes": list(wanted.notes)}
-
-
-def _session(segment: Segment) -> Row:
-    about = {
-        "session_id": name(segment.id),
-        "title": name(segment.title) if segment.title else None,
-        "source": name(segment.source),
-        "started_at": clock.iso(segment.started_at),
-        "last_active": clock.iso(segment.last_active),
-        "message_count": segment.message_count,
-    }
-    if segment.continues:
-        about["continues"] = name(segment.continues)
-    if segment.continued_in:
-        about["continued_in"] = name(segment.continued_in)
-    return about
-
-
-def _message(one: Said, *, match: bool = False) -> Row:
-    message: Row = {"id": one.id, "author": name(one.role), "at": clock.iso(one.at)}
-    if match:
-        message["match"] = True
-    if one.tool:
-        message["tool"] = name(one.tool)
-    if one.text.piece or one.text.before or not one.calls:
-        message["text"] = one.text
-    if one.calls:
-        message["calls"] = one.calls
-    return message
