@@ -36,6 +36,16 @@ def day(then: float) -> str:
         return "?"
 
 
+def iso(then: object) -> str:
+    """`2025-03-05T09:15:23+01:00`: local, with its offset, so that nobody has to guess where."""
+    from datetime import UTC, datetime  # not needed to list or print
+
+    try:
+        return datetime.fromtimestamp(then, UTC).astimezone().isoformat(timespec="seconds")  # type: ignore[arg-type]
+    except (TypeError, OverflowError, ValueError, OSError):  # another program may have written anything
+        return "?"
+
+
 def stamp(at: float | None = None) -> str:
     """`20250305_091523`, local: the readable half of the ids and file names we mint."""
     return time.strftime("%Y%m%d_%H%M%S", time.localtime(now() if at is None else at))

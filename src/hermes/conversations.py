@@ -12,6 +12,7 @@ from hermes.handle import Handle, Row
 from hermes.store.lineage import Lineage, Relative
 
 if TYPE_CHECKING:
+    from hermes.recall.passages import Passages
     from hermes.store.families import Child
 
 
@@ -113,6 +114,13 @@ class Conversations(Handle):
         from hermes.store.rewind import Rewinds
 
         return Rewinds(self._reading()).recent_from_people(session_id, limit)
+
+    @property
+    def passages(self) -> Passages:
+        """Pieces of conversations, read within bounds: what `session_search` shows."""
+        from hermes.recall.passages import Passages
+
+        return Passages(self._reading())
 
     def _child(self, **said: Any) -> Child:
         """What a caller says of a session that comes out of another."""

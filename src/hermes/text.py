@@ -168,12 +168,14 @@ def _decoded(text: str) -> dict[str, object] | list[object] | None:
 # Out to a terminal
 
 _ESCAPES = re.compile(
-    r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"  # strings: OSC, DCS and their kin
+    r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9c-\x9f]*(?:\x07|\x1b\\|\x9c)"  # strings: OSC, DCS …
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # control sequences: colours, cursor
     r"|\x1b[ -/]*[0-~]"  # short escapes
 )
 _GAPS = re.compile("\r\n|[\t\n\v\f\r\x85\u2028\u2029]")
 _UNSAFE = re.compile("[\0-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_LINE_ENDS = re.compile("\r\n|[\v\f\r\x85\u2028\u2029]")
+_UNSAFE_IN_LINES = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def printable(text: str, *, width_limit: int | None = None) -> str:
@@ -187,6 +189,15 @@ def printable(text: str, *, width_limit: int | None = None) -> str:
     if not text.isprintable():
         text = _UNSAFE.sub("", _GAPS.sub(" ", _ESCAPES.sub("", text)))
     return text if width_limit is None else _fitted(text, width_limit)
+
+
+def readable(text: str) -> str:
+    """The same for text of several lines: its line ends, all as one kind, and its tabs stay."""
+    text = clean_in(text)
+    if text.isprintable():
+        return text
+    lines = _LINE_ENDS.sub("\n", _ESCAPES.sub("", text))
+    return _UNSAFE_IN_LINES.sub("", lines)
 
 
 def _fitted(text: str, limit: int) -> str:

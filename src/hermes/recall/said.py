@@ -1,0 +1,109 @@
+"""One message of an earlier conversation, cut short as it is read.
+
+What people and the agent said is shown longer than what tools were given and gave back. Of structured content the text
+is shown; attachments are not fetched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hermes.recall.excerpts import Excerpt, excerpt, narrowed
+from hermes.store.content import decode, from_json, to_json
+from hermes.store.engine import Row
+from hermes.text import text_of
+
+ROW = "SELECT id, role, content, content_kind, tool_calls, tool_name, timestamp FROM messages"
+
+OVERHEAD = 100
+"""What a message takes beside its text, about."""
+FIRST_LINES = 8
+"""Lines of a tool's output that tell what it was."""
+MOST_CALLS = 4
+LONGEST_CALL = 160
+MATCH_SHARE = 4
+"""How much more room a match gets than its neighbours."""
+
+
+class Bounds(NamedTuple):
+    """How many characters of a message are kept: of what people and the agent say, of tools, of the match itself."""
+
+    said: int
+    tool: int
+    match: int
+
+
+class Said(NamedTuple):
+    """One message, cut as its bounds say."""
+
+    id: int
+    role: str
+    tool: str | None
+    at: object
+    text: Excerpt
+    calls: Excerpt | None
+
+    @property
+    def length(self) -> int:
+        return OVERHEAD + len(self.text.piece) + (len(self.calls.piece) if self.calls else 0)
+
+
+def said(row: Row, bounds: Bounds, clues: Sequence[str] | None = None, skip: int = 0) -> Said:
+    """A message from its `ROW`. With clues it is the match: the first of them that is in the text stays in sight.
+
+    `skip` leaves out so many characters at its beginning.
+    """
+    message_id, role, stored, kind, calls, tool, at = row
+    text = _text(decode(stored, kind))
+    if clues is not None:
+        places = [text.find(clue) for clue in clues if clue]
+        focus = next((place for place in places if place >= 0), 0)
+        rest = Excerpt(text[skip:], before=min(skip, len(text)), focus=focus, share=MATCH_SHARE)
+        cut = narrowed(rest, bounds.match)
+    elif role == "tool":
+        cut = excerpt(text, _first_lines(text, bounds.tool))
+    else:
+        cut = excerpt(text, bounds.said)
+    return Said(message_id, str(role), tool, at, cut, _calls(calls) if calls else None)
+
+
+def _text(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    if isinstance(content, bytes):
+        return content.decode(errors="replace")
+    return str(content) if isinstance(content, int | float) else text_of(content)
+
+
+def _first_lines(text: str, most: int) -> int:
+    end = -1
+    for _ in range(FIRST_LINES):
+        end = text.find("\n", end + 1, most)
+        if end < 0:
+            return most
+    return end
+
+
+def _calls(stored: object) -> Excerpt:
+    """Tool calls in short: names and the beginning of their arguments."""
+    found = from_json(stored, stored) if isinstance(stored, str) else stored
+    calls = found if isinstance(found, list) else [found]
+    lines = [_call(one) for one in calls[:MOST_CALLS]]
+    if len(calls) > MOST_CALLS:
+        lines.append(f"and {len(calls) - MOST_CALLS} more")
+    return Excerpt("\n".join(lines))
+
+
+def _call(call: object) -> str:
+    inner = call.get("function", call) if isinstance(call, dict) else call
+    if not isinstance(inner, dict):
+        return _short(str(inner))
+    arguments = inner.get("arguments", inner.get("input", ""))
+    given = arguments if isinstance(arguments, str) else to_json(arguments)
+    return f"{str(inner.get('name', '?'))[:LONGEST_CALL]}({_short(given)})"
+
+
+def _short(text: str) -> str:
+    cut = excerpt(text, LONGEST_CALL)
+    return f"{cut.piece}… [{cut.after:,} characters left out]" if cut.after else text
