@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hermes.store.lineage import Lineage, Relative
 
 if TYPE_CHECKING:
+    from hermes.recall.find import FoundMessages
     from hermes.scoped import ScopedStore
     from hermes.store.engine import Engine
     from hermes.store.inbox import Inbox
@@ -119,6 +120,14 @@ class Conversations:
         from hermes.store.rewind import Rewinds
 
         return Rewinds(self._engine).recent_from_people(session_id, limit)
+
+    # ---------------------------------------------------------------- finding
+
+    def search(self, query: str, limit: int = 20, offset: int = 0) -> FoundMessages:
+        """Messages in the language of every surface: also *part*, (groups), fields and dates. See docs/search.md."""
+        from hermes.recall.find import Find
+
+        return Find(self._engine).messages(query, limit, offset)
 
     # ---------------------------------------------------------------- people
 

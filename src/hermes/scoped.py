@@ -31,6 +31,7 @@ from hermes.store.usage import ModelCall, UsageRecords, UsageTotals
 from hermes.store.values import SearchResults
 
 if TYPE_CHECKING:
+    from hermes.recall.find import FoundMessages
     from hermes.store.spooling import Spooling
 
 T = TypeVar("T")
@@ -305,6 +306,11 @@ class ScopedStore:
     ) -> SearchResults:
         search = MessageSearch(self._scope)
         return search.search(query, source_filter, exclude_sources, role_filter, limit, offset)
+
+    def search(self, query: str, limit: int = 20, offset: int = 0) -> FoundMessages:
+        from hermes.recall.find import Find
+
+        return Find(self._scope).messages(query, limit, offset)
 
     def list_conversations(
         self,

@@ -14,7 +14,7 @@ import apsw
 
 from hermes.partial import PARTIAL
 from hermes.store import blobs
-from hermes.store.sqlite import encryption, recognition
+from hermes.store.sqlite import encryption, parts, recognition
 from hermes.store.sqlite.backup import DAMAGED, failed, folder_of
 from hermes.store.sqlite.connection import SqliteWriter, connect, run
 
@@ -94,6 +94,7 @@ def _rewritten_without(copy: Path, session_ids: Collection[str]) -> bool:
                 writer = SqliteWriter(connection, {})
                 while blobs.collect_some(writer).blobs:
                     pass
+        parts.forget(connection)
         for name, merge in MERGES.items():
             if name in searched:
                 run(connection, merge)
