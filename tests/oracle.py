@@ -10,6 +10,7 @@ instead of index terms. Where the two disagree, one of them is wrong.
    literally; a word of punctuation alone matches literally.
 4. In scripts without spaces a run matches as a substring.
 5. `prefix*` matches the start of a token.
+6. `*part*` matches inside a token; with punctuation, or across script families, it occurs literally.
 """
 
 from __future__ import annotations
@@ -101,6 +102,17 @@ def leaf_matches(leaf: tuple[str, bool], fields: list[str]) -> bool:
         stand_side_by_side(wanted, sequence, prefix) for field in fields for sequence in sequences_of(field)
     )
     return beside and (says_it or not (punctuated or max(map(len, wanted)) > LONGEST))
+
+
+def part_matches(part: str, fields: list[str]) -> bool:
+    """What stood between two stars."""
+    plain = without_diacritics(part)
+    tokens = tokens_of(plain)
+    literal = one_space(fold(part))
+    if len(tokens) != 1 or not all(inside_tokens(plain)) or kind(tokens[0][0]) == "spaceless":
+        return any(literal in one_space(fold(field)) for field in fields)
+    words = [token.casefold()[:LONGEST] for field in fields for token in tokens_of(without_diacritics(field))]
+    return any(tokens[0].casefold() in word for word in words)
 
 
 def sequences_of(field: str) -> list[list[str]]:

@@ -12,6 +12,7 @@ from hermes.handle import Handle, Row
 from hermes.store.lineage import Lineage, Relative
 
 if TYPE_CHECKING:
+    from hermes.recall.find import FoundMessages
     from hermes.recall.passages import Passages
     from hermes.store.families import Child
 
@@ -121,6 +122,14 @@ class Conversations(Handle):
         from hermes.recall.passages import Passages
 
         return Passages(self._reading())
+
+    # ---------------------------------------------------------------- finding
+
+    def search(self, query: str, limit: int = 20, offset: int = 0) -> FoundMessages:
+        """Messages in the language of every surface: also *part*, (groups), fields and dates. See docs/search.md."""
+        from hermes.recall.find import Find
+
+        return Find(self._reading()).messages(query, limit, offset)
 
     def _child(self, **said: Any) -> Child:
         """What a caller says of a session that comes out of another."""

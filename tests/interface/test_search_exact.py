@@ -175,6 +175,9 @@ def test_the_result_set_is_exact(
             append(shelf, session_id, message)
         for query in queries:
             check(shelf, [session_id], query)
+        shelf._engine.catch_up(5)  # what was just said is read directly; now the index is asked
+        for query in queries:
+            check(shelf, [session_id], query)
         shelf.delete_session(session_id)
         for query in queries:
             check(shelf, [], query)

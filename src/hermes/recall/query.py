@@ -1,6 +1,6 @@
 """Read what somebody typed as a query. Every string is one; nothing here raises.
 
-The grammar is the documented one and no more:
+The grammar is the documented one and no more; `hermes.recall.language` adds what people type at a prompt:
 
     query   a OR b        either
             a AND b, a b  both
@@ -21,9 +21,9 @@ import re
 from hermes.store.matching import And, Leaf, Node, Not, Or, phrase, word
 from hermes.text import clean_in
 
-__all__ = ["parse"]
+__all__ = ["PIECES", "leaf", "parse"]
 
-_PIECES = re.compile(r'"([^"]*)"|([^\s"]+)')
+PIECES = re.compile(r'"([^"]*)"|([^\s"]+)')
 
 
 def parse(query: str) -> Node | None:
@@ -31,7 +31,7 @@ def parse(query: str) -> Node | None:
     either: list[Node] = []
     both: list[Node] = []
     negated = False
-    for quoted, bare in _PIECES.findall(clean_in(query)):
+    for quoted, bare in PIECES.findall(clean_in(query)):
         if bare == "NOT":
             negated = bool(both or either)
             continue
@@ -40,10 +40,10 @@ def parse(query: str) -> Node | None:
                 either.append(_joined(both))
                 both = []
         elif bare != "AND":
-            leaf = _word(bare) if bare else phrase(quoted)
-            if leaf is None:
+            said = leaf(bare) if bare else phrase(quoted)
+            if said is None:
                 continue
-            both.append(Not(leaf) if negated else leaf)
+            both.append(Not(said) if negated else said)
         negated = False
     if both:
         either.append(_joined(both))
@@ -56,6 +56,7 @@ def _joined(both: list[Node]) -> Node:
     return both[0] if len(both) == 1 else And(tuple(both))
 
 
-def _word(typed: str) -> Leaf | None:
+def leaf(typed: str) -> Leaf | None:
+    """One typed word, which may end in stars."""
     stem = typed.rstrip("*")
     return word(stem, prefix=stem != typed) if stem else None

@@ -16,7 +16,7 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 from unicodedata import category
 
-from hermes.store.matching import Leaf, Literal, Node, wanted
+from hermes.store.matching import Leaf, Literal, Node, Part, wanted
 from hermes.terms import fold, index_text, is_spaceless, token_spans
 
 OPEN, CLOSE, CUT = ">>>", "<<<", "..."
@@ -86,6 +86,8 @@ def _goals(tree: Node) -> tuple[_Goal, ...]:
 def _goal(leaf: Leaf) -> _Goal:
     folded = fold(leaf.text)
     tokens = tuple(folded[start:end] for start, end in token_spans(folded))
+    if isinstance(leaf, Part):
+        return _Goal(tokens, True, re.compile(re.escape(leaf.literal or leaf.piece)), leaf.piece)
     prefix = not isinstance(leaf, Literal) and leaf.prefix_last
     if not leaf.literal:
         return _Goal(tokens, prefix, None, max(tokens, key=len))

@@ -6,16 +6,20 @@ must then be found in the folded text (`literal`, or None if the terms say every
 and calls `matches` for the rest; rows that are not indexed yet go to `matches` alone.
 
 For whoever compiles a tree: where `needs_check` holds, the index gives a superset and every row is to be verified.
-Under a `Not` a superset would take away too much, so a `Not` may reach the index only if its inside needs no check.
+Under a `Not` a superset would take away too much, so a `Not` may reach the index only if it needs no check itself.
+A `Part` names no terms when it is read; an engine may look them up and put them in (`with_terms`). An `And` of nothing
+is every message.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
+from unicodedata import category
 
-from hermes.terms import fold, index_texts, query_terms
+from hermes.terms import MAX_TERM, fold, index_texts, is_spaceless, query_terms, token_spans
 
 _WHITESPACE = re.compile(r"\s+")
 
@@ -45,6 +49,18 @@ class Literal(NamedTuple):
     literal: str
 
 
+class Part(NamedTuple):
+    """Letters from inside an identifier: some token holds the piece; with punctuation the text holds it all."""
+
+    text: str
+    piece: str
+    literal: str | None = None
+    terms: tuple[str, ...] | None = None
+    """The terms of the index that hold the piece; None while nobody has looked."""
+    cut: bool = False
+    """There are more terms than these."""
+
+
 class And(NamedTuple):
     of: tuple[Node, ...]
 
@@ -57,8 +73,10 @@ class Not(NamedTuple):
     of: Node
 
 
-Leaf: TypeAlias = Word | Phrase | Literal
-Node: TypeAlias = Word | Phrase | Literal | And | Or | Not
+Leaf: TypeAlias = Word | Phrase | Literal | Part
+Node: TypeAlias = Word | Phrase | Literal | Part | And | Or | Not
+
+EVERYTHING = And(())
 
 
 def word(text: str, *, prefix: bool = False) -> Word | Literal | None:
@@ -76,6 +94,29 @@ def phrase(text: str) -> Phrase | Literal | None:
     if terms:
         return Phrase(text, terms, prefix_last, None if complete else _squeeze(fold(text)))
     return _punctuation(text)
+
+
+def part(text: str) -> Word | Literal | Part | None:
+    """The leaf for what stood between two stars; None if nothing of it is left after folding.
+
+    Of several tokens the first may begin outside, so the index is asked for the others, and the text for all of it.
+    """
+    folded = _squeeze(fold(text))
+    spans = token_spans(folded)
+    if not spans:
+        return _punctuation(text)
+    terms, prefix_last, _ = query_terms(text, prefix=True)
+    (start, end), rest = spans[0], folded[spans[-1][1] :]
+    if is_spaceless(folded[start]):
+        whole = len(spans) == 1 and end - start == len(folded)
+        return Word(text, terms, prefix_last, None if whole else folded)
+    prefix_last = prefix_last or _may_join(rest[:1])
+    if start and not _may_join(folded[start - 1]):
+        return Word(text, terms, prefix_last, folded)
+    if len(spans) > 1:
+        return Word(text, terms[1:], prefix_last, folded)
+    piece = folded[start:end][:MAX_TERM]
+    return Part(text, piece, None if piece == folded else folded)
 
 
 class MessageText:
@@ -110,6 +151,12 @@ class MessageText:
         needle = f" {' '.join(terms)}" if prefix_last else f" {' '.join(terms)} "
         return any(needle in stream for stream in self._streams)
 
+    def holds_part(self, piece: str) -> bool:
+        """Whether the piece stands inside a term."""
+        if piece.isascii() and not any(piece in text for text in self._folded):
+            return False
+        return any(piece in stream for stream in self._streams)
+
     def says(self, literal: str) -> bool:
         """Whether some field holds the folded literal, any whitespace compared as one space."""
         return any(literal in text for text in (self._squeezed if " " in literal else self._folded))
@@ -122,9 +169,12 @@ def matches(tree: Node, text: MessageText) -> bool:
             Word(terms=terms, prefix_last=prefix_last, literal=literal)
             | Phrase(terms=terms, prefix_last=prefix_last, literal=literal)
         ):
-            return text.holds(terms, prefix_last) and (literal is None or text.says(literal))
+            # The literal first: looking for it is cheap, splitting the text is not.
+            return (literal is None or text.says(literal)) and text.holds(terms, prefix_last)
         case Literal(literal=literal):
             return text.says(literal)
+        case Part(piece=piece, literal=literal):
+            return (literal is None or text.says(literal)) and text.holds_part(piece)
         case And(of=several):
             return all(matches(one, text) for one in several)
         case Or(of=several):
@@ -134,26 +184,92 @@ def matches(tree: Node, text: MessageText) -> bool:
 
 
 def needs_check(tree: Node) -> bool:
-    """Whether the index alone cannot decide: some literal must be looked up in the text."""
+    """Whether what the index finds for the tree must be looked at again."""
     match tree:
         case Word() | Phrase():
             return tree.literal is not None
         case Literal():
             return True
-        case And(of=several) | Or(of=several):
+        case Part(literal=literal, terms=terms, cut=cut):
+            return literal is not None or terms is None or cut
+        case And(of=several):
+            return any(needs_check(one) or not (isinstance(one, Not) or narrows(one)) for one in several)
+        case Or(of=several):
             return any(needs_check(one) for one in several)
         case Not(of=one):
-            return needs_check(one)
+            return needs_check(one) or not narrows(one)
+
+
+def narrows(tree: Node) -> bool:
+    """Whether the index can tell some of the messages that do not match."""
+    match tree:
+        case Word() | Phrase():
+            return bool(tree.terms)
+        case Part(terms=terms):
+            return terms is not None
+        case And(of=several):
+            return any(narrows(one) for one in several if not isinstance(one, Not))
+        case Or(of=several):
+            return all(narrows(one) for one in several)
+        case Literal() | Not():
+            return False
 
 
 def wanted(tree: Node) -> list[Leaf]:
     """The leaves that make a message match, in typed order; what stands under a `Not` is not among them."""
     match tree:
-        case Word() | Phrase() | Literal():
+        case Word() | Phrase() | Literal() | Part():
             return [tree]
         case And(of=several) | Or(of=several):
             return [leaf for one in several for leaf in wanted(one)]
         case Not():
+            return []
+
+
+LookUp: TypeAlias = Callable[[str], tuple[tuple[str, ...], bool] | None]
+"""The terms that hold a piece, and whether there are more of them; None if that cannot be told."""
+
+
+def with_terms(tree: Node, look_up: LookUp) -> Node:
+    """The tree with the terms of each `Part` filled in, as far as that helps.
+
+    Beside something that narrows, and under a `Not`, the text decides: there a part whose terms were cut has none.
+    """
+    match tree:
+        case Part(piece=piece):
+            found = look_up(piece)
+            return tree if found is None else tree._replace(terms=found[0], cut=found[1])
+        case And(of=several):
+            filled = tuple(with_terms(one, look_up) for one in several)
+            if any(narrows(one) and not is_cut(one) for one in filled if not isinstance(one, Not)):
+                filled = tuple(
+                    before if is_cut(after) else after for before, after in zip(several, filled, strict=True)
+                )
+            return And(filled)
+        case Or(of=several):
+            return Or(tuple(with_terms(one, look_up) for one in several))
+        case Not(of=one):
+            filled_in = with_terms(one, look_up)
+            return tree if is_cut(filled_in) else Not(filled_in)
+        case Word() | Phrase() | Literal():
+            return tree
+
+
+def is_cut(tree: Node) -> bool:
+    """Whether some part has more terms than will be looked for."""
+    return any(leaf.cut for leaf in parts(tree))
+
+
+def parts(tree: Node) -> list[Part]:
+    """Every `Part` in the tree, under a `Not` too."""
+    match tree:
+        case Part():
+            return [tree]
+        case And(of=several) | Or(of=several):
+            return [leaf for one in several for leaf in parts(one)]
+        case Not(of=one):
+            return parts(one)
+        case Word() | Phrase() | Literal():
             return []
 
 
@@ -164,3 +280,8 @@ def _punctuation(text: str) -> Literal | None:
 
 def _squeeze(folded: str) -> str:
     return _WHITESPACE.sub(" ", folded)
+
+
+def _may_join(char: str) -> bool:
+    """Whether a character that stands alone here may belong to a token in the text: a mark or a joiner."""
+    return char != "" and (char in "\u200c\u200d" or category(char)[0] == "M")

@@ -78,6 +78,8 @@ class SearchAnswer(NamedTuple):
     waiting: int = 0
     """How many messages the index had not reached and the answer could not look at. 0 says it is exact."""
     total: int = 0
+    cut: tuple[str, ...] = ()
+    """Parts (`*part*`) that so many terms hold that only the most frequent were looked for."""
 
 
 class SearchResults(list[dict[str, Any]]):
@@ -85,6 +87,8 @@ class SearchResults(list[dict[str, Any]]):
 
     indexing: tuple[int, int] | None = None
     """(done, total) while an import or migration is being indexed and the list may miss some; None when exact."""
+    cut: tuple[str, ...] = ()
+    """Parts (`*part*`) that so many terms hold that only the most frequent were looked for."""
 
 
 class Health(NamedTuple):

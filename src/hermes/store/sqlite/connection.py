@@ -16,7 +16,7 @@ import apsw
 
 from hermes import errors, home
 from hermes.store.engine import Row
-from hermes.store.sqlite import encryption
+from hermes.store.sqlite import encryption, filters
 from hermes.text import clean_in
 
 DEADLINE_S = 30.0
@@ -71,6 +71,7 @@ def connect(
         connection.close()
         raise
     connection.set_busy_handler(Patience())
+    filters.add_functions(connection)
     run(connection, "PRAGMA foreign_keys=ON")
     if not read_only:
         run(connection, "PRAGMA secure_delete=ON")

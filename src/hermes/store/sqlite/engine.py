@@ -18,7 +18,7 @@ from hermes import clock, errors
 from hermes.store.blobs import Blobs
 from hermes.store.engine import Writer
 from hermes.store.matching import Node
-from hermes.store.sqlite import index, search
+from hermes.store.sqlite import index, parts, search
 from hermes.store.sqlite.commit import Ticket
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, connect, pragma, run
 from hermes.store.sqlite.core import SqliteCore
@@ -79,12 +79,29 @@ class SqliteEngine(SqliteCore):
     ) -> SearchAnswer:
         if not self.read_only and self._worth_indexing():
             self.catch_up(SEARCH_CATCH_UP_S)
+        if not self.read_only and owners is None and parts.is_asked(tree):
+            self._list_terms()
 
         def look() -> SearchAnswer:
             with self.read(owners=owners) as reader:
-                return search.search(cast(SqliteReader, reader), tree, wanted, limit, offset)
+                snapshot = cast(SqliteReader, reader)
+                known = parts.expanded(snapshot, tree, own=owners is not None)
+                answer = search.search(snapshot, known, wanted, limit, offset)
+                return answer._replace(cut=parts.cut_in(known))
 
         return self._mending_the_index(look)
+
+    def _list_terms(self) -> None:
+        """For `*part*`; the search is as exact without, so nothing that happens here is an error."""
+        try:
+            self._mending_the_index(lambda: parts.follow(self))
+        except errors.StoreError as problem:
+            log.debug("%s: the list of terms waits: %s", self.path, problem)
+
+    def write_if_free(self, work: Callable[[Writer], T]) -> T:
+        """A transaction if the lock can be had at once; else `StoreBusy`."""
+        self._writable()
+        return cast(T, self._queue.do(Ticket(work, impatient=True)))
 
     def catch_up(self, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -113,7 +130,7 @@ class SqliteEngine(SqliteCore):
         if self._damage is not None:
             return False
         try:
-            self._queue.do(Ticket(index.follow, impatient=not patiently))
+            self._queue.do(Ticket(parts.follow_index, impatient=not patiently))
         except errors.StoreBusy:
             return False
         except errors.IndexDamaged:
@@ -136,10 +153,11 @@ class SqliteEngine(SqliteCore):
 
     def _rebuild_index(self) -> None:
         log.warning("%s: the search index was damaged; it is being rebuilt from the messages", self.path)
+        self.alone(parts.forget)
         self.alone(index.rebuild)
 
     def delete_messages(self, writer: Writer, session_id: str) -> int:
-        return index.delete_messages(cast(SqliteWriter, writer), session_id)
+        return parts.delete_messages(cast(SqliteWriter, writer), session_id)
 
     # ---------------------------------------------------------------- upkeep
 
@@ -152,6 +170,7 @@ class SqliteEngine(SqliteCore):
         self.catch_up(UPKEEP_S)
 
         def work(connection: apsw.Connection) -> bool:
+            parts.forget(connection)
             run(connection, index.MERGE)
             if self._journal != "wal":
                 run(connection, "VACUUM")
@@ -175,6 +194,7 @@ class SqliteEngine(SqliteCore):
         self.catch_up(UPKEEP_S)
 
         def work(connection: apsw.Connection) -> None:
+            parts.forget(connection)
             run(connection, index.MERGE)
             if pragma(connection, "PRAGMA auto_vacuum") == 0:  # a migration that was not let finish
                 shrink(connection)
@@ -197,6 +217,7 @@ class SqliteEngine(SqliteCore):
         def step(work: Callable[[SqliteWriter], T]) -> T:
             return self.write(lambda writer: work(cast(SqliteWriter, writer)), share=False)
 
+        self.alone(parts.forget)
         shrinking.merge(step)
         shrinking.cut(step, pages_at_once)
         if self._journal == "wal":

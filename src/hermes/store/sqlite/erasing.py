@@ -16,7 +16,7 @@ from hermes.partial import PARTIAL
 from hermes.store import blobs
 from hermes.store.context import rehome
 from hermes.store.retention import LEAVE_CHILDREN
-from hermes.store.sqlite import encryption, recognition
+from hermes.store.sqlite import encryption, parts, recognition
 from hermes.store.sqlite.backup import DAMAGED, failed, folder_of
 from hermes.store.sqlite.connection import SqliteWriter, connect, run
 
@@ -105,6 +105,7 @@ def _rewritten_without(copy: Path, session_ids: Collection[str]) -> bool:
                 writer = SqliteWriter(connection, {})
                 while blobs.collect_some(writer).blobs:
                     pass
+        parts.forget(connection)
         for name, merge in MERGES.items():
             if name in searched:
                 run(connection, merge)

@@ -20,7 +20,7 @@ from hermes.partial import PARTIAL, SIDECARS, clear_partials, replace_file
 from hermes.store import derived
 from hermes.store.engine import Engine, Writer
 from hermes.store.spellings import Spellings
-from hermes.store.sqlite import erasing
+from hermes.store.sqlite import erasing, parts
 from hermes.store.sqlite.backup import DAMAGED, folder_of
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, connect, run
 from hermes.store.sqlite.opening import is_current
@@ -157,6 +157,7 @@ def _rewrite_copy(connection: apsw.Connection, hits: list[Hit], secret: Spelling
         left = rewrite_rows(writer, hits, secret)
     if is_current(connection):
         refresh_all(connection)
+    parts.forget(connection)
     for name, merge in erasing.MERGES.items():
         if name in tables:
             run(connection, merge)

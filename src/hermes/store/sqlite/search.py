@@ -7,7 +7,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from hermes.store.content import decode
-from hermes.store.matching import And, Literal, MessageText, Node, Not, Or, Phrase, Word, matches, needs_check
+from hermes.store.matching import (
+    And,
+    Literal,
+    MessageText,
+    Node,
+    Not,
+    Or,
+    Part,
+    Phrase,
+    Word,
+    matches,
+    needs_check,
+)
 from hermes.store.sqlite import index
 from hermes.store.sqlite.connection import SqliteReader
 from hermes.store.sqlite.filters import ALLOWED, values_of
@@ -31,6 +43,8 @@ NEWEST_FIRST = " ".join((FOUND, OF_ROWS, "WHERE m.id <= ?1", ALLOWED, "ORDER BY 
 ABOVE = " ".join((FOUND, OF_ROWS, "WHERE m.id > ?1", ALLOWED, "ORDER BY m.id DESC"))
 CHANGED = " ".join((FOUND, OF_CHANGED, "WHERE m.id <= ?1", ALLOWED, "ORDER BY m.id DESC"))
 CHANGED_IDS = "SELECT message_id FROM changed_messages"
+NO_TERM = "("
+"""What no message holds: a term is made of letters and digits."""
 
 
 def search(reader: SqliteReader, tree: Node, wanted: MessageFilter, limit: int, offset: int) -> SearchAnswer:
@@ -100,6 +114,8 @@ def fts5(tree: Node) -> str | None:
             if not tree.terms:
                 return None
             return _quoted(" ".join(tree.terms)) + (" *" if tree.prefix_last else "")
+        case Part(terms=terms):
+            return None if terms is None else "(" + " OR ".join(map(_quoted, terms or (NO_TERM,))) + ")"
         case Literal():
             return None
         case And(of=parts):

@@ -60,10 +60,10 @@ KEPT = frozenset(
 NUMBERED = ("title", "tag")
 """Columns whose values must differ: two that become the same are told apart as ` (2)`."""
 
-# Our own index holds no text, and follows the rows.
+# Our own index holds no text, and follows the rows; the list of its terms is thrown away.
 TABLES = """SELECT name, type = 'virtual', wr FROM pragma_table_list
-    WHERE schema = 'main' AND type IN ('table', 'virtual') AND name NOT IN ('sqlite_schema', 'messages_fts_words')
-    ORDER BY type, name"""
+    WHERE schema = 'main' AND type IN ('table', 'virtual') AND name <> 'sqlite_schema'
+    AND name NOT LIKE 'messages~_fts~_words%' ESCAPE '~' ORDER BY type, name"""
 COLUMNS = "SELECT name, pk FROM pragma_table_info(?) ORDER BY cid"
 CELL = "CASE WHEN typeof({column}) IN ('text', 'blob') THEN CAST({column} AS BLOB) END"
 READ = "SELECT @key, @cells FROM {table}"

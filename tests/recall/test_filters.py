@@ -1,0 +1,210 @@
+"""Every field restricts a search to exactly the messages that it names, on a real store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from hermes.recall.query import parse
+from hermes.store.people import Principal
+from hermes.store.sqlite.filters import _failed
+from hermes.store.values import MessageFilter
+from hermes_state import SessionDB
+
+CALL = [{"id": "1", "type": "function", "function": {"name": "read_file", "arguments": '{"path": "a"}'}}]
+
+
+@pytest.fixture
+def said(db: SessionDB) -> dict[str, int]:
+    """One message of each kind, by a name."""
+    ids: dict[str, int] = {}
+    db.create_session("chat", "cli", model="anthropic/Claude-4")
+    ids["asked"] = db.append_message("chat", "user", "word asked", timestamp=1000.0)
+    ids["called"] = db.append_message("chat", "assistant", "word called", tool_calls=CALL, timestamp=2000.0)
+    ids["result"] = db.append_message(
+        "chat", "tool", "word result", tool_name="read_file", tool_call_id="1", timestamp=3000.0
+    )
+    ids["failed"] = db.append_message(
+        "chat", "tool", "Error: word failed", tool_name="Terminal", tool_call_id="2", timestamp=4000.0
+    )
+    db.set_session_title("chat", "Ärger mit Δelta")
+    db.set_session_workspace("chat", "/home/me/project")
+    db.create_session("job", "cron", model="gpt-5")
+    ids["job"] = db.append_message("job", "user", "word job", timestamp=5000.0)
+    db.create_session("pinned", "telegram")
+    ids["pinned"] = db.append_message("pinned", "user", "word pinned", timestamp=6000.0)
+    db.pin_session("pinned")
+    child = db.begin_continuation("pinned", "the summary")
+    ids["continued"] = db.append_message(child, "user", "word continued", timestamp=7000.0)
+    db.create_session("kept", "cli")
+    ids["archived"] = db.append_message("kept", "user", "word archived", timestamp=8000.0)
+    db.set_session_archived("kept", True)
+    return ids
+
+
+WANTED: list[tuple[MessageFilter, str]] = [
+    (MessageFilter(), "asked called result failed job pinned continued archived"),
+    (MessageFilter(sources=("cli",)), "asked called result failed archived"),
+    (MessageFilter(sources=("cli", "cron")), "asked called result failed job archived"),
+    (MessageFilter(sources=()), ""),
+    (MessageFilter(exclude_sources=("cli", "cron")), "pinned continued"),
+    (MessageFilter(roles=("tool",)), "result failed"),
+    (MessageFilter(roles=("user", "assistant"), sources=("cli",)), "asked called archived"),
+    (MessageFilter(after=4000.0), "failed job pinned continued archived"),
+    (MessageFilter(before=4000.0), "asked called result"),
+    (MessageFilter(after=2000.0, before=4000.0), "called result"),
+    (MessageFilter(tool="read_file"), "called result"),
+    (MessageFilter(tool="READ_FILE"), "called result"),
+    (MessageFilter(tool="terminal"), "failed"),
+    (MessageFilter(tool="nothing"), ""),
+    (MessageFilter(title="ärger MIT"), "asked called result failed"),
+    (MessageFilter(title="δELTA"), "asked called result failed"),
+    (MessageFilter(title="arger"), "asked called result failed"),
+    (MessageFilter(title="%"), ""),
+    (MessageFilter(model="claude"), "asked called result failed"),
+    (MessageFilter(model="GPT"), "job"),
+    (MessageFilter(workspace="project"), "asked called result failed"),
+    (MessageFilter(workspace="me/project"), "asked called result failed"),
+    (MessageFilter(workspace="/home/me/project"), "asked called result failed"),
+    (MessageFilter(workspace="ject"), ""),
+    (MessageFilter(kinds=("job",)), "job"),
+    (MessageFilter(kinds=("chat",)), "asked called result failed pinned continued archived"),
+    (MessageFilter(kinds=()), ""),
+    (MessageFilter(errors_only=True), "failed"),
+    (MessageFilter(calls_only=True), "called result failed"),
+    (MessageFilter(pinned_only=True), "pinned continued"),
+    (MessageFilter(hide_archived=True), "asked called result failed job pinned continued"),
+    (MessageFilter(but_conversations=("pinned", "job")), "asked called result failed archived"),
+]
+
+
+@pytest.mark.parametrize("indexed", [False, True], ids=["read", "indexed"])
+def test_a_filter_finds_what_it_names(db: SessionDB, said: dict[str, int], indexed: bool) -> None:
+    if indexed:
+        db._engine.catch_up(5)
+    tree = parse("word")
+    assert tree is not None
+    names_of = {number: name for name, number in said.items()}
+    for wanted, names in WANTED:
+        hits = db._engine.search(tree, wanted, 100, 0).hits
+        assert (wanted, sorted(names_of[hit.id] for hit in hits)) == (wanted, sorted(names.split()))
+
+
+FIELDS = [
+    ("word source:cli role:user", "asked archived"),
+    ("word NOT source:cli", "job pinned continued"),
+    ("word NOT role:user", "called result failed"),
+    ("tool:read_file", "called result"),
+    ('title:"ärger mit"', "asked called result failed"),
+    ("model:claude has:tool", "called result failed"),
+    ("has:error", "failed"),
+    ("word is:pinned", "pinned continued"),
+    ("kind:job", "job"),
+    ("workspace:project role:tool", "result failed"),
+    ("word after:1970-01-01T01:06:40Z before:1970-01-01T01:23:20Z", "failed"),
+    ("before:2020 role:assistant", "called"),
+]
+
+
+def test_fields_find_what_they_name(db: SessionDB, said: dict[str, int]) -> None:
+    names_of = {number: name for name, number in said.items()}
+    for query, names in FIELDS:
+        rows = db.search(query, limit=100)
+        assert (query, sorted(names_of[row["id"]] for row in rows)) == (query, sorted(names.split()))
+
+
+def test_fields_alone_find_the_newest_first_and_in_pages(db: SessionDB, said: dict[str, int]) -> None:
+    newest = [said[name] for name in ("failed", "result", "called", "asked")]
+    assert [row["id"] for row in db.search("title:ärger")] == newest
+    assert [row["id"] for row in db.search("title:ärger", limit=2, offset=1)] == newest[1:3]
+    assert db.search("title:ärger", limit=1)[0]["snippet"] == "Error: word failed\nTerminal"
+    assert db.search("") == []
+    assert db.search("title:ärger", limit=0) == []
+
+
+def test_what_is_in_the_trash_or_rewound_is_not_found(db: SessionDB, said: dict[str, int]) -> None:
+    db.trash_session("job")
+    db.rewind_to_message("kept", said["archived"])
+    assert {row["id"] for row in db.search("word")} == set(said.values()) - {said["job"], said["archived"]}
+    assert db.search("kind:job") == []
+
+
+def test_a_session_that_another_program_has_just_made_is_its_own_conversation(db: SessionDB) -> None:
+    with SessionDB(db.db_path, read_only=True) as reader:
+        raw = db.raw()
+        raw.execute("INSERT INTO sessions (id, source, started_at, title) VALUES ('x', 'cli', 1, 'Foreign')")
+        raw.execute(
+            "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('x', 'user', 'word', 1)"
+        )
+        assert len(reader.search("word title:foreign")) == 1
+        assert reader.search("word is:pinned") == []
+
+
+@pytest.mark.parametrize(
+    "calls", ['["plain"]', '{"name": "x"}', "no json", "[null, 5]", '[{"function": "x"}]', "", "[]", "null"]
+)
+def test_tool_calls_of_any_shape_do_no_harm(db: SessionDB, calls: str) -> None:
+    db.create_session("s", "cli")
+    number = db.append_message("s", "assistant", "word")
+    db.raw().execute("UPDATE messages SET tool_calls = ? WHERE id = ?", (calls, number))
+    assert db.search("tool:terminal") == []
+    assert len(db.search("has:tool word")) == int(calls not in ("", "[]", "null"))
+
+
+def test_anthropic_names_of_tools_are_found(db: SessionDB) -> None:
+    db.create_session("s", "cli")
+    number = db.append_message("s", "assistant", "word", tool_calls=[{"type": "tool_use", "name": "Bash"}])
+    assert [row["id"] for row in db.search("tool:bash")] == [number]
+
+
+def test_a_person_is_shown_their_own(db: SessionDB, said: dict[str, int]) -> None:
+    ann = db.scoped(Principal("telegram", "ann", "dm", "dm-ann"))
+    mine = ann.create_session()
+    number = ann.append_message(mine, "user", "a word of my own")
+    ann.set_session_title(mine, "Ärger")
+    for query in ("word", "title:ärger", "source:telegram", "*wor*", "word NOT *zzz*"):
+        assert [row["id"] for row in ann.search(query)] == [number]
+
+
+FAILED = [
+    "Error: no such thing",
+    "ValueError: bad",
+    "requests.exceptions.ConnectionError: x",
+    "E   AssertionError: 1 == 2",
+    "Traceback (most recent call last):\n  File",
+    "bash: foo: command not found",
+    "fatal: not a git repository",
+    "error[E0308]: mismatched types",
+    '{"output": "", "exit_code": 1, "error": null}',
+    '{"error": "timeout"}',
+    '{"success": false}',
+    '[{"is_error": true}]',
+    "done\nCommand exited with exit code 2",
+    "x" * 20_000 + "\nError: at the end",
+]
+FINE = [
+    "0 errors, 0 warnings",
+    "how error handling works",
+    '{"output": "ok", "exit_code": 0, "error": null}',
+    '{"error": "", "success": true}',
+    "exit code 0",
+    "no exceptions were found",
+    "",
+]
+
+
+@pytest.mark.parametrize("text", FAILED)
+def test_a_failure_is_told(text: str) -> None:
+    assert _failed(text)
+
+
+@pytest.mark.parametrize("text", FINE)
+def test_no_failure_is_made_up(text: str) -> None:
+    assert not _failed(text)
+
+
+def test_what_is_no_text_did_not_fail() -> None:
+    check: Callable[..., bool] = _failed
+    assert not check(None)
+    assert not check(5)

@@ -1,0 +1,448 @@
+"""`*part*` and groups find exactly what the oracle finds, for everybody who may ask, and leave nothing behind."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import apsw
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from hermes.store.people import Principal
+from hermes.store.sqlite.parts import MOST_TERMS
+from hermes_state import SessionDB
+from tests.interface.conftest import new_id, passing
+from tests.interface.test_search_exact import CHANGES, EVERYTHING, FRAGMENTS, MESSAGES, append, apply
+from tests.oracle import fields_of, fold, kind, leaf_matches, part_matches
+
+Row = dict[str, Any]
+
+TERMS = "SELECT term FROM messages_fts_words_terms"
+PROGRESS = "SELECT value FROM index_progress WHERE name = 'parts mark'"
+
+
+class Asked(NamedTuple):
+    """A query, and what it means to the oracle."""
+
+    text: str
+    holds: Callable[[list[str]], bool]
+
+
+def word(text: str) -> Asked:
+    return Asked(text, lambda fields: leaf_matches((text, False), fields))
+
+
+def a_part(text: str) -> Asked:
+    folded = fold(text)
+    if len(folded) < 3 and not any(kind(char) == "spaceless" for char in folded):
+        text = f"{text}deploy"
+    return Asked(f"*{text}*", lambda fields: part_matches(text, fields))
+
+
+def both(first: Asked, second: Asked) -> Asked:
+    return Asked(
+        f"({first.text} AND {second.text})", lambda fields: first.holds(fields) and second.holds(fields)
+    )
+
+
+def either(first: Asked, second: Asked) -> Asked:
+    return Asked(
+        f"({first.text} OR {second.text})", lambda fields: first.holds(fields) or second.holds(fields)
+    )
+
+
+def without(first: Asked, second: Asked) -> Asked:
+    return Asked(
+        f"({first.text} NOT {second.text})", lambda fields: first.holds(fields) and not second.holds(fields)
+    )
+
+
+SINGLE = [
+    text
+    for text in FRAGMENTS
+    if text.split() == [text]
+    and text not in ("AND", "or", "NOT")
+    and not text.startswith("*")
+    and fold(text).strip()
+]
+PIECES = st.sampled_from(SINGLE).flatmap(
+    lambda text: st.tuples(st.integers(0, len(text) - 1), st.integers(1, len(text))).map(
+        lambda cut: text[min(cut) : max(cut) + 1] or text
+    )
+)
+LEAVES = st.sampled_from(SINGLE).map(word) | PIECES.filter(lambda text: bool(fold(text).strip())).map(a_part)
+QUERIES = st.recursive(
+    LEAVES,
+    lambda inner: st.tuples(st.sampled_from([both, either, without]), inner, inner).map(
+        lambda made: made[0](made[1], made[2])
+    ),
+    max_leaves=4,
+)
+
+
+def expected(db: SessionDB, sessions: list[str], asked: Asked) -> list[int]:
+    rows = [row for session_id in sessions for row in db.get_messages(session_id) if row["active"]]
+    return sorted(row["id"] for row in rows if asked.holds(fields_of(row)))
+
+
+def found(db: Any, query: str) -> list[int]:
+    results = db.search(query, limit=EVERYTHING)
+    assert (results.indexing, results.cut) == (None, ())
+    return sorted(row["id"] for row in results)
+
+
+@settings(max_examples=100)
+@given(st.lists(MESSAGES, min_size=1, max_size=6), st.lists(QUERIES, min_size=1, max_size=4))
+@example(
+    [{"role": "user", "content": "getUserName in my_func_name"}],
+    [a_part("serN"), a_part("c_na"), a_part("func")],
+)
+@example(
+    [{"role": "user", "content": "修改youer服务端 에러코드ab확인"}],
+    [a_part("oue"), a_part("er服"), a_part("改")],
+)
+def test_the_result_set_is_exact(shelf: SessionDB, messages: list[Row], queries: list[Asked]) -> None:
+    with passing(shelf), SessionDB(shelf.db_path, read_only=True) as reader:
+        session_id = shelf.create_session(new_id(), "cli")
+        for message in messages:
+            append(shelf, session_id, message)
+        for asked in queries:
+            assert found(reader, asked.text) == expected(shelf, [session_id], asked)
+            shelf._engine.catch_up(5)  # now the index is asked, first without a list of terms
+            assert found(reader, asked.text) == expected(shelf, [session_id], asked)
+            assert found(shelf, asked.text) == expected(shelf, [session_id], asked)
+            assert found(reader, asked.text) == expected(shelf, [session_id], asked)
+
+
+@settings(max_examples=80)
+@given(
+    st.lists(MESSAGES, min_size=1, max_size=5),
+    st.lists(
+        CHANGES
+        | st.tuples(
+            st.sampled_from(["rewind", "restore", "prune", "trash", "vacuum"]), st.integers(0, 5), MESSAGES
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+    st.lists(QUERIES, min_size=2, max_size=4),
+)
+def test_it_stays_exact_whatever_changes_the_rows(
+    shelf: SessionDB, messages: list[Row], changes: list[tuple[str, int, Row]], queries: list[Asked]
+) -> None:
+    with passing(shelf), SessionDB(shelf.db_path) as other:
+        sessions = [shelf.create_session(new_id(), "cli") for _ in range(2)]
+        for message in messages:
+            append(shelf, sessions[0], message)
+        for nth, (change, number, message) in enumerate(changes):
+            asked = queries[nth % len(queries)]
+            assert found(other, asked.text) == expected(shelf, sessions, asked)
+            change_rows(shelf, sessions, change, number, message)
+            if number % 2:
+                shelf._engine.catch_up(5)
+            assert found(shelf, asked.text) == expected(shelf, sessions, asked)
+        shelf._engine.catch_up(5)
+        for asked in queries:
+            assert found(other, asked.text) == expected(shelf, sessions, asked)
+            # The documented language finds the same words after the same changes.
+            plain = word(SINGLE[len(asked.text) % len(SINGLE)])
+            rows = other.search_messages(plain.text, limit=EVERYTHING)
+            assert sorted(row["id"] for row in rows) == expected(shelf, sessions, plain)
+        assert shelf.verify().drift == ()
+
+
+def change_rows(db: SessionDB, sessions: list[str], change: str, number: int, message: Row) -> None:
+    here = sessions[0]
+    spoken = [row["id"] for row in db.list_recent_user_messages(here)]
+    if change == "rewind":
+        if spoken:
+            db.rewind_to_message(here, spoken[number % len(spoken)])
+    elif change == "restore":
+        db.restore_rewound(here)
+    elif change == "prune":
+        old = db.create_session(new_id(), "cli", started_at=1.0)
+        append(db, old, message)
+        db.raw().execute("UPDATE messages SET timestamp = 1 WHERE session_id = ?", (old,))
+        db.end_session(old, "done")
+        db.prune_sessions(older_than_days=90)
+        assert db.get_session(old) is None
+    elif change == "trash":
+        thrown = db.create_session(new_id(), "cli")
+        append(db, thrown, message)
+        db.trash_session(thrown)
+    elif change == "vacuum":
+        db.vacuum()
+    else:
+        apply(db, sessions, change, number, message)
+
+
+# Who asks
+
+
+CHILD = """
+import json, sys
+from hermes_state import SessionDB
+from tests.interface.test_search_exact import append, apply
+from tests.recall.test_parts import change_rows
+with SessionDB(sys.argv[1], durability="normal") as db:
+    for line in sys.stdin:
+        what, *given = json.loads(line)
+        if what == "search":
+            print(json.dumps(sorted(row["id"] for row in db.search(given[0], limit=100000))), flush=True)
+        else:
+            change_rows(db, given[0], what, *given[1:])
+            print("true", flush=True)
+"""
+
+
+@contextmanager
+def another_process(path: Path) -> Iterator[Callable[..., Any]]:
+    with subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+
+        def ask(*what: Any) -> Any:
+            child.stdin.write(json.dumps(what) + "\n")  # type: ignore[union-attr]
+            child.stdin.flush()  # type: ignore[union-attr]
+            return json.loads(child.stdout.readline())  # type: ignore[union-attr]
+
+        yield ask
+        child.stdin.close()
+        assert child.wait(30) == 0
+
+
+def test_two_processes_find_the_same_while_both_change_the_rows(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    queries = [
+        a_part("serNam"),
+        a_part("unc_n"),
+        word("語"),
+        both(a_part("deplo"), word("日本")),
+        word("docker-compose"),
+    ]
+    with SessionDB(path, durability="normal") as db, another_process(path) as ask:
+        sessions = [db.create_session(name, "cli") for name in ("one", "two")]
+        changes = [
+            "append",
+            "update",
+            "insert",
+            "replace",
+            "rewind",
+            "restore",
+            "delete",
+            "append",
+            "move",
+            "clear",
+        ]
+        for nth, change in enumerate(changes * 2):
+            content = " ".join(FRAGMENTS[(nth + step * 7) % len(FRAGMENTS)] for step in range(5))
+            message = {"role": "user", "content": f"{content} getUserName{nth} my_func_name"}
+            if nth % 2:
+                ask(change, sessions, nth % 6, message)
+            else:
+                change_rows(db, sessions, change, nth % 6, message)
+            if nth % 3:
+                db._engine.catch_up(5)
+            for asked in queries:
+                here = expected(db, sessions, asked)
+                assert ask("search", asked.text) == found(db, asked.text) == here
+
+
+def test_a_store_that_may_not_be_written_or_is_locked_answers_the_same(db: SessionDB) -> None:
+    db.create_session("s", "cli")
+    (first, second) = (db.append_message("s", "user", text) for text in ("getUserName", "my_func_name"))
+    with SessionDB(db.db_path) as other:
+        held = other.raw()
+        held.execute("BEGIN IMMEDIATE")
+        assert found(db, "*serna*") == [first]
+        held.execute("ROLLBACK")
+        db.optimize()
+        held.execute("BEGIN IMMEDIATE")
+        assert found(db, "*unc*") == [second]
+        held.execute("ROLLBACK")
+    with SessionDB(db.db_path, read_only=True) as reader:
+        assert found(reader, "*unc*") == [second]
+        assert found(db, "*unc*") == [second]  # and now there is a list
+        third = db.append_message("s", "user", "the funcTwo")
+        db.optimize()
+        assert found(db, "*unc*") == found(reader, "*unc*") == [second, third]
+
+
+ANN = Principal("telegram", "ann", "dm", "dm-ann")
+BOB = Principal("telegram", "bob", "dm", "dm-bob")
+
+
+def test_a_person_finds_their_own_and_learns_nothing_of_others(db: SessionDB) -> None:
+    ann, bob = db.scoped(ANN), db.scoped(BOB)
+    mine, his = ann.create_session(), bob.create_session()
+    terms = [f"key{number:03}x" for number in range(MOST_TERMS)]
+    number = ann.append_message(mine, "user", " ".join(terms))
+    assert found(ann, "*key*") == [number]
+    other = bob.append_message(his, "user", "key999secret anotherTerm")
+    assert found(bob, "*key*") == [other]
+    # One more term with those letters, but not hers: whether there is one does not show.
+    assert found(ann, "*key*") == [number]
+    assert found(ann, "*y999se*") == found(ann, "*herter*") == []
+    db._engine.catch_up(5)
+    assert found(ann, "*key*") == [number]
+    assert found(bob, "*key*") == [other]
+    assert db.search("*key*").cut == ("key",)
+
+
+# What is looked for, at most
+
+
+def test_of_very_many_terms_the_most_frequent_are_looked_for_and_that_is_said(db: SessionDB) -> None:
+    db.create_session("s", "cli")
+    often = [db.append_message("s", "user", f"prefix0 again {number}") for number in range(3)]
+    for number in range(1, MOST_TERMS + 10):
+        db.append_message("s", "user", f"prefix{number} last{'' if number > 5 else ' few'}")
+    db._engine.catch_up(5)
+    results = db.search("*refix*", limit=EVERYTHING)
+    assert results.cut == ("refix",)
+    assert len(results) == MOST_TERMS + 2
+    assert {row["id"] for row in results} > set(often)
+    # What narrows it, or is taken away, is exact all the same.
+    assert len(found(db, "*refix* few")) == 5
+    assert len(found(db, "last NOT *refix*")) == 0
+    assert len(found(db, "again NOT *efix1*")) == 3
+
+
+# When it is kept, and when it goes
+
+
+def listed(db: SessionDB) -> set[str]:
+    is_there = (
+        db.raw().execute("SELECT 1 FROM sqlite_master WHERE name = 'messages_fts_words_terms'").fetchone()
+    )
+    return {row[0] for row in db.raw().execute(TERMS)} if is_there else set()
+
+
+def said(db: SessionDB, session_id: str, *texts: str) -> None:
+    """And indexed."""
+    if db.get_session(session_id) is None:
+        db.create_session(session_id, "cli")
+    for text in texts:
+        db.append_message(session_id, "user", text)
+    db._engine.catch_up(5)
+
+
+def test_storing_costs_nothing_and_searching_brings_the_list_up_to_date(db: SessionDB) -> None:
+    said(db, "s", "firstTerm")
+    assert len(db.search_messages("firstterm")) == 1
+    assert listed(db) == set()
+    assert len(found(db, "*rstte*")) == 1
+    assert listed(db) == {"firstterm", "first", "term"}
+    said(db, "s", "secondTerm", "with a firstTerm again")
+    assert listed(db) == {"firstterm", "first", "term"}
+    assert len(found(db, "*rstte*")) == 2
+    assert listed(db) == {"firstterm", "first", "term", "secondterm", "second", "with", "again"}
+    assert db.raw().execute(PROGRESS).fetchone()[0] == 3
+
+
+@pytest.mark.parametrize("how", ["delete", "clear", "foreign update", "foreign delete", "replace"])
+def test_a_term_whose_last_row_is_gone_goes_with_the_next_search(db: SessionDB, how: str) -> None:
+    said(db, "s", "the hunter2secret")
+    said(db, "t", "the other")
+    assert len(found(db, "*ter2s*")) == 1
+    if how == "delete":
+        db.delete_session("s")
+    elif how == "clear":
+        db.clear_messages("s")
+    elif how == "foreign update":
+        db.raw().execute("UPDATE messages SET content = 'the harmless' WHERE session_id = 's'")
+    elif how == "foreign delete":
+        db.raw().execute("DELETE FROM messages WHERE session_id = 's'")
+    else:
+        db.replace_messages("s", [{"role": "user", "content": "the harmless"}])
+    assert found(db, "*ter2s*") == []
+    db._engine.catch_up(5)
+    assert found(db, "*the*")
+    assert listed(db) >= {"the", "other"}
+    assert "hunter2secret" not in listed(db)
+
+
+@pytest.mark.parametrize("how", ["vacuum", "optimize", "shrink", "purge", "scrub"])
+def test_no_byte_of_a_removed_term_is_left(home: Path, how: str) -> None:
+    with SessionDB() as db:
+        said(db, "s", "the hunter2secret")
+        said(db, "t", "the other")
+        db.backup()
+        assert len(found(db, "*ter2s*")) == 1
+        db.backup()
+        if how == "purge":
+            db.delete_session("s", purge=True)
+        elif how == "scrub":
+            db.scrub("hunter2secret")
+        else:
+            db.delete_session("s")
+            {"vacuum": db.vacuum, "optimize": db.optimize, "shrink": db._engine.shrink}[how]()
+        path = db.db_path
+        assert db.verify().ok
+    copies = [path, *home.rglob("*.db")] if how in ("purge", "scrub") else [path]
+    for file in copies:
+        assert b"hunter2secret" not in file.read_bytes()
+        assert b"unter2secre" not in file.read_bytes()
+
+
+def test_a_damaged_list_is_thrown_away_and_nothing_else_is_lost(home: Path) -> None:
+    with SessionDB() as db:
+        said(db, "s", *(f"term{number}x" for number in range(50)))
+        assert len(found(db, "*erm4*")) == 11
+        path = db.db_path
+    connection = apsw.Connection(str(path))
+    size = connection.pragma("page_size")
+    pages = [
+        row[0]
+        for row in connection.execute("SELECT rootpage FROM sqlite_master WHERE tbl_name LIKE '%words_terms'")
+    ]
+    connection.pragma("wal_checkpoint")
+    connection.close()
+    with path.open("r+b") as file:
+        for page in pages:
+            file.seek((page - 1) * size)
+            file.write(b"\xde\xad" * (size // 2))
+    with SessionDB() as db:
+        assert len(found(db, "*erm4*")) == 11
+        assert len(found(db, "term49x")) == 1
+        said(db, "s", "term50x")
+        assert len(found(db, "*erm5*")) == 2
+        assert "term50x" in listed(db)
+        assert db.verify().ok
+
+
+def test_an_index_that_another_program_threw_away_starts_a_new_list(home: Path) -> None:
+    edit = "UPDATE messages SET content = content || ?"
+    with SessionDB() as db:
+        said(db, "s", "alphaTerm", "betaTerm")
+        assert len(found(db, "*hate*")) == 1
+        db.raw().execute(edit, (" firstEdit",))
+        db._engine.catch_up(5)  # noted for the list
+        db.raw().execute("DROP TABLE messages_fts_words")
+    with SessionDB() as db:
+        db._engine.catch_up(5)
+        db.raw().execute(edit, (" secondEdit",))
+        db._engine.catch_up(5)
+        for query in ("*rstedi*", "*condedi*"):
+            assert len(found(db, query)) == 2
+        assert listed(db) >= {"alphaterm", "betaterm", "firstedit", "secondedit"}
+        assert db.verify().ok
+
+
+def test_deep_groups_and_many_parts_are_no_trouble_for_the_index(db: SessionDB) -> None:
+    said(db, "s", "alpha beta gamma")
+    nested = "alpha"
+    for number in range(40):
+        nested = f"({nested} {'OR' if number % 2 else 'AND'} *bet*)"
+    assert len(found(db, nested)) == 1
+    assert len(found(db, " OR ".join(f"*zz{number}*" for number in range(300)) + " OR *lph*")) == 1
+    assert found(db, "(" * 500 + "alpha") == []

@@ -1,0 +1,80 @@
+"""The page about searching says what is so: each of its examples is executed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hermes import clock
+from hermes.recall.dates import read_date
+from hermes_state import SessionDB
+
+PAGE = (Path(__file__).parents[2] / "docs" / "search.md").read_text(encoding="utf-8")
+
+
+def lines(kind: str) -> list[str]:
+    blocks = re.findall(rf"^```{kind}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    return [line for block in blocks for line in block.splitlines() if line.strip()]
+
+
+def examples(kind: str) -> list[tuple[str, list[int]]]:
+    return [
+        (query.strip(), [int(number) for number in found.split()])
+        for query, found in (line.rsplit("→", 1) for line in lines(kind))
+    ]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SessionDB, dict[int, int]]]:
+    """The conversations and messages of the page; the number of each on the page, by its id."""
+    numbers: dict[int, int] = {}
+    with SessionDB(tmp_path_factory.mktemp("page") / "state.db") as db:
+        for line in lines("conversations"):
+            name, source, title, pinned, workspace = shlex.split(line)
+            db.create_session(name, source)
+            if title != "-":
+                db.set_session_title(name, title)
+            if pinned == "pinned":
+                db.pin_session(name)
+            if workspace != "-":
+                db.set_session_workspace(name, workspace)
+        for line in lines("messages"):
+            number, name, role, rest = line.split(maxsplit=3)
+            when, text = re.split(r"\s{2,}", rest, maxsplit=1)
+            span = read_date(when, clock.now())
+            assert span is not None
+            said = db.append_message(name, role, text, timestamp=span.start + 0.001)
+            numbers[said] = int(number)
+        yield db, numbers
+
+
+Store = tuple[SessionDB, dict[int, int]]
+
+
+def test_there_are_examples() -> None:
+    assert len(examples("documented")) > 30
+    assert len(examples("search")) > 40
+
+
+@pytest.mark.parametrize(("query", "expected"), examples("documented"))
+def test_a_documented_example_finds_what_the_page_says(store: Store, query: str, expected: list[int]) -> None:
+    db, numbers = store
+    assert sorted(numbers[row["id"]] for row in db.search_messages(query, limit=100)) == expected
+    assert sorted(numbers[row["id"]] for row in db.search(query, limit=100)) == expected
+
+
+@pytest.mark.parametrize(("query", "expected"), examples("search"))
+def test_an_example_finds_what_the_page_says(store: Store, query: str, expected: list[int]) -> None:
+    db, numbers = store
+    assert sorted(numbers[row["id"]] for row in db.search(query, limit=100)) == expected
+
+
+def test_every_field_is_on_the_page() -> None:
+    from hermes.recall.fields import FIELDS, FLAGS
+
+    for name in (*(f"{field}:" for field in FIELDS), *FLAGS):
+        assert f"`{name}" in PAGE
