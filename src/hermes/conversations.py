@@ -5,7 +5,7 @@ Each verb fetches its manager when it is called: most programs use few of them, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hermes.store.lineage import Lineage, Relative
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hermes.store.people import Principal
     from hermes.store.routing import Routing
     from hermes.store.spooling import Spooling
+    from hermes.store.values import SearchResults
 
 Row = dict[str, Any]
 
@@ -119,6 +120,38 @@ class Conversations:
         from hermes.store.rewind import Rewinds
 
         return Rewinds(self._engine).recent_from_people(session_id, limit)
+
+    # ---------------------------------------------------------------- finding
+
+    def search_sessions_ranked(
+        self,
+        query: str | Sequence[str],
+        limit: int = 10,
+        *,
+        source_filter: Sequence[str] | None = None,
+        exclude_sources: Sequence[str] | None = None,
+        role_filter: Sequence[str] | None = None,
+        after: float | None = None,
+        before: float | None = None,
+        exclude_session: str | None = None,
+        include_hidden: bool = False,
+        sort: str = "relevance",
+    ) -> SearchResults:
+        """One row per conversation, the best first, for a question or a few phrasings of one."""
+        from hermes.recall.ranking import ConversationSearch
+
+        return ConversationSearch(self._engine).search(
+            query,
+            limit,
+            source_filter=source_filter,
+            exclude_sources=exclude_sources,
+            role_filter=role_filter,
+            after=after,
+            before=before,
+            exclude_session=exclude_session,
+            include_hidden=include_hidden,
+            sort=sort,
+        )
 
     # ---------------------------------------------------------------- people
 

@@ -302,9 +302,17 @@ class ScopedStore:
         role_filter: Sequence[str] | None = None,
         limit: int = 20,
         offset: int = 0,
+        **how: Any,
     ) -> SearchResults:
         search = MessageSearch(self._scope)
-        return search.search(query, source_filter, exclude_sources, role_filter, limit, offset)
+        return search.search(query, source_filter, exclude_sources, role_filter, limit, offset, **how)
+
+    def search_sessions_ranked(
+        self, query: str | Sequence[str], limit: int = 10, **how: Any
+    ) -> SearchResults:
+        from hermes.recall.ranking import ConversationSearch
+
+        return ConversationSearch(self._scope).search(query, limit, **how)
 
     def list_conversations(
         self,

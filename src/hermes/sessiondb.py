@@ -385,9 +385,29 @@ class SessionDB(Conversations, Care):
         role_filter: Sequence[str] | None = None,
         limit: int = 20,
         offset: int = 0,
+        *,
+        sort: str = "relevance",
+        after: float | None = None,
+        before: float | None = None,
+        relax: bool | None = None,
     ) -> SearchResults:
-        """Messages that match: words, "phrases", AND, OR, NOT, prefix*. Any text is a valid query."""
-        return self._search.search(query, source_filter, exclude_sources, role_filter, limit, offset)
+        """Messages that match: words, "phrases", AND, OR, NOT, prefix*. Any text is a valid query.
+
+        A question that nothing matches is answered with what is nearest, and `results.relaxed` says so; with
+        `relax=True` any query is, with False none.
+        """
+        return self._search.search(
+            query,
+            source_filter,
+            exclude_sources,
+            role_filter,
+            limit,
+            offset,
+            sort=sort,
+            after=after,
+            before=before,
+            relax=relax,
+        )
 
     @staticmethod
     def _sanitize_fts5_query(query: str) -> str:

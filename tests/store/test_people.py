@@ -36,6 +36,12 @@ HARMLESS = {
     "messages_fts_words_idx",
     "messages_fts_words_docsize",
     "messages_fts_words_config",
+    "messages_fts_members",
+    "messages_fts_blocks",
+    "messages_fts_blocks_data",
+    "messages_fts_blocks_idx",
+    "messages_fts_blocks_docsize",
+    "messages_fts_blocks_config",
 }
 
 
@@ -230,6 +236,11 @@ VERBS: dict[str, Any] = {
     "sessions": lambda s, i: s.search_sessions(limit=100),
     "search": lambda s, i: list(s.search_messages("secret OR mark", limit=100)),
     "search_not": lambda s, i: list(s.search_messages("NOT nothing", limit=100)),
+    "search_oldest": lambda s, i: list(s.search_messages("secret OR mark", limit=100, sort="oldest")),
+    "nearest": lambda s, i: list(s.search_messages("which secret was the mark of it?", limit=100)),
+    "ranked": lambda s, i: list(s.search_sessions_ranked("secret mark of bob, room", include_hidden=True)),
+    "ranked_but": lambda s, i: list(s.search_sessions_ranked("secrets marked", exclude_session=i)),
+    "ranked_today": lambda s, i: list(s.search_sessions_ranked("what was it today?")),
     "export": lambda s, i: s.export_session(i),
     "export_all": lambda s, i: list(s.iter_export()),
 }

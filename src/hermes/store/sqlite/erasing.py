@@ -14,7 +14,7 @@ import apsw
 
 from hermes.partial import PARTIAL
 from hermes.store import blobs
-from hermes.store.sqlite import encryption, recognition
+from hermes.store.sqlite import blocks, encryption, recognition
 from hermes.store.sqlite.backup import DAMAGED, failed, folder_of
 from hermes.store.sqlite.connection import SqliteWriter, connect, run
 
@@ -23,6 +23,11 @@ HOLDS = "SELECT 1 FROM sessions WHERE id = ? UNION ALL SELECT 1 FROM messages WH
 FORGET_TERMS = "DELETE FROM messages_fts_words WHERE rowid IN (SELECT id FROM messages WHERE session_id = ?)"
 # Rows that were already replaced or deleted when the copy was made may still be in its index; their notes are not lost.
 FORGET_NOTED_TERMS = "DELETE FROM messages_fts_words WHERE rowid IN (SELECT message_id FROM changed_messages)"
+# The same of blocks, which a store of an older version does not have. What is left of one is made anew later.
+FORGET_NOTED_BLOCKS = """DELETE FROM messages_fts_blocks WHERE rowid IN (SELECT block_id FROM messages_fts_members
+    WHERE message_id IN (SELECT message_id FROM changed_messages))"""
+MAKE_NOTED_BLOCKS_DUE = """UPDATE messages_fts_ranges SET waiting = 2 WHERE block_id IN
+    (SELECT block_id FROM messages_fts_members WHERE message_id IN (SELECT message_id FROM changed_messages))"""
 FORGET_MESSAGES = "DELETE FROM messages WHERE session_id = ?"
 FORGET_SESSION = "DELETE FROM sessions WHERE id = ?"
 # What a person wrote about a session: its tags, and its title while it lay in the trash.
@@ -35,6 +40,7 @@ MERGES = {
     "messages_fts": "INSERT INTO messages_fts (messages_fts) VALUES ('optimize')",
     "messages_fts_trigram": "INSERT INTO messages_fts_trigram (messages_fts_trigram) VALUES ('optimize')",
     "messages_fts_words": "INSERT INTO messages_fts_words (messages_fts_words) VALUES ('optimize')",
+    "messages_fts_blocks": "INSERT INTO messages_fts_blocks (messages_fts_blocks) VALUES ('optimize')",
 }
 
 
@@ -79,11 +85,8 @@ def _rewritten_without(copy: Path, session_ids: Collection[str]) -> bool:
         tables = {row[0] for row in run(connection, TABLES)}
         searched = {row[0] for row in run(connection, SEARCH_TABLES)}
         with connection:
-            if "messages_fts_words" in searched:
-                run(connection, FORGET_NOTED_TERMS)
+            _forget_terms(connection, searched, held)
             for session_id in held:
-                if "messages_fts_words" in searched:
-                    run(connection, FORGET_TERMS, session_id)
                 if "tags" in tables:
                     run(connection, FORGET_TAGS, session_id)
                 if "state_meta" in tables:
@@ -102,3 +105,16 @@ def _rewritten_without(copy: Path, session_ids: Collection[str]) -> bool:
         return True
     finally:
         connection.close()
+
+
+def _forget_terms(connection: apsw.Connection, searched: Collection[str], held: Collection[str]) -> None:
+    if "messages_fts_words" in searched:
+        run(connection, FORGET_NOTED_TERMS)
+        for session_id in held:
+            run(connection, FORGET_TERMS, session_id)
+    if "messages_fts_blocks" in searched:
+        run(connection, FORGET_NOTED_BLOCKS)
+        run(connection, MAKE_NOTED_BLOCKS_DUE)
+        for session_id in held:
+            run(connection, blocks.TAKE_OF_SESSION, session_id)
+            run(connection, blocks.FORGET_OF_SESSION, session_id)
