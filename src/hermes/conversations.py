@@ -5,7 +5,7 @@ Each verb fetches its manager when it is called: most programs use few of them, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hermes.handle import Handle, Row
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hermes.recall.find import FoundMessages
     from hermes.recall.passages import Passages
     from hermes.store.families import Child
+    from hermes.store.values import SearchResults
 
 
 class Conversations(Handle):
@@ -130,6 +131,36 @@ class Conversations(Handle):
         from hermes.recall.find import Find
 
         return Find(self._reading()).messages(query, limit, offset)
+
+    def search_sessions_ranked(
+        self,
+        query: str | Sequence[str],
+        limit: int = 10,
+        *,
+        source_filter: Sequence[str] | None = None,
+        exclude_sources: Sequence[str] | None = None,
+        role_filter: Sequence[str] | None = None,
+        after: float | None = None,
+        before: float | None = None,
+        exclude_session: str | None = None,
+        include_hidden: bool = False,
+        sort: str = "relevance",
+    ) -> SearchResults:
+        """One row per conversation, the best first, for a question or a few phrasings of one."""
+        from hermes.recall.ranking import ConversationSearch
+
+        return ConversationSearch(self._reading()).search(
+            query,
+            limit,
+            source_filter=source_filter,
+            exclude_sources=exclude_sources,
+            role_filter=role_filter,
+            after=after,
+            before=before,
+            exclude_session=exclude_session,
+            include_hidden=include_hidden,
+            sort=sort,
+        )
 
     def _child(self, **said: Any) -> Child:
         """What a caller says of a session that comes out of another."""

@@ -221,12 +221,30 @@ class Documented(Handle):
         role_filter: Sequence[str] | None = None,
         limit: int = 20,
         offset: int = 0,
+        *,
+        sort: str = "relevance",
+        after: float | None = None,
+        before: float | None = None,
+        relax: bool | None = None,
     ) -> SearchResults:
-        """Messages that match: words, "phrases", AND, OR, NOT, prefix*. Any text is a valid query."""
+        """Messages that match: words, "phrases", AND, OR, NOT, prefix*. Any text is a valid query.
+
+        A question that nothing matches is answered with what is nearest, and `results.relaxed` says so; with
+        `relax=True` any query is, with False none.
+        """
         from hermes.recall.messages import MessageSearch
 
         return MessageSearch(self._reading()).search(
-            query, source_filter, exclude_sources, role_filter, limit, offset
+            query,
+            source_filter,
+            exclude_sources,
+            role_filter,
+            limit,
+            offset,
+            sort=sort,
+            after=after,
+            before=before,
+            relax=relax,
         )
 
     def export_session(self, session_id: str, *, redact: bool = False) -> Row | None:

@@ -37,7 +37,7 @@ from unicodedata import category, normalize
 
 MAX_TERM = 255
 SEPARATOR = "|"
-_BETWEEN = f" {SEPARATOR} "
+BETWEEN = f" {SEPARATOR} "
 
 # Latin, Greek and Cyrillic letters as they stand after compatibility decomposition, and the marks set on them.
 _LETTERS = (
@@ -152,7 +152,7 @@ def index_texts(*fields: str) -> tuple[str, str]:
     split = [index_text(field) for field in fields if field]
     if len(split) == 1:
         return split[0]
-    return _BETWEEN.join([words for words, _ in split if words]), _BETWEEN.join(
+    return BETWEEN.join([words for words, _ in split if words]), BETWEEN.join(
         [parts for _, parts in split if parts]
     )
 
@@ -242,4 +242,4 @@ def _parts(tokens: list[str]) -> str:
     if not cuts:
         return ""
     apart = " ".join([cased[start:end] for start, end in pairwise([0, *cuts, len(cased)])])
-    return _BETWEEN.join([name for name in apart.split(SEPARATOR) if " " in name]).casefold()
+    return BETWEEN.join([name for name in apart.split(SEPARATOR) if " " in name]).casefold()

@@ -24,7 +24,6 @@ from hermes.recall.session_search import SCHEMA
 from hermes.scoped import ScopedStore
 from hermes.store.people import Principal
 from hermes_state import SessionDB
-from tests.recall.standing_in import ranked
 
 Answer = dict[str, Any]
 ANN = Principal("telegram", "ann", "dm-ann")
@@ -34,7 +33,7 @@ AT = 1_770_000_000.0
 
 
 def recall(store: SessionDB | ScopedStore, current: str | None = None, **arguments: Any) -> Answer:
-    text = tool.session_search(ranked(store), arguments, current_session=current)
+    text = tool.session_search(store, arguments, current_session=current)
     assert len(text) <= LARGEST
     answer: Answer = json.loads(text)
     for message in every_message(answer):
@@ -478,7 +477,7 @@ def test_hostile_text_stays_inside_its_field(db: SessionDB) -> None:
         {"session_id": "s", "around_message_id": ids[0]},
         {},
     ):
-        text = tool.session_search(ranked(db), arguments)
+        text = tool.session_search(db, arguments)
         answer = json.loads(text)
         assert answer["notice"] == NOTICE
         assert text.startswith('{"notice":')
@@ -617,7 +616,7 @@ def test_the_schema_is_plain_json_and_says_what_the_tool_takes() -> None:
     ],
 )
 def test_a_bad_argument_is_one_clear_sentence(db: SessionDB, arguments: Any, sentence: str) -> None:
-    answer = json.loads(tool.session_search(ranked(db), arguments))
+    answer = json.loads(tool.session_search(db, arguments))
     assert set(answer) == {"success", "error"}
     assert answer["success"] is False
     assert answer["error"].startswith(sentence)
@@ -640,7 +639,7 @@ JSON = st.recursive(
 @given(st.dictionaries(st.sampled_from(list(SCHEMA["parameters"]["properties"])), JSON, max_size=5))
 def test_no_arguments_raise(shelf: SessionDB, arguments: dict[str, Any]) -> None:
     shelf.create_session("a", "cli")
-    text = tool.session_search(ranked(shelf), arguments, current_session="a")
+    text = tool.session_search(shelf, arguments, current_session="a")
     assert len(text) <= LARGEST
     assert ("error" in json.loads(text)) != json.loads(text)["success"]
 
@@ -672,7 +671,7 @@ def test_times_are_iso_or_epoch_and_local_without_an_offset(
 
 def test_a_store_that_cannot_answer_is_an_error_in_the_answer(home: Path) -> None:
     db = SessionDB()
-    store = ranked(db)
+    store = db
     db.close()
     answer = json.loads(tool.session_search(store, {}))
     assert answer["success"] is False
@@ -685,9 +684,8 @@ def test_a_store_that_cannot_answer_is_an_error_in_the_answer(home: Path) -> Non
 DRIVER = """
 import json, sys
 from hermes.recall.session_search import session_search
-from tests.recall.standing_in import ranked
 for arguments in json.load(sys.stdin):
-    print(session_search(ranked(db), arguments))
+    print(session_search(db, arguments))
 """
 ROOT = Path(__file__).parents[2]
 

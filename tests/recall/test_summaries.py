@@ -15,7 +15,6 @@ from hermes.recall import session_search as tool
 from hermes.recall.framing import LARGEST
 from hermes.recall.summaries import TRANSCRIPT
 from hermes_state import SessionDB
-from tests.recall.standing_in import ranked
 
 Answer = dict[str, Any]
 PATIENCE = 20.0
@@ -90,7 +89,7 @@ def told(db: SessionDB) -> SessionDB:
 
 def recall(store: SessionDB, model: Model | None, seconds: float = PATIENCE, **arguments: Any) -> Answer:
     text = tool.session_search(
-        ranked(store),
+        store,
         {"query": ["argon valve"], "summarize": True, **arguments},
         summarise=None if model is None else model.summarise,
         summary_seconds=seconds,

@@ -139,7 +139,14 @@ def stored_messages(path: Path) -> dict[int, Any]:
 
 
 @pytest.mark.parametrize(
-    "part", ["messages_fts_words_data", "messages_fts_words_idx", "messages_fts_words_docsize"]
+    "part",
+    [
+        f"messages_fts_{name}"
+        for name in (
+            *("words_data", "words_idx", "words_docsize"),
+            *("blocks_data", "blocks_idx", "blocks_docsize", "ranges", "members"),
+        )
+    ],
 )
 def test_a_broken_index_stops_nothing_and_is_rebuilt(store: Path, part: str) -> None:
     before = everything(store)
@@ -153,6 +160,7 @@ def test_a_broken_index_stops_nothing_and_is_rebuilt(store: Path, part: str) -> 
         ]
         assert len(db.search_messages("quokka", limit=100)) == 80
         assert len(db.search_messages("zebra2x7")) == 1
+        assert db.search_sessions_ranked("zebra2x7")[0]["session_id"] == "s2"
         assert db.verify().damage == ()
     assert not Path(f"{store}.damaged").exists()
     assert_whole(store)

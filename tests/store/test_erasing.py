@@ -14,6 +14,8 @@ from hermes_state import SessionDB
 from tests import reference_databases as reference
 
 SECRET = "quetzalcoatlus"
+STEM = "quetzalcoatlu"
+"""As the index that ranks conversations keeps it."""
 
 
 def held(folder: Path, text: str | bytes) -> set[str]:
@@ -34,11 +36,12 @@ def test_copies_are_rewritten_without_the_session_and_keep_the_others(
     talk: SessionDB, caplog: pytest.LogCaptureFixture
 ) -> None:
     home = talk.db_path.parent
+    assert talk.search_sessions_ranked(SECRET)[0]["session_id"] == "secret"  # blocks are indexed, too
     own, named = talk.backup().path, talk.backup(home / "mine.db").path
     with caplog.at_level(logging.WARNING):
         assert talk.delete_session("secret", purge=True)
     talk.close()
-    assert held(home, SECRET) == set()
+    assert held(home, SECRET) == held(home, STEM) == set()
     assert own.exists()
     assert named.exists()
     assert [line for line in caplog.messages if "rewritten without it" in line]
@@ -46,6 +49,7 @@ def test_copies_are_rewritten_without_the_session_and_keep_the_others(
         with SessionDB(copy) as kept:
             assert [row["id"] for row in kept.list_sessions_rich()] == ["other"]
             assert len(kept.search_messages("pelican")) == 1
+            assert [row["session_id"] for row in kept.search_sessions_ranked("pelicans")] == ["other"]
             assert kept.verify().ok
 
 

@@ -44,6 +44,12 @@ HARMLESS = {
     "messages_fts_words_grams_data",
     "messages_fts_words_grams_idx",
     "messages_fts_words_grams_config",
+    "messages_fts_members",
+    "messages_fts_blocks",
+    "messages_fts_blocks_data",
+    "messages_fts_blocks_idx",
+    "messages_fts_blocks_docsize",
+    "messages_fts_blocks_config",
 }
 
 
@@ -259,6 +265,11 @@ VERBS: dict[str, Any] = {
     "search_not": lambda s, i: list(s.search_messages("NOT nothing", limit=100)),
     "find": lambda s, i: (found := s.search("*ecre* OR mark", limit=100), found.cut, found.reading.wanted),
     "find_not": lambda s, i: list(s.search("source:telegram NOT *nothing*", limit=100)),
+    "search_oldest": lambda s, i: list(s.search_messages("secret OR mark", limit=100, sort="oldest")),
+    "nearest": lambda s, i: list(s.search_messages("which secret was the mark of it?", limit=100)),
+    "ranked": lambda s, i: list(s.search_sessions_ranked("secret mark of bob, room", include_hidden=True)),
+    "ranked_but": lambda s, i: list(s.search_sessions_ranked("secrets marked", exclude_session=i)),
+    "ranked_today": lambda s, i: list(s.search_sessions_ranked("what was it today?")),
     "export": lambda s, i: s.export_session(i),
     "iter_export": lambda s, i: list(s.iter_export()),
     "export_all": lambda s, i: list(s.export_all()),

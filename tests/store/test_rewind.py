@@ -36,6 +36,8 @@ def test_it_takes_the_message_and_all_after_it_out_of_context_counts_and_search(
     assert said(db, "a") == ["apple", "pear"]
     assert db.message_count("a") == db.message_count() == 2
     assert db.search_messages("cherry OR plum") == []
+    assert db.search_sessions_ranked("cherry plums") == []
+    assert [row["message_id"] for row in db.search_sessions_ranked("cherry apples")] == [ids[0]]
     assert db.verify().ok
 
 
@@ -49,6 +51,8 @@ def test_it_comes_back(talked: tuple[SessionDB, list[int]]) -> None:
     assert db.restore_rewound("a") == 2
     assert db.get_messages("a") == before
     assert [hit["id"] for hit in db.search_messages("cherry")] == [ids[2]]
+    assert [row["message_id"] for row in db.search_sessions_ranked("cherries")] == [ids[2]]
+    assert db.verify().ok
     row = db.get_session("a")
     assert row is not None
     assert (row["message_count"], row["tool_call_count"], row["preview"]) == (4, 1, "apple")

@@ -24,8 +24,8 @@ from hermes_state import SessionDB
 from tests import reference_databases as reference
 
 SECRET = 'sk-madeup-Quetzalcoatlus/Northropi#99 "é\\n'
-TERM = b"quetzalcoatlus"
-"""A word that only the secret holds, as an index would keep it."""
+TERM = b"quetzalcoatlu"
+"""A word that only the secret holds, as an index would keep it; the one that ranks conversations cuts it here."""
 
 
 def held(home: Path, *needles: bytes) -> set[str]:
@@ -92,6 +92,7 @@ def full(db: SessionDB, home: Path) -> SessionDB:
     )
     raw.execute("INSERT INTO blob_refs SELECT min(id), x'01' FROM messages WHERE session_id = 'a'")
     assert db.search_messages("quetzalcoatlus")
+    assert len(db.search_sessions_ranked("quetzalcoatlus")) == 2
     db.append_message("clean", "user", "not indexed yet")
     sessions, spool = home / "sessions", home / "spool"
     (sessions / "saved").mkdir(parents=True)

@@ -1,4 +1,8 @@
-"""`search_messages`: what was typed, over every message, exactly; with a snippet and the neighbours of each hit."""
+"""`search_messages`: what was typed, over every message, exactly; with a snippet and the neighbours of each hit.
+
+A sentence in plain words that no message holds word for word is answered with the messages nearest to it, marked as
+such; so is anything else if the caller wishes. An answer that is not so marked is an exact set, always.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,11 @@ from typing import Any
 
 from hermes.recall.query import parse
 from hermes.recall.snippets import snippet
-from hermes.store.arguments import names, whole
+from hermes.recall.wanted import filter_of, order_of
+from hermes.store.arguments import whole
 from hermes.store.content import decode
 from hermes.store.engine import Access, Reader
-from hermes.store.matching import Node
-from hermes.store.sessions import source_name
+from hermes.store.matching import Node, Or, word
 from hermes.store.values import Hit, MessageFilter, SearchResults
 from hermes.text import text_of, text_of_tool_calls
 
@@ -22,6 +26,10 @@ BEFORE = """SELECT role, content, content_kind FROM messages
     WHERE session_id = ? AND id < ? AND active = 1 ORDER BY id DESC LIMIT 1"""
 AFTER = """SELECT role, content, content_kind FROM messages
     WHERE session_id = ? AND id > ? AND active = 1 ORDER BY id LIMIT 1"""
+
+
+HIT = """SELECT m.id, m.session_id, m.role, m.content, m.content_kind, m.tool_name, m.tool_calls, m.timestamp,
+    s.source, s.model, s.started_at FROM messages m JOIN sessions s ON s.id = m.session_id WHERE m.id = ?"""
 
 
 class MessageSearch:
@@ -36,27 +44,69 @@ class MessageSearch:
         role_filter: Sequence[str] | None = None,
         limit: int = 20,
         offset: int = 0,
+        *,
+        sort: str = "relevance",
+        after: float | None = None,
+        before: float | None = None,
+        relax: bool | None = None,
     ) -> SearchResults:
+        """`relax` says whether nothing may be answered with what is nearest; None: for questions."""
         results = SearchResults()
         limit, offset = whole("limit", limit), max(0, whole("offset", offset))
+        order = order_of(sort)
+        wanted = filter_of(source_filter, exclude_sources, role_filter, after, before)
         tree = parse(query) if isinstance(query, str) else None
         if tree is None or limit == 0:
             return results
-        wanted = MessageFilter(
-            None if source_filter is None else _sources("source_filter", source_filter),
-            _sources("exclude_sources", exclude_sources or ()),
-            names("role_filter", role_filter or ()),
-        )
-        answer = self._engine.search(tree, wanted, limit, offset)
+        answer = self._engine.search(tree, wanted, limit, offset, order)
+        results.order, results.capped = answer.order, answer.capped
         if answer.waiting:
             results.indexing = (answer.total - answer.waiting, answer.total)
+        hits = answer.hits
+        if not hits and isinstance(query, str) and self._may_relax(query, tree, wanted, offset, relax):
+            hits, marks = self._nearest(query, wanted, limit, offset)
+            results.relaxed = bool(hits)
+            tree = marks or tree
         with self._engine.read() as reader:
-            results.extend(_result(reader, tree, hit) for hit in answer.hits)
+            results.extend(_result(reader, tree, hit) for hit in hits)
         return results
 
+    def _may_relax(
+        self, query: str, tree: Node, wanted: MessageFilter, offset: int, relax: bool | None
+    ) -> bool:
+        from hermes.recall.question import is_question
 
-def _sources(parameter: str, values: object) -> tuple[str, ...]:
-    return tuple(source_name(name) for name in names(parameter, values))
+        if not (is_question(query) if relax is None else relax):
+            return False
+        return not offset or not self._engine.search(tree, wanted, 1, 0).hits
+
+    def _nearest(
+        self, query: str, wanted: MessageFilter, limit: int, offset: int
+    ) -> tuple[list[Hit], Node | None]:
+        """The messages that are nearest to a question, best first, and what to mark in them."""
+        from hermes.recall.question import read
+        from hermes.recall.ranking import ConversationSearch
+
+        question = read(query)._replace(must=None)
+        ranked = ConversationSearch(self._engine).rank(question, wanted)
+        worth = {
+            message.id: value + ranked.conversations[message.root_id].score
+            for value, message in ranked.messages
+        }
+        for found in ranked.conversations.values():  # a day that was named brings in what was said then
+            if found.message_id is not None:
+                worth.setdefault(found.message_id, found.score)
+        ordered = sorted(worth, key=lambda message_id: (-worth[message_id], -message_id))
+        end = offset + limit if limit > 0 else None
+        with self._engine.read() as reader:
+            rows = [reader.row(HIT, message_id) for message_id in ordered[offset:end]]
+        leaves = tuple(leaf for term in question.terms if (leaf := word(term)) is not None)
+        return [_hit(row) for row in rows if row is not None], Or(leaves) if leaves else None
+
+
+def _hit(row: Any) -> Hit:
+    message_id, session_id, role, content, kind, *rest = row
+    return Hit(message_id, session_id, role, decode(content, kind), *rest)
 
 
 def _result(reader: Reader, tree: Node, hit: Hit) -> dict[str, Any]:

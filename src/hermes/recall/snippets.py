@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from hermes.terms import fold, index_text, is_spaceless, token_spans
 
 OPEN, CLOSE, CUT = ">>>", "<<<", "..."
 
-_ROOM = 2 * 1024
+_ROOM = 1024
 """Characters looked at closely. A longer text is first searched for the best stretch of that size."""
 _PATIENCE = 32_000_000
 """How much is searched for it; folding a stretch that is not ASCII counts sixteenfold, as it costs."""
@@ -164,7 +164,7 @@ def _hits(
 
     sequences = [
         ([folded[start:end] for start, end in spans], spans),
-        *_identifiers(piece, folded, origin, spans),
+        *_identifiers(piece, folded, origin, spans, {goals[n].tokens[0] for n in loose} | by_first.keys()),
     ]
     for words, bounds in sequences:
         for at, word in enumerate(words):
@@ -175,12 +175,19 @@ def _hits(
 
 
 def _identifiers(
-    piece: str, folded: str, origin: _Origin, spans: list[tuple[int, int]]
+    piece: str, folded: str, origin: _Origin, spans: list[tuple[int, int]], firsts: Iterable[str]
 ) -> Iterator[tuple[list[str], list[tuple[int, int]]]]:
-    """The parts of each identifier, and where they stand."""
-    if piece == piece.lower() or (piece.isascii() and not index_text(piece)[1]):
+    """The parts of each identifier that holds one of the tokens with which a match begins, and where they stand."""
+    if piece == piece.lower():
         return  # the usual case, and told at once
-    for start, end in spans:
+    starts = [start for start, _ in spans]
+    holding: set[int] = set()
+    for token in firsts:
+        at = folded.find(token)
+        while at >= 0:
+            holding.add(bisect_right(starts, at) - 1)
+            at = folded.find(token, at + 1)
+    for start, end in (spans[number] for number in sorted(holding) if number >= 0):
         written = piece[origin.start(start) : origin.end(end)]
         inner = written[1:]
         if inner == inner.lower():

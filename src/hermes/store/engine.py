@@ -7,13 +7,22 @@ snapshot: everything read through it belongs to the same moment. A `Writer` is o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, LiteralString, Protocol, TypeVar
 
 from hermes.store.matching import Node
-from hermes.store.values import Backup, Health, MessageFilter, Optimized, ScrubReceipt, SearchAnswer
+from hermes.store.values import (
+    Backup,
+    Candidates,
+    Health,
+    MessageFilter,
+    Optimized,
+    Order,
+    ScrubReceipt,
+    SearchAnswer,
+)
 
 if TYPE_CHECKING:
     from hermes.store.spellings import Spellings
@@ -67,7 +76,20 @@ class Access(Protocol):
         says that doing it again after a lost commit is harmless.
         """
 
-    def search(self, tree: Node, wanted: MessageFilter, limit: int, offset: int) -> SearchAnswer: ...
+    def search(
+        self, tree: Node, wanted: MessageFilter, limit: int, offset: int, order: Order = "relevance"
+    ) -> SearchAnswer: ...
+
+    def candidates(
+        self,
+        terms: Sequence[str],
+        wanted: MessageFilter,
+        *,
+        must: Node | None = None,
+        days: Sequence[tuple[float, float]] = (),
+    ) -> Candidates:
+        """The messages and blocks that hold any of these index terms, the best few hundred; with `must`, only those
+        that may match it. And the sessions in which something was said in a stretch of time."""
 
     def delete_messages(self, writer: Writer, session_id: str) -> int:
         """Delete a session's messages and what the search index knows of them, in the caller's transaction."""

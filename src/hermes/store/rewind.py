@@ -21,6 +21,10 @@ ROW = "SELECT * FROM messages WHERE id = ?"
 TAKE_BACK = "UPDATE messages SET active = 0, rewound_at = ? WHERE id = ? AND session_id = ? AND active = 1"
 GIVE_BACK = """UPDATE messages SET active = 1, rewound_at = NULL
     WHERE session_id = ? AND id >= ? AND active = 0 AND rewound_at IS NOT NULL"""
+# The index holds what is active in blocks of neighbouring messages: each of these is to be made anew.
+NOTE_TAKEN = "INSERT INTO changed_messages (message_id) VALUES (?) ON CONFLICT DO NOTHING"
+NOTE_GIVEN = """INSERT INTO changed_messages (message_id) SELECT id FROM messages
+    WHERE session_id = ? AND id >= ? AND active = 0 AND rewound_at IS NOT NULL ON CONFLICT DO NOTHING"""
 COUNT_REWIND = "UPDATE sessions SET rewind_count = rewind_count + 1 WHERE id = ?"
 FROM_PERSON = "SELECT id, content, content_kind, timestamp FROM messages WHERE id = ? AND role = 'user'"
 
@@ -52,7 +56,8 @@ class Rewinds:
                 context.carry(writer, session_id, [kept for kept in carried if kept not in going])
                 context.set_aside(writer, session_id, aside)
             for message_id in going:
-                writer.run(TAKE_BACK, at, message_id, session_id)
+                if writer.run(TAKE_BACK, at, message_id, session_id):
+                    writer.run(NOTE_TAKEN, message_id)
             writer.run(COUNT_REWIND, session_id)
             _recount(writer, session_id)
             return {
@@ -74,6 +79,7 @@ class Rewinds:
             if back:
                 carried = [message_id for (message_id,) in writer.rows(context.LIVE, session_id)]
                 context.carry(writer, session_id, carried + back)
+            writer.run(NOTE_GIVEN, session_id, since)
             writer.run(GIVE_BACK, session_id, since)
             _recount(writer, session_id)
             return len(set(context.live_ids(writer, session_id)) - before)

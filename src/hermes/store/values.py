@@ -73,6 +73,9 @@ class Hit(NamedTuple):
     session_started: float
 
 
+Order = Literal["relevance", "newest", "oldest"]
+
+
 class SearchAnswer(NamedTuple):
     hits: list[Hit]
     waiting: int = 0
@@ -80,15 +83,72 @@ class SearchAnswer(NamedTuple):
     total: int = 0
     cut: tuple[str, ...] = ()
     """Parts (`*part*`) that so many terms hold that only the most frequent were looked for."""
+    order: Order = "relevance"
+    """How the hits are ordered: what was asked for, or `newest` where there was nothing to rank by."""
+    capped: bool = False
+    """More match than were looked at."""
+
+
+class RankedMessage(NamedTuple):
+    """A message that holds some of the words a conversation is looked for by."""
+
+    id: int
+    session_id: str
+    root_id: str
+    kind: str
+    role: str
+    length: int
+    timestamp: float
+    score: float
+    """How well it fits, from 0 up; all of one answer are comparable, those of two are not quite."""
+
+
+class RankedBlock(NamedTuple):
+    """The same of a few neighbouring messages: those of the session from the first to the last id."""
+
+    session_id: str
+    root_id: str
+    kind: str
+    first_id: int
+    last_id: int
+    score: float
+
+
+class DayOf(NamedTuple):
+    """A session in which something was said on a day that was named."""
+
+    session_id: str
+    root_id: str
+    kind: str
+    message_id: int
+    """The first thing said that day."""
+
+
+class Candidates(NamedTuple):
+    """What conversations are ranked from."""
+
+    messages: list[RankedMessage]
+    blocks: list[RankedBlock]
+    days: list[DayOf]
+    order: Order = "relevance"
+    """`newest` if every word is so common that there is nothing to rank by; then there are messages only."""
+    waiting: int = 0
+    total: int = 0
 
 
 class SearchResults(list[dict[str, Any]]):
-    """The documented list of results, which also says when the index is still behind."""
+    """A list of results, which also says how it came about."""
 
     indexing: tuple[int, int] | None = None
     """(done, total) while an import or migration is being indexed and the list may miss some; None when exact."""
     cut: tuple[str, ...] = ()
     """Parts (`*part*`) that so many terms hold that only the most frequent were looked for."""
+    order: Order = "relevance"
+    """`newest` also where that was not asked for: every word is so common that there is nothing to rank by."""
+    capped: bool = False
+    """More match than were looked at: what comes next in this order is not known to be the best of the rest."""
+    relaxed: bool = False
+    """Nothing matches all of what was typed; these are the nearest, best first."""
 
 
 class Health(NamedTuple):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import LiteralString
 
 import apsw
 
 from hermes.store import blobs, derived
-from hermes.store.sqlite import index
+from hermes.store.sqlite import blocks, index
 from hermes.store.sqlite.connection import SqliteReader, connect, run
 from hermes.store.values import Health
 from hermes.terms import index_texts
@@ -18,7 +19,8 @@ MOST_TOLD = 20
 
 # Everything but the index: whatever other programs keep in the file is no less true than ours.
 TRUTH = """SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0
-    AND name NOT LIKE 'messages~_fts~_words%' ESCAPE '~' AND name <> 'index_progress'"""
+    AND name NOT LIKE 'messages~_fts~_words%' ESCAPE '~' AND name NOT LIKE 'messages~_fts~_blocks%' ESCAPE '~'
+    AND name NOT IN ('messages_fts_ranges', 'messages_fts_members', 'index_progress')"""
 QUICK_CHECK = "SELECT * FROM pragma_quick_check(?)"
 INTEGRITY = "PRAGMA integrity_check(20)"
 COUNT_SESSIONS = "SELECT count(*) FROM sessions"
@@ -38,6 +40,23 @@ UNINDEXED = """SELECT count(*) FROM messages m LEFT JOIN messages_fts_words_docs
 INDEXED_IDS = """SELECT m.id FROM messages m WHERE m.id <= ? AND NOT EXISTS
     (SELECT 1 FROM changed_messages c WHERE c.message_id = m.id)"""
 IN_INDEX = "SELECT 1 FROM messages_fts_words WHERE messages_fts_words MATCH ? AND rowid = ?"
+GHOST_BLOCKS = """SELECT count(*) FROM messages_fts_blocks_docsize d
+    LEFT JOIN messages_fts_ranges r ON r.block_id = d.id WHERE r.block_id IS NULL"""
+LOST_BLOCKS = """SELECT count(*) FROM messages_fts_ranges r LEFT JOIN messages_fts_blocks_docsize d ON d.id = r.block_id
+    WHERE d.id IS NULL AND r.waiting = 0"""
+# Of messages that are indexed and hold text; of structured content that is not told here.
+UNBLOCKED = """SELECT count(*) FROM messages m LEFT JOIN messages_fts_members e ON e.message_id = m.id
+    WHERE e.message_id IS NULL AND m.id <= ? AND m.active = 1 AND length(m.content) > 0
+    AND NOT EXISTS (SELECT 1 FROM changed_messages c WHERE c.message_id = m.id)"""
+STRAY_MEMBERS = """SELECT count(*) FROM messages_fts_members e LEFT JOIN messages m ON m.id = e.message_id
+    WHERE (m.id IS NULL OR NOT EXISTS (SELECT 1 FROM messages_fts_ranges r WHERE r.block_id = e.block_id
+        AND r.session_id = m.session_id AND m.id BETWEEN r.first_id AND r.last_id))
+    AND NOT EXISTS (SELECT 1 FROM changed_messages c WHERE c.message_id = e.message_id)"""
+BLOCKS = """SELECT block_id, session_id, first_id, last_id, size, count, waiting FROM messages_fts_ranges
+    WHERE waiting = 0 AND NOT EXISTS (SELECT 1 FROM changed_messages c
+        WHERE c.message_id BETWEEN first_id AND last_id)"""
+IN_BLOCK = "SELECT 1 FROM messages_fts_blocks WHERE messages_fts_blocks MATCH ? AND rowid = ?"
+BLOCK_TOKENS = "SELECT sz FROM messages_fts_blocks_docsize WHERE id = ?"
 TOKENS = "SELECT sz FROM messages_fts_words_docsize WHERE id = ?"
 
 
@@ -69,7 +88,7 @@ def verify(reader: SqliteReader, path: Path) -> Health:
 def health_of(reader: SqliteReader, path: Path) -> Health:
     """Everything but SQLite's own check of the pages, which a caller that holds the file alone makes itself."""
     damage = [f"messages without a session: {row[0]}" for row in reader.rows(ORPHANS)] + blobs.damage(reader)
-    drift = _derived_drift(reader) + _index_drift(reader) + blobs.drift(reader)
+    drift = _derived_drift(reader) + _index_drift(reader) + _block_drift(reader) + blobs.drift(reader)
     _mark, above, _changed = index.behind(reader, 1 << 60)
     sessions, messages = int(reader.value(COUNT_SESSIONS)), int(reader.value(COUNT_MESSAGES))
     return Health(path, sessions, messages, tuple(damage[:MOST_TOLD]), tuple(drift[:MOST_TOLD]), above)
@@ -105,18 +124,48 @@ def _index_drift(reader: SqliteReader) -> list[str]:
     ids = [row[0] for row in reader.rows(INDEXED_IDS, mark)]
     for message_id in ids[:: max(1, len(ids) // SAMPLE)]:
         row = reader.row(index.ONE, message_id)
-        if row is not None and not _as_indexed(reader, message_id, index_texts(*index.fields_of(*row[1:]))):
+        if row is None:
+            continue
+        texts = index_texts(*index.fields_of(*row[1:5]))
+        if not _as_indexed(reader, (TOKENS, IN_INDEX), message_id, texts):
             drift.append(f"index entry of message {message_id}")
     return drift
 
 
-def _as_indexed(reader: SqliteReader, message_id: int, texts: tuple[str, str]) -> bool:
-    """Whether the index holds as many terms for this message as it should, and its longest ones."""
-    sizes = reader.value(TOKENS, message_id)
+def _block_drift(reader: SqliteReader) -> list[str]:
+    if reader.value(index.HAS_BLOCKS) != len(index.BLOCK_TABLES):  # they come with the first open for writing
+        return []
+    drift = []
+    if ghosts := reader.value(GHOST_BLOCKS):
+        drift.append(f"{ghosts} blocks of deleted messages")
+    if missing := reader.value(LOST_BLOCKS):
+        drift.append(f"{missing} blocks missing from the index")
+    if unblocked := reader.value(UNBLOCKED, reader.value(blocks.WATERMARK)):
+        drift.append(f"{unblocked} messages in no block")
+    if strays := reader.value(STRAY_MEMBERS):
+        drift.append(f"{strays} messages in blocks that are not theirs")
+    rows = reader.rows(BLOCKS)
+    for row in rows[:: max(1, len(rows) // SAMPLE)]:
+        block = blocks.Block(*row)
+        if not _as_indexed(
+            reader, (BLOCK_TOKENS, IN_BLOCK), block.id, blocks.texts_of(blocks.pieces_of(reader, block))
+        ):
+            drift.append(f"block {block.id} of session {block.session_id}")
+    return drift
+
+
+def _as_indexed(
+    reader: SqliteReader,
+    asked: tuple[LiteralString, LiteralString],
+    rowid: int,
+    texts: tuple[str, str],
+) -> bool:
+    """Whether an index holds as many terms for this row as it should, and the longest ones."""
+    sizes, holds = reader.value(asked[0], rowid), asked[1]
     if sizes is None or _varints(sizes) != [len(text.split(" ")) if text else 0 for text in texts]:
         return False
     longest = sorted(set(texts[0].split()), key=len)[-3:]
-    return all(reader.value(IN_INDEX, '"' + term.replace('"', '""') + '"', message_id) for term in longest)
+    return all(reader.value(holds, '"' + term.replace('"', '""') + '"', rowid) for term in longest)
 
 
 def _varints(data: bytes) -> list[int]:

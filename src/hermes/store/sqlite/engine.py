@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -18,13 +18,22 @@ from hermes import clock, errors
 from hermes.store.blobs import Blobs
 from hermes.store.engine import Writer
 from hermes.store.matching import Node
-from hermes.store.sqlite import index, parts, search
+from hermes.store.sqlite import blocks, index, parts, search
 from hermes.store.sqlite.commit import Ticket
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, connect, pragma, run
 from hermes.store.sqlite.core import SqliteCore
 from hermes.store.sqlite.raw import RawConnection
 from hermes.store.sqlite.scope import Owners, ScopedEngine
-from hermes.store.values import Backup, Health, MessageFilter, Optimized, ScrubReceipt, SearchAnswer
+from hermes.store.values import (
+    Backup,
+    Candidates,
+    Health,
+    MessageFilter,
+    Optimized,
+    Order,
+    ScrubReceipt,
+    SearchAnswer,
+)
 
 if TYPE_CHECKING:
     from hermes.store.findings import Diagnosis
@@ -37,6 +46,8 @@ INDEX_EVERY_N_WRITES = 32
 INDEX_AT_LAST = 4 * INDEX_EVERY_N_WRITES
 """After so many writes a batch is indexed even if the lock has to be waited for: a long tail makes searches slow."""
 SEARCH_CATCH_UP_S = 2.0
+RANKING_CATCH_UP_S = 0.25
+"""Blocks can wait: a store that has just been given them is searched by its messages until they are there."""
 CLOSE_CATCH_UP_S = 0.25
 UPKEEP_S = 3600.0
 TRUNCATE_S = 1.0
@@ -75,7 +86,14 @@ class SqliteEngine(SqliteCore):
         return ScopedEngine(self, owners)
 
     def search(
-        self, tree: Node, wanted: MessageFilter, limit: int, offset: int, *, owners: Owners | None = None
+        self,
+        tree: Node,
+        wanted: MessageFilter,
+        limit: int,
+        offset: int,
+        order: Order = "relevance",
+        *,
+        owners: Owners | None = None,
     ) -> SearchAnswer:
         if not self.read_only and self._worth_indexing():
             self.catch_up(SEARCH_CATCH_UP_S)
@@ -86,7 +104,7 @@ class SqliteEngine(SqliteCore):
             with self.read(owners=owners) as reader:
                 snapshot = cast(SqliteReader, reader)
                 known = parts.expanded(snapshot, tree, own=owners is not None)
-                answer = search.search(snapshot, known, wanted, limit, offset)
+                answer = search.search(snapshot, known, wanted, limit, offset, order)
                 return answer._replace(cut=parts.cut_in(known))
 
         return self._mending_the_index(look)
@@ -102,6 +120,44 @@ class SqliteEngine(SqliteCore):
         """A transaction if the lock can be had at once; else `StoreBusy`."""
         self._writable()
         return cast(T, self._queue.do(Ticket(work, impatient=True)))
+
+    def candidates(
+        self,
+        terms: Sequence[str],
+        wanted: MessageFilter,
+        *,
+        must: Node | None = None,
+        days: Sequence[tuple[float, float]] = (),
+        owners: Owners | None = None,
+    ) -> Candidates:
+        from hermes.store.sqlite import ranking
+
+        if not self.read_only:
+            if self._has_tail():
+                self.catch_up(SEARCH_CATCH_UP_S)
+            self._settle_blocks(RANKING_CATCH_UP_S)
+
+        def look() -> Candidates:
+            with self.read(owners=owners) as reader:
+                return ranking.candidates(cast(SqliteReader, reader), terms, wanted, must, days)
+
+        return self._mending_the_index(look)
+
+    def _settle_blocks(self, seconds: float) -> None:
+        """Index the blocks that still grow, in order to rank by them."""
+        self.catch_up(seconds)
+        until = time.monotonic() + seconds
+        while self._has_growing_blocks() and self._index_some(index.settle) and time.monotonic() < until:
+            pass
+
+    def _has_growing_blocks(self) -> bool:
+        with self.read() as reader:
+            return reader.value(blocks.ANY_WAITING) is not None
+
+    def _has_tail(self) -> bool:
+        with self.read() as reader:
+            _mark, above, changed = index.behind(cast(SqliteReader, reader), 1)
+            return bool(above or changed)
 
     def catch_up(self, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -119,10 +175,12 @@ class SqliteEngine(SqliteCore):
 
     def _is_behind(self) -> bool:
         with self.read() as reader:
-            _mark, above, changed = index.behind(cast(SqliteReader, reader), 1)
-            return bool(above or changed)
+            mark, above, changed = index.behind(cast(SqliteReader, reader), 1)
+            return bool(above or changed) or blocks.are_behind(cast(SqliteReader, reader), mark)
 
-    def _index_some(self, *, patiently: bool = False) -> bool:
+    def _index_some(
+        self, work: Callable[[SqliteWriter], bool] = parts.follow_index, *, patiently: bool = False
+    ) -> bool:
         """Index a batch, if the write lock can be had; True if that was done.
 
         Never an error to the caller, whose own write is committed by now and must not be made a second time.
@@ -130,7 +188,7 @@ class SqliteEngine(SqliteCore):
         if self._damage is not None:
             return False
         try:
-            self._queue.do(Ticket(parts.follow_index, impatient=not patiently))
+            self._queue.do(Ticket(work, impatient=not patiently))
         except errors.StoreBusy:
             return False
         except errors.IndexDamaged:
@@ -172,6 +230,7 @@ class SqliteEngine(SqliteCore):
         def work(connection: apsw.Connection) -> bool:
             parts.forget(connection)
             run(connection, index.MERGE)
+            run(connection, blocks.MERGE)
             if self._journal != "wal":
                 run(connection, "VACUUM")
                 return True
@@ -196,6 +255,7 @@ class SqliteEngine(SqliteCore):
         def work(connection: apsw.Connection) -> None:
             parts.forget(connection)
             run(connection, index.MERGE)
+            run(connection, blocks.MERGE)
             if pragma(connection, "PRAGMA auto_vacuum") == 0:  # a migration that was not let finish
                 shrink(connection)
             run(connection, "PRAGMA incremental_vacuum")

@@ -16,7 +16,7 @@ from hermes.partial import PARTIAL
 from hermes.store import blobs
 from hermes.store.context import rehome
 from hermes.store.retention import LEAVE_CHILDREN
-from hermes.store.sqlite import encryption, parts, recognition
+from hermes.store.sqlite import blocks, encryption, parts, recognition
 from hermes.store.sqlite.backup import DAMAGED, failed, folder_of
 from hermes.store.sqlite.connection import SqliteWriter, connect, run
 
@@ -25,6 +25,11 @@ HOLDS = "SELECT 1 FROM sessions WHERE id = ? UNION ALL SELECT 1 FROM messages WH
 FORGET_TERMS = "DELETE FROM messages_fts_words WHERE rowid IN (SELECT id FROM messages WHERE session_id = ?)"
 # Rows that were already replaced or deleted when the copy was made may still be in its index; their notes are not lost.
 FORGET_NOTED_TERMS = "DELETE FROM messages_fts_words WHERE rowid IN (SELECT message_id FROM changed_messages)"
+# The same of blocks, which a store of an older version does not have. What is left of one is made anew later.
+FORGET_NOTED_BLOCKS = """DELETE FROM messages_fts_blocks WHERE rowid IN (SELECT block_id FROM messages_fts_members
+    WHERE message_id IN (SELECT message_id FROM changed_messages))"""
+MAKE_NOTED_BLOCKS_DUE = """UPDATE messages_fts_ranges SET waiting = 2 WHERE block_id IN
+    (SELECT block_id FROM messages_fts_members WHERE message_id IN (SELECT message_id FROM changed_messages))"""
 FORGET_MESSAGES = "DELETE FROM messages WHERE session_id = ?"
 FORGET_SESSION = "DELETE FROM sessions WHERE id = ?"
 # Everything else that a copy may know of a session, by the table it is in.
@@ -45,6 +50,7 @@ MERGES = {
     "messages_fts": "INSERT INTO messages_fts (messages_fts) VALUES ('optimize')",
     "messages_fts_trigram": "INSERT INTO messages_fts_trigram (messages_fts_trigram) VALUES ('optimize')",
     "messages_fts_words": "INSERT INTO messages_fts_words (messages_fts_words) VALUES ('optimize')",
+    "messages_fts_blocks": "INSERT INTO messages_fts_blocks (messages_fts_blocks) VALUES ('optimize')",
 }
 
 
@@ -89,15 +95,13 @@ def _rewritten_without(copy: Path, session_ids: Collection[str]) -> bool:
         tables = {row[0] for row in run(connection, TABLES)}
         searched = {row[0] for row in run(connection, SEARCH_TABLES)}
         with connection:
-            if "messages_fts_words" in searched:
-                run(connection, FORGET_NOTED_TERMS)
-            for session_id in held:
-                if "carried_context" in tables:
+            if "carried_context" in tables:
+                for session_id in held:
                     rehome(SqliteWriter(connection, {}), session_id, held)
+            _forget_terms(connection, searched, held)
+            for session_id in held:
                 for table in tables & FORGET_IN.keys():
                     run(connection, FORGET_IN[table], session_id)
-                if "messages_fts_words" in searched:
-                    run(connection, FORGET_TERMS, session_id)
                 run(connection, LEAVE_CHILDREN, session_id)
                 run(connection, FORGET_MESSAGES, session_id)
                 run(connection, FORGET_SESSION, session_id)
@@ -114,3 +118,16 @@ def _rewritten_without(copy: Path, session_ids: Collection[str]) -> bool:
         return True
     finally:
         connection.close()
+
+
+def _forget_terms(connection: apsw.Connection, searched: Collection[str], held: Collection[str]) -> None:
+    if "messages_fts_words" in searched:
+        run(connection, FORGET_NOTED_TERMS)
+        for session_id in held:
+            run(connection, FORGET_TERMS, session_id)
+    if "messages_fts_blocks" in searched:
+        run(connection, FORGET_NOTED_BLOCKS)
+        run(connection, MAKE_NOTED_BLOCKS_DUE)
+        for session_id in held:
+            run(connection, blocks.TAKE_OF_SESSION, session_id)
+            run(connection, blocks.FORGET_OF_SESSION, session_id)

@@ -247,6 +247,7 @@ def _look_over_schema(path: Path, connection: apsw.Connection, identity: tuple[i
     # Another program may have dropped our index: the next search fills a new one.
     if run(connection, HAS_INDEX)[0][0] != 2:
         index.rebuild(connection)
+    index.add_blocks(connection)
     _looked_over[identity] = pragma(connection, "PRAGMA schema_version")
 
 

@@ -7,7 +7,7 @@ first, in the same transaction; what is not there for this person is not there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,7 +18,7 @@ from hermes import errors
 from hermes.store.engine import Reader, Writer
 from hermes.store.matching import Node
 from hermes.store.sqlite.connection import run
-from hermes.store.values import MessageFilter, SearchAnswer
+from hermes.store.values import Candidates, MessageFilter, Order, SearchAnswer
 
 if TYPE_CHECKING:
     from hermes.store.sqlite.engine import SqliteEngine
@@ -87,8 +87,20 @@ class ScopedEngine:
 
         return self._engine.write(checked, share=share, repeatable=repeatable)
 
-    def search(self, tree: Node, wanted: MessageFilter, limit: int, offset: int) -> SearchAnswer:
-        return self._engine.search(tree, wanted, limit, offset, owners=self._owners)
+    def search(
+        self, tree: Node, wanted: MessageFilter, limit: int, offset: int, order: Order = "relevance"
+    ) -> SearchAnswer:
+        return self._engine.search(tree, wanted, limit, offset, order, owners=self._owners)
+
+    def candidates(
+        self,
+        terms: Sequence[str],
+        wanted: MessageFilter,
+        *,
+        must: Node | None = None,
+        days: Sequence[tuple[float, float]] = (),
+    ) -> Candidates:
+        return self._engine.candidates(terms, wanted, must=must, days=days, owners=self._owners)
 
     def delete_messages(self, writer: Writer, session_id: str) -> int:
         return self._engine.delete_messages(writer, session_id)

@@ -23,6 +23,8 @@ CREATE TEMP VIEW blob_refs AS SELECT * FROM main.blob_refs b
     WHERE EXISTS (SELECT 1 FROM messages m WHERE m.id = b.message_id);
 CREATE TEMP VIEW blobs AS SELECT * FROM main.blobs b
     WHERE EXISTS (SELECT 1 FROM blob_refs r WHERE r.hash = b.hash);
+CREATE TEMP VIEW messages_fts_ranges AS SELECT * FROM main.messages_fts_ranges r
+    WHERE EXISTS (SELECT 1 FROM sessions s WHERE s.id = r.session_id);
 -- The title of a session in the trash is set aside here.
 CREATE TEMP VIEW state_meta AS SELECT key, value FROM main.state_meta m
     WHERE key LIKE 'trashed_title:%' AND EXISTS (SELECT 1 FROM sessions s WHERE s.id = substr(m.key, 15));

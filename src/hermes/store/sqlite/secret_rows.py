@@ -62,7 +62,7 @@ NUMBERED = ("title", "tag")
 
 # Our own index holds no text, and follows the rows; the list of its terms is thrown away.
 TABLES = """SELECT name, type = 'virtual', wr FROM pragma_table_list
-    WHERE schema = 'main' AND type IN ('table', 'virtual') AND name <> 'sqlite_schema'
+    WHERE schema = 'main' AND type IN ('table', 'virtual') AND name NOT IN ('sqlite_schema', 'messages_fts_blocks')
     AND name NOT LIKE 'messages~_fts~_words%' ESCAPE '~' ORDER BY type, name"""
 COLUMNS = "SELECT name, pk FROM pragma_table_info(?) ORDER BY cid"
 CELL = "CASE WHEN typeof({column}) IN ('text', 'blob') THEN CAST({column} AS BLOB) END"

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import LiteralString
 
+from hermes.store.sqlite import blocks, index
 from hermes.store.sqlite.connection import SqliteWriter, run
-from hermes.store.sqlite.index import MERGE_SOME
 
 INCREMENTAL = 2
 PAGES_MERGED_AT_ONCE = 64
@@ -20,13 +21,18 @@ PAGES = "PRAGMA page_count"
 
 
 def merge(step: Callable[[Callable[[SqliteWriter], bool]], bool]) -> None:
-    """Merge the whole index into one segment, without what was deleted; each step is a transaction of its own."""
+    """Merge each index into one segment, without what was deleted; each step is a transaction of its own."""
+    for merge_some in (index.MERGE_SOME, blocks.MERGE_SOME):
+        _merge(step, merge_some)
+
+
+def _merge(step: Callable[[Callable[[SqliteWriter], bool]], bool], merge_some: LiteralString) -> None:
     pages: list[int] = []
 
     def begin(writer: SqliteWriter) -> bool:
         pages[:] = [writer.value(PAGES)]
         return _merged(
-            writer, -PAGES_MERGED_AT_ONCE
+            writer, merge_some, -PAGES_MERGED_AT_ONCE
         )  # below zero: every segment is put in line, even a single one
 
     more = step(begin)
@@ -34,15 +40,15 @@ def merge(step: Callable[[Callable[[SqliteWriter], bool]], bool]) -> None:
     for _ in range(pages[0] // PAGES_MERGED_AT_ONCE + 1):
         if not more:
             return
-        more = step(partial(_merged, pages=PAGES_MERGED_AT_ONCE))
+        more = step(partial(_merged, merge_some=merge_some, pages=PAGES_MERGED_AT_ONCE))
 
 
-def _merged(writer: SqliteWriter, pages: int) -> bool:
+def _merged(writer: SqliteWriter, merge_some: LiteralString, pages: int) -> bool:
     """Whether there was something to merge: FTS5 says so by changing more than the row that asked."""
     run(writer.raw, "PRAGMA secure_delete=FAST")  # as `index.follow` does, and for the same reason
     try:
         before = writer.raw.total_changes()
-        writer.run(MERGE_SOME, pages)
+        writer.run(merge_some, pages)
         return writer.raw.total_changes() - before > 1
     finally:
         run(writer.raw, "PRAGMA secure_delete=ON")

@@ -31,7 +31,7 @@ FIND = """SELECT type, name, rootpage FROM sqlite_master
         replace(sql, 'messages_fts_words', '') LIKE '%into messages~_fts%' ESCAPE '~'
         OR replace(sql, 'messages_fts_words', '') LIKE '%from messages~_fts%' ESCAPE '~')
     ORDER BY type = 'table', name"""
-STRIKE = "DELETE FROM sqlite_master WHERE type = 'table' AND name = ?"
+STRIKE = "DELETE FROM sqlite_master WHERE type IN ('table', 'index') AND tbl_name = ?"
 DROP_TABLE = "DROP TABLE {table}"
 DROP_TRIGGER = "DROP TRIGGER {trigger}"
 

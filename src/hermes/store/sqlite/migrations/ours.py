@@ -47,8 +47,13 @@ FORGET_NOTES = "DELETE FROM changed_sessions; DELETE FROM changed_messages"
 MARKS = f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={LAYOUT}"
 
 
-OUR_INDEX = tuple(
-    f"messages_fts_words{part}" for part in ("", "_data", "_idx", "_content", "_docsize", "_config")
+OUR_INDEX = (
+    *(
+        f"messages_fts_{table}{part}"
+        for table in ("words", "blocks")
+        for part in ("", "_data", "_idx", "_content", "_docsize", "_config")
+    ),
+    *("messages_fts_ranges", "messages_fts_members"),
 )
 
 

@@ -1,0 +1,181 @@
+"""The best messages and blocks for some words, by BM25: what conversations are ranked from.
+
+Ranking costs a microsecond or two for every match. In a large store only words that are not very common take part, the
+rarest first: all of them while that is cheap, the three rarest always. Measured on recorded questions, the five rarest
+words find conversations as well as all words do. What the index has not reached is scored here, by the same formula.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log
+
+from hermes.store.matching import MessageText, Node, matches
+from hermes.store.sqlite import blocks, index
+from hermes.store.sqlite.connection import SqliteReader
+from hermes.store.sqlite.filters import ALLOWED, values_of
+from hermes.store.sqlite.search import TAIL_ROWS, VERY_COMMON, fts5
+from hermes.store.values import Candidates, DayOf, MessageFilter, Order, RankedBlock, RankedMessage
+from hermes.terms import index_texts, is_spaceless
+
+MOST_RANKED = 12_000
+"""Matches ranked, counted word by word: more words than the three rarest take part only up to here."""
+ALWAYS_RANKED = 3
+LATELY = 4096
+"""A word that is very common lately is taken to be so at all, without counting further."""
+K1 = 1.2
+"""FTS5's own; its other figure, the length of a text, is left out for the few that are not indexed yet."""
+
+# A structured text begins with NUL, at which `length` stops.
+MESSAGE = """SELECT m.id, m.session_id, coalesce(s.root_id, s.id), s.kind, m.role,
+    coalesce(nullif(length(m.content), 0), octet_length(m.content), 0), m.timestamp"""
+OF_INDEX = """FROM messages_fts_words f CROSS JOIN messages m ON m.id = f.rowid
+    CROSS JOIN sessions s ON s.id = m.session_id WHERE f.messages_fts_words MATCH ?1"""
+NOT_CHANGED = "AND m.id NOT IN (SELECT message_id FROM changed_messages)"
+MESSAGES = " ".join(
+    (MESSAGE, ", -f.rank", OF_INDEX, ALLOWED, NOT_CHANGED, "ORDER BY f.rank LIMIT 150"),
+)
+NEWEST = " ".join((MESSAGE, ", 0.0", OF_INDEX, ALLOWED, NOT_CHANGED, "ORDER BY f.rowid DESC LIMIT 300"))
+# Of the text of a row that is not indexed yet, or not as it is now.
+UNKNOWN = """, m.content, m.content_kind, m.tool_name, m.tool_calls FROM messages m
+    CROSS JOIN sessions s ON s.id = m.session_id"""
+TAIL = " ".join((MESSAGE, UNKNOWN, "WHERE m.id > ?1", ALLOWED, "ORDER BY m.id DESC LIMIT 500"))
+CHANGED = " ".join(
+    (MESSAGE, UNKNOWN, "WHERE m.id IN (SELECT message_id FROM changed_messages) AND m.id <= ?1", ALLOWED)
+)
+# A block counts if any message in it may be found.
+BLOCKS = " ".join(
+    (
+        """SELECT r.session_id, coalesce(s.root_id, s.id), s.kind, r.first_id, r.last_id, -b.rank
+        FROM messages_fts_blocks b CROSS JOIN messages_fts_ranges r ON r.block_id = b.rowid
+        CROSS JOIN sessions s ON s.id = r.session_id WHERE b.messages_fts_blocks MATCH ?1
+        AND EXISTS (SELECT 1 FROM messages m WHERE m.session_id = r.session_id
+            AND m.id BETWEEN r.first_id AND r.last_id""",
+        ALLOWED,
+        ") ORDER BY b.rank LIMIT 150",
+    )
+)
+# ?1 is when the stretch begins, ?6 when it ends.
+SAID_THEN = " ".join(
+    (
+        """SELECT s.id, coalesce(s.root_id, s.id), s.kind, min(m.id) FROM sessions s
+        CROSS JOIN messages m ON m.session_id = s.id
+        WHERE s.last_active >= ?1 AND s.started_at < ?6 AND m.timestamp >= ?1 AND m.timestamp < ?6""",
+        ALLOWED,
+        "GROUP BY s.id ORDER BY s.last_active DESC LIMIT 300",
+    )
+)
+HAS_BLOCKS = "SELECT 1 FROM sqlite_master WHERE name = 'messages_fts_ranges'"
+COUNT_LATELY = "SELECT count(*) FROM messages_fts_words WHERE messages_fts_words MATCH ? AND rowid > ?"
+COUNT = "SELECT count(*) FROM (SELECT 1 FROM messages_fts_words WHERE messages_fts_words MATCH ? LIMIT 10000)"
+
+
+def candidates(
+    reader: SqliteReader,
+    terms: Sequence[str],
+    wanted: MessageFilter,
+    must: Node | None,
+    days: Sequence[tuple[float, float]],
+) -> Candidates:
+    mark, above, changed = index.behind(reader, 1 << 60)
+    said_then = [found for begin, end in days for found in _said_then(reader, wanted, begin, end)]
+    # A store of an older version that may only be read has no blocks yet.
+    has_blocks = reader.value(HAS_BLOCKS) is not None
+    unblocked = mark - int(reader.value(blocks.WATERMARK) or 0) if has_blocks else 0
+    told = Candidates(
+        [], [], said_then, waiting=max(0, above - TAIL_ROWS) + max(0, unblocked), total=mark + above
+    )
+    if not terms:
+        return told
+    worth = _worth_ranking(reader, terms, mark)
+    order: Order = "relevance" if worth else "newest"
+    allowed = values_of(wanted)
+    messages = _messages(reader, worth or terms, allowed, must, order)
+    if above or changed:
+        messages += _unindexed(reader, worth or terms, allowed, must, mark)
+    if order == "newest":
+        messages.sort(key=lambda message: -message.id)
+        return told._replace(messages=messages, order=order)
+    found = [RankedBlock(*row) for row in reader.rows(BLOCKS, any_of(worth), *allowed)] if has_blocks else []
+    if (
+        must is not None
+    ):  # blocks know nothing of phrases and exclusions: they only add to what messages found
+        within = {message.root_id for message in messages}
+        found = [block for block in found if block.root_id in within]
+    return told._replace(messages=messages, blocks=found)
+
+
+def any_of(terms: Sequence[str]) -> str:
+    return "(" + " OR ".join(map(_expression, terms)) + ")"
+
+
+def _expression(term: str) -> str:
+    """A lone character of a script without spaces is found wherever it begins a pair."""
+    return f'"{term}"*' if len(term) == 1 and is_spaceless(term) else f'"{term}"'
+
+
+def _worth_ranking(reader: SqliteReader, terms: Sequence[str], mark: int) -> list[str]:
+    """The words to rank by; none if all of them are very common."""
+    if mark < VERY_COMMON:
+        return list(terms)
+    counts = {term: _count(reader, term, mark) for term in terms}
+    kept: list[str] = []
+    matched = 0
+    for term in sorted(counts, key=lambda term: counts[term]):
+        matched += counts[term]
+        if counts[term] >= VERY_COMMON or (len(kept) >= ALWAYS_RANKED and matched > MOST_RANKED):
+            break
+        kept.append(term)
+    return kept
+
+
+def _count(reader: SqliteReader, term: str, mark: int) -> int:
+    """How many messages hold a term, as far as it matters."""
+    expression = _expression(term)
+    lately = int(reader.value(COUNT_LATELY, expression, mark - LATELY))
+    if lately * mark > 2 * VERY_COMMON * LATELY:
+        return VERY_COMMON
+    return int(reader.value(COUNT, expression))
+
+
+def _messages(
+    reader: SqliteReader, terms: Sequence[str], allowed: tuple[object, ...], must: Node | None, order: Order
+) -> list[RankedMessage]:
+    strictly = None if must is None else fts5(must)
+    if order == "relevance":
+        wanted = any_of(terms) if strictly is None else f"{any_of(terms)} AND {strictly}"
+        return [RankedMessage(*row) for row in reader.rows(MESSAGES, wanted, *allowed)]
+    every = "(" + " AND ".join(map(_expression, terms)) + ")"
+    for expression in (strictly, every, any_of(terms)):
+        rows = reader.rows(NEWEST, expression, *allowed) if expression is not None else []
+        if rows:
+            return [RankedMessage(*row) for row in rows]
+    return []
+
+
+def _unindexed(
+    reader: SqliteReader, terms: Sequence[str], allowed: tuple[object, ...], must: Node | None, mark: int
+) -> list[RankedMessage]:
+    """Messages that the index does not know yet, scored as it would, roughly."""
+    rows = [row for sql in (TAIL, CHANGED) for row in reader.rows(sql, mark, *allowed)]
+    texts = [index.fields_of(*row[7:]) for row in rows]
+    held = [index_texts(*fields)[0].split() for fields in texts]
+    known = mark + len(rows)
+    rarity = {}
+    for term in terms:
+        count = int(reader.value(COUNT, _expression(term))) + sum(term in words for words in held)
+        rarity[term] = max(1e-6, log((known - count + 0.5) / (count + 0.5))) if count < known else 1e-6
+    found = []
+    for row, fields, words in zip(rows, texts, held, strict=True):
+        times = {term: words.count(term) for term in terms}
+        score = sum(rarity[term] * often * (K1 + 1) / (often + K1) for term, often in times.items())
+        if score > 0 and (must is None or matches(must, MessageText.of(*fields))):
+            found.append(RankedMessage._make((*row[:7], score)))
+    return found
+
+
+def _said_then(reader: SqliteReader, wanted: MessageFilter, begin: float, end: float) -> list[DayOf]:
+    after = begin if wanted.after is None else max(begin, wanted.after)
+    before = end if wanted.before is None else min(end, wanted.before)
+    allowed = values_of(wanted._replace(after=after, before=before))
+    return [DayOf(*row) for row in reader.rows(SAID_THEN, after, *allowed)]

@@ -1,0 +1,241 @@
+"""Blocks of neighbouring messages hold what the rows say and nothing else, whatever happens to the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hermes.store.sqlite import blocks
+from hermes_state import SessionDB
+from tests.interface.conftest import new_id
+
+RANGES = (
+    "SELECT session_id, first_id, last_id, size, count, waiting FROM messages_fts_ranges ORDER BY first_id"
+)
+
+
+def settled(db: SessionDB) -> None:
+    """As after a search: every block is indexed as it is now."""
+    db.search_sessions_ranked("anything")
+    assert db.raw().execute(blocks.ANY_WAITING).fetchall() == []
+    health = db.verify()
+    assert health.ok, health.lines()
+
+
+def in_blocks(db: SessionDB, word: str) -> bool:
+    sql = "SELECT count(*) FROM messages_fts_blocks WHERE messages_fts_blocks MATCH ?"
+    return bool(db.raw().execute(sql, (f'"{word}"',)).fetchall()[0][0])
+
+
+@pytest.fixture
+def talk(db: SessionDB) -> tuple[SessionDB, int]:
+    """A session in whose middle the word is `marmot`, and another one."""
+    for name in ("a", "b"):
+        db.create_session(name, "cli")
+        db.append_message(name, "user", f"hello from {name}")
+    said = db.append_message("a", "user", "the word is marmot")
+    db.append_message("a", "assistant", "so it is")
+    settled(db)
+    assert in_blocks(db, "marmot")
+    return db, said
+
+
+def plain_sql(statement: str) -> Callable[[SessionDB, int], Any]:
+    return lambda db, said: db.raw().execute(statement, (said,))
+
+
+CHANGES: dict[str, Callable[[SessionDB, int], Any]] = {
+    "updated": plain_sql("UPDATE messages SET content = 'something else' WHERE id = ?"),
+    "deleted": plain_sql("DELETE FROM messages WHERE id = ?"),
+    "replaced by another program": plain_sql(
+        "REPLACE INTO messages (id, session_id, role, content, timestamp) VALUES (?, 'b', 'user', 'x', 1)"
+    ),
+    "rewound": lambda db, said: db.rewind_to_message("a", said),
+    "replaced": lambda db, said: db.replace_messages("a", [{"role": "user", "content": "new"}]),
+    "cleared": lambda db, said: db.clear_messages("a"),
+    "its session deleted": lambda db, said: db.delete_session("a"),
+    "scrubbed": lambda db, said: db.scrub("marmot"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_text_that_is_gone_is_gone_from_blocks_with_the_next_batch(
+    talk: tuple[SessionDB, int], change: str
+) -> None:
+    db, said = talk
+    CHANGES[change](db, said)
+    db.search_messages("anything")  # takes the changes in, and need not make the blocks anew
+    assert not in_blocks(db, "marmot")
+    settled(db)
+    assert not in_blocks(db, "marmot")
+    assert in_blocks(db, "hello")
+    assert [row["session_id"] for row in db.search_sessions_ranked("marmots")] == []
+
+
+def test_a_message_that_moves_is_found_where_it_went(talk: tuple[SessionDB, int]) -> None:
+    db, said = talk
+    db.raw().execute("UPDATE messages SET session_id = 'b' WHERE id = ?", (said,))
+    assert [row["session_id"] for row in db.search_sessions_ranked("marmots")] == ["b"]
+    settled(db)
+
+
+def test_messages_that_a_survivor_inherits_stay_in_blocks(db: SessionDB) -> None:
+    db.create_session("old", "cli")
+    ids = [db.append_message("old", "user", f"about badgers {number}") for number in range(40)]
+    settled(db)
+    new = db.begin_continuation("old", "summary", ids)
+    settled(db)
+    assert db.delete_session("old")
+    settled(db)
+    assert [row["session_id"] for row in db.search_sessions_ranked("badger")] == [new]
+    counts = [row[4] for row in db.raw().execute(RANGES).fetchall()]
+    assert max(counts) <= blocks.MOST_MESSAGES
+    assert sum(counts) == 41
+
+
+def test_a_block_is_a_few_messages_of_one_session(db: SessionDB) -> None:
+    for name in ("a", "b"):
+        db.create_session(name, "cli")
+    for number in range(100):
+        db.append_message("a" if number % 3 else "b", "user", f"message {number} " + "x" * (number * 20))
+    db.append_message("a", "user", "very long " * 5_000)
+    db.append_message("a", "tool", "tool output " * 5_000)
+    settled(db)
+    rows = db.raw().execute(RANGES).fetchall()
+    assert all(
+        size <= blocks.MOST_CHARACTERS and count <= blocks.MOST_MESSAGES for *_, size, count, _ in rows
+    )
+    for name in ("a", "b"):
+        ranges = [(first, last) for session, first, last, *_ in rows if session == name]
+        assert all(before[1] < after[0] for before, after in zip(ranges, ranges[1:], strict=False))
+
+
+def test_a_block_that_still_grows_waits_until_it_is_full_quiet_or_asked_for(db: SessionDB) -> None:
+    for name in ("a", "b"):
+        db.create_session(name, "cli")
+    db.append_message("a", "user", "otter")
+    db.search_messages("otter", sort="newest")
+    for number in range(40):
+        db.append_message("b", "user", f"filling {number}")
+    assert not in_blocks(db, "otter")
+    assert in_blocks(db, "filling")
+    for number in range(blocks.QUIET_AFTER + 100):
+        db.append_message("b", "user", f"more {number}")
+    assert in_blocks(db, "otter")
+
+
+def test_a_store_from_before_there_were_blocks_gets_them_when_it_is_opened(home: Path) -> None:
+    with SessionDB() as db:
+        db.create_session("a", "cli")
+        for number in range(700):
+            db.append_message("a", "user", f"gannet {number} " + "word " * 200)
+        db.optimize()
+        raw = db.raw()
+        for table in ("messages_fts_blocks", "messages_fts_ranges", "messages_fts_members"):
+            raw.execute(f"DROP TABLE {table}")
+        raw.execute("DELETE FROM index_progress WHERE name = 'blocks'")
+    with SessionDB(read_only=True) as db:
+        assert len(db.search_sessions_ranked("which gannet?")) == 1
+        assert db.verify().ok
+    with SessionDB() as db:
+        db.append_message("a", "user", "a late cormorant")
+        assert [row["session_id"] for row in db.search_sessions_ranked("cormorants")] == ["a"]
+        db.optimize()
+        settled(db)
+        assert in_blocks(db, "gannet")
+
+
+def test_half_of_what_belongs_to_blocks_is_made_anew(home: Path) -> None:
+    with SessionDB() as db:
+        db.create_session("a", "cli")
+        db.append_message("a", "user", "gannet")
+        settled(db)
+        db.raw().execute("DROP TABLE messages_fts_members")
+    with SessionDB() as db:
+        settled(db)
+        assert in_blocks(db, "gannet")
+
+
+def test_verify_sees_blocks_that_are_out_of_step_and_repair_mends_them(talk: tuple[SessionDB, int]) -> None:
+    db, said = talk
+    raw = db.raw()
+    raw.execute(
+        "DELETE FROM messages_fts_blocks WHERE rowid = (SELECT min(block_id) FROM messages_fts_ranges)"
+    )
+    raw.execute("DELETE FROM messages_fts_members WHERE message_id = ?", (said,))
+    assert len(db.verify().drift) >= 2
+    path = db.db_path
+    db.close()
+    assert SessionDB.repair_file(path).ok
+    with SessionDB(path) as mended:
+        settled(mended)
+        assert in_blocks(mended, "marmot")
+
+
+STEP = st.tuples(
+    st.sampled_from(
+        ["append", "append", "append", "update", "delete", "insert", "move", "rewind", "restore", "rank"]
+        + ["replace", "delete session", "branch", "search"]
+    ),
+    st.integers(0, 50),
+    st.integers(0, 3),
+)
+
+
+@settings(max_examples=40)
+@given(st.lists(STEP, min_size=5, max_size=40))
+def test_blocks_hold_what_the_rows_say_after_anything(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]]
+) -> None:
+    path = tmp_path_factory.mktemp("blocks") / "state.db"
+    with SessionDB(path, durability="normal") as db:
+        sessions = [db.create_session(new_id(), "cli") for _ in range(3)]
+        for kind, nth, which in steps:
+            step(db, sessions, kind, nth, which)
+        settled(db)
+        held = db.raw().execute("SELECT count(*) FROM messages_fts_members").fetchall()[0][0]
+        there = "SELECT count(*) FROM messages WHERE active = 1 AND content <> ''"
+        assert held == db.raw().execute(there).fetchall()[0][0]
+
+
+def step(db: SessionDB, sessions: list[str], kind: str, nth: int, which: int) -> None:
+    raw = db.raw()
+    here = sessions[which % len(sessions)]
+    rows = raw.execute("SELECT id, session_id FROM messages ORDER BY id").fetchall()
+    picked = rows[nth % len(rows)][0] if rows else 0
+    text = f"word{nth} " + "filling " * (nth * 20)
+    if kind == "append":
+        db.append_message(here, ["user", "assistant", "tool"][nth % 3], text)
+    elif kind == "update":
+        raw.execute("UPDATE messages SET content = ? WHERE id = ?", (text, picked))
+    elif kind == "delete":
+        raw.execute("DELETE FROM messages WHERE id = ?", (picked,))
+    elif kind == "insert":
+        raw.execute(
+            "INSERT OR IGNORE INTO messages (id, session_id, role, content, timestamp) VALUES (?, ?, 'user', ?, 1)",
+            (nth * 3 + 1, here, text),
+        )
+    elif kind == "move":
+        raw.execute("UPDATE messages SET session_id = ? WHERE id >= ?", (here, picked))
+    elif kind == "rewind":
+        mine = db.list_recent_user_messages(here, 50)
+        if mine:
+            db.rewind_to_message(here, mine[nth % len(mine)]["id"])
+    elif kind == "restore":
+        db.restore_rewound(here)
+    elif kind == "rank":
+        db.search_sessions_ranked(f"word{nth} filled")
+    elif kind == "search":
+        db.search_messages(f"word{nth}")
+    elif kind == "replace":
+        kept = db.get_messages_as_conversation(here)[: nth % 5]
+        db.replace_messages(here, [*kept, {"role": "user", "content": text}])
+    elif kind == "branch":
+        sessions.append(db.branch(here))
+    elif len(sessions) > 1:
+        db.delete_session(sessions.pop(which % len(sessions)))
