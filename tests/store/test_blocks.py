@@ -14,7 +14,9 @@ from hermes.store.sqlite import blocks
 from hermes_state import SessionDB
 from tests.interface.conftest import new_id
 
-RANGES = "SELECT session_id, first_id, last_id, size, count, waiting FROM messages_fts_ranges ORDER BY first_id"
+RANGES = (
+    "SELECT session_id, first_id, last_id, size, count, waiting FROM messages_fts_ranges ORDER BY first_id"
+)
 
 
 def settled(db: SessionDB) -> None:
@@ -105,7 +107,9 @@ def test_a_block_is_a_few_messages_of_one_session(db: SessionDB) -> None:
     db.append_message("a", "tool", "tool output " * 5_000)
     settled(db)
     rows = db.raw().execute(RANGES).fetchall()
-    assert all(size <= blocks.MOST_CHARACTERS and count <= blocks.MOST_MESSAGES for *_, size, count, _ in rows)
+    assert all(
+        size <= blocks.MOST_CHARACTERS and count <= blocks.MOST_MESSAGES for *_, size, count, _ in rows
+    )
     for name in ("a", "b"):
         ranges = [(first, last) for session, first, last, *_ in rows if session == name]
         assert all(before[1] < after[0] for before, after in zip(ranges, ranges[1:], strict=False))
@@ -160,7 +164,9 @@ def test_half_of_what_belongs_to_blocks_is_made_anew(home: Path) -> None:
 def test_verify_sees_blocks_that_are_out_of_step_and_repair_mends_them(talk: tuple[SessionDB, int]) -> None:
     db, said = talk
     raw = db.raw()
-    raw.execute("DELETE FROM messages_fts_blocks WHERE rowid = (SELECT min(block_id) FROM messages_fts_ranges)")
+    raw.execute(
+        "DELETE FROM messages_fts_blocks WHERE rowid = (SELECT min(block_id) FROM messages_fts_ranges)"
+    )
     raw.execute("DELETE FROM messages_fts_members WHERE message_id = ?", (said,))
     assert len(db.verify().drift) >= 2
     path = db.db_path
