@@ -36,6 +36,7 @@ PHRASES = (
     r"can you|could you|do you (?:still )?(?:remember|know)",
     r"(?:list|walk me through|take me through|go through|tell me)(?= (?:the|in) order\b| how\b)",
     r"(?:the )?order (?:in which|of)(?= i\b| we\b| you\b)",
+    r"(?:did|have|had) we (?:decided?|agreed?|settled?|concluded?)(?: about| on| to)?",
     r"in (?:the right |chronological )?order",
     r"br(?:ought|ing) up",
     r"(?:different|various|several) (?:aspects?|kinds?|types?|topics?|parts?)(?: of)?",

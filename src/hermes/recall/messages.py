@@ -67,8 +67,9 @@ class MessageSearch:
             hits, marks = self._nearest(query, wanted, limit, offset)
             results.relaxed = bool(hits)
             tree = marks or tree
-        with self._engine.read() as reader:
-            results.extend(_result(reader, tree, hit) for hit in hits)
+        if hits:
+            with self._engine.read() as reader:
+                results.extend(_result(reader, tree, hit) for hit in hits)
         return results
 
     def _may_relax(

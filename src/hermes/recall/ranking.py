@@ -32,8 +32,10 @@ MOST_PHRASINGS = 8
 PERSON, AGENT, OTHERS = 1.2, 1.0, 0.5
 """What a message counts by who said it. Asked what the agent said, person and agent change places."""
 KIND_WEIGHT = {"chat": 1.0, "child": 0.7, "job": 0.5, "tool": 0.5}
-SHORT, LONG = 400, 3000
+SHORT, LONG, OF_LONG = 400, 3_000, 0.5
 """An answer up to the one counts in full, from the other on by half: long ones hold every word there is."""
+PASTED, WHOLE_LOG, OF_LOG = 2_000, 20_000, 0.3
+"""The same of what a person says: longer than that, it is mostly pasted."""
 OF_THE_DAY, OF_THE_MONTH, UNMATCHED = 2.0, 1.2, 1e-3
 NEARLY = 0.5
 """Sorted by time, only what is at least half as good as the best is shown."""
@@ -155,13 +157,19 @@ def phrasings(query: object) -> list[str]:
 
 def _worth(message: RankedMessage, asks_agent: bool) -> float:
     if message.role == "user":
-        return message.score * (AGENT if asks_agent else PERSON)
-    share = 1.0
-    if message.length > SHORT:
-        share -= 0.5 * min(1.0, log(message.length / SHORT) / log(LONG / SHORT))
+        share = _share(message.length, PASTED, WHOLE_LOG, OF_LOG)
+        return message.score * share * (AGENT if asks_agent else PERSON)
+    share = _share(message.length, SHORT, LONG, OF_LONG)
     if message.role == "assistant":
         return message.score * share * (PERSON if asks_agent else AGENT)
     return message.score * share * OTHERS
+
+
+def _share(length: int, whole: int, least_from: int, least: float) -> float:
+    """1 up to a length, then falling with its logarithm to the least."""
+    if length <= whole:
+        return 1.0
+    return 1.0 - (1.0 - least) * min(1.0, log(length / whole) / log(least_from / whole))
 
 
 def _combined(question: Question, candidates: Candidates, months: list[tuple[float, float]]) -> Ranked:

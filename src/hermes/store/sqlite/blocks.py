@@ -18,8 +18,8 @@ from hermes.text import text_of
 
 MOST_CHARACTERS, MOST_MESSAGES = 6_000, 16
 """What fits into a block. A single message that is longer is a block of its own, and counts with its beginning."""
-SHORT = 400
-"""An answer up to this long is `said`, like everything people say; a longer one is `long`."""
+SHORT, PASTED = 400, 2_000
+"""An answer up to the one, and what a person says up to the other, is `said`; what is longer is `long`."""
 MOST_OF_TOOL = 400
 """Of what a tool printed, the beginning is enough to know a conversation by. All of it is in the message index."""
 QUIET_AFTER = 500
@@ -67,13 +67,20 @@ class Piece:
     __slots__ = ("long", "message_id", "session_id", "size", "words")
 
     def __init__(self, message_id: int, session_id: str, role: str, text: str, words: str | None) -> None:
-        """`words` if they are known already; they are split anew where the message is too long for a block."""
-        most = MOST_OF_TOOL if role == "tool" else MOST_CHARACTERS
+        """`words` if they are known already; they are split anew where the message is too long for a block.
+
+        A log repeats its words without end, pasted or printed: each of them counts once.
+        """
+        printed = role == "tool"
+        pasted = role == "user" and len(text) > PASTED
+        most = MOST_OF_TOOL if printed else MOST_CHARACTERS
+        if words is None or len(text) > most:
+            words = index_text(text[:most])[0]
         self.message_id = message_id
         self.session_id = session_id
-        self.long = role == "tool" or (role != "user" and len(text) > SHORT)
+        self.long = printed or pasted or (role != "user" and len(text) > SHORT)
         self.size = min(len(text), most)
-        self.words = index_text(text[:most])[0] if words is None or len(text) > most else words
+        self.words = " ".join(dict.fromkeys(words.split())) if printed or pasted else words
 
 
 class Block:

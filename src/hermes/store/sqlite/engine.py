@@ -95,19 +95,23 @@ class SqliteEngine(SqliteCore):
         *,
         owners: Owners | None = None,
     ) -> SearchAnswer:
-        if not self.read_only and self._worth_indexing():
-            self.catch_up(SEARCH_CATCH_UP_S)
         if not self.read_only and owners is None and parts.is_asked(tree):
             self._list_terms()
 
-        def look() -> SearchAnswer:
+        def look(whatever: bool) -> SearchAnswer | None:
             with self.read(owners=owners) as reader:
                 snapshot = cast(SqliteReader, reader)
+                if not whatever and self._worth_indexing(snapshot):
+                    return None
                 known = parts.expanded(snapshot, tree, own=owners is not None)
                 answer = search.search(snapshot, known, wanted, limit, offset, order)
                 return answer._replace(cut=parts.cut_in(known))
 
-        return self._mending_the_index(look)
+        answer = self._mending_the_index(lambda: look(self.read_only))
+        if answer is None:
+            self.catch_up(SEARCH_CATCH_UP_S)
+            answer = self._mending_the_index(lambda: look(True))
+        return cast(SearchAnswer, answer)
 
     def _list_terms(self) -> None:
         """For `*part*`; the search is as exact without, so nothing that happens here is an error."""
@@ -164,14 +168,14 @@ class SqliteEngine(SqliteCore):
         while self._is_behind() and self._index_some() and time.monotonic() < until:
             pass
 
-    def _worth_indexing(self) -> bool:
+    @staticmethod
+    def _worth_indexing(reader: SqliteReader) -> bool:
         """Whether to index before searching. A short tail that is still growing is cheaper to read than to index:
         its writers do that anyway, and a search should not queue up among them for the lock."""
-        with self.read() as reader:
-            _mark, above, changed = index.behind(cast(SqliteReader, reader), SHORT_TAIL + 1)
-            if changed or above > SHORT_TAIL:
-                return True
-            return bool(above) and clock.now() - reader.value(index.NEWEST_TIME) > QUIET_S
+        _mark, above, changed = index.behind(reader, SHORT_TAIL + 1)
+        if changed or above > SHORT_TAIL:
+            return True
+        return bool(above) and clock.now() - reader.value(index.NEWEST_TIME) > QUIET_S
 
     def _is_behind(self) -> bool:
         with self.read() as reader:

@@ -1,8 +1,8 @@
 """The best messages and blocks for some words, by BM25: what conversations are ranked from.
 
 Ranking costs a microsecond or two for every match. In a large store only words that are not very common take part, the
-rarest first: all of them while that is cheap, the three rarest always. Measured on recorded questions, the five rarest
-words find conversations as well as all words do. What the index has not reached is scored here, by the same formula.
+rarest first: all of them while that is affordable, the three rarest always. On recorded questions the five rarest words
+found conversations as well as all words did. What the index has not reached is scored here, by the same formula.
 """
 
 from __future__ import annotations
@@ -14,15 +14,13 @@ from hermes.store.matching import MessageText, Node, matches
 from hermes.store.sqlite import blocks, index
 from hermes.store.sqlite.connection import SqliteReader
 from hermes.store.sqlite.filters import ALLOWED, values_of
-from hermes.store.sqlite.search import TAIL_ROWS, VERY_COMMON, fts5
+from hermes.store.sqlite.search import COUNT, TAIL_ROWS, VERY_COMMON, fts5, matches_of
 from hermes.store.values import Candidates, DayOf, MessageFilter, Order, RankedBlock, RankedMessage
 from hermes.terms import index_texts, is_spaceless
 
-MOST_RANKED = 12_000
+MOST_RANKED = 40_000
 """Matches ranked, counted word by word: more words than the three rarest take part only up to here."""
 ALWAYS_RANKED = 3
-LATELY = 4096
-"""A word that is very common lately is taken to be so at all, without counting further."""
 K1 = 1.2
 """FTS5's own; its other figure, the length of a text, is left out for the few that are not indexed yet."""
 
@@ -66,8 +64,6 @@ SAID_THEN = " ".join(
     )
 )
 HAS_BLOCKS = "SELECT 1 FROM sqlite_master WHERE name = 'messages_fts_ranges'"
-COUNT_LATELY = "SELECT count(*) FROM messages_fts_words WHERE messages_fts_words MATCH ? AND rowid > ?"
-COUNT = "SELECT count(*) FROM (SELECT 1 FROM messages_fts_words WHERE messages_fts_words MATCH ? LIMIT 10000)"
 
 
 def candidates(
@@ -97,9 +93,8 @@ def candidates(
         messages.sort(key=lambda message: -message.id)
         return told._replace(messages=messages, order=order)
     found = [RankedBlock(*row) for row in reader.rows(BLOCKS, any_of(worth), *allowed)] if has_blocks else []
-    if (
-        must is not None
-    ):  # blocks know nothing of phrases and exclusions: they only add to what messages found
+    # Blocks know nothing of phrases, exclusions and who said what: they only add to what messages found.
+    if must is not None or wanted.roles:
         within = {message.root_id for message in messages}
         found = [block for block in found if block.root_id in within]
     return told._replace(messages=messages, blocks=found)
@@ -118,7 +113,7 @@ def _worth_ranking(reader: SqliteReader, terms: Sequence[str], mark: int) -> lis
     """The words to rank by; none if all of them are very common."""
     if mark < VERY_COMMON:
         return list(terms)
-    counts = {term: _count(reader, term, mark) for term in terms}
+    counts = {term: matches_of(reader, _expression(term), mark) for term in terms}
     kept: list[str] = []
     matched = 0
     for term in sorted(counts, key=lambda term: counts[term]):
@@ -127,15 +122,6 @@ def _worth_ranking(reader: SqliteReader, terms: Sequence[str], mark: int) -> lis
             break
         kept.append(term)
     return kept
-
-
-def _count(reader: SqliteReader, term: str, mark: int) -> int:
-    """How many messages hold a term, as far as it matters."""
-    expression = _expression(term)
-    lately = int(reader.value(COUNT_LATELY, expression, mark - LATELY))
-    if lately * mark > 2 * VERY_COMMON * LATELY:
-        return VERY_COMMON
-    return int(reader.value(COUNT, expression))
 
 
 def _messages(

@@ -37,6 +37,8 @@ TAIL_ROWS = 500
 TAIL_SECONDS = 2.0
 VERY_COMMON = 10_000
 """So many matches are not ranked."""
+LATELY = 4096
+"""What is far from that, either way, among the messages written last is taken to be so at all: counting costs, too."""
 
 # Each statement is put together from these parts once, at import; values are always bound.
 FOUND = """SELECT m.id, m.session_id, m.role, m.content, m.content_kind, m.tool_name, m.tool_calls, m.timestamp,
@@ -60,8 +62,8 @@ CHANGED = " ".join((FOUND, OF_CHANGED, "WHERE m.id <= ?1", ALLOWED, "ORDER BY m.
 CHANGED_IDS = "SELECT message_id FROM changed_messages"
 NO_TERM = "("
 """What no message holds: a term is made of letters and digits."""
-IS_VERY_COMMON = """SELECT 1 FROM messages_fts_words WHERE messages_fts_words MATCH ?
-    LIMIT 1 OFFSET 9999"""
+COUNT_LATELY = "SELECT count(*) FROM messages_fts_words WHERE messages_fts_words MATCH ? AND rowid > ?"
+COUNT = "SELECT count(*) FROM (SELECT 1 FROM messages_fts_words WHERE messages_fts_words MATCH ? LIMIT 10000)"
 
 
 def search(
@@ -126,7 +128,7 @@ class _Indexed:
         return Or(tuple(rare)) if rare else None
 
     def _is_common(self, expression: str) -> bool:
-        return self._reader.value(IS_VERY_COMMON, expression) is not None
+        return matches_of(self._reader, expression, self._mark) >= VERY_COMMON
 
     def walk(self, order: Order) -> Iterator[Hit]:
         if self._expression is not None:
@@ -145,6 +147,14 @@ class _Indexed:
             known = row[0] <= self._mark and row[0] not in self._skip
             if known and (not check or matches(self._tree, _text(row))):
                 yield _hit(row)
+
+
+def matches_of(reader: SqliteReader, expression: str, mark: int) -> int:
+    """About how many messages match, as far as it matters here: up to VERY_COMMON."""
+    lately = int(reader.value(COUNT_LATELY, expression, mark - LATELY)) * mark // LATELY
+    if lately >= 2 * VERY_COMMON or lately <= VERY_COMMON // 2:
+        return min(lately, VERY_COMMON)
+    return int(reader.value(COUNT, expression))
 
 
 def _tail(

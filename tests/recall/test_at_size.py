@@ -1,0 +1,146 @@
+"""Searches in a store in which some words are in more than ten thousand messages, and searches in order of time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from hermes_state import SessionDB
+
+MANY = 10_400
+EVERYTHING = 100_000
+
+FILL = """WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+    INSERT INTO messages (session_id, role, content, timestamp)
+    SELECT 's' || (i % 7), 'user', CASE WHEN i % 3000 = 0 THEN 'the common thread and a rare one'
+        ELSE 'the common thread' END || CASE WHEN i % 2 THEN ' odd' ELSE ' even' END, i FROM n"""
+
+
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionDB]:
+    with SessionDB(tmp_path_factory.mktemp("crowd") / "state.db", durability="normal") as db:
+        for number in range(7):
+            db.create_session(f"s{number}", "cli" if number else "telegram", started_at=1.0)
+        db.raw().execute(FILL, (MANY,))
+        db.optimize()
+        yield db
+
+
+def numbers(rows: list[dict[str, object]]) -> list[object]:
+    return [row["id"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    "query", ["common", "common thread", '"common thread"', "comm*", "common NOT absent"]
+)
+def test_what_is_all_very_common_is_answered_newest_first_and_says_so(crowd: SessionDB, query: str) -> None:
+    found = crowd.search_messages(query, limit=5, offset=2)
+    assert numbers(found) == [MANY - 2 - back for back in range(5)]
+    assert (found.order, found.capped) == ("newest", True)
+
+
+def test_its_set_is_exact_all_the_same(crowd: SessionDB) -> None:
+    found = crowd.search_messages("common", limit=EVERYTHING)
+    assert sorted(numbers(found)) == list(range(1, MANY + 1))
+    assert not found.capped
+    some = crowd.search_messages("common odd", limit=EVERYTHING)
+    assert (len(some), some.order) == (MANY // 2, "relevance")
+
+
+def test_filters_hold_while_walking(crowd: SessionDB) -> None:
+    found = crowd.search_messages("common", source_filter=["telegram"], limit=3)
+    assert [row["session_id"] for row in found] == ["s0"] * 3
+    assert crowd.search_messages("common", source_filter=["discord"], limit=3) == []
+    early = crowd.search_messages("common", before=4.0, limit=10)
+    assert (numbers(early), early.capped) == ([3, 2, 1], False)
+
+
+def test_the_rare_branches_of_an_or_come_before_the_common_ones(crowd: SessionDB) -> None:
+    found = crowd.search_messages("common OR rare", limit=6)
+    assert sorted(numbers(found)[:3]) == [3000, 6000, 9000]  # type: ignore[type-var]
+    assert numbers(found)[3:] == [MANY, MANY - 1, MANY - 2]
+    assert (found.order, found.capped) == ("relevance", True)
+    everything = crowd.search_messages("common OR rare", limit=EVERYTHING)
+    assert sorted(numbers(everything)) == list(range(1, MANY + 1))  # type: ignore[type-var]
+
+
+def test_conversations_too_are_answered_newest_first_when_every_word_is_very_common(crowd: SessionDB) -> None:
+    rows = crowd.search_sessions_ranked("common thread")
+    assert [row["session_id"] for row in rows] == [f"s{(MANY - back) % 7}" for back in range(7)]
+    assert {row["order"] for row in rows} == {rows.order} == {"newest"}
+    assert "very common" in rows[0]["why"]
+    ranked = crowd.search_sessions_ranked("a rare common thread", limit=1)
+    assert (ranked.order, ranked[0]["message_id"] % 3000) == ("relevance", 0)
+    either = crowd.search_sessions_ranked(["common thread", "rare"], limit=7)
+    assert [row["order"] for row in either][:3] == ["relevance"] * 3
+    assert {row["session_id"] for row in either} == {f"s{number}" for number in range(7)}
+
+
+def test_results_come_in_the_order_of_time_that_was_asked_for(db: SessionDB) -> None:
+    db.create_session("s", "cli")
+    ids = [db.append_message("s", "user", f"plover {n}" + " plover" * (n % 3)) for n in range(20)]
+    db.search_sessions_ranked("plover")  # indexes everything
+    ids += [db.append_message("s", "user", f"plover {n}") for n in range(5)]
+    db.raw().execute("UPDATE messages SET content = 'plover changed' WHERE id = ?", (ids[3],))
+    newest = db.search_messages("plover", sort="newest", limit=EVERYTHING)
+    assert (numbers(newest), newest.order, newest.capped) == (ids[::-1], "newest", False)
+    oldest = db.search_messages("plover", sort="oldest", limit=4)
+    assert (numbers(oldest), oldest.order, oldest.capped) == (ids[:4], "oldest", True)
+    with SessionDB(db.db_path, read_only=True) as reader:
+        assert numbers(reader.search_messages("plover", sort="oldest", limit=EVERYTHING)) == ids
+    assert numbers(db.search_messages("!", sort="oldest")) == []
+    last = db.append_message("s", "user", "plover!")
+    assert numbers(db.search_messages("!", sort="newest")) == [last]
+
+
+def test_a_time_range_holds_for_messages(db: SessionDB) -> None:
+    db.create_session("s", "cli")
+    ids = [db.append_message("s", "user", "teal", timestamp=float(at)) for at in (10, 20, 30)]
+    assert numbers(db.search_messages("teal", after=20.0, sort="oldest")) == ids[1:]
+    assert numbers(db.search_messages("teal", before=20.0)) == ids[:1]
+    assert numbers(db.search_messages("teal", after=11, before=29)) == [ids[1]]
+
+
+QUESTION = "which birds did we see on the pond near the mill?"
+
+
+@pytest.fixture
+def pond(db: SessionDB) -> SessionDB:
+    db.create_session("s", "cli")
+    db.append_message("s", "user", "we saw two grebes on the pond")
+    db.append_message("s", "assistant", "grebes are shy birds, and the mill is near")
+    db.append_message("s", "user", "I had soup for lunch")
+    return db
+
+
+def test_a_question_that_nothing_matches_is_answered_with_what_is_nearest(pond: SessionDB) -> None:
+    found = pond.search_messages(QUESTION)
+    assert found.relaxed
+    assert [row["role"] for row in found] == ["assistant", "user"]
+    assert ">>>birds<<<" in found[0]["snippet"]
+    assert set(found[0]) == set(pond.search_messages("grebes")[0])
+    assert [row["role"] for row in pond.search_messages(QUESTION, offset=1)] == ["user"]
+    assert [row["role"] for row in pond.search_messages(QUESTION, role_filter=["user"])] == ["user"]
+    assert pond.search_messages(QUESTION, relax=False) == []
+
+
+def test_a_strict_match_is_never_mixed_with_what_is_only_near(pond: SessionDB) -> None:
+    found = pond.search_messages("what grebes did we see near the pond? grebes OR soup")
+    assert not found.relaxed
+    pond.append_message("s", "user", QUESTION)
+    exact = pond.search_messages(QUESTION)
+    assert (len(exact), exact.relaxed) == (1, False)
+    assert pond.search_messages(QUESTION, offset=1) == []
+
+
+@pytest.mark.parametrize(
+    "query", ["grebes soup", "grebes AND soup", '"soup pond"', "soup NOT lunch", "mill soup shy"]
+)
+def test_a_few_words_and_expressions_stay_strict_unless_the_caller_wishes(
+    pond: SessionDB, query: str
+) -> None:
+    assert pond.search_messages(query) == []
+    found = pond.search_messages(query, relax=True)
+    assert found
+    assert found.relaxed
