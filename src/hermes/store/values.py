@@ -114,6 +114,7 @@ class DayOf(NamedTuple):
     kind: str
     message_id: int
     """The first thing said that day."""
+    timestamp: float
 
 
 class Candidates(NamedTuple):
