@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from hermes.store.values import SearchResults
 from hermes_state import SessionDB
 
 MANY = 10_400
@@ -27,7 +28,7 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionDB]:
         yield db
 
 
-def numbers(rows: list[dict[str, object]]) -> list[object]:
+def numbers(rows: SearchResults) -> list[int]:
     return [row["id"] for row in rows]
 
 
@@ -58,11 +59,11 @@ def test_filters_hold_while_walking(crowd: SessionDB) -> None:
 
 def test_the_rare_branches_of_an_or_come_before_the_common_ones(crowd: SessionDB) -> None:
     found = crowd.search_messages("common OR rare", limit=6)
-    assert sorted(numbers(found)[:3]) == [3000, 6000, 9000]  # type: ignore[type-var]
+    assert sorted(numbers(found)[:3]) == [3000, 6000, 9000]
     assert numbers(found)[3:] == [MANY, MANY - 1, MANY - 2]
     assert (found.order, found.capped) == ("relevance", True)
     everything = crowd.search_messages("common OR rare", limit=EVERYTHING)
-    assert sorted(numbers(everything)) == list(range(1, MANY + 1))  # type: ignore[type-var]
+    assert sorted(numbers(everything)) == list(range(1, MANY + 1))
 
 
 def test_conversations_too_are_answered_newest_first_when_every_word_is_very_common(crowd: SessionDB) -> None:

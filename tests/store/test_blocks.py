@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,10 @@ CHANGES: dict[str, Callable[[SessionDB, int], Any]] = {
     "replaced": lambda db, said: db.replace_messages("a", [{"role": "user", "content": "new"}]),
     "cleared": lambda db, said: db.clear_messages("a"),
     "its session deleted": lambda db, said: db.delete_session("a"),
+    "moved and its new session deleted": lambda db, said: (
+        db.raw().execute("UPDATE messages SET session_id = 'b' WHERE id = ?", (said,)),
+        db.delete_session("b"),
+    ),
     "scrubbed": lambda db, said: db.scrub("marmot"),
 }
 
@@ -112,7 +117,7 @@ def test_a_block_is_a_few_messages_of_one_session(db: SessionDB) -> None:
     )
     for name in ("a", "b"):
         ranges = [(first, last) for session, first, last, *_ in rows if session == name]
-        assert all(before[1] < after[0] for before, after in zip(ranges, ranges[1:], strict=False))
+        assert all(before[1] < after[0] for before, after in pairwise(ranges))
 
 
 def test_a_block_that_still_grows_waits_until_it_is_full_quiet_or_asked_for(db: SessionDB) -> None:
@@ -177,65 +182,99 @@ def test_verify_sees_blocks_that_are_out_of_step_and_repair_mends_them(talk: tup
         assert in_blocks(mended, "marmot")
 
 
-STEP = st.tuples(
-    st.sampled_from(
-        ["append", "append", "append", "update", "delete", "insert", "move", "rewind", "restore", "rank"]
-        + ["replace", "delete session", "branch", "search"]
-    ),
-    st.integers(0, 50),
-    st.integers(0, 3),
-)
+def update(db: SessionDB, here: str, picked: int, text: str) -> None:
+    db.raw().execute("UPDATE messages SET content = ? WHERE id = ?", (text, picked))
+
+
+def delete(db: SessionDB, here: str, picked: int, text: str) -> None:
+    db.raw().execute("DELETE FROM messages WHERE id = ?", (picked,))
+
+
+def insert(db: SessionDB, here: str, picked: int, text: str) -> None:
+    """Another program fills a gap, or writes behind the last message."""
+    values = "VALUES (?, ?, 'user', ?, 1)"
+    db.raw().execute(
+        f"INSERT OR IGNORE INTO messages (id, session_id, role, content, timestamp) {values}",
+        (picked + 2, here, text),
+    )
+
+
+def move(db: SessionDB, here: str, picked: int, text: str) -> None:
+    db.raw().execute("UPDATE messages SET session_id = ? WHERE id >= ?", (here, picked))
+
+
+def append(db: SessionDB, here: str, picked: int, text: str) -> None:
+    db.append_message(here, ["user", "assistant", "tool"][len(text) % 3], text)
+
+
+def rewind(db: SessionDB, here: str, picked: int, text: str) -> None:
+    if said := db.list_recent_user_messages(here, 50):
+        db.rewind_to_message(here, said[picked % len(said)]["id"])
+
+
+def restore(db: SessionDB, here: str, picked: int, text: str) -> None:
+    db.restore_rewound(here)
+
+
+def replace(db: SessionDB, here: str, picked: int, text: str) -> None:
+    kept = db.get_messages_as_conversation(here)[: picked % 5]
+    db.replace_messages(here, [*kept, {"role": "user", "content": text}])
+
+
+def rank(db: SessionDB, here: str, picked: int, text: str) -> None:
+    db.search_sessions_ranked(text)
+
+
+def search(db: SessionDB, here: str, picked: int, text: str) -> None:
+    db.search_messages("filling")
+
+
+def branch(db: SessionDB, here: str, picked: int, text: str) -> None:
+    db.branch(here, end_parent=False)
+
+
+def remove(db: SessionDB, here: str, picked: int, text: str) -> None:
+    if db.session_count() > 1:
+        db.delete_session(here)
+
+
+VERBS = [
+    append,
+    append,
+    append,
+    update,
+    delete,
+    insert,
+    move,
+    rewind,
+    restore,
+    replace,
+    rank,
+    search,
+    branch,
+    remove,
+]
 
 
 @settings(max_examples=40)
-@given(st.lists(STEP, min_size=5, max_size=40))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(VERBS), st.integers(0, 50), st.integers(0, 3)), min_size=5, max_size=40
+    )
+)
 def test_blocks_hold_what_the_rows_say_after_anything(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]]
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[Any, int, int]]
 ) -> None:
     path = tmp_path_factory.mktemp("blocks") / "state.db"
     with SessionDB(path, durability="normal") as db:
-        sessions = [db.create_session(new_id(), "cli") for _ in range(3)]
-        for kind, nth, which in steps:
-            step(db, sessions, kind, nth, which)
+        for _ in range(3):
+            db.create_session(new_id(), "cli")
+        for verb, nth, which in steps:
+            sessions = db.raw().execute("SELECT id FROM sessions ORDER BY id").fetchall()
+            rows = db.raw().execute("SELECT id FROM messages ORDER BY id").fetchall()
+            picked = rows[nth % len(rows)][0] if rows else 0
+            verb(db, sessions[which % len(sessions)][0], picked, f"word{nth} " + "filling " * (nth * 20))
         settled(db)
         held = db.raw().execute("SELECT count(*) FROM messages_fts_members").fetchall()[0][0]
         there = "SELECT count(*) FROM messages WHERE active = 1 AND content <> ''"
         assert held == db.raw().execute(there).fetchall()[0][0]
-
-
-def step(db: SessionDB, sessions: list[str], kind: str, nth: int, which: int) -> None:
-    raw = db.raw()
-    here = sessions[which % len(sessions)]
-    rows = raw.execute("SELECT id, session_id FROM messages ORDER BY id").fetchall()
-    picked = rows[nth % len(rows)][0] if rows else 0
-    text = f"word{nth} " + "filling " * (nth * 20)
-    if kind == "append":
-        db.append_message(here, ["user", "assistant", "tool"][nth % 3], text)
-    elif kind == "update":
-        raw.execute("UPDATE messages SET content = ? WHERE id = ?", (text, picked))
-    elif kind == "delete":
-        raw.execute("DELETE FROM messages WHERE id = ?", (picked,))
-    elif kind == "insert":
-        raw.execute(
-            "INSERT OR IGNORE INTO messages (id, session_id, role, content, timestamp) VALUES (?, ?, 'user', ?, 1)",
-            (nth * 3 + 1, here, text),
-        )
-    elif kind == "move":
-        raw.execute("UPDATE messages SET session_id = ? WHERE id >= ?", (here, picked))
-    elif kind == "rewind":
-        mine = db.list_recent_user_messages(here, 50)
-        if mine:
-            db.rewind_to_message(here, mine[nth % len(mine)]["id"])
-    elif kind == "restore":
-        db.restore_rewound(here)
-    elif kind == "rank":
-        db.search_sessions_ranked(f"word{nth} filled")
-    elif kind == "search":
-        db.search_messages(f"word{nth}")
-    elif kind == "replace":
-        kept = db.get_messages_as_conversation(here)[: nth % 5]
-        db.replace_messages(here, [*kept, {"role": "user", "content": text}])
-    elif kind == "branch":
-        sessions.append(db.branch(here))
-    elif len(sessions) > 1:
-        db.delete_session(sessions.pop(which % len(sessions)))

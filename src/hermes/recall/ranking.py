@@ -10,23 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from math import log
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hermes import clock
 from hermes.recall import question as questions
 from hermes.recall.days import Stretch, year_of
 from hermes.recall.question import Question
-from hermes.recall.snippets import snippet
+from hermes.recall.shown import Found, shown
 from hermes.recall.wanted import filter_of, order_of
 from hermes.store.arguments import whole
-from hermes.store.content import decode
 from hermes.store.engine import Access, Reader
-from hermes.store.lineage import ROOT, tip
+from hermes.store.lineage import ROOT
 from hermes.store.listing import KINDS
-from hermes.store.matching import Leaf, Or, word
 from hermes.store.values import Candidates, MessageFilter, Order, RankedBlock, RankedMessage, SearchResults
-from hermes.terms import index_text, is_spaceless
-from hermes.text import text_of
 
 MOST_PHRASINGS = 8
 PERSON, AGENT, OTHERS = 1.2, 1.0, 0.5
@@ -42,27 +38,7 @@ NEARLY = 0.5
 MOST_YEARS = 10
 
 FIRST_START = "SELECT min(started_at) FROM sessions"
-CONVERSATION = """SELECT title, source, kind, started_at, coalesce(conversation_active, last_active, started_at)
-    FROM sessions WHERE id = ?"""
 LAST_ACTIVE = "SELECT coalesce(conversation_active, last_active, started_at) FROM sessions WHERE id = ?"
-TITLE = "SELECT title FROM sessions WHERE id = ?"
-MESSAGE = "SELECT id, session_id, role, content, content_kind, timestamp FROM messages WHERE id = ?"
-RANGE = """SELECT id, session_id, role, content, content_kind, timestamp FROM messages
-    WHERE session_id = ? AND id BETWEEN ? AND ? AND active = 1 ORDER BY id"""
-
-ENDINGS = ("ingly", "edly", "ing", "ies", "ied", "ed", "es", "ly", "s", "e", "y")
-
-
-class Found(NamedTuple):
-    """A conversation, and what speaks for it."""
-
-    root_id: str
-    score: float
-    question: Question
-    message_id: int | None = None
-    block: RankedBlock | None = None
-    day: Stretch | None = None
-    order: Order = "relevance"
 
 
 class Ranked(NamedTuple):
@@ -103,8 +79,8 @@ class ConversationSearch:
             return results
         with self._engine.read(settled=True) as reader:
             root = reader.value(ROOT, exclude_session) if isinstance(exclude_session, str) else None
-        if root is not None:
-            wanted = wanted._replace(but_conversations=(root,))
+        if exclude_session is not None:
+            wanted = wanted._replace(but_conversations=(root or str(exclude_session),))
         found: dict[str, Found] = {}
         for ranked in [self.rank(questions.read(text), wanted) for text in phrasings(query)]:
             _tell(results, ranked.candidates)
@@ -112,10 +88,8 @@ class ConversationSearch:
                 if root_id not in found or _better(one, found[root_id]):
                     found[root_id] = one
         with self._engine.read() as reader:
-            best = _best(reader, found.values(), order)
-            rows = (
-                _result(reader, one, wanted) for one in best
-            )  # one that is gone by now makes room for the next
+            # One that is gone by now makes room for the next.
+            rows = (shown(reader, one, wanted) for one in _best(reader, found.values(), order))
             results.extend(islice((row for row in rows if row is not None), limit))
         if order == "relevance" and results and all(row["order"] == "newest" for row in results):
             results.order = "newest"
@@ -123,27 +97,22 @@ class ConversationSearch:
 
     def rank(self, question: Question, wanted: MessageFilter) -> Ranked:
         """The conversations for one phrasing, and the messages that speak for them."""
-        days = {stretch: self._stretches(stretch) for stretch in question.days}
-        months = [span for stretch in question.months for span in self._stretches(stretch)]
-        candidates = self._engine.candidates(
-            question.terms,
-            wanted,
-            must=question.must,
-            days=[span for spans in days.values() for span in spans],
-        )
+        days, months = self._times(question.days), self._times(question.months)
+        candidates = self._engine.candidates(question.terms, wanted, must=question.must, days=days)
         if question.must is not None and not candidates.messages:  # the nearest, where nothing fits strictly
-            question = question._replace(must=None)
-            candidates = self._engine.candidates(
-                question.terms, wanted, days=[span for spans in days.values() for span in spans]
-            )
+            candidates = self._engine.candidates(question.terms, wanted, days=days)
         return _combined(question, candidates, months)
 
-    def _stretches(self, stretch: Stretch) -> list[tuple[float, float]]:
+    def _times(self, stretches: Sequence[Stretch]) -> list[tuple[float, float]]:
+        """From when to when, in every year that can be meant."""
+        if not stretches:
+            return []
         last = year_of(clock.now())
         with self._engine.read() as reader:
             first = reader.value(FIRST_START)
         oldest = year_of(first) if isinstance(first, int | float) and first > 0 else last
-        return stretch.within(max(oldest, last - MOST_YEARS), last)
+        years = (max(oldest, last - MOST_YEARS), last)
+        return [span for stretch in stretches for span in stretch.within(*years)]
 
 
 def phrasings(query: object) -> list[str]:
@@ -203,7 +172,7 @@ def _combined(question: Question, candidates: Candidates, months: list[tuple[flo
             known = Found(that_day.root_id, score, question, that_day.message_id)
         elif known.day is None:
             known = known._replace(score=known.score * OF_THE_DAY)
-        found[that_day.root_id] = known._replace(day=question.days[0])
+        found[that_day.root_id] = known._replace(day=clock.day(that_day.timestamp))
     return Ranked(found, worth, candidates)
 
 
@@ -239,115 +208,3 @@ def _best(reader: Reader, found: Iterable[Found], order: Order) -> list[Found]:
 def _tell(results: SearchResults, candidates: Candidates) -> None:
     if candidates.waiting:
         results.indexing = (candidates.total - candidates.waiting, candidates.total)
-
-
-# ---------------------------------------------------------------- rows
-
-
-def _result(reader: Reader, one: Found, wanted: MessageFilter) -> dict[str, Any] | None:
-    row = reader.row(CONVERSATION, one.root_id)
-    message: Sequence[Any] | None = None
-    if one.message_id is not None:
-        message = reader.row(MESSAGE, one.message_id)
-    if message is None and one.block is not None:
-        message = _shown_of(reader, one.block, one.question.terms, wanted)
-    if row is None or message is None:
-        return None
-    message_id, session_id, role, content, kind, _at = message
-    text = text_of(decode(content, kind))
-    matched = _matched(text, one.question.terms)
-    title, source, session_kind, started_at, last_active = row
-    live = tip(reader, one.root_id)
-    return {
-        "session_id": session_id,
-        "conversation_id": one.root_id,
-        "tip_id": live,
-        "score": round(one.score, 4),
-        "message_id": message_id,
-        "role": role,
-        "snippet": snippet(text, _marks(matched)),
-        "why": _why(matched, one),
-        "title": reader.value(TITLE, live) or title,
-        "source": source,
-        "kind": session_kind,
-        "started_at": started_at,
-        "last_active": last_active,
-        "order": one.order,
-    }
-
-
-def _shown_of(
-    reader: Reader, block: RankedBlock, terms: Sequence[str], wanted: MessageFilter
-) -> Sequence[Any] | None:
-    """The message of a block that has most of the words, also in another form."""
-    best, most = None, -1.0
-    for row in reader.rows(RANGE, block.session_id, block.first_id, block.last_id):
-        _id, _session, role, content, kind, at = row
-        if wanted.roles and role not in wanted.roles:
-            continue
-        if (wanted.after is not None and at < wanted.after) or (
-            wanted.before is not None and at >= wanted.before
-        ):
-            continue
-        count = len(_matched(text_of(decode(content, kind)), terms)) * (PERSON if role == "user" else AGENT)
-        if count > most:
-            best, most = row, count
-    return best
-
-
-def _matched(text: str, terms: Sequence[str]) -> list[str]:
-    """The words of a question that a text has, or has in another form: then the form that it has."""
-    words = dict.fromkeys(index_text(text)[0].split())
-    found = []
-    for term in terms:
-        if term in words:
-            found.append(term)
-        elif len(term) == 1 and is_spaceless(term):
-            found += [term] if any(other.startswith(term) for other in words) else []
-        elif (stem := _stem(term)) is not None:
-            found += [other for other in words if other.startswith(stem) and _stem(other) == stem][:1]
-    return list(dict.fromkeys(found))
-
-
-def _stem(term: str) -> str | None:
-    """What forms of an English word have in common, roughly: good enough to show a match that the index made."""
-    if not term.isascii() or not term.isalpha():
-        return None
-    for ending in ENDINGS:
-        if term.endswith(ending) and len(term) - len(ending) >= 3:
-            term = term[: -len(ending)]
-            break
-    return term[:-1] if len(term) > 3 and term[-1] == term[-2] else term
-
-
-def _marks(matched: Sequence[str]) -> Or:
-    leaves: list[Leaf] = [leaf for term in matched if (leaf := word(term)) is not None]
-    return Or(tuple(leaves))
-
-
-def _why(matched: Sequence[str], one: Found) -> str:
-    told = []
-    if matched:
-        told.append(f"matches {', '.join(_runs(matched))}")
-    if one.day is not None:
-        told.append(f"said on {one.day}")
-    if one.order == "newest":
-        told.append("newest first, for every word is very common")
-    return "; ".join(told) or "matches what stands around it"
-
-
-def _runs(matched: Sequence[str]) -> list[str]:
-    """Pairs of a script without spaces, put together again to what was typed."""
-    runs: list[str] = []
-    for term in matched:
-        if (
-            runs
-            and is_spaceless(term)
-            and is_spaceless(runs[-1])
-            and runs[-1][-1] == term[0]
-            and len(term) > 1
-        ):
-            runs[-1] += term[1:]
-        else:
-            runs.append(term)
-    return runs

@@ -122,6 +122,7 @@ class DayOf(NamedTuple):
     kind: str
     message_id: int
     """The first thing said that day."""
+    timestamp: float
 
 
 class Candidates(NamedTuple):

@@ -55,6 +55,9 @@ PUT = "INSERT INTO messages_fts_blocks (rowid, said, long) VALUES (?, ?, ?)"
 TAKE = "DELETE FROM messages_fts_blocks WHERE rowid = ?"
 TAKE_OF_SESSION = """DELETE FROM messages_fts_blocks WHERE rowid IN
     (SELECT block_id FROM messages_fts_ranges WHERE session_id = ?)"""
+# Messages that another program has just moved into a session are still in blocks of the one they came from.
+STRANGERS = """SELECT DISTINCT r.block_id FROM messages m JOIN messages_fts_members e ON e.message_id = m.id
+    JOIN messages_fts_ranges r ON r.block_id = e.block_id WHERE m.session_id = ? AND r.session_id <> m.session_id"""
 FORGET_OF_SESSION = "DELETE FROM messages_fts_ranges WHERE session_id = ?"
 MERGE = "INSERT INTO messages_fts_blocks (messages_fts_blocks) VALUES ('optimize')"
 MERGE_SOME = "INSERT INTO messages_fts_blocks (messages_fts_blocks, rank) VALUES ('merge', ?)"
@@ -236,7 +239,10 @@ def texts_of(pieces: Iterable[Piece]) -> tuple[str, str]:
 
 
 def delete_session(writer: SqliteWriter, session_id: str, messages: list[tuple[int]]) -> None:
-    """Forget the blocks of a session whose messages are being deleted."""
+    """Forget the blocks of a session whose messages are about to be deleted."""
+    for (block_id,) in writer.rows(STRANGERS, session_id):
+        writer.run(TAKE, block_id)
+        writer.run(MAKE_DUE, block_id)
     writer.run(TAKE_OF_SESSION, session_id)
     writer.run(FORGET_OF_SESSION, session_id)
     writer.many(LEAVE, messages)

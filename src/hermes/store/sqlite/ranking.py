@@ -7,8 +7,9 @@ found conversations as well as all words did. What the index has not reached is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import log
+from typing import TypeVar
 
 from hermes.store.matching import MessageText, Node, matches
 from hermes.store.sqlite import blocks, index
@@ -18,11 +19,15 @@ from hermes.store.sqlite.search import COUNT, TAIL_ROWS, VERY_COMMON, fts5, matc
 from hermes.store.values import Candidates, DayOf, MessageFilter, Order, RankedBlock, RankedMessage
 from hermes.terms import index_texts, is_spaceless
 
+MOST_FOUND, MOST_OF_ONE = 150, 10
+"""Messages given back, and blocks; and of one conversation. One that talks of nothing else must not hide the others."""
 MOST_RANKED = 40_000
 """Matches ranked, counted word by word: more words than the three rarest take part only up to here."""
 ALWAYS_RANKED = 3
 K1 = 1.2
 """FTS5's own; its other figure, the length of a text, is left out for the few that are not indexed yet."""
+
+Ranked = TypeVar("Ranked", RankedMessage, RankedBlock)
 
 # A structured text begins with NUL, at which `length` stops.
 MESSAGE = """SELECT m.id, m.session_id, coalesce(s.root_id, s.id), s.kind, m.role,
@@ -31,7 +36,7 @@ OF_INDEX = """FROM messages_fts_words f CROSS JOIN messages m ON m.id = f.rowid
     CROSS JOIN sessions s ON s.id = m.session_id WHERE f.messages_fts_words MATCH ?1"""
 NOT_CHANGED = "AND m.id NOT IN (SELECT message_id FROM changed_messages)"
 MESSAGES = " ".join(
-    (MESSAGE, ", -f.rank", OF_INDEX, ALLOWED, NOT_CHANGED, "ORDER BY f.rank LIMIT 150"),
+    (MESSAGE, ", -f.rank", OF_INDEX, ALLOWED, NOT_CHANGED, "ORDER BY f.rank LIMIT 1500"),
 )
 NEWEST = " ".join((MESSAGE, ", 0.0", OF_INDEX, ALLOWED, NOT_CHANGED, "ORDER BY f.rowid DESC LIMIT 300"))
 # Of the text of a row that is not indexed yet, or not as it is now.
@@ -41,7 +46,7 @@ TAIL = " ".join((MESSAGE, UNKNOWN, "WHERE m.id > ?1", ALLOWED, "ORDER BY m.id DE
 CHANGED = " ".join(
     (MESSAGE, UNKNOWN, "WHERE m.id IN (SELECT message_id FROM changed_messages) AND m.id <= ?1", ALLOWED)
 )
-# A block counts if any message in it may be found.
+# A block counts if any message in it may be found, and all of it is as it was indexed.
 BLOCKS = " ".join(
     (
         """SELECT r.session_id, coalesce(s.root_id, s.id), s.kind, r.first_id, r.last_id, -b.rank
@@ -50,13 +55,15 @@ BLOCKS = " ".join(
         AND EXISTS (SELECT 1 FROM messages m WHERE m.session_id = r.session_id
             AND m.id BETWEEN r.first_id AND r.last_id""",
         ALLOWED,
-        ") ORDER BY b.rank LIMIT 150",
+        """) AND r.block_id NOT IN (SELECT e.block_id FROM changed_messages c
+            JOIN messages_fts_members e ON e.message_id = c.message_id)
+        ORDER BY b.rank LIMIT 1500""",
     )
 )
-# ?1 is when the stretch begins, ?6 when it ends.
+# ?1 is when the stretch begins, ?6 when it ends. SQLite takes the time from the row that has the lowest id.
 SAID_THEN = " ".join(
     (
-        """SELECT s.id, coalesce(s.root_id, s.id), s.kind, min(m.id) FROM sessions s
+        """SELECT s.id, coalesce(s.root_id, s.id), s.kind, min(m.id), m.timestamp FROM sessions s
         CROSS JOIN messages m ON m.session_id = s.id
         WHERE s.last_active >= ?1 AND s.started_at < ?6 AND m.timestamp >= ?1 AND m.timestamp < ?6""",
         ALLOWED,
@@ -92,7 +99,9 @@ def candidates(
     if order == "newest":
         messages.sort(key=lambda message: -message.id)
         return told._replace(messages=messages, order=order)
-    found = [RankedBlock(*row) for row in reader.rows(BLOCKS, any_of(worth), *allowed)] if has_blocks else []
+    found = (
+        _several(map(RankedBlock._make, reader.each(BLOCKS, any_of(worth), *allowed))) if has_blocks else []
+    )
     # Blocks know nothing of phrases, exclusions and who said what: they only add to what messages found.
     if must is not None or wanted.roles:
         within = {message.root_id for message in messages}
@@ -130,13 +139,26 @@ def _messages(
     strictly = None if must is None else fts5(must)
     if order == "relevance":
         wanted = any_of(terms) if strictly is None else f"{any_of(terms)} AND {strictly}"
-        return [RankedMessage(*row) for row in reader.rows(MESSAGES, wanted, *allowed)]
+        return _several(map(RankedMessage._make, reader.each(MESSAGES, wanted, *allowed)))
     every = "(" + " AND ".join(map(_expression, terms)) + ")"
     for expression in (strictly, every, any_of(terms)):
         rows = reader.rows(NEWEST, expression, *allowed) if expression is not None else []
         if rows:
             return [RankedMessage(*row) for row in rows]
     return []
+
+
+def _several(found: Iterable[Ranked]) -> list[Ranked]:
+    """The best of many conversations."""
+    kept: list[Ranked] = []
+    of_one: dict[str, int] = {}
+    for one in found:
+        of_one[one.root_id] = of_one.get(one.root_id, 0) + 1
+        if of_one[one.root_id] <= MOST_OF_ONE:
+            kept.append(one)
+            if len(kept) == MOST_FOUND:
+                break
+    return kept
 
 
 def _unindexed(
@@ -149,15 +171,21 @@ def _unindexed(
     known = mark + len(rows)
     rarity = {}
     for term in terms:
-        count = int(reader.value(COUNT, _expression(term))) + sum(term in words for words in held)
+        count = int(reader.value(COUNT, _expression(term))) + sum(_times(term, words) > 0 for words in held)
         rarity[term] = max(1e-6, log((known - count + 0.5) / (count + 0.5))) if count < known else 1e-6
     found = []
     for row, fields, words in zip(rows, texts, held, strict=True):
-        times = {term: words.count(term) for term in terms}
+        times = {term: _times(term, words) for term in terms}
         score = sum(rarity[term] * often * (K1 + 1) / (often + K1) for term, often in times.items())
         if score > 0 and (must is None or matches(must, MessageText.of(*fields))):
             found.append(RankedMessage._make((*row[:7], score)))
     return found
+
+
+def _times(term: str, words: Sequence[str]) -> int:
+    if len(term) == 1 and is_spaceless(term):
+        return sum(word.startswith(term) for word in words)
+    return words.count(term)
 
 
 def _said_then(reader: SqliteReader, wanted: MessageFilter, begin: float, end: float) -> list[DayOf]:

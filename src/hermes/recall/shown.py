@@ -1,0 +1,148 @@
+"""A conversation that was found, as a row: what it is, the message that speaks for it, and why it was found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from hermes.recall.question import Question
+from hermes.recall.snippets import snippet
+from hermes.store.content import decode
+from hermes.store.engine import Reader
+from hermes.store.lineage import tip
+from hermes.store.matching import Leaf, Or, word
+from hermes.store.values import MessageFilter, Order, RankedBlock
+from hermes.terms import index_text, is_spaceless
+from hermes.text import text_of
+
+CONVERSATION = """SELECT title, source, kind, started_at, coalesce(conversation_active, last_active, started_at)
+    FROM sessions WHERE id = ?"""
+TITLE = "SELECT title FROM sessions WHERE id = ?"
+MESSAGE = "SELECT id, session_id, role, content, content_kind, timestamp FROM messages WHERE id = ?"
+RANGE = """SELECT id, session_id, role, content, content_kind, timestamp FROM messages
+    WHERE session_id = ? AND id BETWEEN ? AND ? AND active = 1 ORDER BY id"""
+
+ENDINGS = ("ingly", "edly", "ing", "ies", "ied", "ed", "es", "ly", "s", "e", "y")
+
+
+class Found(NamedTuple):
+    """A conversation, and what speaks for it."""
+
+    root_id: str
+    score: float
+    question: Question
+    message_id: int | None = None
+    block: RankedBlock | None = None
+    day: str | None = None
+    """The day that was named, if something was said on it."""
+    order: Order = "relevance"
+
+
+def shown(reader: Reader, one: Found, wanted: MessageFilter) -> dict[str, Any] | None:
+    row = reader.row(CONVERSATION, one.root_id)
+    message: Sequence[Any] | None = None
+    if one.message_id is not None:
+        message = reader.row(MESSAGE, one.message_id)
+    if message is None and one.block is not None:
+        message = _best_of(reader, one.block, one.question.terms, wanted)
+    if row is None or message is None:
+        return None
+    message_id, session_id, role, content, kind, _at = message
+    text = text_of(decode(content, kind))
+    matched = _matched(text, one.question.terms)
+    title, source, session_kind, started_at, last_active = row
+    live = tip(reader, one.root_id)
+    return {
+        "session_id": session_id,
+        "conversation_id": one.root_id,
+        "tip_id": live,
+        "score": round(one.score, 4),
+        "message_id": message_id,
+        "role": role,
+        "snippet": snippet(text, _marks(matched)),
+        "why": _why(matched, one),
+        "title": reader.value(TITLE, live) or title,
+        "source": source,
+        "kind": session_kind,
+        "started_at": started_at,
+        "last_active": last_active,
+        "order": one.order,
+    }
+
+
+def _best_of(
+    reader: Reader, block: RankedBlock, terms: Sequence[str], wanted: MessageFilter
+) -> Sequence[Any] | None:
+    """The message of a block that has most of the words, also in another form."""
+    best, most = None, -1.0
+    for row in reader.rows(RANGE, block.session_id, block.first_id, block.last_id):
+        _id, _session, role, content, kind, at = row
+        if wanted.roles and role not in wanted.roles:
+            continue
+        if (wanted.after is not None and at < wanted.after) or (
+            wanted.before is not None and at >= wanted.before
+        ):
+            continue
+        # Of two that have as much, what the person said.
+        count = len(_matched(text_of(decode(content, kind)), terms)) + (0.5 if role == "user" else 0.0)
+        if count > most:
+            best, most = row, count
+    return best
+
+
+def _matched(text: str, terms: Sequence[str]) -> list[str]:
+    """The words of a question that a text has, or has in another form: then the form that it has."""
+    words = dict.fromkeys(index_text(text)[0].split())
+    found = []
+    for term in terms:
+        if term in words:
+            found.append(term)
+        elif len(term) == 1 and is_spaceless(term):
+            found += [term] if any(other.startswith(term) for other in words) else []
+        elif (stem := _stem(term)) is not None:
+            found += [other for other in words if other.startswith(stem) and _stem(other) == stem][:1]
+    return list(dict.fromkeys(found))
+
+
+def _stem(term: str) -> str | None:
+    """What forms of an English word have in common, roughly: good enough to show a match that the index made."""
+    if not term.isascii() or not term.isalpha():
+        return None
+    for ending in ENDINGS:
+        if term.endswith(ending) and len(term) - len(ending) >= 3:
+            term = term[: -len(ending)]
+            break
+    return term[:-1] if len(term) > 3 and term[-1] == term[-2] else term
+
+
+def _marks(matched: Sequence[str]) -> Or:
+    leaves: list[Leaf] = [leaf for term in matched if (leaf := word(term)) is not None]
+    return Or(tuple(leaves))
+
+
+def _why(matched: Sequence[str], one: Found) -> str:
+    told = []
+    if matched:
+        told.append(f"matches {', '.join(_runs(matched))}")
+    if one.day is not None:
+        told.append(f"said on {one.day}")
+    if one.order == "newest":
+        told.append("newest first, for every word is very common")
+    return "; ".join(told) or "matches what stands around it"
+
+
+def _runs(matched: Sequence[str]) -> list[str]:
+    """Pairs of a script without spaces, put together again to what was typed."""
+    runs: list[str] = []
+    for term in matched:
+        if (
+            runs
+            and is_spaceless(term)
+            and is_spaceless(runs[-1])
+            and runs[-1][-1] == term[0]
+            and len(term) > 1
+        ):
+            runs[-1] += term[1:]
+        else:
+            runs.append(term)
+    return runs
