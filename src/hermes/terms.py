@@ -103,6 +103,7 @@ _HUMP = re.compile("a0*(?=A)|A0*(?=Aa)")
 _ASCII_GAPS = {code: " " for code in range(128) if not chr(code).isalnum()}
 _ASCII_CASE = {code: _SHAPES[code] for code in range(128)} | dict.fromkeys(b"0123456789")  # digits drop out
 _PLAIN_TOKEN = re.compile(r"[^\W_]+")
+_FOLDED_ASCII = re.compile("[0-9A-Za-z]+")
 
 
 # Large character classes take milliseconds to compile: not before the first text that is not ASCII.
@@ -194,6 +195,8 @@ def query_terms(word: str, *, prefix: bool = False) -> QueryTerms:
 
 def token_spans(folded: str) -> list[tuple[int, int]]:
     """Where the tokens of a folded text stand in it."""
+    if folded.isascii():
+        return [match.span() for match in _FOLDED_ASCII.finditer(folded)]
     return [match.span() for match in _RUN.finditer(folded.translate(_SHAPES))]
 
 
