@@ -103,13 +103,6 @@ def _likely(goal: _Goal) -> re.Pattern[str]:
     return re.compile(head + r"[\W_]*".join(map(re.escape, goal.tokens)) + tail)
 
 
-@lru_cache(256)
-def _words(goal: _Goal) -> re.Pattern[str]:
-    """The tokens of a goal side by side, in text that is ASCII and all lower case."""
-    tail = "" if goal.prefix else r"(?![a-z0-9])"
-    return re.compile(r"(?<![a-z0-9])" + r"[^a-z0-9]+".join(map(re.escape, goal.tokens)) + tail)
-
-
 def _best_stretch(text: str, goals: Sequence[_Goal]) -> int:
     """Where to look closely: a little before the first match of the stretch that holds the most."""
     best, most, spent = 0, 0, 0
@@ -146,13 +139,6 @@ def _hits(
     piece: str, folded: str, origin: _Origin, spans: list[tuple[int, int]], goals: Sequence[_Goal]
 ) -> Iterator[_Hit]:
     """Every place where a leaf of the query matches, in folded positions."""
-    if folded.isascii() and piece == folded:  # no identifiers, no runs: a pattern tells it all
-        for number, goal in enumerate(goals):
-            found = list(goal.literal.finditer(folded)) if goal.literal else []
-            if not found and goal.tokens and goal.needle in folded:
-                found = list(_words(goal).finditer(folded))
-            yield from (_Hit(*match.span(), number) for match in found)
-        return
     by_first: dict[str, list[int]] = {}
     loose: list[int] = []  # goals whose first token need not be a whole word
     for number, goal in enumerate(goals):
