@@ -78,3 +78,13 @@ def test_every_field_is_on_the_page() -> None:
 
     for name in (*(f"{field}:" for field in FIELDS), *FLAGS):
         assert f"`{name}" in PAGE
+
+
+def test_where_nothing_matches_what_is_nearest_is_offered_apart(store: Store) -> None:
+    db, numbers = store
+    found = db.search("retry budget umbrella")
+    assert found == []
+    assert {numbers[row["id"]] for row in found.nearest} >= {1, 2}
+    assert db.search("retry budget").nearest == []
+    assert db.search_messages("retry umbrella") == []
+    assert db.search_messages("retry umbrella", relax=True).relaxed

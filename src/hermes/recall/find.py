@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hermes import clock
 from hermes.recall.language import Reading, read
-from hermes.recall.messages import _result
+from hermes.recall.messages import MessageSearch, result_of
 from hermes.store.arguments import whole
 from hermes.store.engine import Access
-from hermes.store.matching import EVERYTHING
-from hermes.store.values import SearchResults
+from hermes.store.matching import EVERYTHING, Node
+from hermes.store.values import Hit, SearchResults
 
 
 class FoundMessages(SearchResults):
@@ -16,13 +18,21 @@ class FoundMessages(SearchResults):
 
     reading: Reading
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.nearest: list[dict[str, Any]] = []
+        """Where nothing matches: messages that hold some of the words, best first."""
+
 
 class Find:
     def __init__(self, engine: Access) -> None:
         self._engine = engine
 
     def messages(self, query: object, limit: int = 20, offset: int = 0) -> FoundMessages:
-        """What a query finds, best first; fields alone find everything they allow, newest first."""
+        """What a query finds, best first; fields alone find everything they allow, newest first.
+
+        Where nothing matches, the list is empty, and what is nearest to the words is offered in `nearest`.
+        """
         limit, offset = whole("limit", limit), max(0, whole("offset", offset))
         results = FoundMessages()
         results.reading = reading = read(query if isinstance(query, str) else "", clock.now())
@@ -33,6 +43,13 @@ class Find:
         results.cut = answer.cut
         if answer.waiting:
             results.indexing = (answer.total - answer.waiting, answer.total)
+        near: list[Hit] = []
+        marks: Node | None = None
+        if not answer.hits and not offset and reading.words:
+            near, marks = MessageSearch(self._engine).nearest(
+                " ".join(reading.words), reading.wanted, limit, 0
+            )
         with self._engine.read() as reader:
-            results.extend(_result(reader, tree, hit) for hit in answer.hits)
+            results.extend(result_of(reader, tree, hit) for hit in answer.hits)
+            results.nearest = [result_of(reader, marks or tree, hit) for hit in near]
         return results

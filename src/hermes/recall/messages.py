@@ -64,12 +64,12 @@ class MessageSearch:
             results.indexing = (answer.total - answer.waiting, answer.total)
         hits = answer.hits
         if not hits and isinstance(query, str) and self._may_relax(query, tree, wanted, offset, relax):
-            hits, marks = self._nearest(query, wanted, limit, offset)
+            hits, marks = self.nearest(query, wanted, limit, offset)
             results.relaxed = bool(hits)
             tree = marks or tree
         if hits:
             with self._engine.read() as reader:
-                results.extend(_result(reader, tree, hit) for hit in hits)
+                results.extend(result_of(reader, tree, hit) for hit in hits)
         return results
 
     def _may_relax(
@@ -81,7 +81,7 @@ class MessageSearch:
             return False
         return not offset or not self._engine.search(tree, wanted, 1, 0).hits
 
-    def _nearest(
+    def nearest(
         self, query: str, wanted: MessageFilter, limit: int, offset: int
     ) -> tuple[list[Hit], Node | None]:
         """The messages that are nearest to a question, best first, and what to mark in them."""
@@ -110,7 +110,7 @@ def _hit(row: Any) -> Hit:
     return Hit(message_id, session_id, role, decode(content, kind), *rest)
 
 
-def _result(reader: Reader, tree: Node, hit: Hit) -> dict[str, Any]:
+def result_of(reader: Reader, tree: Node, hit: Hit) -> dict[str, Any]:
     return {
         "id": hit.id,
         "session_id": hit.session_id,
