@@ -400,3 +400,31 @@ def test_random_people_doing_anything_never_see_what_is_not_theirs(
 
 def mark(owner: str) -> str:
     return "owned" + owner.encode().hex()
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_not_yours_costs_what_not_found_costs(
+    db: SessionDB, ann: ScopedStore, secrets: dict[str, str], verb: str
+) -> None:
+    """The same statements are run, so that no clock tells one from the other."""
+    ann.list_sessions_rich()  # the scoped connection is made at the first use
+    outcome(VERBS[verb], ann, "somebody-else")  # what was not indexed yet is
+    ran: list[str] = []
+
+    def note(_cursor: Any, sql: str, _bindings: Any) -> bool:
+        ran.append(sql)
+        return True
+
+    engine: Any = db._engine
+    traced = [engine._connection, *engine._readers, *(scope.connection for scope in engine._scoped)]
+    asked = []
+    for session_id in (secrets["bob"], "no-such-session"):
+        ran.clear()
+        for connection in traced:
+            connection.exec_trace = note
+        outcome(VERBS[verb], ann, session_id)
+        for connection in traced:
+            connection.exec_trace = None
+        asked.append(list(ran))
+    assert asked[0]
+    assert asked[0] == asked[1]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from pathlib import Path
 from typing import NoReturn
 
 from hermes.cli import output
@@ -11,6 +13,9 @@ from hermes.errors import HermesError
 DONE, REFUSED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 MOST_ROWS = 1_000_000_000
+
+Run = Callable[[argparse.Namespace], int]
+AddCommand = Callable[[str, Run, str], argparse.ArgumentParser]
 
 
 class Refused(HermesError):
@@ -35,6 +40,20 @@ def shows_help(parser: argparse.ArgumentParser) -> None:
         return DONE
 
     parser.set_defaults(run=run)
+
+
+def commands_of(parser: argparse.ArgumentParser) -> AddCommand:
+    """What adds the commands of a group; each takes `--store`."""
+    shows_help(parser)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+
+    def add(name: str, run: Run, summary: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
+        added.set_defaults(run=run)
+        added.add_argument("--store", type=Path, metavar="FILE", help="another store than that of the home")
+        return added
+
+    return add
 
 
 def row_count(text: str) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hermes import clock, home
-from hermes.cli.command import DONE, REFUSED, Refused, plain_text, row_count, shows_help
+from hermes.cli.command import DONE, REFUSED, Refused, commands_of, plain_text, row_count
 from hermes.cli.output import confirm, say, say_json
 from hermes.cli.table import Column, table
 from hermes.text import printable
@@ -44,14 +44,7 @@ class Report(Protocol):
 
 
 def add_commands(parser: argparse.ArgumentParser) -> None:
-    shows_help(parser)
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-
-    def command(name: str, run: Any, summary: str) -> argparse.ArgumentParser:
-        added = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
-        added.set_defaults(run=run)
-        added.add_argument("--store", type=Path, metavar="FILE", help="another store than that of the home")
-        return added
+    command = commands_of(parser)
 
     listing = command("list", list_sessions, "show the conversations, newest activity first")
     listing.add_argument(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hermes import home
-from hermes.cli.command import DONE, Refused, shows_help
+from hermes.cli.command import DONE, Refused, commands_of
 from hermes.cli.output import say
 from hermes.text import printable
 
@@ -20,14 +20,7 @@ WARNING = (
 
 
 def add_commands(parser: argparse.ArgumentParser) -> None:
-    shows_help(parser)
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-
-    def command(name: str, run: Any, summary: str) -> argparse.ArgumentParser:
-        added = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
-        added.set_defaults(run=run)
-        added.add_argument("--store", type=Path, metavar="FILE", help="another store than that of the home")
-        return added
+    command = commands_of(parser)
 
     encrypting = command("encrypt", encrypt, "encrypt the store and its backups")
     place = encrypting.add_mutually_exclusive_group()

@@ -21,6 +21,8 @@ from typing import NamedTuple
 
 __all__ = ["Span", "read_date"]
 
+from hermes.recall.days import MONTHS
+
 
 class Span(NamedTuple):
     """From `start` up to, and not including, `end`; in seconds since 1970."""
@@ -29,11 +31,6 @@ class Span(NamedTuple):
     end: float
 
 
-MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-FULL_MONTHS = (
-    *("january", "february", "march", "april", "may", "june"),
-    *("july", "august", "september", "october", "november", "december"),
-)
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 DAYS_AGO = {"today": 0, "yesterday": 1, "今天": 0, "今日": 0, "昨天": 1, "昨日": 1, "오늘": 0, "어제": 1}
 HOUR, MINUTE = 3600.0, 60.0
@@ -166,10 +163,9 @@ def _characters(calendar: _Calendar, year: str | None, month: str, day: str | No
 
 
 def _month(name: str) -> int:
-    short = "sep" if name == "sept" else name
-    if short in MONTHS:
-        return MONTHS.index(short) + 1
-    return FULL_MONTHS.index(name) + 1
+    if name not in MONTHS:
+        raise ValueError(f"{name} is no month")
+    return MONTHS[name]
 
 
 def _day_or_month(calendar: _Calendar, year: str | None, month: int, day: str | None) -> Span:

@@ -40,7 +40,7 @@ class Find:
             return results
         tree = EVERYTHING if reading.tree is None else reading.tree
         answer = self._engine.search(tree, reading.wanted, limit, offset)
-        results.cut = answer.cut
+        results.cut, results.order, results.capped = answer.cut, answer.order, answer.capped
         if answer.waiting:
             results.indexing = (answer.total - answer.waiting, answer.total)
         near: list[Hit] = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import unicodedata
 from pathlib import Path
+from typing import LiteralString
 
 from hermes import clock, errors
 from hermes.store import derived
@@ -33,7 +34,7 @@ TAGS_OF = """SELECT DISTINCT t.tag FROM sessions s JOIN tags t ON t.session_id =
     WHERE s.root_id = ? ORDER BY t.tag"""
 ADD_TAG = "INSERT INTO tags (session_id, tag) VALUES (?, ?) ON CONFLICT DO NOTHING"
 REMOVE_TAG = (
-    """DELETE FROM tags WHERE tag = ? AND session_id IN (SELECT id FROM sessions WHERE root_id = ?)"""
+    """DELETE FROM tags WHERE session_id IN (SELECT id FROM sessions WHERE root_id = ?) AND tag = ?"""
 )
 ALL_TAGS = """SELECT t.tag, count(DISTINCT s.root_id) FROM tags t JOIN sessions s ON s.id = t.session_id
     WHERE s.trashed_at IS NULL GROUP BY t.tag ORDER BY count(DISTINCT s.root_id) DESC, t.tag"""
@@ -83,28 +84,21 @@ class Keeping:
 
     def add_tags(self, session_id: str, *tags: str) -> list[str]:
         """Tag a conversation; all its tags."""
-        wanted = [clean_tag(tag) for tag in tags]
-
-        def work(writer: Writer) -> list[str]:
-            root = _root(writer, session_id)
-            if root is None:
-                raise errors.raised(errors.UnknownSession, f"session {session_id!r} does not exist")
-            for tag in wanted:
-                writer.run(ADD_TAG, root, tag)
-            return _tags(writer, root)
-
-        return self._engine.write(work, share=False)
+        return self._change_tags(ADD_TAG, session_id, tags)
 
     def remove_tags(self, session_id: str, *tags: str) -> list[str]:
         """Take tags from a conversation; those it still has."""
-        unwanted = [clean_tag(tag) for tag in tags]
+        return self._change_tags(REMOVE_TAG, session_id, tags)
+
+    def _change_tags(self, sql: LiteralString, session_id: str, tags: tuple[str, ...]) -> list[str]:
+        named = [clean_tag(tag) for tag in tags]
 
         def work(writer: Writer) -> list[str]:
             root = _root(writer, session_id)
             if root is None:
                 raise errors.raised(errors.UnknownSession, f"session {session_id!r} does not exist")
-            for tag in unwanted:
-                writer.run(REMOVE_TAG, tag, root)
+            for tag in named:
+                writer.run(sql, root, tag)
             return _tags(writer, root)
 
         return self._engine.write(work, share=False)

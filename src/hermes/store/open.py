@@ -44,13 +44,6 @@ def diagnose_file(path: Path, *, deep: bool = False) -> Diagnosis:
     return diagnose(path, deep=deep)
 
 
-def encryption_in_use(path: Path) -> bool:
-    """Whether the store at `path` is encrypted: what keeps plain copies of its text beside it asks this first."""
-    from hermes.store.sqlite import encryption
-
-    return encryption.in_use(path)
-
-
 def encrypt_file(
     path: Path, key: bytes, *, key_file: str | None = None, keep_plain_backups: bool = False
 ) -> Converted:
