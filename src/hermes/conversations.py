@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from hermes.recall.find import FoundMessages
     from hermes.recall.passages import Passages
     from hermes.store.families import Child
+    from hermes.store.naming import Named
+    from hermes.store.selection import Selection
     from hermes.store.values import SearchResults
 
 
@@ -90,6 +92,24 @@ class Conversations(Handle):
         if known is None:
             known = Titles(self._reading()).resolve(name)
         return None if known is None else Lineage(self._reading()).compression_tip(known)
+
+    def named(self, name: str) -> Named:
+        """Which session a person means by an id, the beginning of one, or (part of) a title; or those it might be."""
+        from hermes.store.naming import Naming
+
+        return Naming(self._reading()).named(name)
+
+    def starting_with(self, start: str, limit: int = 50) -> list[Row]:
+        """Sessions whose id or title starts so, newest activity first: what a shell completes."""
+        from hermes.store.naming import Naming
+
+        return Naming(self._reading()).starting_with(start, limit)
+
+    def select_sessions(self, selection: Selection, *, subagents: bool = False) -> list[str]:
+        """The ids of all sessions of the conversations that a selection means, newest activity first."""
+        from hermes.store.selection import Selecting
+
+        return Selecting(self._reading()).sessions(selection, subagents)
 
     def family(self, session_id: str) -> Relative | None:
         """Everything that came out of one first session, as a tree: continuations, branches, resets, delegates."""

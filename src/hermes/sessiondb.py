@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from hermes.store.people import Principal
     from hermes.store.retention import Retention
     from hermes.store.routing import Routing
+    from hermes.store.selection import Selection
     from hermes.store.spool import SpoolStatus
     from hermes.store.spooling import Spooling
     from hermes.store.thinning import Thinned
@@ -217,14 +218,21 @@ class SessionDB(Documented, Conversations, Care):
         return self._retention.delete(session_id, sessions_dir, purge)
 
     def prune_sessions(
-        self, older_than_days: float = 90, source: str | None = None, sessions_dir: Path | None = None
+        self,
+        older_than_days: float = 90,
+        source: str | None = None,
+        sessions_dir: Path | None = None,
+        *,
+        only: Selection | None = None,
     ) -> int:
         """Delete ended conversations without activity for so long; how many sessions went."""
-        return self._retention.prune(older_than_days, source, sessions_dir)
+        return self._retention.prune(older_than_days, source, sessions_dir, only)
 
-    def list_prune_candidates(self, older_than_days: float = 90, source: str | None = None) -> list[Row]:
+    def list_prune_candidates(
+        self, older_than_days: float = 90, source: str | None = None, *, only: Selection | None = None
+    ) -> list[Row]:
         """What `prune_sessions` with the same arguments would delete."""
-        return self._retention.prune_candidates(older_than_days, source)
+        return self._retention.prune_candidates(older_than_days, source, only)
 
     def prune_empty_ghost_sessions(self, sessions_dir: Path | None = None) -> int:
         return self._retention.prune_empty_ghost_sessions(sessions_dir)

@@ -97,8 +97,10 @@ def test_one_row_per_conversation_under_its_live_id(hermes: Hermes, told: Told, 
 def test_limit_and_source_choose_rows(hermes: Hermes, told: Told) -> None:
     for number in range(25):
         told(f"s{number:02}", "hello", source="telegram" if number % 5 == 0 else "cli", age=number * HOUR)
-    assert len(hermes("sessions", "list").stdout.splitlines()) == 2 + 20
-    assert len(hermes("sessions", "list", "--limit", "3").stdout.splitlines()) == 2 + 3
+    shown = hermes("sessions", "list").stdout.splitlines()
+    assert len(shown) == 2 + 20 + 2
+    assert shown[-2:] == ["", "showing 20 of 25"]
+    assert len(hermes("sessions", "list", "--limit", "3").stdout.splitlines()) == 2 + 3 + 2
     only = hermes("sessions", "list", "--source", "telegram").stdout.splitlines()[2:]
     assert [row.split()[-1] for row in only] == ["s00", "s05", "s10", "s15", "s20"]
 
@@ -108,8 +110,8 @@ def test_what_ran_without_a_person_is_hidden_counted_and_shown_when_asked(hermes
     for source in ("tool", "cron", "cron", "batch"):
         told(f"{source}-{time.time_ns()}", "did it", source=source)
     shown = hermes("sessions", "list").stdout
-    assert [line.split()[-1] for line in shown.splitlines()[2:-1]] == ["mine"]
-    assert shown.splitlines()[-1] == "Not shown: 1 batch, 2 cron, 1 tool (--all shows them)."
+    assert [line.split()[-1] for line in shown.splitlines()[2:-2]] == ["mine"]
+    assert shown.splitlines()[-1] == "showing 1 of 1 · 1 batch, 2 cron, 1 tool hidden · --all"
     asked = hermes("sessions", "list", "--source", "tool").stdout
     assert len(asked.splitlines()) == 3
     assert "tool-" in asked

@@ -40,7 +40,7 @@ def test_what_runs_without_a_person_and_the_archive_are_hidden_and_counted(talk:
     page = talk.list_conversations()
     assert [row["id"] for row in page.rows] == ["chat", "phone"]
     assert page.total == 2
-    assert page.hidden == {"job": 2, "tool": 1, "child": 1, "archived": 1}
+    assert page.hidden == {"cron": 1, "batch": 1, "tool": 1, "child": 1, "archived": 1}
 
 
 def test_everything_is_shown_on_demand(talk: SessionDB) -> None:
@@ -67,14 +67,14 @@ def test_the_archive_can_be_asked_for_or_left_out_of_the_question(talk: SessionD
 
 def test_an_archived_job_is_counted_once_as_a_job(talk: SessionDB) -> None:
     talk.set_session_archived("job", True)
-    assert talk.list_conversations().hidden == {"job": 2, "tool": 1, "child": 1, "archived": 1}
+    assert talk.list_conversations().hidden == {"cron": 1, "batch": 1, "tool": 1, "child": 1, "archived": 1}
     assert talk.list_conversations(kinds=["job"]).hidden == {"archived": 1}
 
 
 def test_sources_can_be_left_out(talk: SessionDB) -> None:
     page = talk.list_conversations(exclude_sources=["telegram", "cron"])
     assert [row["id"] for row in page.rows] == ["chat"]
-    assert page.hidden["job"] == 1
+    assert page.hidden["batch"] == 1
 
 
 def test_tags_pins_times_and_workspaces_filter(talk: SessionDB, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_tags_pins_times_and_workspaces_filter(talk: SessionDB, tmp_path: Path) 
     (tmp_path / "inside").mkdir()
     talk.set_session_workspace("phone", tmp_path / "inside")
     page = talk.list_conversations(tag="SPÄTER")
-    assert ([row["id"] for row in page.rows], page.total, page.hidden) == (["phone"], 1, {"job": 1})
+    assert ([row["id"] for row in page.rows], page.total, page.hidden) == (["phone"], 1, {"cron": 1})
     assert page.rows[0]["tags"] == ["später"]
     assert ids(talk, tag="nobody's") == []
     assert ids(talk, pinned_only=True) == ["chat"]
@@ -257,7 +257,7 @@ def expected(known: list[dict[str, Any]], **asked: Any) -> tuple[set[str], dict[
         secret: tuple[str, ...] = ("job", "child", "tool") if "sources" not in asked else ("child",)
         if asked.get("include_hidden") or "kinds" in asked:
             secret = ()
-        reason = one["kind"] if one["kind"] in secret else None
+        reason = {"job": one["source"]}.get(one["kind"], one["kind"]) if one["kind"] in secret else None
         if reason is None and one["archived"] and "archived" not in asked and not asked.get("include_hidden"):
             reason = "archived"
         if reason is None:

@@ -16,6 +16,7 @@ from hermes.recall.said import Bounds
 from hermes.scoped import ScopedStore
 from hermes.store.leases import Holder, Lease
 from hermes.store.people import Principal
+from hermes.store.selection import Selection
 from hermes_state import SessionDB
 
 ANN = Principal("telegram", "ann", "dm-ann")
@@ -216,6 +217,9 @@ VERBS: dict[str, Any] = {
     "root": lambda s, i: s.get_conversation_root(i),
     "resume": lambda s, i: s.resolve_resume_session_id(i),
     "tip": lambda s, i: s.tip(i),
+    "named": lambda s, i: s.named(i),
+    "starting_with": lambda s, i: s.starting_with(i),
+    "select_sessions": lambda s, i: i in s.select_sessions(Selection()),
     "family": lambda s, i: s.family(i),
     "continue": lambda s, i: s.begin_continuation(i, "summary"),
     "branch": lambda s, i: s.branch(i),

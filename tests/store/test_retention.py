@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes.store.retention import Retention, batches
+from hermes.store.selection import Selection
 from hermes.store.thinning import Thinning
 from hermes_state import SessionDB
 from tests.store.repeating import Repeating
@@ -417,12 +418,12 @@ def test_a_dry_run_names_exactly_what_goes_longest_unused_first(db: SessionDB) -
 class Meanwhile(Retention):
     """A prune during which somebody speaks, after it has looked and before it deletes."""
 
-    def _prune_some(self, roots: list[str], cutoff: float) -> list[str]:
+    def _prune_some(self, roots: list[str], cutoff: float, only: Selection) -> list[str]:
         sql = (
             "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('revived', 'user', 'hi', ?)"
         )
         self._engine.raw().execute(sql, (time.time(),))
-        return super()._prune_some(roots, cutoff)
+        return super()._prune_some(roots, cutoff, only)
 
 
 def test_activity_of_another_program_during_a_prune_spares_the_session(db: SessionDB) -> None:

@@ -1,11 +1,17 @@
-"""What all sub-commands share: exit codes, a parser whose complaint is one line, typed arguments."""
+"""What all commands share: exit codes, a parser whose complaint is one line, commands that load when they are named.
+
+A group of commands is a table of names. The module behind a name has `define(parser, words)`, which adds arguments and
+says what `run`s, and is imported only if the command is the one that was typed: `hermes sessions list` pays for nothing
+but itself.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from hermes.cli import output
 from hermes.errors import HermesError
@@ -15,11 +21,26 @@ DONE, REFUSED, USAGE, INTERRUPTED = 0, 1, 2, 130
 MOST_ROWS = 1_000_000_000
 
 Run = Callable[[argparse.Namespace], int]
-AddCommand = Callable[[str, Run, str], argparse.ArgumentParser]
+Words = Sequence[str] | None
+"""What was typed behind the name of a command, flags left out; None loads every command, for whoever lists them all."""
+
+
+class Command(NamedTuple):
+    module: str
+    """Has `define(parser, words)`; behind a colon the name of another function for it, where a file has several."""
+    summary: str
 
 
 class Refused(HermesError):
-    """The command will not do it; the message says why."""
+    """The command will not do it; the message says why, and `details` what may help, a line each."""
+
+    def __init__(self, message: str, details: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.details = details
+
+
+class WrongUsage(HermesError):
+    """The command was typed wrongly in a way that only running it shows."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -32,28 +53,41 @@ class Parser(argparse.ArgumentParser):
         super().exit(status, message)
 
 
-def shows_help(parser: argparse.ArgumentParser) -> None:
-    """Let a command print its help when no sub-command of it is named."""
+def group(parser: argparse.ArgumentParser, commands: Mapping[str, Command], words: Words) -> None:
+    """Give a parser commands, and its help to run when none of them is named."""
 
-    def run(_: argparse.Namespace) -> int:
+    def show_help(_: argparse.Namespace) -> int:
         output.say(parser.format_help().splitlines())
         return DONE
 
+    parser.set_defaults(run=show_help)
+    added = parser.add_subparsers(title="commands", metavar="COMMAND")
+    named = words[0] if words else None
+    for name, command in commands.items():
+        summary = command.summary
+        one = added.add_parser(name, help=summary, description=summary, allow_abbrev=False)
+        if words is None or name == named:
+            module, _, function = command.module.partition(":")
+            define = getattr(import_module(module), function or "define")
+            define(one, None if words is None else words[1:])
+
+
+def takes_store(parser: argparse.ArgumentParser, run: Run) -> None:
+    """A command that works on a store: that of the home, or another file."""
     parser.set_defaults(run=run)
+    parser.add_argument("--store", type=Path, metavar="FILE", help="another store than that of the home")
 
 
-def commands_of(parser: argparse.ArgumentParser) -> AddCommand:
-    """What adds the commands of a group; each takes `--store`."""
-    shows_help(parser)
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+def takes_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON for programs")
 
-    def add(name: str, run: Run, summary: str) -> argparse.ArgumentParser:
-        added = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
-        added.set_defaults(run=run)
-        added.add_argument("--store", type=Path, metavar="FILE", help="another store than that of the home")
-        return added
 
-    return add
+def takes_yes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
+
+
+def takes_dry_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="say what would happen and change nothing")
 
 
 def row_count(text: str) -> int:
@@ -64,6 +98,17 @@ def row_count(text: str) -> int:
         count = 0
     if not 1 <= count <= MOST_ROWS:
         raise argparse.ArgumentTypeError(f"expected a whole number from 1 up, not {text!r}")
+    return count
+
+
+def days(text: str) -> float:
+    """An argument that says how many days: 0 or more."""
+    try:
+        count = float(text)
+    except ValueError:
+        count = -1.0
+    if not 0 <= count <= MOST_ROWS:
+        raise argparse.ArgumentTypeError(f"expected a number of days from 0 up, not {text!r}")
     return count
 
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from hermes import home
-from hermes.cli.command import DONE, REFUSED
+from hermes.cli.command import DONE, REFUSED, Words, takes_json, takes_store
 from hermes.cli.output import say, say_json
 from hermes.text import printable
 
 
-def add_commands(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(run=doctor)
+def define(parser: argparse.ArgumentParser, _: Words) -> None:
+    takes_store(parser, doctor)
+    takes_json(parser)
     parser.add_argument("--deep", action="store_true", help="also read every page and every row")
-    parser.add_argument("--json", action="store_true", help="print JSON for programs")
-    parser.add_argument("--store", type=Path, metavar="FILE", help="another store than that of the home")
 
 
 def doctor(arguments: argparse.Namespace) -> int:

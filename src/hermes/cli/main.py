@@ -1,12 +1,9 @@
 """Where the `hermes` command starts, and the only place that turns an error into an exit code.
 
-    0    done
-    1    refused, cancelled, not found, or damaged
-    2    wrong usage
-    130  interrupted
-
-A group's module is imported only when that group is asked for: `hermes sessions list` pays for nothing
-but itself.
+0    done
+1    refused, cancelled, not found, or damaged
+2    wrong usage
+130  interrupted
 """
 
 from __future__ import annotations
@@ -14,25 +11,27 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
-from typing import NamedTuple
 
 from hermes import __version__
 from hermes.cli import output
-from hermes.cli.command import DONE, INTERRUPTED, REFUSED, Parser, shows_help
+from hermes.cli.command import (
+    DONE,
+    INTERRUPTED,
+    REFUSED,
+    USAGE,
+    Command,
+    Parser,
+    Refused,
+    Words,
+    WrongUsage,
+    group,
+)
 from hermes.errors import HermesError
 
-
-class Group(NamedTuple):
-    module: str
-    """Has `add_commands(parser)`, which gives every sub-command a `run(arguments) -> int`."""
-    summary: str
-
-
-GROUPS = {
-    "sessions": Group("hermes.cli.sessions", "list the stored conversations and look after their store"),
-    "doctor": Group("hermes.cli.doctor", "see how the store is, and what to do about what is wrong"),
-    "store": Group("hermes.cli.store", "encrypt the store, or decrypt it"),
+COMMANDS = {
+    "sessions": Command("hermes.cli.sessions", "list, find, show and look after the stored conversations"),
+    "doctor": Command("hermes.cli.doctor", "see how the store is, and what to do about what is wrong"),
+    "store": Command("hermes.cli.store", "encrypt the store, or decrypt it"),
 }
 
 
@@ -40,8 +39,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     output.prepare()
     try:
         return _run(sys.argv[1:] if argv is None else argv)
+    except WrongUsage as error:
+        output.complain(str(error))
+        return USAGE
     except HermesError as error:
         output.complain(str(error))
+        if isinstance(error, Refused):
+            output.add_details(error.details)
         return REFUSED
     except KeyboardInterrupt:
         output.complain("interrupted")
@@ -60,21 +64,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    arguments = _parser(wanted=next((word for word in argv if not word.startswith("-")), "")).parse_args(argv)
+    arguments = parser([word for word in argv if not word.startswith("-")]).parse_args(argv)
     code: int = arguments.run(arguments)
     return code
 
 
-def _parser(wanted: str) -> Parser:
-    parser = Parser(prog="hermes", description="Every conversation kept and found again.", allow_abbrev=False)
-    parser.add_argument("--version", action="version", version=f"hermes {__version__}")
-    shows_help(parser)
-    groups = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for name, group in GROUPS.items():
-        command = groups.add_parser(name, help=group.summary, description=group.summary, allow_abbrev=False)
-        if name == wanted:
-            import_module(group.module).add_commands(command)
-    return parser
+def parser(words: Words) -> Parser:
+    """The parser of the whole command, as far as these words need it."""
+    made = Parser(prog="hermes", description="Every conversation kept and found again.", allow_abbrev=False)
+    made.add_argument("--version", action="version", version=f"hermes {__version__}")
+    group(made, COMMANDS, words)
+    return made
 
 
 def _without_number(error: OSError) -> str:

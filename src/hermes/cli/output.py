@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 from hermes.text import printable
 
@@ -35,6 +35,61 @@ def say(lines: Iterable[str]) -> None:
         _give_up_on_stdout(error)
 
 
+def terminal_width() -> int | None:
+    """How many columns the reader has; None if nobody looks: what goes into a file or a pipe is not cut."""
+    if not sys.stdout.isatty():
+        return None
+    asked = os.environ.get("COLUMNS", "")
+    if asked.isdecimal() and int(asked):
+        return int(asked)
+    with suppress(OSError):
+        return os.get_terminal_size(sys.stdout.fileno()).columns or None
+    return None
+
+
+def in_colour() -> bool:
+    """Whether the reader is a terminal that wants colours (see no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
+
+
+STYLES = {"bold": 1, "dim": 2, "underline": 4, "red": 31, "green": 32, "yellow": 33, "blue": 34, "cyan": 36}
+
+
+def styled(text: str, *styles: str) -> str:
+    """The text as a terminal shows it; as it is, if there is none."""
+    if not text or not in_colour():
+        return text
+    return f"\x1b[{';'.join(str(STYLES[style]) for style in styles)}m{text}\x1b[0m"
+
+
+def page(lines: Iterable[str]) -> None:
+    """Print what may be long: a terminal's reader gets it in the pager that they like, page by page."""
+    if not sys.stdout.isatty() or os.environ.get("PAGER", "less") in ("", "cat"):
+        say(lines)
+        return
+    import shlex
+    import subprocess
+
+    pager = shlex.split(os.environ.get("PAGER", "less"))
+    settings = {"LESS": "FRX", **os.environ}  # colours, and no pager for what fits
+    try:
+        reader = subprocess.Popen(
+            pager, stdin=subprocess.PIPE, encoding="utf-8", errors="replace", env=settings
+        )
+    except OSError:  # there is no such program
+        say(lines)
+        return
+    try:
+        with suppress(BrokenPipeError), reader.stdin or nullcontext():
+            for line in lines:
+                print(line, file=reader.stdin)
+    except KeyboardInterrupt:
+        pass  # the pager had it, too, and goes on until it is left
+    while reader.poll() is None:
+        with suppress(KeyboardInterrupt):
+            reader.wait()
+
+
 def say_json(value: object) -> None:
     """Print a value as JSON in UTF-8, whatever the terminal's own encoding is."""
     import msgspec
@@ -52,6 +107,13 @@ def say_json(value: object) -> None:
 def complain(message: str) -> None:
     with suppress(OSError):  # nobody listens
         print(f"hermes: {printable(message)}", file=sys.stderr, flush=True)
+
+
+def add_details(lines: Iterable[str]) -> None:
+    """What may help after a complaint, below it."""
+    with suppress(OSError):
+        for line in lines:
+            print(f"  {printable(line)}", file=sys.stderr, flush=True)
 
 
 def confirm(question: str) -> bool:

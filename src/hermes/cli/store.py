@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes import home
-from hermes.cli.command import DONE, Refused, commands_of
+from hermes.cli.command import DONE, Command, Words, group, takes_store
+from hermes.cli.opening import existing
 from hermes.cli.output import say
 from hermes.text import printable
 
@@ -19,11 +19,19 @@ WARNING = (
 )
 
 
-def add_commands(parser: argparse.ArgumentParser) -> None:
-    command = commands_of(parser)
+COMMANDS = {
+    "encrypt": Command("hermes.cli.store:define_encrypt", "encrypt the store and its backups"),
+    "decrypt": Command("hermes.cli.store:define_decrypt", "make the store and its backups plain files again"),
+}
 
-    encrypting = command("encrypt", encrypt, "encrypt the store and its backups")
-    place = encrypting.add_mutually_exclusive_group()
+
+def define(parser: argparse.ArgumentParser, words: Words) -> None:
+    group(parser, COMMANDS, words)
+
+
+def define_encrypt(parser: argparse.ArgumentParser, _: Words) -> None:
+    takes_store(parser, encrypt)
+    place = parser.add_mutually_exclusive_group()
     place.add_argument(
         "--key-file", type=Path, metavar="F", help="the key is in this file, which only you can read"
     )
@@ -31,22 +39,24 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     place.add_argument(
         "--env", action="store_true", help="the key is in HERMES_STORE_KEY or HERMES_STORE_KEY_FILE"
     )
-    encrypting.add_argument(
+    parser.add_argument(
         "--generate",
         action="store_true",
         help="make a new key, in the keyring unless --key-file names a file",
     )
-    encrypting.add_argument(
+    parser.add_argument(
         "--keep-plain-backups", action="store_true", help="leave the backups as they are, readable"
     )
 
-    command("decrypt", decrypt, "make the store and its backups plain files again")
+
+def define_decrypt(parser: argparse.ArgumentParser, _: Words) -> None:
+    takes_store(parser, decrypt)
 
 
 def encrypt(arguments: argparse.Namespace) -> int:
     from hermes.store import open as stores
 
-    path = _store(arguments)
+    path = existing(arguments)
     key = stores.encryption_key(
         path,
         key_file=arguments.key_file,
@@ -66,15 +76,8 @@ def encrypt(arguments: argparse.Namespace) -> int:
 def decrypt(arguments: argparse.Namespace) -> int:
     from hermes.store import open as stores
 
-    _tell(stores.decrypt_file(_store(arguments)), "decrypted")
+    _tell(stores.decrypt_file(existing(arguments)), "decrypted")
     return DONE
-
-
-def _store(arguments: argparse.Namespace) -> Path:
-    path: Path = arguments.store or home.default_db_path()
-    if not path.exists():
-        raise Refused(f"there is no store at {path}")
-    return path
 
 
 def _tell(done: Converted, participle: str) -> None:

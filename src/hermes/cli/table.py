@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from hermes.cli.output import styled
 from hermes.text import printable
 
 RULE = "─"
@@ -19,23 +20,58 @@ EMOJI_STYLE = "\ufe0f"
 SKIN_TONES = range(0x1F3FB, 0x1F400)
 HANGUL_TAILS = range(0x1160, 0x1200)
 
+NARROWEST = 14
+"""Columns that a text which can be cut keeps, however narrow the terminal is."""
+
 
 class Column(NamedTuple):
     heading: str
     width: int = 0
-    """Columns it takes; 0 for the last one, which is as long as its text."""
+    """Columns it takes; 0 for the last one, which is as long as its text; -1 for one that is left out."""
     shown: int = 0
     """Columns of text it shows at most; 0 for as many as fit."""
     marks_cut: bool = True
     """Whether `…` follows a text that was cut."""
 
+    @property
+    def is_flexible(self) -> bool:
+        """Whether a terminal's width decides how much of it is shown."""
+        return self.marks_cut and self.shown > 0
+
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[str]], rule: int) -> Iterator[str]:
     """The heading, a rule, and a line per row. Every cell is made safe to print."""
-    yield _line(columns, [column.heading for column in columns])
-    yield RULE * rule
+    yield styled(_line(columns, [column.heading for column in columns]), "bold")
+    yield styled(RULE * rule, "dim")
     for row in rows:
         yield _line(columns, [printable(cell) for cell in row])
+
+
+def widened(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[Column]:
+    """The columns for a terminal of this width: what can be cut grows as far as it has text, or shrinks.
+
+    The last column is never cut. Where there is no room for two that can be cut, the second is left out (width -1).
+    """
+    longest = max(columns_taken(printable(row[-1])) for row in rows)
+    spare = width - longest - sum(column.width + 1 for column in columns[:-1])
+    made = list(columns)
+    flexible = [at for at, column in enumerate(columns) if column.is_flexible]
+    for at in reversed(flexible):  # the last gives first, and takes first
+        column = made[at]
+        need = max(columns_taken(printable(row[at])) for row in rows) + 2
+        change = max(NARROWEST - column.width, min(spare, max(0, need - column.width)))
+        made[at] = column._replace(width=column.width + change, shown=column.shown + change)
+        spare -= change
+    if spare < 0 and len(flexible) > 1:
+        first, last = flexible[0], flexible[-1]
+        room = max(0, spare + made[last].width + 1)
+        made[first] = made[first]._replace(width=made[first].width + room, shown=made[first].shown + room)
+        made[last] = made[last]._replace(width=-1)
+    return made
+
+
+def columns_taken(text: str) -> int:
+    return sum(width for _cluster, width in _clusters(text))
 
 
 def fit(text: str, column: Column) -> str:
@@ -50,7 +86,8 @@ def fit(text: str, column: Column) -> str:
 
 
 def _line(columns: Sequence[Column], cells: Sequence[str]) -> str:
-    return " ".join(fit(cell, column) for cell, column in zip(cells, columns, strict=True)).rstrip()
+    shown = (pair for pair in zip(cells, columns, strict=True) if pair[1].width >= 0)
+    return " ".join(fit(cell, column) for cell, column in shown).rstrip()
 
 
 def _cut(text: str, room: int) -> tuple[str, int]:

@@ -64,7 +64,12 @@ WANTED = """AND (? IS NULL OR instr(?, '|' || source || '|') > 0) AND (? IS NULL
     AND (? IS NULL OR pinned_at IS NOT NULL) AND (? IS NULL OR archived = ?)"""
 SHOWN = "AND instr(?, '|' || kind || '|') = 0 AND (? IS NULL OR archived = 0)"
 COUNTED = " ".join(
-    ("SELECT kind, archived, count(*) FROM sessions", WITH_SUBAGENTS, WANTED, "GROUP BY kind, archived")
+    (
+        "SELECT kind, archived, source, count(*) FROM sessions",
+        WITH_SUBAGENTS,
+        WANTED,
+        "GROUP BY kind, archived, source",
+    )
 )
 # The title a list shows is that of the live tip.
 TITLE = """(SELECT m.title FROM sessions m WHERE m.root_id = sessions.id AND m.trashed_at IS NULL
@@ -121,7 +126,7 @@ class ConversationPage(NamedTuple):
     total: int
     """How many conversations there are to show, on all pages."""
     hidden: dict[str, int]
-    """How many more match but are left out, by the reason: `job`, `child`, `tool` or `archived`."""
+    """How many more match but are left out, by the reason: `child`, `tool`, `archived`, or the source of a job."""
 
 
 class Listing:
@@ -190,8 +195,10 @@ class Listing:
             for row in rows:
                 row["tags"] = [tag for (tag,) in reader.rows(TAGS_OF, row["root_id"])]
         total, left_out = 0, dict[str, int]()
-        for kind, archived, count in groups:
-            reason = kind if kind in hidden else "archived" if archived and hide_archived else None
+        for kind, archived, source, count in groups:
+            reason = "archived" if archived and hide_archived else None
+            if kind in hidden:
+                reason = source if kind == "job" else kind
             if reason is None:
                 total += count
             else:

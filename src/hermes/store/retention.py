@@ -18,6 +18,7 @@ from hermes.store import blobs, context, derived, leases, routing
 from hermes.store.engine import Engine, Reader, Writer
 from hermes.store.lineage import conversation_with_subagents
 from hermes.store.processes import is_running
+from hermes.store.selection import EVERYTHING, Selection, is_selected
 from hermes.store.sessions import END, EXISTS, source_name
 from hermes.store.topics import linked_conversations, unbind_session
 
@@ -92,26 +93,31 @@ class Retention:
         return bool(gone)
 
     def prune(
-        self, older_than_days: float = 90, source: str | None = None, sessions_dir: Path | str | None = None
+        self,
+        older_than_days: float = 90,
+        source: str | None = None,
+        sessions_dir: Path | str | None = None,
+        only: Selection | None = None,
     ) -> int:
         """Delete conversations that nobody has used for so long; the number of sessions deleted."""
-        cutoff = cutoff_of(older_than_days)
+        cutoff, chosen = cutoff_of(older_than_days), (only or EVERYTHING).checked()
         with self._engine.read(settled=True) as reader:
-            sizes = [(unit[0]["root_id"], _size(unit)) for unit in _unused(reader, cutoff, source)]
+            sizes = [(unit[0]["root_id"], _size(unit)) for unit in _unused(reader, cutoff, source, chosen)]
         gone: list[str] = []
         try:
             for roots in batches(sizes):
-                gone += self._prune_some(roots, cutoff)
+                gone += self._prune_some(roots, cutoff, chosen)
         finally:
             self.clean_up_after(gone, sessions_dir)
         return len(gone)
 
     def prune_candidates(
-        self, older_than_days: float = 90, source: str | None = None
+        self, older_than_days: float = 90, source: str | None = None, only: Selection | None = None
     ) -> list[dict[str, Any]]:
         """The sessions that `prune` would delete now, longest unused conversation first."""
+        cutoff, chosen = cutoff_of(older_than_days), (only or EVERYTHING).checked()
         with self._engine.read(settled=True) as reader:
-            return [row for unit in _unused(reader, cutoff_of(older_than_days), source) for row in unit]
+            return [row for unit in _unused(reader, cutoff, source, chosen) for row in unit]
 
     def prune_empty_ghost_sessions(self, sessions_dir: Path | str | None = None) -> int:
         """Delete untitled sessions of the text interface that ended without a word, after a day."""
@@ -144,12 +150,12 @@ class Retention:
 
     # ---------------------------------------------------------------- removing
 
-    def _prune_some(self, roots: list[str], cutoff: float) -> list[str]:
+    def _prune_some(self, roots: list[str], cutoff: float, only: Selection) -> list[str]:
         def still_unused(writer: Writer) -> Iterator[list[str]]:
             derived.settle(writer)  # what another program has just written counts, too
             linked = linked_conversations(writer)
             for root in roots:
-                unit = _unit(writer, root, cutoff, linked)
+                unit = _unit(writer, root, cutoff, linked) if is_selected(writer, root, only) else None
                 if unit is not None:
                     yield unit
 
@@ -240,12 +246,14 @@ class Retention:
         return False
 
 
-def _unused(reader: Reader, cutoff: float, source: str | None) -> Iterator[list[dict[str, Any]]]:
-    """The sessions of each conversation that may go."""
+def _unused(
+    reader: Reader, cutoff: float, source: str | None, only: Selection
+) -> Iterator[list[dict[str, Any]]]:
+    """The sessions of each conversation that may go; `only` has been checked."""
     name = None if source is None else source_name(source)
     linked = linked_conversations(reader)
     for (root,) in reader.rows(UNUSED, cutoff, name, name):
-        unit = _unit(reader, root, cutoff, linked)
+        unit = _unit(reader, root, cutoff, linked) if is_selected(reader, root, only) else None
         if unit is not None:
             yield [row for member in unit for row in reader.dicts(MEMBER, member)]
 

@@ -1,0 +1,98 @@
+"""The flags that choose conversations, the same for every command that takes them."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes import clock
+from hermes.cli.command import plain_text, row_count
+
+if TYPE_CHECKING:
+    from hermes.store.selection import Selection
+
+
+def takes_sources(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--source",
+        action="append",
+        type=plain_text,
+        metavar="S",
+        help="only those of this source, such as telegram; may be given again",
+    )
+
+
+def takes_times(parser: argparse.ArgumentParser) -> None:
+    for flag, what in (("--since", "on or after"), ("--until", "before the end of")):
+        parser.add_argument(
+            flag,
+            type=plain_text,
+            metavar="WHEN",
+            help=f"last active {what} this: 2w, yesterday, 2026-05, 'May 2'",
+        )
+
+
+def takes_workspace(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--workspace", type=Path, metavar="W", help="only those begun in this directory or git repository"
+    )
+
+
+def takes_selection(parser: argparse.ArgumentParser) -> None:
+    """Every filter that export and prune have in common."""
+    takes_sources(parser)
+    parser.add_argument("--title", type=plain_text, metavar="T", help="only those with this in their title")
+    parser.add_argument(
+        "--model", type=plain_text, metavar="M", help="only those with this in their model's name"
+    )
+    parser.add_argument(
+        "--min-messages", type=row_count, metavar="N", help="only those with at least N messages"
+    )
+    parser.add_argument(
+        "--max-messages", type=row_count, metavar="N", help="only those with at most N messages"
+    )
+    takes_workspace(parser)
+
+
+def selection(arguments: argparse.Namespace) -> Selection:
+    """What those flags mean; `--since` and `--until` too, where the command has them."""
+    from hermes.store.selection import Selection
+
+    since, until = times(arguments) if hasattr(arguments, "since") else (None, None)
+    return Selection(
+        sources=arguments.source,
+        title=arguments.title,
+        model=arguments.model,
+        min_messages=arguments.min_messages,
+        max_messages=arguments.max_messages,
+        workspace=arguments.workspace,
+        since=since,
+        until=until,
+    )
+
+
+def is_filtered(arguments: argparse.Namespace) -> bool:
+    """Whether any of the flags of `takes_selection` was given."""
+    names = ("source", "title", "model", "min_messages", "max_messages", "workspace")
+    return any(getattr(arguments, name) is not None for name in names)
+
+
+def times(arguments: argparse.Namespace) -> tuple[float | None, float | None]:
+    """`--since` as the beginning of what it names, `--until` as its end; a length of time counts back from now."""
+    if arguments.since is None and arguments.until is None:
+        return None, None
+    now = clock.now()
+    return _edge("--since", arguments.since, now, 0), _edge("--until", arguments.until, now, 1)
+
+
+def _edge(flag: str, text: str | None, now: float, end: int) -> float | None:
+    from hermes.cli.command import WrongUsage
+    from hermes.recall.dates import read_date
+
+    if text is None:
+        return None
+    span = read_date(text, now)
+    if span is None:
+        raise WrongUsage(f"{flag} does not understand {text!r}; try 2w, yesterday, 2026-05 or 'May 2'")
+    return span.start if span.end == now else span[end]  # "2w" ends now, and means two weeks ago

@@ -1,0 +1,55 @@
+"""The store that a command works on, and which of its conversations a person means."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hermes import clock, home
+from hermes.cli.command import Refused
+from hermes.text import printable
+
+if TYPE_CHECKING:
+    from hermes.sessiondb import SessionDB
+
+
+def place(arguments: argparse.Namespace) -> Path:
+    return arguments.store or home.default_db_path()
+
+
+def existing(arguments: argparse.Namespace) -> Path:
+    """Upkeep of a store that does not exist is a mistake, not a reason to make one."""
+    path = place(arguments)
+    if not path.exists():
+        raise Refused(f"there is no store at {path}")
+    return path
+
+
+@contextmanager
+def opened(arguments: argparse.Namespace) -> Iterator[SessionDB]:
+    from hermes.sessiondb import SessionDB
+
+    db = SessionDB(place(arguments))
+    try:
+        yield db
+    finally:
+        db.close()
+
+
+def one_session(db: SessionDB, words: str | Sequence[str]) -> str:
+    """The id of the session that was named by an id, the beginning of one, or a title."""
+    name = words if isinstance(words, str) else " ".join(words)
+    named = db.named(name)
+    if named.id is not None:
+        return named.id
+    if not named.candidates:
+        raise Refused(f"Session '{name}' not found.")
+    raise Refused(f"'{name}' could be any of these:", [_candidate(row) for row in named.candidates])
+
+
+def _candidate(row: dict[str, Any]) -> str:
+    told = printable(row["title"] or row["preview"] or "—", width_limit=60)
+    return f"{row['id']}  {told}  ({clock.relative(row['last_active'], clock.now())})"

@@ -1,0 +1,108 @@
+"""`hermes sessions list`: one row per conversation in one of the two documented tables, and what it does not show."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hermes import clock
+from hermes.cli.command import DONE, Words, row_count, takes_json, takes_store
+from hermes.cli.filters import takes_sources, takes_times, takes_workspace, times
+from hermes.cli.opening import opened
+from hermes.cli.output import say, say_json, terminal_width
+from hermes.cli.table import Column, table, widened
+
+if TYPE_CHECKING:
+    from hermes.store.listing import ConversationPage
+
+UNTITLED = "—"
+TITLED_COLUMNS = (Column("Title", 32, 30), Column("Preview", 40, 38), Column("Last Active", 13), Column("ID"))
+TITLED_RULE = 110
+PLAIN_COLUMNS = (
+    Column("Preview", 50, 48),
+    Column("Last Active", 13),
+    Column("Src", 6, 4, marks_cut=False),
+    Column("ID"),
+)
+PLAIN_RULE = 95
+
+JSON_FIELDS = (
+    "id", "title", "preview", "source", "kind", "model", "message_count", "started_at", "last_active", "ended_at",
+    "end_reason", "workspace", "pinned", "archived", "tags",
+)  # fmt: skip
+
+REASONS = {"child": "subagent"}
+"""What people call the reasons for which a conversation is hidden; the others are called what they are."""
+
+
+def define(parser: argparse.ArgumentParser, _: Words) -> None:
+    takes_store(parser, list_sessions)
+    takes_sources(parser)
+    parser.add_argument("--limit", type=row_count, default=20, metavar="N", help="at most this many (20)")
+    parser.add_argument(
+        "--all", action="store_true", help="also jobs, subagents, tool sessions and the archive"
+    )
+    takes_workspace(parser)
+    takes_times(parser)
+    takes_json(parser)
+
+
+def list_sessions(arguments: argparse.Namespace) -> int:
+    since, until = times(arguments)
+    with opened(arguments) as db:
+        page = db.list_conversations(
+            limit=arguments.limit,
+            sources=arguments.source,
+            workspace=arguments.workspace,
+            since=since,
+            until=until,
+            include_hidden=arguments.all,
+        )
+    if arguments.json:
+        say_json([as_json(row) for row in page.rows])
+        return DONE
+    say(_as_table(page.rows) if page.rows else ["No sessions found."])
+    say(_footer(page))
+    return DONE
+
+
+def as_json(row: dict[str, Any]) -> dict[str, Any]:
+    """A conversation in the documented shape of every list."""
+    told = {**row, "pinned": row["pinned_at"] is not None, "archived": bool(row["archived"])}
+    return {field: told.get(field) for field in JSON_FIELDS}
+
+
+def _as_table(rows: list[dict[str, Any]]) -> Iterator[str]:
+    now, width = clock.now(), terminal_width()
+    if any(row["title"] for row in rows):
+        cells = [
+            (row["title"] or UNTITLED, row["preview"], clock.relative(row["last_active"], now), row["id"])
+            for row in rows
+        ]
+        return _fitted(TITLED_COLUMNS, cells, TITLED_RULE, width)
+    cells = [
+        (row["preview"], clock.relative(row["last_active"], now), row["source"], row["id"]) for row in rows
+    ]
+    return _fitted(PLAIN_COLUMNS, cells, PLAIN_RULE, width)
+
+
+def _fitted(
+    columns: Sequence[Column], cells: Sequence[tuple[str, ...]], rule: int, width: int | None
+) -> Iterator[str]:
+    if width is not None:
+        columns, rule = widened(columns, cells, width), width
+    return table(columns, cells, rule)
+
+
+def _footer(page: ConversationPage) -> list[str]:
+    """What is not shown, and why; nothing if everything is."""
+    hidden = ", ".join(
+        f"{count} {REASONS.get(reason, reason)}" for reason, count in sorted(page.hidden.items())
+    )
+    if not hidden and len(page.rows) == page.total:
+        return []
+    parts = [f"showing {len(page.rows)} of {page.total}"]
+    if hidden:
+        parts += [f"{hidden} hidden", "--all"]
+    return ["", " · ".join(parts)]
