@@ -12,6 +12,7 @@ from hermes.handle import Handle, Row
 from hermes.store.lineage import Lineage, Relative
 
 if TYPE_CHECKING:
+    from hermes.recall.conversations import FoundConversations
     from hermes.recall.find import FoundMessages
     from hermes.recall.passages import Passages
     from hermes.store.families import Child
@@ -151,6 +152,23 @@ class Conversations(Handle):
         from hermes.recall.find import Find
 
         return Find(self._reading()).messages(query, limit, offset)
+
+    def search_conversations(
+        self,
+        query: str,
+        limit: int = 20,
+        *,
+        sources: Sequence[str] | None = None,
+        after: float | None = None,
+        before: float | None = None,
+        include_hidden: bool = False,
+    ) -> FoundConversations:
+        """One row per conversation for what a person types: the language of `search`, titles too, the best first."""
+        from hermes.recall.conversations import InteractiveSearch
+
+        return InteractiveSearch(self._reading()).search(
+            query, limit, sources=sources, after=after, before=before, include_hidden=include_hidden
+        )
 
     def search_sessions_ranked(
         self,

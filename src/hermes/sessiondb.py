@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from hermes.store.selection import Selection
     from hermes.store.spool import SpoolStatus
     from hermes.store.spooling import Spooling
+    from hermes.store.statistics import Statistics
     from hermes.store.thinning import Thinned
     from hermes.store.topics import TelegramTopics
     from hermes.store.transfer import Transfer
@@ -216,6 +217,24 @@ class SessionDB(Documented, Conversations, Care):
     ) -> bool:
         """Delete a session, its messages and its files. `purge` also rewrites the store so that no byte is left."""
         return self._retention.delete(session_id, sessions_dir, purge)
+
+    def delete_conversations(
+        self, session_ids: Iterable[str], sessions_dir: Path | None = None, *, purge: bool = False
+    ) -> list[str]:
+        """Delete the whole conversations of these sessions for good, with their subagents; the ids that are gone."""
+        return self._retention.delete_conversations(session_ids, sessions_dir, purge)
+
+    def statistics(self) -> Statistics:
+        """How much there is, and where the bytes are. It reads the whole store."""
+        from hermes.store.statistics import statistics_of
+
+        return statistics_of(self._engine)
+
+    def text_bytes(self, session_ids: Iterable[str]) -> int:
+        """How many bytes the messages of these sessions hold."""
+        from hermes.store.statistics import text_bytes
+
+        return text_bytes(self._engine, session_ids)
 
     def prune_sessions(
         self,

@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 
 import pytest
 
+from hermes_state import SessionDB
+
 COMMAND = [sys.executable, "-W", "error", "-m", "hermes.cli.main"]
 
 Hermes = Callable[..., "subprocess.CompletedProcess[str]"]
+Told = Callable[..., str]
 
 
 @pytest.fixture
@@ -29,3 +33,19 @@ def hermes() -> Hermes:
         )
 
     return run
+
+
+@pytest.fixture
+def told(db: SessionDB) -> Told:
+    """Store a conversation of one message, `age` seconds ago."""
+
+    def tell(session_id: str, text: str = "", *, source: str = "cli", title: str = "", age: float = 0) -> str:
+        when = time.time() - age
+        db.create_session(session_id, source, started_at=when)
+        if text:
+            db.append_message(session_id, "user", text, timestamp=when)
+        if title:
+            db.set_session_title(session_id, title)
+        return session_id
+
+    return tell

@@ -8,37 +8,18 @@ import subprocess
 import sys
 import time
 import unicodedata
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from hermes_state import SessionDB
-from tests.cli.conftest import COMMAND, Hermes
+from tests.cli.conftest import COMMAND, Hermes, Told
 
 HOUR, DAY = 3600, 86400
 HEAVY = ("rich", "asyncio", "pydantic", "sqlite3", "httpx2", "openai", "textual", "prompt_toolkit")
 
 LONG = "Help me refactor the auth module please"
 SHORT = "What's the weather in Las Vegas?"
-
-Told = Callable[..., str]
-
-
-@pytest.fixture
-def told(db: SessionDB) -> Told:
-    """Store a conversation of one message, `age` seconds ago."""
-
-    def tell(session_id: str, text: str = "", *, source: str = "cli", title: str = "", age: float = 0) -> str:
-        when = time.time() - age
-        db.create_session(session_id, source, started_at=when)
-        if text:
-            db.append_message(session_id, "user", text, timestamp=when)
-        if title:
-            db.set_session_title(session_id, title)
-        return session_id
-
-    return tell
 
 
 def columns_taken(text: str) -> int:

@@ -39,6 +39,23 @@ def opened(arguments: argparse.Namespace) -> Iterator[SessionDB]:
         db.close()
 
 
+def sessions_folder(arguments: argparse.Namespace) -> Path:
+    """Where transcripts lie, beside the store."""
+    return place(arguments).parent / "sessions"
+
+
+def trash_days() -> float:
+    """How long the trash is kept (`sessions.trash_days`)."""
+    from hermes.config import setting
+
+    days = setting("sessions", "trash_days")
+    if days is None:
+        return 30.0
+    if isinstance(days, bool) or not isinstance(days, int | float) or not 0 <= days < 1e6:
+        raise Refused(f"sessions.trash_days in config.yaml must be a number of days, not {days!r}")
+    return float(days)
+
+
 def one_session(db: SessionDB, words: str | Sequence[str]) -> str:
     """The id of the session that was named by an id, the beginning of one, or a title."""
     name = words if isinstance(words, str) else " ".join(words)

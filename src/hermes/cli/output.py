@@ -35,6 +35,22 @@ def say(lines: Iterable[str]) -> None:
         _give_up_on_stdout(error)
 
 
+def counted(count: int, what: str) -> str:
+    """`1 session`, `3 sessions`."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
+def size_of(count: float) -> str:
+    """Bytes as people say them: `812 bytes`, `1.4 kB`, `12.4 MB`."""
+    if count < 1000:
+        return f"{count:.0f} bytes"
+    for unit in ("kB", "MB"):
+        count /= 1000
+        if count < 999.95:
+            return f"{count:.1f} {unit}"
+    return f"{count / 1000:.1f} GB"
+
+
 def terminal_width() -> int | None:
     """How many columns the reader has; None if nobody looks: what goes into a file or a pipe is not cut."""
     if not sys.stdout.isatty():

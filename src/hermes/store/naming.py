@@ -41,6 +41,8 @@ class Naming:
         titled = Titles(self._engine).resolve(typed)
         if titled is not None:
             return Named(titled, [])
+        if "\0" in typed:  # where a pattern ends
+            return Named(None, [])
         start = like_prefix(typed)
         with self._engine.read() as reader:
             for sql, pattern in ((BY_ID, start), (BY_TITLE, start), (BY_TITLE, f"%{start}")):

@@ -92,6 +92,22 @@ class Retention:
             self._erase_from_spool([session_id])
         return bool(gone)
 
+    def delete_conversations(
+        self, session_ids: Iterable[str], sessions_dir: Path | str | None = None, purge: bool = False
+    ) -> list[str]:
+        """Delete the whole conversations of these sessions, and who worked for them; the ids that are gone."""
+        named = list(session_ids)
+
+        def units(writer: Writer) -> Iterator[list[str]]:
+            derived.settle(writer)
+            for session_id in named:
+                if writer.value(EXISTS, session_id):  # not gone with one that was named before it
+                    yield conversation_with_subagents(writer, session_id)
+
+        gone = self.remove(units)
+        self.clean_up_after(gone, sessions_dir, purge)
+        return gone
+
     def prune(
         self,
         older_than_days: float = 90,

@@ -95,11 +95,15 @@ def _fitted(
     return table(columns, cells, rule)
 
 
+def hidden_ones(hidden: dict[str, int]) -> str:
+    """`300 cron, 12 archived`."""
+    told = [f"{count} {REASONS.get(reason, reason)}" for reason, count in sorted(hidden.items())]
+    return ", ".join(told)
+
+
 def _footer(page: ConversationPage) -> list[str]:
     """What is not shown, and why; nothing if everything is."""
-    hidden = ", ".join(
-        f"{count} {REASONS.get(reason, reason)}" for reason, count in sorted(page.hidden.items())
-    )
+    hidden = hidden_ones(page.hidden)
     if not hidden and len(page.rows) == page.total:
         return []
     parts = [f"showing {len(page.rows)} of {page.total}"]

@@ -318,6 +318,12 @@ class SqliteEngine(SqliteCore):
         with self.read(settled=True) as reader:
             return doctor.verify(cast(SqliteReader, reader), self.path)
 
+    def sizes(self) -> dict[str, int]:
+        from hermes.store.sqlite.sizes import sizes
+
+        with self.read() as reader:
+            return sizes(cast(SqliteReader, reader), self.path)
+
     def diagnose(self, *, deep: bool = False) -> Diagnosis:
         from hermes.store.sqlite.diagnosis import diagnose
 

@@ -1,0 +1,67 @@
+"""`hermes sessions prune`: ended conversations that nobody has used for long go for good, after a look at them."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from hermes import clock
+from hermes.cli.command import DONE, REFUSED, Words, days, takes_dry_run, takes_store, takes_yes
+from hermes.cli.filters import selection, takes_selection
+from hermes.cli.opening import opened, sessions_folder
+from hermes.cli.output import confirm, counted, say, size_of
+from hermes.text import printable
+
+SHOWN = 5
+"""Conversations named before asking: enough to see that a filter was wrong."""
+
+
+def define(parser: argparse.ArgumentParser, _: Words) -> None:
+    takes_store(parser, prune)
+    parser.add_argument(
+        "--older-than", type=days, default=90.0, metavar="DAYS", help="not used for so many days (90)"
+    )
+    takes_selection(parser)
+    takes_dry_run(parser)
+    takes_yes(parser)
+
+
+def prune(arguments: argparse.Namespace) -> int:
+    only = selection(arguments)
+    with opened(arguments) as db:
+        rows = db.list_prune_candidates(arguments.older_than, only=only)
+        if not rows:
+            say([f"Nothing to prune: no ended conversation was unused for {arguments.older_than:g} days."])
+            return DONE
+        say(_preview(rows, db.text_bytes(row["id"] for row in rows)))
+        if arguments.dry_run:
+            say(["Nothing was deleted."])
+            return DONE
+        if not arguments.yes and not confirm(f"Delete {counted(len(rows), 'session')} for good?"):
+            say(["Cancelled."])
+            return REFUSED
+        gone = db.prune_sessions(arguments.older_than, sessions_dir=sessions_folder(arguments), only=only)
+    say([f"Pruned {counted(gone, 'session')}."])
+    return DONE
+
+
+def _preview(rows: list[dict[str, Any]], size: int) -> list[str]:
+    """How many, from when to when, how large, and the first of them."""
+    conversations: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        conversations.setdefault(row["root_id"], row)
+    used = [row["last_active"] or row["started_at"] for row in rows]
+    messages = sum(row["message_count"] or 0 for row in rows)
+    counts = (
+        counted(len(conversations), "conversation"),
+        counted(len(rows), "session"),
+        counted(messages, "message"),
+        size_of(size),
+    )
+    told = [", ".join(counts), f"last used from {clock.day(min(used))} to {clock.day(max(used))}"]
+    for row in list(conversations.values())[:SHOWN]:
+        name = printable(row["title"] or row["preview"] or "—", width_limit=50)
+        told.append(f"  {clock.day(row['last_active'] or row['started_at'])}  {printable(row['id'])}  {name}")
+    if len(conversations) > SHOWN:
+        told.append(f"  ... and {len(conversations) - SHOWN} more")
+    return told

@@ -1,0 +1,119 @@
+"""`hermes sessions search`, and `hermes search`: conversations by what was said in them, the best first."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from hermes import clock
+from hermes.cli.command import DONE, REFUSED, Words, plain_text, row_count, takes_json, takes_store
+from hermes.cli.filters import takes_sources, times
+from hermes.cli.opening import opened
+from hermes.cli.output import in_colour, say, say_json, styled, terminal_width
+from hermes.cli.sessions.listing import hidden_ones
+from hermes.text import printable
+
+if TYPE_CHECKING:
+    from hermes.recall.conversations import FoundConversations
+
+MARK = re.compile(">>>|<<<")
+MARKED = re.compile(">>>(.*?)<<<")
+SNIPPET_WIDTH = 160
+SPEAKERS = {"user": "●", "assistant": "◆"}
+
+JSON_FIELDS = (
+    "session_id", "conversation_id", "tip_id", "title", "source", "kind", "started_at", "last_active",
+    "message_id", "role", "snippet", "why", "score", "exact",
+)  # fmt: skip
+
+
+def define(parser: argparse.ArgumentParser, _: Words) -> None:
+    takes_store(parser, search)
+    parser.add_argument(
+        "query",
+        nargs="+",
+        type=plain_text,
+        metavar="QUERY",
+        help='words, "phrases", OR, NOT, prefix*, *part*, fields such as role:user before:2w has:error',
+    )
+    parser.add_argument("--limit", type=row_count, default=10, metavar="N", help="at most this many (10)")
+    takes_sources(parser)
+    for flag, what in (("--since", "on or after"), ("--until", "before the end of")):
+        parser.add_argument(
+            flag, type=plain_text, metavar="WHEN", help=f"said {what} this: 2w, 2026-05, 'May 2'"
+        )
+    parser.add_argument(
+        "--all", action="store_true", help="also jobs, subagents, tool sessions and the archive"
+    )
+    takes_json(parser)
+
+
+def search(arguments: argparse.Namespace) -> int:
+    query = " ".join(arguments.query)
+    after, before = times(arguments)
+    with opened(arguments) as db:
+        found = db.search_conversations(
+            query,
+            arguments.limit,
+            sources=arguments.source,
+            after=after,
+            before=before,
+            include_hidden=arguments.all,
+        )
+    if arguments.json:
+        say_json([{field: row[field] for field in JSON_FIELDS} for row in found])
+    else:
+        say(_lines(found))
+    return DONE if found else REFUSED
+
+
+def _lines(found: FoundConversations) -> Iterator[str]:
+    """Two lines for each conversation; those that only come near stand behind a line that says so."""
+    now = clock.now()
+    if not found:
+        yield "No sessions found."
+    last_exact = True
+    for row in found:
+        if last_exact and not row["exact"] and not found.is_question:
+            yield "Nothing matches exactly; the nearest are:" if found.relaxed else styled("Near it:", "dim")
+            yield ""
+        last_exact = row["exact"]
+        yield from _conversation(row, now)
+        yield ""
+    yield from _notes(found)
+
+
+def _conversation(row: dict[str, Any], now: float) -> Iterator[str]:
+    facts = [clock.relative(row["last_active"], now), printable(row["source"]), printable(row["tip_id"])]
+    yield f"{styled(printable(row['title'] or '—'), 'bold')}  {styled(' · '.join(facts), 'dim')}"
+    width = min(terminal_width() or SNIPPET_WIDTH, SNIPPET_WIDTH)
+    yield f"  {SPEAKERS.get(row['role'], '○')} {_highlighted(printable(row['snippet']), width - 4)}"
+
+
+def _highlighted(line: str, width: int) -> str:
+    """So much of a snippet as fits, its matches in colour; where there is none, as they are marked."""
+    first = max(0, line.find(">>>"))
+    start = 0 if first < width // 2 else first - width // 4
+    marks = sum(map(len, MARK.findall(line[start : start + width])))
+    shown = printable(line[start:], width_limit=width - (1 if start else 0) + (marks if in_colour() else 0))
+    if shown.rfind(">>>") > shown.rfind("<<<"):  # its end was cut off
+        shown = f"{shown[: shown.rfind('>>>')].rstrip()}…"
+    shown = f"…{shown}" if start else shown
+    return MARKED.sub(lambda match: styled(match[1], "bold", "yellow"), shown) if in_colour() else shown
+
+
+def _notes(found: FoundConversations) -> Iterator[str]:
+    """What a reader has to know about how these were found."""
+    if found.order == "newest":
+        yield "newest first: every word is very common"
+    if found.cut:
+        parts = ", ".join(printable(part) for part in found.cut)
+        yield f"only the most frequent words with {parts} were looked for; another word makes it exact"
+    if found.indexing:
+        yield f"still indexing: {found.indexing[0]:,} of {found.indexing[1]:,} messages"
+    for typed in found.reading.ignored:
+        yield f"looked for '{printable(typed)}' as text: it is no field that is known"
+    if hidden := hidden_ones(found.hidden):
+        yield f"{hidden} hidden · --all"

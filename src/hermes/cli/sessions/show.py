@@ -1,0 +1,129 @@
+"""`hermes sessions show`: a conversation as one reads it, through the pager."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from hermes import clock
+from hermes.cli.command import DONE, Refused, Words, plain_text, row_count, takes_json, takes_store
+from hermes.cli.opening import one_session, opened
+from hermes.cli.output import counted, page, say_json, styled
+from hermes.text import printable, readable, text_of
+
+if TYPE_CHECKING:
+    from hermes.sessiondb import SessionDB
+
+SPEAKERS = {"user": ("● You", "yellow"), "assistant": ("◆ Hermes", "green")}
+ARGUMENTS_SHOWN = 100
+
+
+def define(parser: argparse.ArgumentParser, _: Words) -> None:
+    takes_store(parser, show)
+    parser.add_argument(
+        "session",
+        nargs="+",
+        type=plain_text,
+        metavar="ID|TITLE",
+        help="an id, the beginning of one, or a title",
+    )
+    parser.add_argument(
+        "--tools", action="store_true", help="also what tools were given, and what they answered"
+    )
+    parser.add_argument("--reasoning", action="store_true", help="also what the model thought")
+    parser.add_argument(
+        "--lineage", action="store_true", help="from the first segment of the conversation on"
+    )
+    parser.add_argument(
+        "--from", dest="first", type=row_count, metavar="MSG", help="from this message on, by its number"
+    )
+    takes_json(parser)
+
+
+def show(arguments: argparse.Namespace) -> int:
+    with opened(arguments) as db:
+        session_id = one_session(db, arguments.session)
+        if arguments.first is not None:
+            segments = _from(db, session_id, arguments.first)
+        else:
+            segments = conversation_of(db, session_id) if arguments.lineage else [session_id]
+        if arguments.json:
+            say_json([row for one in segments for row in _messages(db, one, arguments.first)])
+        else:
+            page(_transcript(db, segments, arguments))
+    return DONE
+
+
+def conversation_of(db: SessionDB, session_id: str) -> list[str]:
+    """The segments of a conversation up to its live end, in order."""
+    segments = [db.get_compression_tip(session_id)]
+    while (row := db.get_session(segments[-1])) is not None and row["relation"] == "compression":
+        segments.append(row["parent_session_id"])
+    return segments[::-1]
+
+
+def _from(db: SessionDB, session_id: str, first: int) -> list[str]:
+    """The segments from the one on that holds a message."""
+    segments = conversation_of(db, session_id)
+    for at, segment in enumerate(segments):
+        if any(message["id"] == first for message in db.get_messages(segment)):
+            return segments[at:]
+    raise Refused(f"the conversation has no message {first}")
+
+
+def _messages(db: SessionDB, session_id: str, first: int | None) -> Iterator[dict[str, Any]]:
+    return (message for message in db.get_messages(session_id) if first is None or message["id"] >= first)
+
+
+def _transcript(db: SessionDB, segments: list[str], arguments: argparse.Namespace) -> Iterator[str]:
+    for segment in segments:
+        session = db.get_session(segment)
+        if session is not None:
+            yield from _heading(session)
+            if segment == segments[0] and session["relation"] == "compression":
+                yield from _what_came_before(db, segment)
+            yield ""
+        for message in _messages(db, segment, arguments.first):
+            yield from _message(message, arguments.tools, arguments.reasoning)
+
+
+def _heading(session: dict[str, Any]) -> Iterator[str]:
+    yield styled(printable(session["title"] or "—"), "bold")
+    facts = [session["id"], session["source"], session["model"], clock.iso(session["started_at"])]
+    told = [printable(fact) for fact in facts if fact] + [counted(session["message_count"] or 0, "message")]
+    yield styled(" · ".join(told), "dim")
+
+
+def _what_came_before(db: SessionDB, session_id: str) -> Iterator[str]:
+    segments = conversation_of(db, session_id)
+    count = sum(db.message_count(one) for one in segments[: segments.index(session_id)])
+    yield styled(f"continues from {counted(count, 'earlier message')} (--lineage shows them)", "dim")
+
+
+def _message(message: dict[str, Any], tools: bool, reasoning: bool) -> Iterator[str]:
+    role = message["role"]
+    if role == "session_meta" or (role == "tool" and not tools):
+        return
+    other = message["tool_name"] if role == "tool" and message["tool_name"] else role
+    who, colour = SPEAKERS.get(role) or (f"○ {printable(other)}", "cyan")
+    stamp = f"{clock.iso(message['timestamp']).replace('T', ' ')[:16]} · #{message['id']}"
+    yield f"{styled(who, 'bold', colour)} {styled(stamp, 'dim')}"
+    thought = message["reasoning"] or message["reasoning_content"]
+    if reasoning and thought:
+        yield from (styled(f"  {line}", "dim") for line in readable(text_of(thought)).splitlines())
+        yield ""
+    yield from (f"  {line}".rstrip() for line in readable(text_of(message["content"])).splitlines())
+    for call in message["tool_calls"] or ():
+        if isinstance(call, dict):
+            yield styled(f"  → {_called(call, tools)}", "cyan")
+    yield ""
+
+
+def _called(call: dict[str, Any], whole: bool) -> str:
+    function = call.get("function")
+    inner = function if isinstance(function, dict) else call
+    arguments = inner.get("arguments") or ""
+    told = arguments if isinstance(arguments, str) else text_of(arguments)
+    shown = printable(told, width_limit=None if whole else ARGUMENTS_SHOWN)
+    return f"{printable(str(inner.get('name') or '?'))} {shown}"

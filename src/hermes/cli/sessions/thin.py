@@ -1,0 +1,48 @@
+"""`hermes sessions thin`: large old tool output is cut to its ends; what people wrote and read stays whole."""
+
+from __future__ import annotations
+
+import argparse
+
+from hermes.cli.command import DONE, REFUSED, Words, days, row_count, takes_dry_run, takes_store, takes_yes
+from hermes.cli.opening import opened
+from hermes.cli.output import confirm, counted, say, size_of
+
+
+def define(parser: argparse.ArgumentParser, _: Words) -> None:
+    takes_store(parser, thin)
+    parser.add_argument(
+        "--older-than",
+        type=days,
+        default=90.0,
+        metavar="DAYS",
+        help="of conversations not used for so many days (90)",
+    )
+    parser.add_argument(
+        "--larger-than",
+        type=row_count,
+        default=16_384,
+        metavar="BYTES",
+        help="only larger bodies than this (16384)",
+    )
+    takes_dry_run(parser)
+    takes_yes(parser)
+
+
+def thin(arguments: argparse.Namespace) -> int:
+    with opened(arguments) as db:
+        found = db.thin(arguments.older_than, arguments.larger_than, dry_run=True)
+        told = f"{counted(found.messages, 'tool output')} in {counted(found.sessions, 'session')}"
+        if not found.messages:
+            say(["Nothing to thin."])
+            return DONE
+        if arguments.dry_run:
+            say([f"Would free {size_of(found.bytes)}: {told}. Nothing was changed."])
+            return DONE
+        question = f"Cut {told} to their beginning and end ({size_of(found.bytes)})? There is no way back."
+        if not arguments.yes and not confirm(question):
+            say(["Cancelled."])
+            return REFUSED
+        done = db.thin(arguments.older_than, arguments.larger_than)
+    say([f"Freed {size_of(done.bytes)}: {counted(done.messages, 'tool output')} cut to beginning and end."])
+    return DONE

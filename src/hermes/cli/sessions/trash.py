@@ -1,0 +1,132 @@
+"""`hermes sessions trash list | restore | empty`: what was thrown away, until its time is over."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from hermes import clock
+from hermes.cli.command import (
+    DONE,
+    REFUSED,
+    Command,
+    Refused,
+    Words,
+    days,
+    group,
+    plain_text,
+    takes_json,
+    takes_store,
+    takes_yes,
+)
+from hermes.cli.opening import opened, sessions_folder, trash_days
+from hermes.cli.output import confirm, counted, say, say_json
+from hermes.cli.table import Column, table
+from hermes.text import printable
+
+if TYPE_CHECKING:
+    from hermes.sessiondb import SessionDB
+
+HERE = "hermes.cli.sessions.trash"
+COMMANDS = {
+    "list": Command(f"{HERE}:define_list", "show what was thrown away"),
+    "restore": Command(f"{HERE}:define_restore", "bring conversations back"),
+    "empty": Command(f"{HERE}:define_empty", "delete what was thrown away, for good"),
+}
+
+COLUMNS = (Column("Title", 42, 40), Column("Thrown away", 13), Column("Goes", 12), Column("ID"))
+RULE = 95
+
+
+def define(parser: argparse.ArgumentParser, words: Words) -> None:
+    group(parser, COMMANDS, words)
+
+
+def define_list(parser: argparse.ArgumentParser, _: Words) -> None:
+    takes_store(parser, list_trash)
+    takes_json(parser)
+
+
+def define_restore(parser: argparse.ArgumentParser, _: Words) -> None:
+    takes_store(parser, restore)
+    parser.add_argument(
+        "sessions", nargs="+", type=plain_text, metavar="ID", help="ids, beginnings of ids, or former titles"
+    )
+
+
+def define_empty(parser: argparse.ArgumentParser, _: Words) -> None:
+    takes_store(parser, empty)
+    takes_yes(parser)
+    parser.add_argument(
+        "--older-than", type=days, default=0, metavar="DAYS", help="only what has lain there for so long (0)"
+    )
+    parser.add_argument("--purge", action="store_true", help="leave no byte of it in the home")
+
+
+def list_trash(arguments: argparse.Namespace) -> int:
+    with opened(arguments) as db:
+        rows = db.list_trash(trash_days())
+    if arguments.json:
+        say_json(rows)
+        return DONE
+    if not rows:
+        say(["The trash is empty."])
+        return DONE
+    now = clock.now()
+    cells = [
+        (
+            row["title"] or row["preview"] or "—",
+            clock.relative(row["trashed_at"], now),
+            clock.day(row["goes_at"]),
+            row["id"],
+        )
+        for row in rows
+    ]
+    say(table(COLUMNS, cells, RULE))
+    return DONE
+
+
+def restore(arguments: argparse.Namespace) -> int:
+    with opened(arguments) as db:
+        for session_id in [_meant(db, name) for name in arguments.sessions]:
+            came = db.restore_session(session_id)
+            title = db.get_session_title(session_id)
+            called = f" as '{printable(title)}'" if title else ""
+            more = f", {counted(len(came), 'session')} in all" if len(came) > 1 else ""
+            say([f"Restored session '{printable(session_id)}'{called}{more}."])
+    return DONE
+
+
+def empty(arguments: argparse.Namespace) -> int:
+    with opened(arguments) as db:
+        before = clock.now() - arguments.older_than * clock.DAY
+        rows = [row for row in db.list_trash() if not arguments.older_than or row["trashed_at"] <= before]
+        if not rows:
+            say(["Nothing to delete."])
+            return DONE
+        question = f"Delete {counted(len(rows), 'conversation')} in the trash for good, with no way back?"
+        if not arguments.yes and not confirm(question):
+            say(["Cancelled."])
+            return REFUSED
+        gone = db.empty_trash(arguments.older_than, arguments.purge, sessions_folder(arguments))
+    say([f"Deleted {counted(gone, 'session')} from the trash."])
+    return DONE
+
+
+def _meant(db: SessionDB, name: str) -> str:
+    rows = db.list_trash()
+    exact = [row for row in rows if name in (row["id"], row["title"])]
+    found = exact or [row for row in rows if _starts(row, name)]
+    if not found:
+        raise Refused(f"'{name}' is not in the trash.")
+    if len(found) > 1:
+        told = [
+            f"{row['id']}  {printable(row['title'] or row['preview'] or '—', width_limit=60)}"
+            for row in found
+        ]
+        raise Refused(f"'{name}' could be any of these:", told)
+    return str(found[0]["id"])
+
+
+def _starts(row: dict[str, Any], name: str) -> bool:
+    return row["id"].lower().startswith(name.lower()) or (row["title"] or "").lower().startswith(name.lower())

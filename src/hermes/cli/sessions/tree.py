@@ -1,0 +1,97 @@
+"""`hermes sessions tree`: a conversation's family, drawn."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from hermes import clock
+from hermes.cli.command import DONE, Refused, Words, plain_text, takes_json, takes_store
+from hermes.cli.opening import one_session, opened
+from hermes.cli.output import counted, page, say_json, styled
+from hermes.text import printable
+
+if TYPE_CHECKING:
+    from hermes.store.lineage import Relative
+
+RELATIONS = {"compression": "continued", "branch": "branch", "reset": "after reset", "delegate": "subagent"}
+
+
+def define(parser: argparse.ArgumentParser, _: Words) -> None:
+    takes_store(parser, tree)
+    parser.add_argument(
+        "session", nargs="+", type=plain_text, metavar="ID|TITLE", help="any session of the family"
+    )
+    takes_json(parser)
+
+
+def tree(arguments: argparse.Namespace) -> int:
+    with opened(arguments) as db:
+        session_id = one_session(db, arguments.session)
+        family = db.family(session_id)
+    if family is None:
+        raise Refused(f"Session '{session_id}' not found.")
+    if arguments.json:
+        say_json(_as_json(family))
+    else:
+        page(_drawn(family, session_id))
+    return DONE
+
+
+def _drawn(first: Relative, named: str) -> Iterator[str]:
+    """A line per session. A stack instead of recursion: a chain of continuations is as long as its life."""
+    now = clock.now()
+    stack: list[tuple[Relative, str, str]] = [(first, "", "")]
+    while stack:
+        one, edge, below = stack.pop()
+        yield edge + _line(one, now, one.id == named)
+        last = len(one.children) - 1
+        stack += [
+            (
+                child,
+                f"{below}{'└─ ' if number == last else '├─ '}",
+                f"{below}{'   ' if number == last else '│  '}",
+            )
+            for number, child in reversed(list(enumerate(one.children)))
+        ]
+
+
+def _line(one: Relative, now: float, is_named: bool) -> str:
+    relation = RELATIONS.get(one.relation or "", "") if one.parent_session_id else ""
+    name = styled(
+        printable(one.title or "—", width_limit=60), *(["bold", "underline"] if is_named else ["bold"])
+    )
+    used = clock.relative(one.last_active or one.started_at, now)
+    facts = [printable(one.id), counted(one.message_count or 0, "message"), used]
+    if one.source != "cli":
+        facts.insert(1, printable(one.source))
+    return f"{styled(relation + ': ', 'cyan') if relation else ''}{name}  {styled(' · '.join(facts), 'dim')}"
+
+
+def _as_json(first: Relative) -> dict[str, Any]:
+    made = _fields(first)
+    stack = [(first, made)]
+    while stack:
+        one, into = stack.pop()
+        for child in one.children:
+            told = _fields(child)
+            into["children"].append(told)
+            stack.append((child, told))
+    return made
+
+
+def _fields(one: Relative) -> dict[str, Any]:
+    names = (
+        "id",
+        "relation",
+        "title",
+        "source",
+        "kind",
+        "started_at",
+        "ended_at",
+        "end_reason",
+        "last_active",
+    )
+    told = {name: getattr(one, name) for name in names}
+    return {**told, "message_count": one.message_count, "children": []}

@@ -1,0 +1,251 @@
+"""`search_conversations`: what a person types at a prompt, and the conversations it finds, best first.
+
+Those come first that hold what was typed, in a message or in their title (`exact`). Plain words also bring those that
+hold them spread over several messages, or hold most of them. An expression (operators, phrases, parts, fields) means
+what it says: only where nothing matches it are the nearest shown instead, and the answer says so (`relaxed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from hermes import clock
+from hermes.recall import question as questions
+from hermes.recall.language import Reading, read
+from hermes.recall.messages import result_of
+from hermes.recall.question import Question
+from hermes.recall.ranking import ConversationSearch
+from hermes.recall.shown import Found, shown
+from hermes.store.arguments import moment, names, whole
+from hermes.store.engine import Access, Reader
+from hermes.store.lineage import ROOT, tip
+from hermes.store.listing import KINDS
+from hermes.store.matching import EVERYTHING, And, Node, Word
+from hermes.store.sessions import source_name
+from hermes.store.values import Hit, MessageFilter, SearchResults
+from hermes.terms import fold
+
+HITS_AT_ONCE, MOST_ROUNDS = 200, 6
+"""Messages fetched, and how often again without the conversations they are from: one of them may hold thousands."""
+
+TITLES = """SELECT title, root_id FROM sessions WHERE title IS NOT NULL AND trashed_at IS NULL
+    ORDER BY last_active DESC, id DESC"""
+ROW = """SELECT source, kind, archived, started_at, coalesce(conversation_active, last_active, started_at) FROM sessions
+    WHERE id = ? AND trashed_at IS NULL"""
+TITLE = "SELECT title, coalesce(preview, '') FROM sessions WHERE id = ?"
+SAID = """SELECT m.id, m.role, m.session_id FROM messages m JOIN sessions s ON s.id = m.session_id
+    WHERE s.root_id = ? AND m.active = 1 AND m.role = 'user' ORDER BY m.id LIMIT 1"""
+
+
+class FoundConversations(SearchResults):
+    """One row per conversation, and how the query was understood."""
+
+    reading: Reading
+    hidden: dict[str, int]
+    """How many more match but are left out, by the reason: `child`, `tool`, `archived`, or the source of a job."""
+
+    is_question: bool = False
+    """Whether it was a question in plain words, which nobody expects to find word for word."""
+
+    def __init__(self, reading: Reading) -> None:
+        super().__init__()
+        self.reading, self.hidden = reading, {}
+
+
+class Asked(NamedTuple):
+    """What was asked, in every form in which it is looked for."""
+
+    reading: Reading
+    tree: Node
+    question: Question
+    wanted: MessageFilter
+    is_plain: bool
+    """Whether there are words only: then what is near is welcome, too."""
+    is_question: bool
+    """Whether it is a question in plain words, which nobody expects to find word for word."""
+
+
+class InteractiveSearch:
+    def __init__(self, engine: Access) -> None:
+        self._engine = engine
+
+    def search(
+        self,
+        query: str,
+        limit: int = 20,
+        *,
+        sources: Sequence[str] | None = None,
+        after: float | None = None,
+        before: float | None = None,
+        include_hidden: bool = False,
+    ) -> FoundConversations:
+        limit = whole("limit", limit)
+        reading = read(query, clock.now())
+        results = FoundConversations(reading)
+        if reading.is_empty or limit <= 0:
+            return results
+        asked = _asked(query, reading, sources, after, before, include_hidden)
+        results.is_question = asked.is_question
+        exact = self._exact(asked, limit, results)
+        titled = self._titled(asked) if not reading.fields else []
+        ranked: dict[str, Found] = {}
+        if reading.words and (asked.is_plain or not exact):
+            question = asked.question._replace(must=None)
+            ranked = ConversationSearch(self._engine).rank(question, asked.wanted).conversations
+        matching = list(dict.fromkeys((*titled, *exact)))
+        matching.sort(key=lambda root: _worth(root, ranked, titled), reverse=True)
+        near = sorted((root for root in ranked if root not in matching), key=lambda root: -ranked[root].score)
+        results.relaxed = not matching and bool(near)
+        with self._engine.read() as reader:
+            for root in (*matching, *near):
+                row = self._row(reader, root, asked, exact.get(root), ranked.get(root))
+                if row is not None:
+                    results.append(row | {"exact": root in exact or root in titled})
+                if len(results) == limit:
+                    break
+        if not include_hidden:
+            results.hidden = self._hidden(asked)
+        return results
+
+    def _exact(self, asked: Asked, limit: int, results: FoundConversations) -> dict[str, Hit]:
+        """The best message of each conversation that holds what was typed, the best conversation first."""
+        found: dict[str, Hit] = {}
+        wanted = asked.wanted
+        for _ in range(MOST_ROUNDS):
+            answer = self._engine.search(asked.tree, wanted, HITS_AT_ONCE, 0)
+            results.cut, results.order, results.capped = answer.cut, answer.order, answer.capped
+            if answer.waiting:
+                results.indexing = (answer.total - answer.waiting, answer.total)
+            with self._engine.read() as reader:
+                for hit in answer.hits:
+                    found.setdefault(reader.value(ROOT, hit.session_id) or hit.session_id, hit)
+            if len(found) >= limit or len(answer.hits) < HITS_AT_ONCE:
+                break
+            wanted = wanted._replace(but_conversations=(*asked.wanted.but_conversations, *found))
+        return found
+
+    def _titled(self, asked: Asked) -> list[str]:
+        """Conversations with all of the words in their title, newest activity first."""
+        words = [fold(word) for word in asked.reading.words]
+        if not words or not asked.is_plain:
+            return []
+        with self._engine.read(settled=True) as reader:
+            named = dict.fromkeys(
+                root for title, root in reader.rows(TITLES) if all(word in fold(str(title)) for word in words)
+            )
+            return [root for root in named if _allowed(reader, root, asked.wanted)]
+
+    def _hidden(self, asked: Asked) -> dict[str, int]:
+        """Of the conversations that are hidden, those that hold what was typed; as many as one look finds."""
+        if asked.wanted.kinds is None and not asked.wanted.hide_archived:
+            return {}
+        everything = asked.wanted._replace(kinds=asked.reading.wanted.kinds, hide_archived=False)
+        hits = self._engine.search(asked.tree, everything, HITS_AT_ONCE, 0).hits
+        hidden: dict[str, int] = {}
+        with self._engine.read() as reader:
+            for root in dict.fromkeys(reader.value(ROOT, hit.session_id) or hit.session_id for hit in hits):
+                reason = _reason(reader.row(ROW, root), asked.wanted)
+                if reason is not None:
+                    hidden[reason] = hidden.get(reason, 0) + 1
+        return hidden
+
+    def _row(
+        self, reader: Reader, root: str, asked: Asked, hit: Hit | None, ranked: Found | None
+    ) -> dict[str, Any] | None:
+        found = ranked or Found(root, 0.0, asked.question, None if hit is None else hit.id)
+        row = shown(reader, found, asked.wanted)
+        if row is None:
+            return _by_title(reader, root)
+        if hit is not None and (found.message_id is None or not asked.is_question):
+            result = result_of(reader, asked.tree, hit)
+            row |= {"session_id": result["session_id"], "role": result["role"], "message_id": result["id"]}
+            row["snippet"] = result["snippet"]
+            if not found.score:
+                row["why"] = "matches what was typed"
+        return row
+
+
+def _asked(
+    query: str,
+    reading: Reading,
+    sources: Sequence[str] | None,
+    after: float | None,
+    before: float | None,
+    include_hidden: bool,
+) -> Asked:
+    wanted = reading.wanted
+    if sources is not None:
+        chosen = tuple(source_name(name) for name in names("sources", sources))
+        both = chosen if wanted.sources is None else tuple(one for one in chosen if one in wanted.sources)
+        wanted = wanted._replace(sources=both)
+    if after is not None:
+        wanted = wanted._replace(after=max(moment("after", after), wanted.after or 0.0))
+    if before is not None:
+        wanted = wanted._replace(before=min(moment("before", before), wanted.before or float("inf")))
+    if not include_hidden:
+        kinds = ("chat",) if wanted.sources is None else tuple(kind for kind in KINDS if kind != "child")
+        wanted = wanted._replace(kinds=wanted.kinds or kinds, hide_archived=True)
+    is_plain = not reading.fields and _only_words(reading.tree)
+    question = questions.read(query if is_plain else " ".join(reading.words))
+    tree = reading.tree or EVERYTHING
+    return Asked(reading, tree, question, wanted, is_plain, is_plain and questions.is_question(query))
+
+
+def _only_words(tree: Node | None) -> bool:
+    leaves = tree.of if isinstance(tree, And) else (tree,)
+    return all(isinstance(leaf, Word) and not leaf.prefix_last for leaf in leaves)
+
+
+def _worth(root: str, ranked: dict[str, Found], titled: Iterable[str]) -> float:
+    """A title was given to find the conversation by: it weighs as much again."""
+    found = ranked.get(root)
+    return (found.score if found is not None else 0.0) * (2.0 if root in titled else 1.0) + (root in titled)
+
+
+def _allowed(reader: Reader, root: str, wanted: MessageFilter) -> bool:
+    row = reader.row(ROW, root)
+    return (
+        row is not None
+        and (wanted.sources is None or row[0] in wanted.sources)
+        and _reason(row, wanted) is None
+        and (wanted.after is None or row[4] >= wanted.after)
+        and (wanted.before is None or row[3] < wanted.before)
+    )
+
+
+def _reason(row: Any, wanted: MessageFilter) -> str | None:
+    """Why a conversation is not shown; None if it may be."""
+    if row is None:
+        return None
+    source, kind, archived, *_times = row
+    if wanted.kinds is not None and kind not in wanted.kinds:
+        return str(source if kind == "job" else kind)
+    return "archived" if archived and wanted.hide_archived else None
+
+
+def _by_title(reader: Reader, root: str) -> dict[str, Any] | None:
+    """A conversation of which nothing but the title matches: it is shown with what was said first."""
+    row = reader.row(ROW, root)
+    if row is None:
+        return None
+    source, kind, _archived, started_at, last_active = row
+    live = tip(reader, root)
+    title, preview = reader.row(TITLE, live) or (None, "")
+    first, role, session_id = reader.row(SAID, root) or (None, None, live)
+    return {
+        "session_id": session_id,
+        "conversation_id": root,
+        "tip_id": live,
+        "score": 0.0,
+        "message_id": first,
+        "role": role,
+        "snippet": preview,
+        "why": "in the title",
+        "title": title,
+        "source": source,
+        "kind": kind,
+        "started_at": started_at,
+        "last_active": last_active,
+        "order": "relevance",
+    }

@@ -1,0 +1,246 @@
+"""What people do with their conversations: name, keep, put away, throw away, bring back, prune, thin, scrub, count."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hermes_state import SessionDB
+from tests.cli.conftest import Hermes, Told
+
+DAY = 86400
+
+
+def listed(hermes: Hermes, *flags: str) -> set[str]:
+    return {row["id"] for row in json.loads(hermes("sessions", "list", "--json", *flags).stdout)}
+
+
+# ---------------------------------------------------------------- rename
+
+
+def test_rename_takes_unquoted_words_and_every_way_to_name_a_session(
+    hermes: Hermes, told: Told, db: SessionDB
+) -> None:
+    told("20250305_091523_a1b2c3d4", "hello")
+    done = hermes("sessions", "rename", "20250305_0915", "debugging", "auth", "flow")
+    assert (done.returncode, done.stdout) == (
+        0,
+        "Session '20250305_091523_a1b2c3d4' renamed to: debugging auth flow\n",
+    )
+    hermes("sessions", "rename", "debugging auth flow", "done")
+    assert db.get_session_title("20250305_091523_a1b2c3d4") == "done"
+
+
+def test_rename_says_what_was_stored_and_refuses_what_is_taken_too_long_or_empty(
+    hermes: Hermes, told: Told, db: SessionDB
+) -> None:
+    told("one", "hello", title="taken")
+    told("two", "hello")
+    assert "renamed to: clean title" in hermes("sessions", "rename", "two", "clean\u202e", "title").stdout
+    for title in ("taken", "x" * 101, "\u200b"):
+        refused = hermes("sessions", "rename", "two", title)
+        assert refused.returncode == 1
+        assert refused.stderr.count("\n") == 1
+    assert db.get_session_title("two") == "clean title"
+
+
+# ---------------------------------------------------------------- pin, archive
+
+
+def test_pinned_is_spared_and_archived_is_put_away_and_counted(
+    hermes: Hermes, told: Told, db: SessionDB
+) -> None:
+    told("kept", "hello", age=200 * DAY)
+    told("put away", "hello")
+    db.end_session("kept", "cli_close")
+    assert hermes("sessions", "pin", "kept").stdout == "Pinned session 'kept'.\n"
+    assert "Nothing to prune" in hermes("sessions", "prune", "--yes").stdout
+    assert hermes("sessions", "archive", "put away").returncode == 0
+    assert listed(hermes) == {"kept"}
+    assert "1 archived hidden" in hermes("sessions", "list").stdout
+    hermes("sessions", "unarchive", "put away")
+    hermes("sessions", "unpin", "kept")
+    assert listed(hermes) == {"kept", "put away"}
+    assert "Pruned 1 session." in hermes("sessions", "prune", "--yes").stdout
+
+
+def test_of_several_names_one_that_is_wrong_changes_nothing(hermes: Hermes, told: Told) -> None:
+    told("one", "hello")
+    assert hermes("sessions", "archive", "one", "nobody").returncode == 1
+    assert listed(hermes) == {"one"}
+
+
+# ---------------------------------------------------------------- delete, trash
+
+
+def test_delete_asks_and_only_yes_deletes(hermes: Hermes, told: Told) -> None:
+    told("mine", "hello")
+    asked = hermes("sessions", "delete", "mine", stdin="no\n")
+    assert asked.returncode == 1
+    assert asked.stdout == "Delete session 'mine' and all its messages? [y/N] Cancelled.\n"
+    assert hermes("sessions", "delete", "mine").returncode == 1
+    assert listed(hermes) == {"mine"}
+    done = hermes("sessions", "delete", "mine", stdin="y\n")
+    assert done.returncode == 0
+    assert "Deleted session 'mine'." in done.stdout
+    assert "hermes sessions trash restore mine" in done.stdout
+    assert listed(hermes, "--all") == set()
+
+
+def test_the_trash_is_listed_restored_and_emptied(hermes: Hermes, told: Told) -> None:
+    told("mine", "hello", title="my plan")
+    told("other", "hello")
+    hermes("sessions", "delete", "mine", "other", "--yes")
+    rows = json.loads(hermes("sessions", "trash", "list", "--json").stdout)
+    assert {row["id"] for row in rows} == {"mine", "other"}
+    assert "my plan" in hermes("sessions", "trash", "list").stdout
+    back = hermes("sessions", "trash", "restore", "my plan")
+    assert back.stdout == "Restored session 'mine' as 'my plan'.\n"
+    assert listed(hermes) == {"mine"}
+    assert hermes("sessions", "trash", "restore", "mine").returncode == 1
+    assert hermes("sessions", "trash", "empty").returncode == 1
+    assert "Deleted 1 session from the trash." in hermes("sessions", "trash", "empty", "--yes").stdout
+    assert hermes("sessions", "trash", "list").stdout == "The trash is empty.\n"
+    assert json.loads(hermes("sessions", "trash", "list", "--json").stdout) == []
+
+
+def test_the_whole_conversation_goes_unless_a_segment_is_meant(
+    hermes: Hermes, told: Told, db: SessionDB
+) -> None:
+    for name in ("a", "b"):
+        told(f"{name}1", "hello")
+        db.begin_continuation(f"{name}1", "summary", session_id=f"{name}2")
+    hermes("sessions", "delete", "a2", "--yes")
+    hermes("sessions", "delete", "b1", "--yes", "--segment")
+    assert {row["id"] for row in db.list_sessions_rich(include_children=True)} == {"b2"}
+
+
+def test_purge_leaves_no_byte_and_takes_the_conversation(
+    hermes: Hermes, told: Told, db: SessionDB, home: Path
+) -> None:
+    told("s1", "xylophone secret")
+    db.begin_continuation("s1", "xylophone summary", session_id="s2")
+    db.close()
+    done = hermes("sessions", "delete", "s2", "--purge", "--yes")
+    assert done.stdout == "Deleted session 's2'.\nGone with it: 1 session.\n"
+    assert not [file for file in home.rglob("*") if file.is_file() and b"xylophone" in file.read_bytes()]
+
+
+# ---------------------------------------------------------------- prune, thin
+
+
+def test_prune_shows_what_goes_before_it_asks(hermes: Hermes, told: Told, db: SessionDB) -> None:
+    for number, age in enumerate((100, 200, 300)):
+        told(f"old{number}", "x" * 1000, age=age * DAY)
+        db.end_session(f"old{number}", "cli_close")
+    told("open", "hello", age=400 * DAY)
+    asked = hermes("sessions", "prune", stdin="n\n")
+    assert asked.returncode == 1
+    assert asked.stdout.startswith("3 conversations, 3 sessions, 3 messages, 3.0 kB\nlast used from ")
+    assert "Delete 3 sessions for good? [y/N] Cancelled." in asked.stdout
+    dry = hermes("sessions", "prune", "--dry-run", "--older-than", "250")
+    assert dry.stdout.startswith("1 conversation, ")
+    assert dry.stdout.endswith("Nothing was deleted.\n")
+    assert "Pruned 1 session." in hermes("sessions", "prune", "--older-than", "250", "--yes").stdout
+    assert listed(hermes) == {"old0", "old1", "open"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "gone"),
+    [
+        (("--source", "telegram"), {"phone"}),
+        (("--source", "telegram", "--source", "cli"), {"phone", "plan", "long"}),
+        (("--title", "PLAN"), {"plan"}),
+        (("--model", "gpt"), {"long"}),
+        (("--min-messages", "3"), {"long"}),
+        (("--max-messages", "1"), {"phone", "plan", "job"}),
+    ],
+)
+def test_prune_goes_by_filters(
+    hermes: Hermes, told: Told, db: SessionDB, flags: tuple[str, ...], gone: set[str]
+) -> None:
+    told("phone", "hello", source="telegram", age=100 * DAY)
+    told("plan", "hello", title="The plan", age=100 * DAY)
+    told("job", "hello", source="cron", age=100 * DAY)
+    db.create_session("long", "cli", model="openai/GPT-5", started_at=1e9)
+    for number in range(3):
+        db.append_message("long", "user", "hello", timestamp=1e9 + number)
+    for name in ("phone", "plan", "job", "long"):
+        db.end_session(name, "cli_close")
+    hermes("sessions", "prune", "--yes", *flags)
+    assert {"phone", "plan", "job", "long"} - listed(hermes, "--all") == gone
+
+
+def test_prune_knows_workspaces(hermes: Hermes, db: SessionDB, tmp_path: Path) -> None:
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+        db.create_session(name, "cli", started_at=1e9, workspace=str(tmp_path / name))
+        db.end_session(name, "cli_close")
+    hermes("sessions", "prune", "--yes", "--workspace", str(tmp_path / "here"))
+    assert listed(hermes) == {"there"}
+
+
+def test_thin_cuts_old_tool_output_and_nothing_that_people_wrote(
+    hermes: Hermes, told: Told, db: SessionDB
+) -> None:
+    told("old", "u" * 50_000, age=200 * DAY)
+    db.append_message("old", "tool", "t" * 50_000, tool_name="terminal", timestamp=1e9)
+    db.end_session("old", "cli_close")
+    raw = db.raw()
+    raw.execute("UPDATE sessions SET last_active = 1e9, conversation_active = 1e9 WHERE id = 'old'")
+    dry = hermes("sessions", "thin", "--dry-run")
+    assert dry.stdout.startswith("Would free ")
+    assert len(db.get_messages("old")[1]["content"]) == 50_000
+    assert hermes("sessions", "thin", stdin="n\n").returncode == 1
+    assert hermes("sessions", "thin", "--yes").stdout.startswith("Freed ")
+    person, tool = db.get_messages("old")
+    assert len(person["content"]) == 50_000
+    assert len(tool["content"]) < 20_000
+    assert hermes("sessions", "thin").stdout == "Nothing to thin.\n"
+
+
+# ---------------------------------------------------------------- scrub, stats
+
+
+def test_scrub_takes_the_secret_from_stdin_and_shows_where_it_is(
+    hermes: Hermes, told: Told, db: SessionDB
+) -> None:
+    told("mine", "my key is sk-live-0123456789abcdef")
+    asked = hermes("sessions", "scrub", stdin="sk-live-0123456789abcdef\n")
+    assert asked.returncode == 1
+    assert "needs --yes" in asked.stdout
+    assert "0123456789" not in asked.stdout
+    assert "0123456789" in db.get_messages("mine")[0]["content"]
+    done = hermes("sessions", "scrub", "--yes", stdin="sk-live-0123456789abcdef\n")
+    assert done.returncode == 0
+    assert "0123456789" not in db.get_messages("mine")[0]["content"]
+    nothing = hermes("sessions", "scrub", stdin="")
+    assert (nothing.returncode, nothing.stderr.count("\n")) == (1, 1)
+
+
+def test_stats_begin_with_the_documented_lines(hermes: Hermes, told: Told, db: SessionDB) -> None:
+    told("one", "hello")
+    told("two", "hello")
+    told("three", "hello", source="telegram")
+    told("four", "hello")
+    db.append_message("one", "tool", "x" * 100, tool_name="terminal")
+    db.trash_session("four")
+    lines = hermes("sessions", "stats").stdout.splitlines()
+    assert lines[:4] == ["Total sessions: 3", "Total messages: 4", "cli: 2 sessions", "telegram: 1 sessions"]
+    assert lines[4].startswith("Database size: 0.")
+    assert lines[4].endswith(" MB")
+    told_last = [line for line in lines if line.startswith("Last message stored: ")]
+    assert told_last[0].endswith("of one")
+    made = json.loads(hermes("sessions", "stats", "--json").stdout)
+    assert (made["sessions"], made["messages"], made["in_trash"]) == (3, 4, 1)
+    assert made["by_source"] == {"cli": 2, "telegram": 1}
+    assert made["bytes"]["tool_output"] == 100
+    assert made["bytes"]["index"] > 0
+    assert made["last_write"]["session_id"] == "one"
+
+
+def test_stats_of_nothing(hermes: Hermes) -> None:
+    lines = hermes("sessions", "stats").stdout.splitlines()
+    assert lines[:2] == ["Total sessions: 0", "Total messages: 0"]

@@ -1,0 +1,122 @@
+"""`hermes sessions search`: the right conversation first, what matched shown, and nothing hidden in silence."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from hermes_state import SessionDB
+from tests.cli.conftest import Hermes, Told
+
+DAY = 86400
+
+
+@pytest.fixture
+def kept(told: Told, db: SessionDB) -> None:
+    told("plans", "What is the retry budget in src/main.py:42?", title="Retry plans", age=3 * DAY)
+    db.append_message("plans", "assistant", "The retry budget is 50%.")
+    told("split", "retry tomorrow", title="Two words", age=2 * DAY)
+    db.append_message("split", "user", "the budget of the house", timestamp=time.time() - 2 * DAY)
+    told("trip", "我们去广西桂林", source="telegram", age=DAY)
+    told("nightly", "retry budget of the night", source="cron")
+    told("away", "retry budget of last year", title="Old")
+    db.set_session_archived("away", True)
+    told("fails", "please run it")
+    db.append_message("fails", "tool", "Traceback (most recent call last): boom", tool_name="terminal")
+
+
+def found(hermes: Hermes, *words: str) -> list[str]:
+    return [
+        row["conversation_id"] for row in json.loads(hermes("sessions", "search", "--json", *words).stdout)
+    ]
+
+
+@pytest.mark.usefixtures("kept")
+def test_conversations_with_all_words_come_first_and_those_near_are_told_apart(hermes: Hermes) -> None:
+    result = hermes("sessions", "search", "retry", "budget")
+    assert result.returncode == 0
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("Retry plans  ")
+    assert ">>>retry<<< >>>budget<<<" in lines[1]
+    assert "Near it:" in lines
+    assert lines.index("Near it:") < next(at for at, line in enumerate(lines) if line.startswith("Two words"))
+    assert lines[-1] == "1 archived, 1 cron hidden · --all"
+
+
+@pytest.mark.usefixtures("kept")
+def test_all_shows_what_is_hidden_and_a_source_shows_its_own(hermes: Hermes) -> None:
+    assert {"nightly", "away", "plans"} <= set(found(hermes, "retry", "budget", "--all"))
+    assert found(hermes, "retry", "--source", "cron") == ["nightly"]
+    assert found(hermes, "source:cron", "retry") == ["nightly"]
+
+
+@pytest.mark.usefixtures("kept")
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ('"retry budget"', ["plans"]),
+        ("src/main.py:42", ["plans"]),
+        ("桂林", ["trip"]),
+        ("has:error", ["fails"]),
+        ("tool:terminal boom", ["fails"]),
+        ('title:"retry plans" budget', ["plans"]),
+        ("retry NOT tomorrow", ["plans"]),
+        ("retry role:assistant", ["plans"]),
+        ("*ggest* OR *tomorr*", ["split"]),
+    ],
+)
+def test_what_was_typed_is_what_is_searched(hermes: Hermes, query: str, expected: list[str]) -> None:
+    assert found(hermes, query) == expected
+
+
+@pytest.mark.usefixtures("kept")
+def test_a_title_finds_its_conversation_though_nobody_said_it(hermes: Hermes) -> None:
+    assert found(hermes, "two", "words") == ["split"]
+
+
+@pytest.mark.usefixtures("kept")
+def test_where_nothing_matches_the_nearest_are_offered_and_called_so(hermes: Hermes) -> None:
+    result = hermes("search", '"budget retry"')
+    assert result.returncode == 0
+    assert result.stdout.startswith("Nothing matches exactly; the nearest are:")
+    rows = json.loads(hermes("search", "--json", '"budget retry"').stdout)
+    assert rows
+    assert not any(row["exact"] for row in rows)
+
+
+@pytest.mark.usefixtures("kept")
+def test_a_question_is_answered_without_excuses(hermes: Hermes) -> None:
+    shown = hermes("search", "what", "did", "we", "decide", "about", "the", "retry", "budget?").stdout
+    assert shown.startswith("Retry plans")
+    assert "exactly" not in shown
+
+
+def test_nothing_found_is_said_and_is_exit_1(hermes: Hermes, told: Told) -> None:
+    told("one", "hello")
+    result = hermes("sessions", "search", "zebra")
+    assert (result.returncode, result.stdout) == (1, "No sessions found.\n")
+    empty = hermes("sessions", "search", "--json", "zebra")
+    assert (empty.returncode, json.loads(empty.stdout)) == (1, [])
+
+
+@pytest.mark.usefixtures("kept")
+def test_times_as_flags(hermes: Hermes) -> None:
+    assert found(hermes, "tomorrow", "--since", "1d") == []
+    assert found(hermes, "tomorrow", "--since", "3d", "--until", "yesterday") == ["split"]
+    wrong = hermes("search", "retry", "--since", "the other day")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "--since does not understand 'the other day'" in wrong.stderr
+
+
+def test_what_looks_like_a_field_and_is_none_is_told(hermes: Hermes, told: Told) -> None:
+    told("one", "the colour:red of it")
+    assert "looked for 'colour:red' as text" in hermes("search", "colour:red").stdout
+
+
+def test_snippets_cannot_drive_the_terminal(hermes: Hermes, told: Told) -> None:
+    told("attack", "needle \x1b[2J\x1b]0;owned\x07 \u202egnp\nforged line", title="calm")
+    shown = hermes("search", "needle").stdout
+    assert not set(shown) & set("\x1b\x07\u202e")
+    assert len(shown.splitlines()) == 3

@@ -1,0 +1,111 @@
+"""`hermes sessions show` and `tree`: reading a conversation, and seeing where it came from."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hermes_state import SessionDB
+from tests.cli.conftest import Hermes, Told
+
+
+@pytest.fixture
+def family(told: Told, db: SessionDB) -> None:
+    """`my project` was compressed into `my project #2`, from which a branch and a subagent came."""
+    told("first", "check the tests", title="my project")
+    db.append_message(
+        "first",
+        "assistant",
+        "Looking.",
+        reasoning="I should list files",
+        tool_calls=[{"id": "c", "function": {"name": "terminal", "arguments": '{"command": "ls -la"}'}}],
+    )
+    db.append_message("first", "tool", "total 0\n\x1b[31mfile", tool_name="terminal", tool_call_id="c")
+    db.begin_continuation("first", "Summary: tests fail", session_id="second")
+    db.append_message("second", "user", "and now?")
+    db.branch("second", end_parent=False, session_id="other", title="without retries")
+    db.delegate("second", session_id="helper")
+
+
+@pytest.mark.usefixtures("family")
+def test_a_transcript_says_who_said_what(hermes: Hermes) -> None:
+    shown = hermes("sessions", "show", "first")
+    assert shown.returncode == 0
+    assert "● You " in shown.stdout
+    assert "  check the tests" in shown.stdout
+    assert '  → terminal {"command": "ls -la"}' in shown.stdout
+    assert "file" not in shown.stdout
+    assert "list files" not in shown.stdout
+
+
+@pytest.mark.usefixtures("family")
+def test_tools_and_reasoning_are_shown_when_asked_for_and_cannot_drive_the_terminal(hermes: Hermes) -> None:
+    shown = hermes("sessions", "show", "first", "--tools", "--reasoning").stdout
+    assert "○ terminal" in shown
+    assert "  total 0\n  file" in shown
+    assert "I should list files" in shown
+    assert "\x1b" not in shown
+
+
+@pytest.mark.usefixtures("family")
+def test_a_name_means_the_live_end_and_lineage_starts_at_the_first_segment(hermes: Hermes) -> None:
+    short = hermes("sessions", "show", "my", "project").stdout
+    assert short.splitlines()[0] == "my project #2"
+    assert "continues from 3 earlier messages (--lineage shows them)" in short
+    assert "check the tests" not in short
+    whole = hermes("sessions", "show", "my project", "--lineage").stdout
+    assert whole.index("check the tests") < whole.index("and now?")
+
+
+@pytest.mark.usefixtures("family")
+def test_from_starts_at_a_message_wherever_in_the_conversation_it_is(hermes: Hermes, db: SessionDB) -> None:
+    asked = db.get_messages("first")[1]["id"]
+    shown = hermes("sessions", "show", "second", "--from", str(asked)).stdout
+    assert "check the tests" not in shown
+    assert "Looking." in shown
+    assert "and now?" in shown
+    missing = hermes("sessions", "show", "second", "--from", "999")
+    assert (missing.returncode, missing.stderr) == (1, "hermes: the conversation has no message 999\n")
+
+
+@pytest.mark.usefixtures("family")
+def test_show_as_json_is_the_rows(hermes: Hermes) -> None:
+    rows = json.loads(hermes("sessions", "show", "second", "--json").stdout)
+    assert [row["content"] for row in rows if row["role"] == "user"] == ["and now?"]
+
+
+@pytest.mark.usefixtures("family")
+def test_the_family_is_drawn_as_a_tree(hermes: Hermes) -> None:
+    first, second, *rest = hermes("sessions", "tree", "other").stdout.splitlines()
+    assert first.startswith("my project  first · 3 messages")
+    assert second.startswith("└─ continued: my project #2  second")
+    assert {line.strip(" ├└─").split("  ")[0] for line in rest} == {"branch: without retries", "subagent: —"}
+    made = json.loads(hermes("sessions", "tree", "first", "--json").stdout)
+    assert made["id"] == "first"
+    assert made["children"][0]["relation"] == "compression"
+    assert {child["id"] for child in made["children"][0]["children"]} == {"other", "helper"}
+
+
+def test_a_chain_of_a_thousand_is_drawn(hermes: Hermes, told: Told, db: SessionDB) -> None:
+    told("s0", "hello")
+    for number in range(1, 1001):
+        db.end_session(f"s{number - 1}", "compression")
+        db.create_session(f"s{number}", "cli", parent_session_id=f"s{number - 1}")
+    assert len(hermes("sessions", "tree", "s500").stdout.splitlines()) == 1001
+
+
+def test_an_unknown_name_is_one_line_and_an_ambiguous_one_lists_the_candidates(
+    hermes: Hermes, told: Told
+) -> None:
+    told("20250305_a", "one", title="garden plans")
+    told("20250305_b", "two", title="garden tools")
+    missing = hermes("sessions", "show", "nothing")
+    assert (missing.returncode, missing.stderr) == (1, "hermes: Session 'nothing' not found.\n")
+    for name in ("20250305", "garden"):
+        several = hermes("sessions", "show", name)
+        assert several.returncode == 1
+        assert several.stderr.splitlines()[0] == f"hermes: '{name}' could be any of these:"
+        assert {line.split()[0] for line in several.stderr.splitlines()[1:]} == {"20250305_a", "20250305_b"}
+    assert hermes("sessions", "show", "garden", "tools").stdout.startswith("garden tools\n")
+    assert hermes("sessions", "show", "plans").stdout.startswith("garden plans\n")

@@ -1,0 +1,112 @@
+"""`search_conversations`: the language people type, one row per conversation, and an honest word about what is near."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hermes_state import SessionDB
+
+DAY = 86400
+
+
+def tell(
+    db: SessionDB, session_id: str, *said: str, source: str = "cli", title: str = "", age: float = 0
+) -> None:
+    at = time.time() - age
+    db.create_session(session_id, source, started_at=at)
+    for text in said:
+        db.append_message(session_id, "user", text, timestamp=at)
+    if title:
+        db.set_session_title(session_id, title)
+
+
+def roots(db: SessionDB, query: str, **asked: object) -> list[str]:
+    return [row["conversation_id"] for row in db.search_conversations(query, **asked)]  # type: ignore[arg-type]
+
+
+def test_one_row_however_often_it_matches_and_many_matches_hide_nobody(db: SessionDB) -> None:
+    tell(db, "marathon", *[f"needle {number}" for number in range(700)])
+    tell(db, "short", "one needle here")
+    assert sorted(roots(db, "needle")) == ["marathon", "short"]
+    assert sorted(roots(db, "needle*")) == ["marathon", "short"]
+
+
+def test_every_segment_is_the_same_conversation_and_the_tip_is_told(db: SessionDB) -> None:
+    tell(db, "first", "a needle", title="haystack")
+    db.begin_continuation("first", "the needle was found", session_id="second")
+    [row] = db.search_conversations("needle")
+    assert (row["conversation_id"], row["tip_id"], row["title"]) == ("first", "second", "haystack #2")
+
+
+def test_a_title_weighs_more_than_a_mention(db: SessionDB) -> None:
+    tell(db, "mentions", "the garden again, garden garden")
+    tell(db, "titled", "roses and tulips", title="Garden")
+    rows = db.search_conversations("garden")
+    assert [row["conversation_id"] for row in rows] == ["titled", "mentions"]
+    assert rows[0]["why"] == "in the title"
+    assert rows[0]["snippet"] == "roses and tulips"
+    assert all(row["exact"] for row in rows)
+
+
+def test_titles_obey_the_filters(db: SessionDB) -> None:
+    tell(db, "cron", "x", title="garden job", source="cron")
+    tell(db, "phone", "x", title="garden phone", source="telegram", age=3 * DAY)
+    tell(db, "put", "x", title="garden away")
+    db.set_session_archived("put", True)
+    assert roots(db, "garden") == ["phone"]
+    assert roots(db, "garden", sources=["cron"]) == ["cron"]
+    assert roots(db, "garden", after=time.time() - DAY) == []
+    assert set(roots(db, "garden", include_hidden=True)) == {"cron", "phone", "put"}
+
+
+def test_fields_alone_find_what_they_allow_newest_first(db: SessionDB) -> None:
+    tell(db, "old", "hello", source="telegram", age=5 * DAY)
+    tell(db, "new", "world", source="telegram", age=DAY)
+    tell(db, "other", "hello")
+    assert roots(db, "source:telegram") == ["new", "old"]
+    assert roots(db, "source:telegram after:2d") == ["new"]
+    assert roots(db, "source:telegram", sources=["cli"]) == []
+
+
+def test_what_is_hidden_is_counted_by_its_reason(db: SessionDB) -> None:
+    tell(db, "mine", "needle")
+    for number in range(3):
+        tell(db, f"cron{number}", "needle", source="cron")
+    tell(db, "put", "needle")
+    db.set_session_archived("put", True)
+    found = db.search_conversations("needle")
+    assert (len(found), found.hidden) == (1, {"cron": 3, "archived": 1})
+    assert db.search_conversations("needle", include_hidden=True).hidden == {}
+
+
+def test_an_expression_means_what_it_says(db: SessionDB) -> None:
+    tell(db, "both", "apple pear")
+    tell(db, "one", "apple")
+    assert roots(db, "apple NOT pear") == ["one"]
+    assert roots(db, '"pear apple"') == ["both", "one"]
+    assert db.search_conversations('"pear apple"').relaxed
+    assert not db.search_conversations("apple NOT pear").relaxed
+
+
+def test_the_trash_and_what_was_taken_back_are_not_found(db: SessionDB) -> None:
+    tell(db, "gone", "needle", title="needle")
+    tell(db, "back", "hello", "needle")
+    db.trash_session("gone")
+    db.rewind_to_message("back", db.get_messages("back")[1]["id"])
+    assert roots(db, "needle") == []
+
+
+@settings(max_examples=80)
+@given(query=st.text(max_size=60))
+def test_any_string_is_a_query(tmp_path_factory: pytest.TempPathFactory, query: str) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.db"
+    with SessionDB(path) as db:
+        db.ensure_session("one", "cli")
+        if not db.message_count("one"):
+            db.append_message("one", "user", 'any "text" (with) source:cli *stars* AND 桂林')
+        for row in db.search_conversations(query):
+            assert row["conversation_id"] == "one"
