@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from hermes_state import SessionDB
-from tests.cli.conftest import Hermes, Told
+from tests.cli.conftest import COMMAND, Hermes, Told
 
 DAY = 86400
 
@@ -126,6 +128,31 @@ def test_purge_leaves_no_byte_and_takes_the_conversation(
     done = hermes("sessions", "delete", "s2", "--purge", "--yes")
     assert done.stdout == "Deleted session 's2'.\nGone with it: 1 session.\n"
     assert not [file for file in home.rglob("*") if file.is_file() and b"xylophone" in file.read_bytes()]
+
+
+@pytest.mark.parametrize("command", [("delete", "mine"), ("prune", "--older-than", "0"), ("trash", "empty")])
+def test_ctrl_c_at_the_question_changes_nothing_and_is_exit_130(
+    told: Told, db: SessionDB, command: tuple[str, ...]
+) -> None:
+    told("mine", "hello", age=DAY)
+    db.end_session("mine", "cli_close")
+    told("thrown", "hello")
+    db.trash_session("thrown")
+    with subprocess.Popen(
+        [*COMMAND, "sessions", *command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as running:
+        assert running.stdout is not None
+        asked = b""
+        while not asked.endswith(b"[y/N] "):
+            asked += running.stdout.read(1)
+        running.send_signal(signal.SIGINT)
+        _, complaint = running.communicate(timeout=60)
+    assert (running.returncode, complaint) == (130, b"hermes: interrupted\n")
+    assert db.session_count() == 1
+    assert len(db.list_trash()) == 1
 
 
 # ---------------------------------------------------------------- prune, thin

@@ -20,8 +20,8 @@ EMOJI_STYLE = "\ufe0f"
 SKIN_TONES = range(0x1F3FB, 0x1F400)
 HANGUL_TAILS = range(0x1160, 0x1200)
 
-NARROWEST = 14
-"""Columns that a text which can be cut keeps, however narrow the terminal is."""
+LEAST = (24, 14)
+"""Columns that a text which can be cut keeps: as long as the others can give, and however narrow the terminal is."""
 
 
 class Column(NamedTuple):
@@ -56,18 +56,21 @@ def widened(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
     spare = width - longest - sum(column.width + 1 for column in columns[:-1])
     made = list(columns)
     flexible = [at for at, column in enumerate(columns) if column.is_flexible]
-    for at in reversed(flexible):  # the last gives first, and takes first
-        column = made[at]
-        need = max(columns_taken(printable(row[at])) for row in rows) + 2
-        change = max(NARROWEST - column.width, min(spare, max(0, need - column.width)))
-        made[at] = column._replace(width=column.width + change, shown=column.shown + change)
-        spare -= change
+    for least in LEAST:
+        for at in reversed(flexible):  # the last gives first, and takes first
+            need = max(columns_taken(printable(row[at])) for row in rows) + 2
+            change = max(min(0, least - made[at].width), min(spare, max(0, need - made[at].width)))
+            made[at] = _changed(made[at], change)
+            spare -= change
     if spare < 0 and len(flexible) > 1:
         first, last = flexible[0], flexible[-1]
-        room = max(0, spare + made[last].width + 1)
-        made[first] = made[first]._replace(width=made[first].width + room, shown=made[first].shown + room)
+        made[first] = _changed(made[first], max(0, spare + made[last].width + 1))
         made[last] = made[last]._replace(width=-1)
     return made
+
+
+def _changed(column: Column, by: int) -> Column:
+    return column._replace(width=column.width + by, shown=column.shown + by)
 
 
 def columns_taken(text: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from hermes import clock
@@ -76,23 +76,23 @@ def as_json(row: dict[str, Any]) -> dict[str, Any]:
 def _as_table(rows: list[dict[str, Any]]) -> Iterator[str]:
     now, width = clock.now(), terminal_width()
     if any(row["title"] for row in rows):
+        columns, rule = TITLED_COLUMNS, TITLED_RULE
         cells = [
-            (row["title"] or UNTITLED, row["preview"], clock.relative(row["last_active"], now), row["id"])
+            [row["title"] or UNTITLED, row["preview"], clock.relative(row["last_active"], now), row["id"]]
             for row in rows
         ]
-        return _fitted(TITLED_COLUMNS, cells, TITLED_RULE, width)
-    cells = [
-        (row["preview"], clock.relative(row["last_active"], now), row["source"], row["id"]) for row in rows
-    ]
-    return _fitted(PLAIN_COLUMNS, cells, PLAIN_RULE, width)
-
-
-def _fitted(
-    columns: Sequence[Column], cells: Sequence[tuple[str, ...]], rule: int, width: int | None
-) -> Iterator[str]:
-    if width is not None:
-        columns, rule = widened(columns, cells, width), width
-    return table(columns, cells, rule)
+    else:
+        columns, rule = PLAIN_COLUMNS, PLAIN_RULE
+        cells = [
+            [row["preview"], clock.relative(row["last_active"], now), row["source"], row["id"]]
+            for row in rows
+        ]
+    if width is None:
+        return table(columns, cells, rule)
+    fitting = widened(columns, cells, width)
+    if fitting[1].width < 0:  # no room for previews: they stand for titles that are not there
+        cells = [[row["title"] or row["preview"], *cell[1:]] for row, cell in zip(rows, cells, strict=True)]
+    return table(fitting, cells, min(width, rule))
 
 
 def hidden_ones(hidden: dict[str, int]) -> str:

@@ -1,0 +1,30 @@
+"""Tables fit the terminal, whatever is in them."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes.cli.sessions.listing import PLAIN_COLUMNS, TITLED_COLUMNS
+from hermes.cli.table import columns_taken, table, widened
+
+CELL = st.text(alphabet=st.sampled_from("abc 世界🍜é\u0301ก"), max_size=80)
+ID = st.text("0123456789_ab", min_size=24, max_size=24)
+ROWS = st.lists(st.tuples(CELL, CELL, st.just("yesterday"), ID), min_size=1)
+
+
+@given(rows=ROWS, width=st.integers(56, 250))
+def test_with_titles_no_line_is_wider_than_the_terminal_and_ids_are_whole(
+    rows: list[tuple[str, ...]], width: int
+) -> None:
+    lines = list(table(widened(TITLED_COLUMNS, rows, width), rows, width))
+    assert all(columns_taken(line) <= width for line in lines)
+    assert [line.split()[-1] for line in lines[2:]] == [row[-1] for row in rows]
+
+
+@given(rows=ROWS, width=st.integers(62, 250))
+def test_nor_without(rows: list[tuple[str, ...]], width: int) -> None:
+    cells = [(row[0], row[2], "telegram", row[3]) for row in rows]
+    lines = list(table(widened(PLAIN_COLUMNS, cells, width), cells, width))
+    assert all(columns_taken(line) <= width for line in lines)
+    assert [line.split()[-1] for line in lines[2:]] == [row[-1] for row in cells]
