@@ -72,7 +72,7 @@ def connect(
         raise
     connection.set_busy_handler(Patience())
     filters.add_functions(connection)
-    run(connection, "PRAGMA foreign_keys=ON")
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, 1)
     if not read_only:
         run(connection, "PRAGMA secure_delete=ON")
     return connection
