@@ -113,7 +113,7 @@ class SqliteEngine(SqliteCore):
         if answer is None:
             self.catch_up(SEARCH_CATCH_UP_S)
             answer = self._mending_the_index(lambda: look(True))
-        return cast(SearchAnswer, answer)
+        return cast("SearchAnswer", answer)
 
     def _list_terms(self) -> None:
         """For `*part*`; the search is as exact without, so nothing that happens here is an error."""

@@ -321,12 +321,13 @@ def _say_once(path: Path, sentence: str) -> None:
 def _tighten(path: Path) -> None:
     """What an older installation left for others to read is made private, with one notice."""
     names = [str(path), f"{path}-wal", f"{path}-shm", f"{path}.lock", f"{path}{encryption.NOTE}"]
-    folders = [f"{path}.backups"]
+    inside, folders = [f"{path}.backups"], []
     if path.parent == home.get_hermes_home():
-        folders += [str(path.parent / "sessions"), str(path.parent)]
-    for folder in folders[:-1] if len(folders) > 1 else folders:
-        if home.loose(folder):  # in a private folder nobody gets at the files
-            names += [entry.path for entry in os.scandir(folder) if entry.is_file()]
+        inside.append(f"{path.parent}/sessions")
+        folders.append(str(path.parent))
+    for folder in filter(home.loose, inside):  # in a private folder nobody gets at the files
+        names += [entry.path for entry in os.scandir(folder) if entry.is_file()]
+        folders.append(folder)
     made = [name for name in names if home.tightened(name, home.PRIVATE_FILE)]
     made += [folder for folder in folders if home.tightened(folder, home.PRIVATE_FOLDER)]
     if made:
