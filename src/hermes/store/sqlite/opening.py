@@ -123,8 +123,8 @@ def _open_read_only(path: Path) -> Opened:
     connection = None
     try:
         connection = connect_read_only(path)
+        check_version(connection, path)
         if not is_current(connection):
-            check_version(connection, path)
             raise errors.raised(
                 errors.StoreReadOnly, f"{path} is of an older version; open it once for writing to migrate it"
             )
