@@ -292,8 +292,11 @@ def _projected(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
 
 def _tips_shown(reader: Reader, rows: list[Row]) -> list[dict[str, Any]]:
     """Each as its live tip, where that is another session."""
-    shown = zip(_shown(rows), rows, strict=True)
-    return [_projected(reader, one) if row[-1] else one for one, row in shown]
+    shown = _shown(rows)
+    for at, row in enumerate(rows):
+        if row[-1]:
+            shown[at] = _projected(reader, shown[at])
+    return shown
 
 
 def _shown(rows: list[Row]) -> list[dict[str, Any]]:

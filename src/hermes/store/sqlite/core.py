@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import apsw
 
@@ -37,8 +37,10 @@ from hermes.store.sqlite.opening import (
     marked_damage,
     open_database,
 )
-from hermes.store.sqlite.scope import Owners, ScopedConnection
 from hermes.store.sqlite.turnstile import Turnstile
+
+if TYPE_CHECKING:
+    from hermes.store.sqlite.scope import Owners, ScopedConnection
 
 log = log_of(__name__)
 T = TypeVar("T")
@@ -167,6 +169,8 @@ class SqliteCore:
             if scope.connection.in_transaction:
                 scope.connection.execute("ROLLBACK")
         except IndexError:
+            from hermes.store.sqlite.scope import ScopedConnection
+
             connection = self._new_reader()
             try:
                 scope = ScopedConnection(connection)

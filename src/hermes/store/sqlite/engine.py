@@ -21,13 +21,13 @@ from hermes.store.engine import Writer
 from hermes.store.sqlite.commit import Ticket
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, connect, pragma, run
 from hermes.store.sqlite.core import SqliteCore
-from hermes.store.sqlite.raw import RawConnection
-from hermes.store.sqlite.scope import Owners, ScopedEngine
 
 if TYPE_CHECKING:
     from hermes.store.findings import Diagnosis
     from hermes.store.matching import Node
     from hermes.store.spellings import Spellings
+    from hermes.store.sqlite.raw import RawConnection
+    from hermes.store.sqlite.scope import Owners, ScopedEngine
     from hermes.store.values import (
         Backup,
         Candidates,
@@ -83,6 +83,8 @@ class SqliteEngine(SqliteCore):
     # ---------------------------------------------------------------- searching
 
     def scoped(self, owners: Owners) -> ScopedEngine:
+        from hermes.store.sqlite.scope import ScopedEngine
+
         return ScopedEngine(self, owners)
 
     def search(
@@ -359,6 +361,8 @@ class SqliteEngine(SqliteCore):
 
     def raw(self) -> RawConnection:
         """A connection of its own for plain SQL, closed with the store."""
+        from hermes.store.sqlite.raw import RawConnection
+
         self._usable()
         connection = connect(self.path, read_only=self.read_only)
         self._side.append(connection)
