@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hermes.handle import Handle, Row
 from hermes.store.lineage import Lineage
@@ -11,7 +11,9 @@ from hermes.store.listing import Listing
 from hermes.store.messages import Messages
 from hermes.store.sessions import Sessions, Usage
 from hermes.store.titles import Titles
-from hermes.store.values import ExportedSessions, SearchResults
+
+if TYPE_CHECKING:
+    from hermes.store.values import ExportedSessions, SearchResults
 
 
 class Documented(Handle):

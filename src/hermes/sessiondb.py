@@ -22,15 +22,6 @@ from hermes.store.meta import Meta
 from hermes.store.open import SCHEMA_VERSION, diagnose_file, open_engine, repair_file, restore_file
 from hermes.store.sessions import Belonging, Sessions
 from hermes.store.titles import Titles
-from hermes.store.values import (
-    Backup,
-    Collected,
-    Health,
-    Imported,
-    Optimized,
-    Repair,
-    ScrubReceipt,
-)
 
 if TYPE_CHECKING:
     from hermes.scoped import ScopedStore
@@ -52,6 +43,7 @@ if TYPE_CHECKING:
     from hermes.store.thinning import Thinned
     from hermes.store.topics import TelegramTopics
     from hermes.store.transfer import Transfer
+    from hermes.store.values import Backup, Collected, Health, Imported, Optimized, Repair, ScrubReceipt
 
 T = TypeVar("T")
 

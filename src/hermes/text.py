@@ -167,15 +167,16 @@ def _decoded(text: str) -> dict[str, object] | list[object] | None:
 
 # Out to a terminal
 
-_ESCAPES = re.compile(
+# Compiled by `re` when they are first used: most text needs none of them.
+_ESCAPES = (
     r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9c-\x9f]*(?:\x07|\x1b\\|\x9c)"  # strings: OSC, DCS …
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # control sequences: colours, cursor
     r"|\x1b[ -/]*[0-~]"  # short escapes
 )
-_GAPS = re.compile("\r\n|[\t\n\v\f\r\x85\u2028\u2029]")
-_UNSAFE = re.compile("[\0-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_LINE_ENDS = re.compile("\r\n|[\v\f\r\x85\u2028\u2029]")
-_UNSAFE_IN_LINES = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_GAPS = "\r\n|[\t\n\v\f\r\x85\u2028\u2029]"
+_UNSAFE = "[\0-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
+_LINE_ENDS = "\r\n|[\v\f\r\x85\u2028\u2029]"
+_UNSAFE_IN_LINES = "[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 
 
 def printable(text: str, *, width_limit: int | None = None) -> str:
@@ -187,7 +188,7 @@ def printable(text: str, *, width_limit: int | None = None) -> str:
         text = text[: 64 * width_limit + 4096]  # more than enough for what can be seen
     text = clean_in(text)
     if not text.isprintable():
-        text = _UNSAFE.sub("", _GAPS.sub(" ", _ESCAPES.sub("", text)))
+        text = re.sub(_UNSAFE, "", re.sub(_GAPS, " ", re.sub(_ESCAPES, "", text)))
     return text if width_limit is None else _fitted(text, width_limit)
 
 
@@ -196,8 +197,8 @@ def readable(text: str) -> str:
     text = clean_in(text)
     if text.isprintable():
         return text
-    lines = _LINE_ENDS.sub("\n", _ESCAPES.sub("", text))
-    return _UNSAFE_IN_LINES.sub("", lines)
+    lines = re.sub(_LINE_ENDS, "\n", re.sub(_ESCAPES, "", text))
+    return re.sub(_UNSAFE_IN_LINES, "", lines)
 
 
 def _fitted(text: str, limit: int) -> str:
@@ -223,16 +224,14 @@ def _cells(char: str) -> int:
 
 # Out to a model
 
-_FENCE = re.compile(r"<\s*(/?)\s*memory-context\s*>", re.IGNORECASE)
-_NOTE = re.compile(
-    r"\[System note:\s*The following is recalled memory context[^\]]{0,4000}\]\s*", re.IGNORECASE
-)
+_FENCE = r"(?i)<\s*(/?)\s*memory-context\s*>"
+_NOTE = r"(?i)\[System note:\s*The following is recalled memory context[^\]]{0,4000}\]\s*"
 
 
 def clean_replay(text: str) -> str:
     """What a person or the model said, without memory that was injected around it then."""
     if "memory" in text.lower():
-        text = _NOTE.sub("", _without_fences(text))
+        text = re.sub(_NOTE, "", _without_fences(text))
     return text.strip()
 
 
@@ -240,7 +239,7 @@ def _without_fences(text: str) -> str:
     """Drop every fenced block, and the tags that fence nothing. One pass, however many tags there are."""
     drops: list[tuple[int, int]] = []
     opened: list[tuple[int, int]] = []
-    for tag in _FENCE.finditer(text):
+    for tag in re.finditer(_FENCE, text):
         if not tag[1]:
             opened.append(tag.span())
         else:

@@ -16,7 +16,12 @@ from hermes_state import SessionDB
 from tests.cli.conftest import COMMAND, Hermes, Told
 
 HOUR, DAY = 3600, 86400
-HEAVY = ("rich", "asyncio", "pydantic", "sqlite3", "httpx2", "openai", "textual", "prompt_toolkit")
+HEAVY = (
+    *("rich", "asyncio", "pydantic", "sqlite3", "httpx2", "openai", "textual", "prompt_toolkit"),
+    *("dataclasses", "inspect", "json", "logging", "msgspec", "ruamel", "subprocess"),
+    *("hermes.recall", "hermes.terms", "hermes.store.matching", "hermes.store.values"),
+    *("hermes.store.sqlite.index", "hermes.store.sqlite.parts", "hermes.store.sqlite.search"),
+)
 
 LONG = "Help me refactor the auth module please"
 SHORT = "What's the weather in Las Vegas?"

@@ -13,6 +13,14 @@ import hermes_state
 from hermes_state import SessionDB, format_session_db_unavailable, get_last_init_error
 
 HEAVY = ("asyncio", "pydantic", "rich", "sqlite3")
+NOT_FOR_OPENING = (
+    *HEAVY,
+    *("dataclasses", "inspect", "json", "logging", "msgspec", "shlex", "shutil", "subprocess", "tempfile"),
+    *("hermes.recall", "hermes.scoped", "hermes.secrets", "hermes.terms"),
+    *("hermes.store.matching", "hermes.store.spool", "hermes.store.values"),
+    *("hermes.store.sqlite.index", "hermes.store.sqlite.parts", "hermes.store.sqlite.search"),
+    *("hermes.store.sqlite.migrations.course", "hermes.store.sqlite.recognition"),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -67,6 +75,20 @@ def test_importing_and_opening_load_nothing_heavy() -> None:
         [sys.executable, "-c", program], capture_output=True, encoding="utf-8", timeout=60
     )
     assert (result.stdout, result.stderr) == ("[]\n", "")
+
+
+def test_opening_and_listing_load_only_what_they_use(home: Path) -> None:
+    with SessionDB() as db:
+        db.create_session("a", "cli")
+        db.append_message("a", "user", "hi")
+    program = (
+        "import sys; from hermes_state import SessionDB; db = SessionDB(); listed = db.list_sessions_rich();"
+        f"db.close(); print(len(listed), [m for m in {NOT_FOR_OPENING!r} if m in sys.modules])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, encoding="utf-8", timeout=60
+    )
+    assert (result.stdout, result.stderr) == ("1 []\n", "")
 
 
 # The query as the reference would have passed it on

@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 
 from hermes import errors
+from hermes.store.open import open_engine
+from hermes.store.sqlite.connection import pragma
+from hermes.store.sqlite.engine import SqliteEngine
 from hermes_state import SessionDB
 from tests.interface.conftest import contents, say
 
@@ -136,3 +139,18 @@ def test_a_path_that_cannot_be_a_store_is_one_clear_error(tmp_path: Path) -> Non
     with pytest.raises(errors.HermesError) as refused:
         SessionDB(tmp_path)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("durability", "level"), [("full", 2), ("normal", 1)])
+def test_the_very_first_write_is_as_durable_as_was_asked(home: Path, durability: str, level: int) -> None:
+    SessionDB().close()
+    for first in ("a transaction", "alone"):
+        engine = open_engine(home / "state.db", durability=durability)
+        assert isinstance(engine, SqliteEngine)
+        try:
+            if first == "alone":
+                assert engine.alone(lambda connection: pragma(connection, "PRAGMA synchronous")) == level
+            else:
+                assert engine.write(lambda writer: writer.value("PRAGMA synchronous")) == level
+        finally:
+            engine.close()

@@ -26,12 +26,11 @@ from hermes.store.sqlite.migrations import (
     APPLICATION_ID,
     LAYOUT,
     SCHEMA_VERSION,
-    MigrationReport,
     check_version,
     drop_foreign_search,
     migrate,
 )
-from hermes.store.sqlite.migrations.course import shrink
+from hermes.store.sqlite.migrations.course import MigrationReport, shrink
 from tests.reference_databases import (
     PLANTED_CJK,
     PLANTED_IN_TOOL_CALL,

@@ -187,9 +187,7 @@ def test_a_list_of_one_person_does_not_walk_everybodys_sessions(db: SessionDB) -
     with db._engine.read(owners=ANN.owners) as reader:  # type: ignore[call-arg]
         from hermes.store.listing import BY_ACTIVITY
 
-        plan = " ".join(
-            str(row) for row in reader.rows("EXPLAIN QUERY PLAN " + BY_ACTIVITY, None, None, 20, 0)
-        )
+        plan = " ".join(str(row) for row in reader.rows("EXPLAIN QUERY PLAN " + BY_ACTIVITY[0], 20, 0))
     assert "idx_sessions_owner" in plan
 
 

@@ -61,7 +61,8 @@ def group(parser: argparse.ArgumentParser, commands: Mapping[str, Command], word
         return DONE
 
     parser.set_defaults(run=show_help)
-    added = parser.add_subparsers(title="commands", metavar="COMMAND")
+    # Named, or argparse lays out the usage of every parser to find out.
+    added = parser.add_subparsers(title="commands", metavar="COMMAND", prog=parser.prog)
     named = words[0] if words else None
     for name, command in commands.items():
         summary = command.summary

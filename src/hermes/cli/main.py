@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -39,7 +40,12 @@ COMMANDS = {
 }
 
 
+OBJECTS_BETWEEN_COLLECTIONS = 50_000
+"""A short command makes fewer, and ends: looking for cycles among what was imported is a tenth of its time."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
+    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
     output.prepare()
     try:
         return _run(sys.argv[1:] if argv is None else argv)
@@ -65,6 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         output.complain(f"unexpected {type(error).__name__}: {error} (HERMES_TRACEBACK=1 shows where)")
         return REFUSED
+    finally:
+        gc.freeze()  # nor at the end
 
 
 def _run(argv: Sequence[str]) -> int:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hermes import clock
 from hermes.store import content
 from hermes.store.attachments import Attachment, digest, mentioned, put_back, refers
 from hermes.store.engine import Engine, Reader, Writer
-from hermes.store.values import Collected
+
+if TYPE_CHECKING:
+    from hermes.store.values import Collected
 
 AT_ONCE = 64
 """How many blobs one transaction collects: they may be large, and others wait."""
@@ -60,6 +62,8 @@ class Blobs:
 
     def collect(self) -> Collected:
         """Remove the blobs to which no message refers, and references of messages that are gone."""
+        from hermes.store.values import Collected
+
         with self._engine.read() as reader:
             if not (reader.value(COUNT_LOOSE) or reader.value(COUNT_DANGLING)):
                 return Collected(0, 0)
@@ -129,6 +133,8 @@ def _refer(writer: Writer, rows: Iterable[tuple[Any, ...]]) -> None:
 
 def collect_some(writer: Writer) -> Collected:
     """What nothing refers to, as much as fits in one transaction; the check and the removal are the same one."""
+    from hermes.store.values import Collected
+
     adopt(writer)
     writer.run(FORGET_DANGLING)
     gone = [size for hash_, size in writer.rows(LOOSE, AT_ONCE) if writer.run(DROP, hash_)]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from hermes import errors
+from hermes.logs import log_of
 from hermes.text import clean_in
 
-log = logging.getLogger(__name__)
+log = log_of(__name__)
 
 _decode: Callable[[str], Any] | None = None
 

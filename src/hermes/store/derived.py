@@ -12,7 +12,7 @@ from typing import Any
 
 from hermes.store.content import decode
 from hermes.store.engine import Reader, Writer
-from hermes.store.values import kind_of
+from hermes.store.kinds import kind_of
 from hermes.text import preview_of
 
 AT_ONCE = 1000

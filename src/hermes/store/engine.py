@@ -12,23 +12,20 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, LiteralString, Protocol, TypeVar
 
-from hermes.store.matching import Node
-from hermes.store.values import (
-    Backup,
-    Candidates,
-    Health,
-    MessageFilter,
-    Optimized,
-    Order,
-    ScrubReceipt,
-    SearchAnswer,
-)
-
-if TYPE_CHECKING:
-    from hermes.store.spellings import Spellings
-
 if TYPE_CHECKING:
     from hermes.store.findings import Diagnosis
+    from hermes.store.matching import Node
+    from hermes.store.spellings import Spellings
+    from hermes.store.values import (
+        Backup,
+        Candidates,
+        Health,
+        MessageFilter,
+        Optimized,
+        Order,
+        ScrubReceipt,
+        SearchAnswer,
+    )
 
 Row = tuple[Any, ...]
 T = TypeVar("T")

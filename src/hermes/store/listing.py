@@ -8,8 +8,9 @@ much of what that is: one query counts, whatever the page.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, LiteralString, NamedTuple
 
 from hermes import errors
 from hermes.store.arguments import moment, names, whole
@@ -41,18 +42,23 @@ COLUMNS = (
 LISTED = "WHERE listed = 1 AND trashed_at IS NULL"
 LISTED_OF_SOURCE = "WHERE listed = 1 AND source = ? AND trashed_at IS NULL"
 EVERY = "WHERE trashed_at IS NULL AND (? IS NULL OR source = ?)"
-BUT = "AND (? IS NULL OR instr(?, '|' || source || '|') = 0)"  # names of sources to leave out, between bars
+BUT = "AND instr(?, '|' || source || '|') = 0"  # names of sources to leave out, between bars
 NEWEST = "ORDER BY started_at DESC, id DESC LIMIT ? OFFSET ?"
 MOST_ACTIVE = "ORDER BY conversation_active DESC, started_at DESC, id DESC LIMIT ? OFFSET ?"
+LAST_ACTIVE = "ORDER BY last_active DESC, started_at DESC, id DESC LIMIT ? OFFSET ?"
 
-BY_START = " ".join((ROWS, LISTED, BUT, NEWEST))
-BY_START_OF_SOURCE = " ".join((ROWS, LISTED_OF_SOURCE, BUT, NEWEST))
-BY_ACTIVITY = " ".join((ROWS, LISTED, BUT, MOST_ACTIVE))
-BY_ACTIVITY_OF_SOURCE = " ".join((ROWS, LISTED_OF_SOURCE, BUT, MOST_ACTIVE))
-EVERY_BY_START = " ".join((ROWS, EVERY, BUT, NEWEST))
-EVERY_BY_ACTIVITY = " ".join(
-    (ROWS, EVERY, BUT, "ORDER BY last_active DESC, started_at DESC, id DESC LIMIT ? OFFSET ?")
-)
+
+def _ways(where: LiteralString, order: LiteralString) -> tuple[LiteralString, LiteralString]:
+    """The statement that leaves no source out, and the one that does."""
+    return " ".join((ROWS, where, order)), " ".join((ROWS, where, BUT, order))
+
+
+BY_START = _ways(LISTED, NEWEST)
+BY_START_OF_SOURCE = _ways(LISTED_OF_SOURCE, NEWEST)
+BY_ACTIVITY = _ways(LISTED, MOST_ACTIVE)
+BY_ACTIVITY_OF_SOURCE = _ways(LISTED_OF_SOURCE, MOST_ACTIVE)
+EVERY_BY_START = _ways(EVERY, NEWEST)
+EVERY_BY_ACTIVITY = _ways(EVERY, LAST_ACTIVE)
 
 # The list for people. A conversation is what its first session is: its kind, source, workspace, pin and archive.
 CONVERSATIONS = "WHERE listed = 1 AND trashed_at IS NULL"
@@ -144,14 +150,15 @@ class Listing:
         order_by_last_active: bool = False,
     ) -> list[dict[str, Any]]:
         limit, offset = whole("limit", limit), max(0, whole("offset", offset))
-        excluded = _sources("exclude_sources", exclude_sources or ())
-        but = _barred(excluded) if excluded else None
+        but = _barred(_sources("exclude_sources", exclude_sources)) if exclude_sources else None
         wanted = None if source is None else source_name(source)
         with self._engine.read(settled=True) as reader:
-            rows = _select(reader, wanted, but, limit, offset, include_children, order_by_last_active)
+            rows = _select(
+                reader, wanted, but, limit, offset, every=include_children, by_activity=order_by_last_active
+            )
             if include_children or not project_compression_tips:
-                return [_shown(row) for row in rows]
-            return [_projected(reader, _shown(row)) if row[-1] else _shown(row) for row in rows]
+                return _shown(rows)
+            return _tips_shown(reader, rows)
 
     def by_activity(
         self, source: str | None = None, limit: int = 20, offset: int = 0
@@ -160,7 +167,7 @@ class Listing:
         name = None if source is None else source_name(source)
         page = (whole("limit", limit), max(0, whole("offset", offset)))
         with self._engine.read(settled=True) as reader:
-            return [_shown(row) for row in reader.rows(EVERY_BY_ACTIVITY, name, name, None, None, *page)]
+            return _shown(_select(reader, name, None, *page, every=True, by_activity=True))
 
     def conversations(
         self,
@@ -189,7 +196,7 @@ class Listing:
             groups = reader.rows(COUNTED, *filters)
             sql = PAGES[order, bool(pinned_first), "child" not in hidden]
             found = reader.rows(sql, *filters, _barred(hidden), 1 if hide_archived else None, *page)
-            rows = [_projected(reader, _shown(row)) if row[-1] else _shown(row) for row in found]
+            rows = _tips_shown(reader, found)
             from hermes.store.keeping import TAGS_OF
 
             for row in rows:
@@ -212,15 +219,17 @@ def _select(
     but: str | None,
     limit: int,
     offset: int,
+    *,
     every: bool,
     by_activity: bool,
 ) -> list[Row]:
-    page = (but, but, limit, offset)
+    page = (limit, offset) if but is None else (but, limit, offset)
+    way = but is not None
     if every:
-        return reader.rows(EVERY_BY_ACTIVITY if by_activity else EVERY_BY_START, source, source, *page)
+        return reader.rows((EVERY_BY_ACTIVITY if by_activity else EVERY_BY_START)[way], source, source, *page)
     if source is None:
-        return reader.rows(BY_ACTIVITY if by_activity else BY_START, *page)
-    return reader.rows(BY_ACTIVITY_OF_SOURCE if by_activity else BY_START_OF_SOURCE, source, *page)
+        return reader.rows((BY_ACTIVITY if by_activity else BY_START)[way], *page)
+    return reader.rows((BY_ACTIVITY_OF_SOURCE if by_activity else BY_START_OF_SOURCE)[way], source, *page)
 
 
 def _hidden_kinds(wanted: Wanted, include_hidden: bool) -> tuple[str, ...]:
@@ -288,5 +297,15 @@ def _projected(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
     return {**row, **{name: session[name] for name in PROJECTED}, "_lineage_root_id": row["id"]}
 
 
-def _shown(row: Row) -> dict[str, Any]:
-    return dict(zip(COLUMNS, row, strict=False))  # what stands behind the columns is for us
+def _tips_shown(reader: Reader, rows: list[Row]) -> list[dict[str, Any]]:
+    """Each as its live tip, where that is another session."""
+    shown = _shown(rows)
+    for at, row in enumerate(rows):
+        if row[-1]:
+            shown[at] = _projected(reader, shown[at])
+    return shown
+
+
+def _shown(rows: list[Row]) -> list[dict[str, Any]]:
+    """What stands behind the columns is for us."""
+    return list(map(dict, map(zip, repeat(COLUMNS), rows)))

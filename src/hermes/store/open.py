@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from hermes import errors
 from hermes.store.engine import Engine
 from hermes.store.sqlite.engine import SqliteEngine
-from hermes.store.values import Converted, Key, Repair
 
 if TYPE_CHECKING:
     from hermes.store.findings import Diagnosis
+    from hermes.store.values import Converted, Key, Repair
 
 SCHEMA_VERSION = 11
 """The documented version of the tables that other programs read."""

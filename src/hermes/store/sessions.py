@@ -18,8 +18,8 @@ from hermes.store.arguments import (
 )
 from hermes.store.content import json_or_none
 from hermes.store.engine import Access, Writer
+from hermes.store.kinds import canonical_source, kind_of
 from hermes.store.people import LOCAL
-from hermes.store.values import canonical_source, kind_of
 from hermes.text import clean_in
 
 SELECT_ROW = "SELECT * FROM sessions WHERE id = ?"

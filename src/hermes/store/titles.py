@@ -16,10 +16,11 @@ from hermes.text import clean_in
 
 MAX_TITLE_LENGTH = 100
 
-_CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-_INVISIBLE = re.compile("[\u200b\u200c\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffc\ufff9-\ufffb]")
+# Compiled by `re` when they are first used: opening and listing need none of them.
+_CONTROLS = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
+_INVISIBLE = "[\u200b\u200c\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffc\ufff9-\ufffb]"
 _JOINER = "\u200d"
-_NUMBERED = re.compile(r"^(.*?) #(\d+)$", re.DOTALL)
+_NUMBERED = r"(?s)^(.*?) #(\d+)$"
 
 GET = "SELECT title FROM sessions WHERE id = ?"
 OWNER = "SELECT owner, root_id FROM sessions WHERE id = ? AND trashed_at IS NULL"
@@ -55,7 +56,7 @@ def sanitize_title(title: str | None) -> str | None:
 
 def one_line(text: str) -> str:
     """Text as a name can be shown: on one line, trimmed, nothing invisible."""
-    text = _INVISIBLE.sub("", _CONTROLS.sub("", clean_in(text)))
+    text = re.sub(_INVISIBLE, "", re.sub(_CONTROLS, "", clean_in(text)))
     if _JOINER in text:
         text = _keep_needed_joiners(text)
     return " ".join(text.split())
@@ -79,7 +80,7 @@ def _joinable(char: str) -> bool:
 
 def split_number(title: str) -> tuple[str, int | None]:
     """`my project #3` → (`my project`, 3)."""
-    found = _NUMBERED.match(title)
+    found = re.match(_NUMBERED, title)
     return (found[1], int(found[2])) if found else (title, None)
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from pathlib import Path
 
 import apsw
 
+from hermes.logs import log_of
 from hermes.store.sqlite.connection import connect, run
 
-log = logging.getLogger(__name__)
+log = log_of(__name__)
 
 
 class Checkpointer:

@@ -5,7 +5,6 @@ apsw runs a string of several statements lazily, so nothing here leaves a cursor
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Iterator
 from itertools import repeat
@@ -72,7 +71,7 @@ def connect(
         raise
     connection.set_busy_handler(Patience())
     filters.add_functions(connection)
-    run(connection, "PRAGMA foreign_keys=ON")
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, 1)
     if not read_only:
         run(connection, "PRAGMA secure_delete=ON")
     return connection
@@ -204,4 +203,6 @@ def upkeep(path: Path, verb: str) -> str:
     """The command for the upkeep of this very store."""
     if path == home.default_db_path():
         return f"hermes sessions {verb}"
+    import shlex  # only an error names a command
+
     return f"hermes sessions {verb} --store {shlex.quote(str(path))}"

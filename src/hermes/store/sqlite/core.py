@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import apsw
 
 from hermes import config, errors
+from hermes.logs import log_of
 from hermes.store import derived
 from hermes.store.engine import Reader, Writer
 from hermes.store.sqlite import encryption
@@ -30,11 +30,19 @@ from hermes.store.sqlite.connection import (
     translated,
     upkeep,
 )
-from hermes.store.sqlite.opening import connect_read_only, mark_damaged, marked_damage, open_database
-from hermes.store.sqlite.scope import Owners, ScopedConnection
+from hermes.store.sqlite.opening import (
+    connect_read_only,
+    make_durable,
+    mark_damaged,
+    marked_damage,
+    open_database,
+)
 from hermes.store.sqlite.turnstile import Turnstile
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from hermes.store.sqlite.scope import Owners, ScopedConnection
+
+log = log_of(__name__)
 T = TypeVar("T")
 
 SETTLE_ROUNDS = 1000
@@ -84,8 +92,9 @@ class SqliteCore:
         self._open()
 
     def _open(self) -> None:
-        opened = open_database(self.path, read_only=self.read_only, synchronous=self._synchronous)
+        opened = open_database(self.path, read_only=self.read_only)
         self._connection, self._guard, self._journal = opened
+        self._durable = False
         if self.read_only:
             self._readers.append(self._connection)
         else:
@@ -160,6 +169,8 @@ class SqliteCore:
             if scope.connection.in_transaction:
                 scope.connection.execute("ROLLBACK")
         except IndexError:
+            from hermes.store.sqlite.scope import ScopedConnection
+
             connection = self._new_reader()
             try:
                 scope = ScopedConnection(connection)
@@ -189,7 +200,18 @@ class SqliteCore:
     def alone(self, work: Callable[[apsw.Connection], T]) -> T:
         """Do something with the writing connection that no transaction allows, while nobody else writes."""
         self._writable()
-        return cast(T, self._queue.do(Ticket(lambda writer: work(writer.raw), outside=True)))
+
+        def durably(writer: SqliteWriter) -> T:
+            self._ensure_durable()
+            return work(writer.raw)
+
+        return cast(T, self._queue.do(Ticket(durably, outside=True)))
+
+    def _ensure_durable(self) -> None:
+        """Not when a store is opened: a store that is only read need not."""
+        if not self._durable:
+            make_durable(self.path, self._connection, self._synchronous)
+            self._durable = True
 
     def _transact(self, batch: list[Ticket]) -> None:
         """One commit for the whole batch; see `CommitQueue`."""
@@ -230,6 +252,7 @@ class SqliteCore:
 
     def _begin(self, *, impatient: bool = False) -> None:
         """Take the write lock, in turn with other processes, before the deadline."""
+        self._ensure_durable()
         if impatient:
             if self._turnstile.occupied():
                 raise apsw.BusyError("others are waiting")

@@ -1,11 +1,11 @@
 """The SQLite engine: search that is always exact, and the upkeep of the file, on top of `core`.
 
-What is needed only for upkeep or after damage is imported there and then: opening a store stays light.
+What is needed only for searching and indexing, for upkeep or after damage is imported there and then: opening a store
+and listing what is in it stay light.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -15,31 +15,31 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import apsw
 
 from hermes import clock, errors
+from hermes.logs import log_of
 from hermes.store.blobs import Blobs
 from hermes.store.engine import Writer
-from hermes.store.matching import Node
-from hermes.store.sqlite import blocks, index, parts, search
 from hermes.store.sqlite.commit import Ticket
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, connect, pragma, run
 from hermes.store.sqlite.core import SqliteCore
-from hermes.store.sqlite.raw import RawConnection
-from hermes.store.sqlite.scope import Owners, ScopedEngine
-from hermes.store.values import (
-    Backup,
-    Candidates,
-    Health,
-    MessageFilter,
-    Optimized,
-    Order,
-    ScrubReceipt,
-    SearchAnswer,
-)
 
 if TYPE_CHECKING:
     from hermes.store.findings import Diagnosis
+    from hermes.store.matching import Node
     from hermes.store.spellings import Spellings
+    from hermes.store.sqlite.raw import RawConnection
+    from hermes.store.sqlite.scope import Owners, ScopedEngine
+    from hermes.store.values import (
+        Backup,
+        Candidates,
+        Health,
+        MessageFilter,
+        Optimized,
+        Order,
+        ScrubReceipt,
+        SearchAnswer,
+    )
 
-log = logging.getLogger(__name__)
+log = log_of(__name__)
 T = TypeVar("T")
 
 INDEX_EVERY_N_WRITES = 32
@@ -83,6 +83,8 @@ class SqliteEngine(SqliteCore):
     # ---------------------------------------------------------------- searching
 
     def scoped(self, owners: Owners) -> ScopedEngine:
+        from hermes.store.sqlite.scope import ScopedEngine
+
         return ScopedEngine(self, owners)
 
     def search(
@@ -95,6 +97,8 @@ class SqliteEngine(SqliteCore):
         *,
         owners: Owners | None = None,
     ) -> SearchAnswer:
+        from hermes.store.sqlite import parts, search
+
         if not self.read_only and owners is None and parts.is_asked(tree):
             self._list_terms()
 
@@ -111,10 +115,12 @@ class SqliteEngine(SqliteCore):
         if answer is None:
             self.catch_up(SEARCH_CATCH_UP_S)
             answer = self._mending_the_index(lambda: look(True))
-        return cast(SearchAnswer, answer)
+        return cast("SearchAnswer", answer)
 
     def _list_terms(self) -> None:
         """For `*part*`; the search is as exact without, so nothing that happens here is an error."""
+        from hermes.store.sqlite import parts
+
         try:
             self._mending_the_index(lambda: parts.follow(self))
         except errors.StoreError as problem:
@@ -149,16 +155,22 @@ class SqliteEngine(SqliteCore):
 
     def _settle_blocks(self, seconds: float) -> None:
         """Index the blocks that still grow, in order to rank by them."""
+        from hermes.store.sqlite import index
+
         self.catch_up(seconds)
         until = time.monotonic() + seconds
         while self._has_growing_blocks() and self._index_some(index.settle) and time.monotonic() < until:
             pass
 
     def _has_growing_blocks(self) -> bool:
+        from hermes.store.sqlite import blocks
+
         with self.read() as reader:
             return reader.value(blocks.ANY_WAITING) is not None
 
     def _has_tail(self) -> bool:
+        from hermes.store.sqlite import index
+
         with self.read() as reader:
             _mark, above, changed = index.behind(cast(SqliteReader, reader), 1)
             return bool(above or changed)
@@ -172,27 +184,33 @@ class SqliteEngine(SqliteCore):
     def _worth_indexing(reader: SqliteReader) -> bool:
         """Whether to index before searching. A short tail that is still growing is cheaper to read than to index:
         its writers do that anyway, and a search should not queue up among them for the lock."""
+        from hermes.store.sqlite import index
+
         _mark, above, changed = index.behind(reader, SHORT_TAIL + 1)
         if changed or above > SHORT_TAIL:
             return True
         return bool(above) and clock.now() - reader.value(index.NEWEST_TIME) > QUIET_S
 
     def _is_behind(self) -> bool:
+        from hermes.store.sqlite import blocks, index
+
         with self.read() as reader:
             mark, above, changed = index.behind(cast(SqliteReader, reader), 1)
             return bool(above or changed) or blocks.are_behind(cast(SqliteReader, reader), mark)
 
     def _index_some(
-        self, work: Callable[[SqliteWriter], bool] = parts.follow_index, *, patiently: bool = False
+        self, work: Callable[[SqliteWriter], bool] | None = None, *, patiently: bool = False
     ) -> bool:
-        """Index a batch, if the write lock can be had; True if that was done.
+        """Index a batch (or do other such `work`), if the write lock can be had; True if that was done.
 
         Never an error to the caller, whose own write is committed by now and must not be made a second time.
         """
         if self._damage is not None:
             return False
+        from hermes.store.sqlite import parts
+
         try:
-            self._queue.do(Ticket(work, impatient=not patiently))
+            self._queue.do(Ticket(work or parts.follow_index, impatient=not patiently))
         except errors.StoreBusy:
             return False
         except errors.IndexDamaged:
@@ -215,10 +233,14 @@ class SqliteEngine(SqliteCore):
 
     def _rebuild_index(self) -> None:
         log.warning("%s: the search index was damaged; it is being rebuilt from the messages", self.path)
+        from hermes.store.sqlite import index, parts
+
         self.alone(parts.forget)
         self.alone(index.rebuild)
 
     def delete_messages(self, writer: Writer, session_id: str) -> int:
+        from hermes.store.sqlite import parts
+
         return parts.delete_messages(cast(SqliteWriter, writer), session_id)
 
     # ---------------------------------------------------------------- upkeep
@@ -228,6 +250,8 @@ class SqliteEngine(SqliteCore):
 
     def _vacuumed(self) -> bool:
         """Rewrite index and file; whether nothing of the old ones is left in the log, which readers can hold up."""
+        from hermes.store.sqlite import blocks, index, parts
+
         Blobs(self).collect()
         self.catch_up(UPKEEP_S)
 
@@ -250,7 +274,9 @@ class SqliteEngine(SqliteCore):
 
         No ANALYZE: its samples would keep titles of deleted sessions, and every query here names its own index order.
         """
+        from hermes.store.sqlite import blocks, index, parts
         from hermes.store.sqlite.migrations.course import shrink
+        from hermes.store.values import Optimized
 
         before = self._size()
         Blobs(self).collect()
@@ -270,7 +296,8 @@ class SqliteEngine(SqliteCore):
         return Optimized(before, self._size())
 
     def shrink(self, pages_at_once: int = 500) -> Optimized:
-        from hermes.store.sqlite import shrinking
+        from hermes.store.sqlite import parts, shrinking
+        from hermes.store.values import Optimized
 
         before = self._size()
         if self.alone(lambda connection: pragma(connection, "PRAGMA auto_vacuum")) != shrinking.INCREMENTAL:
@@ -340,6 +367,8 @@ class SqliteEngine(SqliteCore):
 
     def raw(self) -> RawConnection:
         """A connection of its own for plain SQL, closed with the store."""
+        from hermes.store.sqlite.raw import RawConnection
+
         self._usable()
         connection = connect(self.path, read_only=self.read_only)
         self._side.append(connection)

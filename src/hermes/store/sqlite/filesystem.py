@@ -33,9 +33,6 @@ def journal_for(path: Path) -> tuple[Journal, str]:
     return ("delete" if unfit else "wal"), kind
 
 
-_OCTAL = re.compile(r"\\([0-7]{3})")  # how the kernel writes a space, tab, newline or backslash in a path
-
-
 @cache
 def _kind_of_device(device: int, folder: str) -> str:
     folder = os.path.realpath(folder)
@@ -54,10 +51,17 @@ def kind_from_mountinfo(text: str, major: int, minor: int, folder: str) -> str:
         fields = left.split()
         if len(fields) < 5 or not right:
             continue
-        mounted = _OCTAL.sub(lambda found: chr(int(found[1], 8)), fields[4])
+        mounted = _unescaped(fields[4])
         if fields[2] == f"{major}:{minor}" and best < 0:
             best, found = 0, right.split()[0]
         inside = folder == mounted or folder.startswith(mounted.rstrip("/") + "/")
         if inside and len(mounted) >= best:
             best, found = len(mounted), right.split()[0]
     return found
+
+
+def _unescaped(written: str) -> str:
+    """A path as the kernel writes it, who puts numbers for a space, tab, newline or backslash."""
+    if "\\" not in written:
+        return written
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), written)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apsw
 
 from hermes.store.content import to_json
-from hermes.store.values import MessageFilter
-from hermes.terms import fold
+
+if TYPE_CHECKING:
+    from hermes.store.values import MessageFilter
 
 # Of a message `m` and its session `s`. Title, pin and archive are the conversation's: its first session has them.
 # A session that another program has just made has no root yet: it is its own.
@@ -74,6 +75,8 @@ def add_functions(connection: apsw.Connection) -> None:
 
 
 def _folded(*value: Any) -> str | None:
+    from hermes.terms import fold  # not when a store is opened
+
     return fold(value[0]) if isinstance(value[0], str) else None
 
 

@@ -112,7 +112,7 @@ def acquire(path: Path) -> Guard:
         if guard is None:
             guard = _guards[identity] = Guard(path, identity)
             if identity not in _inherited:
-                _warn_about_earlier_openers(path)
+                _warn_about_earlier_openers(path, identity)
         guard.users += 1
         return guard
 
@@ -181,19 +181,13 @@ def _path_of_uri(uri: str) -> str:
     return unquote(urlsplit(uri).path)
 
 
-def _warn_about_earlier_openers(path: Path) -> None:
+def _warn_about_earlier_openers(path: Path, identity: tuple[int, int]) -> None:
     """Say so if something in this process has the file open already: its close will drop SQLite's locks."""
     try:
-        wanted = os.path.realpath(path)
-        for name in os.listdir("/proc/self/fd"):
-            try:
-                if os.readlink(f"/proc/self/fd/{name}") == wanted:
-                    break
-            except OSError:
-                continue
-        else:
-            return
+        descriptors = os.listdir("/proc/self/fd")
     except OSError:
+        return
+    if not any(_is_open_on(int(descriptor), identity) for descriptor in descriptors):
         return
     warnings.warn(
         f"{path} was already open in this process when SessionDB opened it (another SQLite library?)."
@@ -201,6 +195,14 @@ def _warn_about_earlier_openers(path: Path) -> None:
         RuntimeWarning,
         stacklevel=6,
     )
+
+
+def _is_open_on(descriptor: int, identity: tuple[int, int]) -> bool:
+    try:
+        status = os.fstat(descriptor)
+    except OSError:  # the one by which the list was read
+        return False
+    return (status.st_dev, status.st_ino) == identity
 
 
 os.register_at_fork(after_in_child=forget_all)

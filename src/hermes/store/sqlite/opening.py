@@ -6,16 +6,15 @@ empty history must not be shown where there was one.
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import apsw
 
 from hermes import errors, home
-from hermes.store.sqlite import encryption, index, lockfile
+from hermes.logs import log_of
+from hermes.store.sqlite import encryption, lockfile
 from hermes.store.sqlite import guard as guards
 from hermes.store.sqlite.connection import WAL_ERRORS, connect, damaged, pragma, run, translated
 from hermes.store.sqlite.filesystem import Journal, journal_for
@@ -28,7 +27,7 @@ from hermes.store.sqlite.migrations import (
     migrate,
 )
 
-log = logging.getLogger(__name__)
+log = log_of(__name__)
 
 BACKSTOP_PAGES = 4000
 """SQLite's own checkpoint, on the writing path, only if ours has not run for this long."""
@@ -37,22 +36,27 @@ DAMAGE_MARK = ".damaged"
 """Beside a file in which damage was seen: nobody writes to it, in any process, until it is repaired or restored."""
 
 INSERT_VERSION = "INSERT INTO schema_version (version) VALUES (?)"
-HAS_INDEX = "SELECT count(*) FROM sqlite_master WHERE name IN ('messages_fts_words', 'index_progress')"
+SEARCH_TABLES = """SELECT name FROM sqlite_master WHERE name IN ('messages_fts_words', 'index_progress',
+    'messages_fts_blocks', 'messages_fts_ranges', 'messages_fts_members')"""
+INDEX_TABLES = {"messages_fts_words", "index_progress"}
+ALL_SEARCH_TABLES = 5
 
+READ_SOMETHING = "PRAGMA schema_version"
+"""What needs no schema: parsing it is half of what opening costs, and is left to the first statement that does."""
+JOURNAL_AT = 18
+IS_WAL = b"\2\2"
+"""Where the header of the file says which journal it has, and how it says so."""
 
-class Opened(NamedTuple):
-    connection: apsw.Connection
-    guard: guards.Guard
-    journal: Journal
+Opened = tuple[apsw.Connection, guards.Guard, Journal]
 
 
 def schema_sql() -> str:
     return Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
 
 
-def open_database(path: Path, *, read_only: bool = False, synchronous: str = "FULL") -> Opened:
+def open_database(path: Path, *, read_only: bool = False) -> Opened:
     def attempt() -> Opened:
-        return _open_read_only(path) if read_only else _open(path, synchronous)
+        return _open_read_only(path) if read_only else _open(path)
 
     try:
         before = _inode(path)
@@ -73,7 +77,7 @@ def open_database(path: Path, *, read_only: bool = False, synchronous: str = "FU
         ) from problem
 
 
-def _open(path: Path, synchronous: str) -> Opened:
+def _open(path: Path) -> Opened:
     home.private_folder(path.parent)
     _tighten(path)
     if (seen := marked_damage(path)) is not None:
@@ -97,10 +101,10 @@ def _open(path: Path, synchronous: str) -> Opened:
         _look_over_schema(path, connection, guard.identity)
         if encryption.is_expected(path):
             _say_once(path, f"{path} is not encrypted, though a key is set: `hermes store encrypt` does that")
-        journal = _set_journal(path, connection, synchronous)
+        journal = _set_journal(path, connection)
         if journal == "wal":
             _hold(guard, connection)
-        return Opened(connection, guard, journal)
+        return connection, guard, journal
     except BaseException:
         guards.leaving(guard)
         if connection is not None:
@@ -124,10 +128,10 @@ def _open_read_only(path: Path) -> Opened:
             raise errors.raised(
                 errors.StoreReadOnly, f"{path} is of an older version; open it once for writing to migrate it"
             )
-        journal: Journal = "wal" if pragma(connection, "PRAGMA journal_mode") == "wal" else "delete"
+        journal: Journal = "wal" if _is_wal(connection) else "delete"
         if journal == "wal":
             _hold(guard, connection)
-        return Opened(connection, guard, journal)
+        return connection, guard, journal
     except BaseException:
         guards.leaving(guard)
         if connection is not None:
@@ -139,7 +143,7 @@ def _open_read_only(path: Path) -> Opened:
 def _hold(guard: guards.Guard, connection: apsw.Connection) -> None:
     """Take the guard's locks after SQLite has set its shared memory up: a lock on a stale -shm, left beside the file
     by a crash, would make SQLite take what is in it for current."""
-    run(connection, "SELECT 1 FROM sqlite_master LIMIT 1")
+    run(connection, READ_SOMETHING)
     guard.hold()
     guard.log_in_place()  # from now on this is the log that commits must go to
 
@@ -147,7 +151,7 @@ def _hold(guard: guards.Guard, connection: apsw.Connection) -> None:
 def connect_read_only(path: Path) -> apsw.Connection:
     connection = connect(path, read_only=True)
     try:
-        pragma(connection, "PRAGMA schema_version")
+        run(connection, READ_SOMETHING)
         return connection
     except (apsw.CantOpenError, apsw.ReadOnlyError):
         connection.close()
@@ -197,6 +201,8 @@ def build(path: Path) -> None:
 
 
 def _fill(connection: apsw.Connection) -> None:
+    from hermes.store.sqlite import index
+
     with connection:
         run(connection, schema_sql())
         run(connection, index.definition())
@@ -245,18 +251,22 @@ def _look_over_schema(path: Path, connection: apsw.Connection, identity: tuple[i
     for name in drop_foreign_search(connection):
         log.warning("%s: removed %s, which another program had made; ours replaces it", path, name)
     # Another program may have dropped our index: the next search fills a new one.
-    if run(connection, HAS_INDEX)[0][0] != 2:
-        index.rebuild(connection)
-    index.add_blocks(connection)
+    there = {row[0] for row in run(connection, SEARCH_TABLES)}
+    if len(there) < ALL_SEARCH_TABLES:
+        from hermes.store.sqlite import index
+
+        if not there >= INDEX_TABLES:
+            index.rebuild(connection)
+        index.add_blocks(connection)
     _looked_over[identity] = pragma(connection, "PRAGMA schema_version")
 
 
 _looked_over: dict[tuple[int, int], int] = {}
 
 
-def _set_journal(path: Path, connection: apsw.Connection, synchronous: str) -> Journal:
+def _set_journal(path: Path, connection: apsw.Connection) -> Journal:
     wanted, file_system = journal_for(path)
-    have = pragma(connection, "PRAGMA journal_mode")
+    have = "wal" if _is_wal(connection) else "delete"
     if wanted == "delete":
         _say_once(
             path, f"{path} is on {file_system}, where a write-ahead log is not safe: using a rollback journal"
@@ -265,16 +275,26 @@ def _set_journal(path: Path, connection: apsw.Connection, synchronous: str) -> J
             have = pragma(connection, "PRAGMA journal_mode=DELETE")
     elif have != "wal":
         have = _try_wal(path, connection)
-    run(connection, "PRAGMA synchronous=NORMAL" if synchronous == "NORMAL" else "PRAGMA synchronous=FULL")
     if sys.platform == "darwin":
         run(connection, "PRAGMA fullfsync=ON")
+    if have == "wal":
+        connection.wal_autocheckpoint(BACKSTOP_PAGES)
+        return "wal"
+    return "delete"
+
+
+def _is_wal(connection: apsw.Connection) -> bool:
+    """From the header of the file, through SQLite, after something was read: `PRAGMA journal_mode` parses the schema
+    to say the same."""
+    return connection.read("main", 0, JOURNAL_AT, len(IS_WAL)) == (True, IS_WAL)
+
+
+def make_durable(path: Path, connection: apsw.Connection, synchronous: str) -> None:
+    """To be called before the connection writes."""
+    run(connection, "PRAGMA synchronous=NORMAL" if synchronous == "NORMAL" else "PRAGMA synchronous=FULL")
     level = pragma(connection, "PRAGMA synchronous")
     if level != (1 if synchronous == "NORMAL" else 2):
         raise errors.raised(errors.StoreFailed, f"{path}: SQLite did not take synchronous={synchronous}")
-    if have == "wal":
-        run(connection, f"PRAGMA wal_autocheckpoint={BACKSTOP_PAGES}")
-        return "wal"
-    return "delete"
 
 
 def _try_wal(path: Path, connection: apsw.Connection) -> str:
@@ -301,12 +321,13 @@ def _say_once(path: Path, sentence: str) -> None:
 def _tighten(path: Path) -> None:
     """What an older installation left for others to read is made private, with one notice."""
     names = [str(path), f"{path}-wal", f"{path}-shm", f"{path}.lock", f"{path}{encryption.NOTE}"]
-    folders = [f"{path}.backups"]
+    inside, folders = [f"{path}.backups"], []
     if path.parent == home.get_hermes_home():
-        folders += [str(path.parent / "sessions"), str(path.parent)]
-    for folder in folders[:-1] if len(folders) > 1 else folders:
-        if home.loose(folder):  # in a private folder nobody gets at the files
-            names += [entry.path for entry in os.scandir(folder) if entry.is_file()]
+        inside.append(f"{path.parent}/sessions")
+        folders.append(str(path.parent))
+    for folder in filter(home.loose, inside):  # in a private folder nobody gets at the files
+        names += [entry.path for entry in os.scandir(folder) if entry.is_file()]
+        folders.append(folder)
     made = [name for name in names if home.tightened(name, home.PRIVATE_FILE)]
     made += [folder for folder in folders if home.tightened(folder, home.PRIVATE_FOLDER)]
     if made:

@@ -16,12 +16,12 @@ import apsw
 
 from hermes import errors
 from hermes.store.engine import Reader, Writer
-from hermes.store.matching import Node
 from hermes.store.sqlite.connection import run
-from hermes.store.values import Candidates, MessageFilter, Order, SearchAnswer
 
 if TYPE_CHECKING:
+    from hermes.store.matching import Node
     from hermes.store.sqlite.engine import SqliteEngine
+    from hermes.store.values import Candidates, MessageFilter, Order, SearchAnswer
 
 T = TypeVar("T")
 Owners = tuple[str, ...]

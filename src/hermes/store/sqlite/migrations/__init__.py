@@ -10,7 +10,7 @@ This module is imported at every open and stays small; the steps are imported wh
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import apsw
 
@@ -18,11 +18,13 @@ from hermes import errors
 from hermes.store.sqlite.connection import pragma, run
 from hermes.store.sqlite.migrations.foreign import drop_foreign_search
 
+if TYPE_CHECKING:
+    from hermes.store.sqlite.migrations.course import MigrationReport
+
 __all__ = [
     "APPLICATION_ID",
     "LAYOUT",
     "SCHEMA_VERSION",
-    "MigrationReport",
     "check_version",
     "drop_foreign_search",
     "migrate",
@@ -46,31 +48,6 @@ SIGNS = {
     "sessions": {"id", "source", "started_at"},
     "messages": {"id", "session_id", "role", "content", "timestamp"},
 }
-
-
-class MigrationReport(NamedTuple):
-    """What a migration did. Its text is one line for a log."""
-
-    path: Path
-    from_version: int
-    steps: tuple[str, ...]
-    backup: Path | None
-    sessions: int
-    messages: int
-    before: int
-    after: int
-    """Size of the files in bytes."""
-    notes: tuple[str, ...] = ()
-    """What was put right on the way, or left for later."""
-
-    def __str__(self) -> str:
-        told = (
-            f"{self.path}: migrated from version {self.from_version}, {self.sessions} sessions and"
-            f" {self.messages} messages, {self.before / 1e6:.1f} MB -> {self.after / 1e6:.1f} MB"
-        )
-        if self.backup is not None:
-            told += f"; the file as it was is {self.backup}"
-        return "; ".join((told, *self.notes))
 
 
 def check_version(connection: apsw.Connection, path: Path) -> Standing:

@@ -6,13 +6,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import apsw
 
 from hermes import errors
 from hermes.store.sqlite.backup import make_backup
 from hermes.store.sqlite.connection import pragma, run, translated
-from hermes.store.sqlite.migrations import MigrationReport, documented_version
+from hermes.store.sqlite.migrations import documented_version
 from hermes.store.sqlite.migrations.names import named
 from hermes.store.sqlite.migrations.ours import Differs, become_ours
 from hermes.store.sqlite.migrations.shape import Shape, refuse_collisions, wanted
@@ -21,6 +22,31 @@ from hermes.store.sqlite.migrations.steps import STEPS, run_step
 ANY_ROW = "SELECT 1 FROM {table} LIMIT 1"
 LAST_STEP = "our layout"
 ERASE = ("PRAGMA secure_delete=OFF", "PRAGMA secure_delete=ON", "PRAGMA secure_delete=FAST")
+
+
+class MigrationReport(NamedTuple):
+    """What a migration did. Its text is one line for a log."""
+
+    path: Path
+    from_version: int
+    steps: tuple[str, ...]
+    backup: Path | None
+    sessions: int
+    messages: int
+    before: int
+    after: int
+    """Size of the files in bytes."""
+    notes: tuple[str, ...] = ()
+    """What was put right on the way, or left for later."""
+
+    def __str__(self) -> str:
+        told = (
+            f"{self.path}: migrated from version {self.from_version}, {self.sessions} sessions and"
+            f" {self.messages} messages, {self.before / 1e6:.1f} MB -> {self.after / 1e6:.1f} MB"
+        )
+        if self.backup is not None:
+            told += f"; the file as it was is {self.backup}"
+        return "; ".join((told, *self.notes))
 
 
 def run_course(path: Path, connection: apsw.Connection) -> MigrationReport:

@@ -1,0 +1,25 @@
+"""What a session is, from where it comes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hermes.store.values import Kind
+
+JOB_SOURCES = ("cron", "batch")
+SOURCE_ALIASES = {"api_server": "api-server"}
+
+
+def canonical_source(name: str) -> str:
+    """The documented name of a source, or of the platform it stands for; older spellings are accepted."""
+    return SOURCE_ALIASES.get(name, name)
+
+
+def kind_of(source: str, *, child: bool) -> Kind:
+    """What a session is, from where it comes; it decides visibility, rank and retention."""
+    if child:
+        return "child"
+    if source in JOB_SOURCES:
+        return "job"
+    return "tool" if source == "tool" else "chat"
