@@ -63,20 +63,18 @@ EVERY_BY_ACTIVITY = _ways(EVERY, LAST_ACTIVE)
 # The list for people. A conversation is what its first session is: its kind, source, workspace, pin and archive.
 CONVERSATIONS = "WHERE listed = 1 AND trashed_at IS NULL"
 WITH_SUBAGENTS = "WHERE root_id = id AND trashed_at IS NULL"
-WANTED = """AND (? IS NULL OR instr(?, '|' || source || '|') > 0) AND (? IS NULL OR instr(?, '|' || source || '|') = 0)
-    AND (? IS NULL OR instr(?, '|' || kind || '|') > 0) AND (? IS NULL OR workspace = ?)
+NAMED = """AND (? IS NULL OR instr(?, '|' || source || '|') > 0) AND (? IS NULL OR instr(?, '|' || source || '|') = 0)
+    AND (? IS NULL OR instr(?, '|' || kind || '|') > 0) AND (? IS NULL OR archived = ?)"""
+OTHERS = """AND (? IS NULL OR workspace = ?)
     AND (? IS NULL OR conversation_active >= ?) AND (? IS NULL OR conversation_active < ?)
     AND (? IS NULL OR id IN (SELECT m.root_id FROM tags t JOIN sessions m ON m.id = t.session_id WHERE t.tag = ?))
-    AND (? IS NULL OR pinned_at IS NOT NULL) AND (? IS NULL OR archived = ?)"""
+    AND (? IS NULL OR pinned_at IS NOT NULL)"""
 SHOWN = "AND instr(?, '|' || kind || '|') = 0 AND (? IS NULL OR archived = 0)"
-COUNTED = " ".join(
-    (
-        "SELECT kind, archived, source, count(*) FROM sessions",
-        WITH_SUBAGENTS,
-        WANTED,
-        "GROUP BY kind, archived, source",
-    )
-)
+COUNT = "SELECT kind, archived, source, count(*) FROM sessions"
+BY_KIND = "GROUP BY kind, archived, source"
+COUNTED = " ".join((COUNT, WITH_SUBAGENTS, NAMED, OTHERS, BY_KIND))
+COUNTED_IN_INDEX = " ".join((COUNT, WITH_SUBAGENTS, NAMED, BY_KIND))
+"""What the count usually is, answered by an index alone."""
 # The title a list shows is that of the live tip.
 TITLE = """(SELECT m.title FROM sessions m WHERE m.root_id = sessions.id AND m.trashed_at IS NULL
     ORDER BY m.started_at DESC, m.id DESC LIMIT 1)"""
@@ -90,7 +88,8 @@ PAGES = {
         (
             ROWS,
             WITH_SUBAGENTS if subagents else CONVERSATIONS,
-            WANTED,
+            NAMED,
+            OTHERS,
             SHOWN,
             "ORDER BY pinned_at IS NULL," if pinned_first else "ORDER BY",
             ORDERS[order],
@@ -192,10 +191,13 @@ class Listing:
         hidden = _hidden_kinds(wanted, include_hidden)
         hide_archived = wanted.archived is None and not include_hidden
         with self._engine.read(settled=True) as reader:
-            filters = _filters(wanted)
-            groups = reader.rows(COUNTED, *filters)
+            named, others = _named(wanted), _others(wanted)
+            if any(value is not None for value in others):
+                groups = reader.rows(COUNTED, *named, *others)
+            else:
+                groups = reader.rows(COUNTED_IN_INDEX, *named)
             sql = PAGES[order, bool(pinned_first), "child" not in hidden]
-            found = reader.rows(sql, *filters, _barred(hidden), 1 if hide_archived else None, *page)
+            found = reader.rows(sql, *named, *others, _barred(hidden), 1 if hide_archived else None, *page)
             rows = _tips_shown(reader, found)
             from hermes.store.keeping import TAGS_OF
 
@@ -238,8 +240,19 @@ def _hidden_kinds(wanted: Wanted, include_hidden: bool) -> tuple[str, ...]:
     return HIDDEN_KINDS if wanted.sources is None else ("child",)
 
 
-def _filters(wanted: Wanted) -> tuple[object, ...]:
-    """The values of WANTED, each as often as it stands there."""
+def _named(wanted: Wanted) -> tuple[object, ...]:
+    """The values of NAMED, each as often as it stands there."""
+    each = (
+        None if wanted.sources is None else _barred(_sources("sources", wanted.sources)),
+        _barred(_sources("exclude_sources", wanted.exclude_sources)) if wanted.exclude_sources else None,
+        None if wanted.kinds is None else _barred(_kinds(wanted.kinds)),
+        None if wanted.archived is None else int(bool(wanted.archived)),
+    )
+    return tuple(value for value in each for _ in range(2))
+
+
+def _others(wanted: Wanted) -> tuple[object, ...]:
+    """The values of OTHERS, each as often as it stands there."""
     workspace, tag = wanted.workspace, wanted.tag
     if workspace is not None:
         from hermes.store.workspace import workspace_of
@@ -249,21 +262,13 @@ def _filters(wanted: Wanted) -> tuple[object, ...]:
         from hermes.store.keeping import clean_tag
 
         tag = clean_tag(tag)
-    twice = (
-        None if wanted.sources is None else _barred(_sources("sources", wanted.sources)),
-        _barred(_sources("exclude_sources", wanted.exclude_sources)) if wanted.exclude_sources else None,
-        None if wanted.kinds is None else _barred(_kinds(wanted.kinds)),
+    each = (
         workspace,
         None if wanted.since is None else moment("since", wanted.since),
         None if wanted.until is None else moment("until", wanted.until),
         tag,
     )
-    archived = None if wanted.archived is None else int(bool(wanted.archived))
-    return (
-        *(value for value in twice for _ in range(2)),
-        1 if wanted.pinned_only else None,
-        *(archived, archived),
-    )
+    return (*(value for value in each for _ in range(2)), 1 if wanted.pinned_only else None)
 
 
 def _barred(values: Sequence[str]) -> str:

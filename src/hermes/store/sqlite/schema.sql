@@ -127,6 +127,9 @@ CREATE INDEX IF NOT EXISTS idx_sessions_listed_source_active
     ON sessions(source, conversation_active DESC, started_at DESC, id DESC) WHERE listed = 1;
 CREATE INDEX IF NOT EXISTS idx_sessions_listed_source_started
     ON sessions(source, started_at DESC, id DESC) WHERE listed = 1;
+-- How many conversations there are of each kind, without reading their rows.
+CREATE INDEX IF NOT EXISTS idx_sessions_counted ON sessions(kind, archived, source)
+    WHERE root_id = id AND trashed_at IS NULL;
 CREATE INDEX IF NOT EXISTS idx_sessions_last_active ON sessions(last_active DESC, started_at DESC, id DESC);
 
 -- ours: which earlier messages are live in a continuation or branch, as ranges of ids, in order. Nothing is copied.
