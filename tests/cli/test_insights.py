@@ -12,15 +12,80 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from hermes.cli.insights_report import lines
 from hermes.insights import InsightsEngine
 from hermes_state import SessionDB
 from tests.cli.conftest import COMMAND, Hermes
 from tests.cli.test_list import columns_taken
 
 DAY = 86_400.0
+
+USED = {"sessions": 2, "messages": 3, "total_tokens": 5, "cost": 1.5, "cost_status": "partial"}
+REPORT = {
+    "empty": False,
+    "days": 30,
+    "source_filter": ["telegram", "discord", "cli"],
+    "overview": {
+        "total_sessions": 2,
+        "total_messages": 3,
+        "user_messages": 2,
+        "total_tool_calls": 9,
+        "total_tokens": 5,
+        "total_input_tokens": 5,
+        "total_output_tokens": 5,
+        "total_cache_read_tokens": 5,
+        "total_cache_write_tokens": 5,
+        "total_hours": 1.5,
+        "avg_session_duration": 45.0,
+        "avg_messages_per_session": 1.5,
+        "avg_tokens_per_session": 2.5,
+        "date_range_start": 1_750_000_000.0,
+        "date_range_end": 1_760_000_000.0,
+    },
+    "models": [{"model": "glm-漢字", **USED}, {"model": "opus", **USED}],
+    "platforms": [{"platform": "telegram", **USED}, {"platform": "cli", **USED}],
+    "tools": [{"tool": f"terminal{n}", "count": n, "percentage": 5.0} for n in range(1, 20)],
+    "skills": {
+        "top_skills": [
+            {"skill": "日本語", "view_count": 1, "manage_count": 2, "last_used_at": 1_750_000_000.0}
+        ]
+    },
+    "activity": {
+        "by_day": [{"day": "Mon", "count": 5}, {"day": "Tue", "count": 0}],
+        "by_hour": [{"hour": hour, "count": hour} for hour in range(24)],
+        "active_days": 3,
+        "max_streak": 2,
+    },
+    "top_sessions": [
+        {
+            "label": "Most tool calls",
+            "session_id": "20261115_143155_",
+            "value": "1,250,936 messages",
+            "date": "Nov 15",
+            "title": "a title",
+        }
+    ],
+    "costs": {
+        "cost": 1.5,
+        "cost_status": "partial",
+        "actual": 1.0,
+        "unknown_sessions": 1,
+        "included_sessions": 1,
+    },
+    "conversations": {
+        "total": 2,
+        "costliest": [
+            {"name": "plans", "id": "x", **USED, "cost_in_all": 2.5, "cost_status_in_all": "partial"}
+        ],
+    },
+}
+"""As much of a report as a terminal shows."""
 
 
 @pytest.fixture
@@ -127,6 +192,29 @@ def test_it_fits_a_terminal_of_any_width_from_60(busy: SessionDB, width: int) ->
     assert len(bars) > 20
     if width == 60:
         assert re.search("very-long-model-name-v.*…", plain)
+
+
+@given(st.integers(1, 10**9))
+def test_however_much_there_was_it_fits_60_columns(times: int) -> None:
+    told = list(lines(multiplied(REPORT, times), 60))
+    assert max(columns_taken(line) for line in told) <= 60
+
+
+def multiplied(value: Any, times: int) -> Any:
+    """A report in which every number is larger and every text longer; times stay what they are."""
+    if isinstance(value, dict):
+        kept = {"date_range_start", "date_range_end", "last_used_at", "hour", "percentage", "days"}
+        return {
+            name: one
+            if name in kept | {"day", "label", "date", "cost_status", "cost_status_in_all", "session_id"}
+            else multiplied(one, times)
+            for name, one in value.items()
+        }
+    if isinstance(value, list):
+        return [multiplied(one, times) for one in value]
+    if isinstance(value, str):
+        return value if "," in value else value * 9
+    return value if value is None or isinstance(value, bool) else value * times
 
 
 def test_without_colours_there_are_none(busy: SessionDB) -> None:

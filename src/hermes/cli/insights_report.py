@@ -9,7 +9,7 @@ from hermes import clock
 from hermes.cli.output import styled
 from hermes.cli.table import Column, columns_taken, fit
 from hermes.insights import wording
-from hermes.insights.wording import counted, plural, price, short
+from hermes.insights.wording import amount, counted, plural, price, short
 from hermes.text import printable
 
 Report = dict[str, Any]
@@ -67,20 +67,20 @@ def _overview(report: Report, room: int) -> Iterator[str]:
     overview, costs = report["overview"], report["costs"]
     yield from _heading("Overview", room)
     pairs = [
-        ("Sessions", counted(overview["total_sessions"])),
-        ("Conversations", counted(report["conversations"]["total"])),
-        ("Messages", counted(overview["total_messages"])),
-        ("User messages", counted(overview["user_messages"])),
-        ("Tool calls", counted(overview["total_tool_calls"])),
-        ("Total tokens", counted(overview["total_tokens"])),
-        ("Input tokens", counted(overview["total_input_tokens"])),
-        ("Output tokens", counted(overview["total_output_tokens"])),
-        ("Cache read", counted(overview["total_cache_read_tokens"])),
-        ("Cache written", counted(overview["total_cache_write_tokens"])),
+        ("Sessions", amount(overview["total_sessions"])),
+        ("Conversations", amount(report["conversations"]["total"])),
+        ("Messages", amount(overview["total_messages"])),
+        ("User messages", amount(overview["user_messages"])),
+        ("Tool calls", amount(overview["total_tool_calls"])),
+        ("Total tokens", amount(overview["total_tokens"])),
+        ("Input tokens", amount(overview["total_input_tokens"])),
+        ("Output tokens", amount(overview["total_output_tokens"])),
+        ("Cache read", amount(overview["total_cache_read_tokens"])),
+        ("Cache written", amount(overview["total_cache_write_tokens"])),
         ("Active time", f"~{wording.duration(overview['total_hours'] * clock.HOUR)}"),
         ("Avg session", f"~{wording.duration(overview['avg_session_duration'])}"),
-        ("Avg messages", f"{overview['avg_messages_per_session']:,.1f}"),
-        ("Avg tokens", counted(overview["avg_tokens_per_session"])),
+        ("Avg messages", f"{overview['avg_messages_per_session']:.1f}"),
+        ("Avg tokens", amount(overview["avg_tokens_per_session"])),
         ("Cost", price(costs["cost"], costs["cost_status"])),
     ]
     if costs["actual"]:
@@ -95,7 +95,7 @@ def _models(report: Report, room: int) -> Iterator[str]:
     rows = [
         (
             one["model"],
-            counted(one["sessions"]),
+            amount(one["sessions"], 8),
             short(one["total_tokens"]),
             price(one["cost"], one["cost_status"]),
         )
@@ -110,8 +110,8 @@ def _platforms(report: Report, room: int) -> Iterator[str]:
     rows = [
         (
             one["platform"],
-            counted(one["sessions"]),
-            counted(one["messages"]),
+            amount(one["sessions"], 8),
+            amount(one["messages"], 8),
             short(one["total_tokens"]),
             price(one["cost"], one["cost_status"]),
         )
@@ -129,7 +129,7 @@ def _tools(report: Report, room: int) -> Iterator[str]:
         return
     yield from _heading("Top Tools", room)
     shown = tools[:MOST_TOOLS]
-    rows = [(one["tool"], counted(one["count"]), f"{one['percentage']:.1f}%") for one in shown]
+    rows = [(one["tool"], amount(one["count"], 8), f"{one['percentage']:.1f}%") for one in shown]
     yield from _table(("Tool", "Calls", "%"), (8, 6), rows, room, [one["count"] for one in shown], True)
     if len(tools) > MOST_TOOLS:
         yield styled(f"... and {plural(len(tools) - MOST_TOOLS, 'more tool')}", "dim")
@@ -144,8 +144,8 @@ def _skills(report: Report, room: int) -> Iterator[str]:
     rows = [
         (
             one["skill"],
-            counted(one["view_count"]),
-            counted(one["manage_count"]),
+            amount(one["view_count"], 7),
+            amount(one["manage_count"], 7),
             clock.relative(one["last_used_at"], now),
         )
         for one in skills[:MOST_SKILLS]
@@ -164,7 +164,11 @@ def _activity(report: Report, room: int) -> Iterator[str]:
         yield styled(row, "cyan")
     yield styled(f"{'12AM':<12}{'6AM':<12}{'12PM':<12}{'6PM':<12}", "dim")
     yield ""
-    yield f"Peak hours: {', '.join(wording.peak_hours(report))}"
+    peaks = "Peak hours: "
+    for said in wording.peak_hours(report):
+        if len(peaks) + len(said) <= room:
+            peaks += f"{said}, "
+    yield peaks.rstrip(", ")
     yield f"Active days: {counted(activity['active_days'])}"
     if activity["max_streak"] > 1:
         yield f"Best streak: {activity['max_streak']} days"
@@ -178,7 +182,7 @@ def _conversations(report: Report, room: int) -> Iterator[str]:
     rows = [
         (
             one["name"] or one["id"],
-            counted(one["sessions"]),
+            amount(one["sessions"], 8),
             price(one["cost"], one["cost_status"]),
             price(one["cost_in_all"], one["cost_status_in_all"]),
         )
@@ -191,10 +195,13 @@ def _notable(report: Report, room: int) -> Iterator[str]:
     if not report["top_sessions"]:
         return
     yield from _heading("Notable Sessions", room)
+    widest = max(len(one["value"]) for one in report["top_sessions"])
     for one in report["top_sessions"]:
-        line = f"{one['label']:<16} {one['value']:<18} {one['date']}  {printable(one['session_id'])}"
-        if one["title"] and room - len(line) > DAY_BAR:
-            line += "  " + styled(printable(one["title"], width_limit=room - len(line) - 2), "dim")
+        line = f"{one['label']:<15}  {one['value']:<{widest}}  {one['date']}  "
+        line += printable(one["session_id"], width_limit=room - len(line))
+        left = room - columns_taken(line) - 2
+        if one["title"] and left > DAY_BAR:
+            line += "  " + styled(printable(one["title"], width_limit=left), "dim")
         yield line
 
 

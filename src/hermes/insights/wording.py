@@ -22,6 +22,12 @@ def short(number: float) -> str:
     return f"{number:.0f}"
 
 
+def amount(number: float, width: int = 12) -> str:
+    """All digits of a number where there is room for them."""
+    full = counted(number)
+    return full if len(full) <= width else short(number)
+
+
 def plural(number: int, noun: str) -> str:
     return f"{counted(number)} {noun}{'' if number == 1 else 's'}"
 
@@ -39,7 +45,9 @@ def duration(seconds: float) -> str:
 
 
 def dollars(cost: float) -> str:
-    return f"<${CENT}" if 0 < cost < CENT else f"${cost:,.2f}"
+    if 0 < cost < CENT:
+        return f"<${CENT}"
+    return f"${cost:,.2f}" if cost < 100_000 else f"${short(cost)}"
 
 
 def price(cost: float | None, status: str) -> str:
