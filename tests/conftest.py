@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,19 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     before = os.umask(NORMAL_UMASK)
     yield hermes_home
     os.umask(before)
+
+
+@pytest.fixture
+def in_zone() -> Iterator[Callable[[str], None]]:
+    """`in_zone("Europe/Berlin")`: local time is that of a place, for the rest of the test and its commands."""
+    before = os.environ.get("TZ")
+
+    def choose(name: str | None) -> None:
+        os.environ.pop("TZ", None) if name is None else os.environ.update(TZ=name)
+        time.tzset()
+
+    yield choose
+    choose(before)
 
 
 @pytest.fixture

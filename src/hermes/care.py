@@ -6,6 +6,7 @@ Both handles have it. Each verb fetches its manager when it is called, so that o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from hermes.handle import Handle, Row
 from hermes.store.listing import ConversationPage, Listing, Wanted
 
 if TYPE_CHECKING:
+    from hermes.store.activity import Activity
     from hermes.store.usage import UsageTotals
 
 
@@ -175,3 +177,11 @@ class Care(Handle):
         from hermes.store.usage import UsageRecords
 
         return UsageRecords(self._reading()).by_model(since, until)
+
+    def activity(
+        self, since: float, sources: Sequence[str] | None = None
+    ) -> AbstractContextManager[Activity]:
+        """What was done in sessions that began at this time or later: `with db.activity(...) as it`, one snapshot."""
+        from hermes.store.activity import Activities
+
+        return Activities(self._reading()).since(since, sources)

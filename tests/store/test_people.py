@@ -254,6 +254,7 @@ VERBS: dict[str, Any] = {
     "cost": lambda s, i: s.record_usage(i, model="m", input_tokens=1),
     "usage": lambda s, i: s.usage_of(i, family=True),
     "usages": lambda s, i: s.usage_by_model(),
+    "activity": lambda s, i: acted(s.activity(0.0)),
     "conversations": lambda s, i: s.list_conversations(include_hidden=True),
     "tagged": lambda s, i: s.list_conversations(tag="secret tag"),
     "auxiliary": lambda s, i: s.record_auxiliary_usage(i, model="m"),
@@ -302,6 +303,13 @@ def test_a_person_finds_their_own_trash_with_its_title(db: SessionDB, ann: Scope
     assert db.scoped(BOB).restore_session(mine) == []
     assert ann.restore_session(mine) == [mine]
     assert ann.tip("old plans") == mine
+
+
+def acted(activity: Any) -> list[Any]:
+    with activity as seen:
+        sessions = list(seen.sessions())
+        whole = [seen.whole(session.conversation) for session in sessions]
+        return [sessions, whole, seen.talk(), list(seen.calls())]
 
 
 def outcome(verb: Any, store: ScopedStore, session_id: str) -> str:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hermes.insights import InsightsEngine
 from hermes.store.retention import Retention
 from hermes.store.trash import Trash
 from hermes_state import SessionDB
@@ -73,6 +74,7 @@ def everything_seen(db: SessionDB) -> dict[str, object]:
         "handoffs": db.list_pending_handoffs(),
         "tags": db.all_tags(),
         "usage": db.usage_by_model(),
+        "insights": {**InsightsEngine(db).generate(30_000), "generated_at": None},
     }
 
 

@@ -107,14 +107,18 @@ def page(lines: Iterable[str]) -> None:
 
 
 def say_json(value: object) -> None:
-    """Print a value as JSON in UTF-8, whatever the terminal's own encoding is."""
+    """Print a value as JSON, in which nothing can act on a terminal."""
     import msgspec
 
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    safe = _UNSAFE_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    say_document(_UNSAFE_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
+
+
+def say_document(text: str) -> None:
+    """Print a whole document in UTF-8, whatever the terminal's own encoding is."""
     try:
         sys.stdout.flush()
-        sys.stdout.buffer.write(safe.encode() + b"\n")
+        sys.stdout.buffer.write(text.encode() + b"\n")
         sys.stdout.buffer.flush()
     except OSError as error:
         _give_up_on_stdout(error)

@@ -1,0 +1,67 @@
+"""`hermes insights`: what was done in the last days, as a report, as JSON, or as a page with charts."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from hermes.cli.command import DONE, Refused, Words, WrongUsage, row_count, takes_json, takes_store
+from hermes.cli.filters import takes_sources
+from hermes.cli.opening import opened
+from hermes.cli.output import say, say_document, say_json, terminal_width
+from hermes.text import printable
+
+
+def define(parser: argparse.ArgumentParser, _: Words) -> None:
+    takes_store(parser, insights)
+    parser.add_argument(
+        "--days", type=row_count, default=30, metavar="N", help="sessions begun in the last N days (30)"
+    )
+    takes_sources(parser)
+    takes_json(parser)
+    parser.add_argument(
+        "--html",
+        type=Path,
+        metavar="FILE",
+        help="write a page with charts that needs no network; - is stdout",
+    )
+    parser.add_argument("--force", action="store_true", help="overwrite FILE")
+
+
+def insights(arguments: argparse.Namespace) -> int:
+    from hermes.insights import InsightsEngine
+
+    if arguments.json and arguments.html is not None:
+        raise WrongUsage("--json and --html are two forms of the report; choose one")
+    asked = arguments.source
+    source = asked[0] if asked and len(asked) == 1 else asked
+    with opened(arguments) as db:
+        report = InsightsEngine(db).generate(arguments.days, source)
+    if arguments.json:
+        say_json(report)
+    elif arguments.html is not None:
+        _write_page(report, arguments.html, arguments.force)
+    else:
+        from hermes.cli.insights_report import lines
+
+        say(lines(report, terminal_width()))
+    return DONE
+
+
+def _write_page(report: dict[str, Any], file: Path, force: bool) -> None:
+    from hermes.insights.page import page
+    from hermes.partial import replace_file
+
+    if str(file) == "-":
+        say_document(page(report))
+        return
+    if file.is_dir():
+        raise Refused(f"'{file}' is a directory; name a file")
+
+    def is_taken() -> bool:
+        return not force and file.exists()
+
+    if is_taken() or not replace_file(file, page(report).encode(), unless=is_taken):
+        raise Refused(f"'{file}' exists; --force overwrites it")
+    say([f"Wrote {printable(str(file))}"])

@@ -1,0 +1,69 @@
+"use strict";
+// Draws the charts of the page. It gets numbers only; every text on the page was written, and escaped, before.
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const short = (n) => n >= 1e6 ? +(n / 1e6).toFixed(1) + "M" : n >= 1e3 ? +(n / 1e3).toFixed(1) + "K" : String(n);
+  const dollars = (n) => n > 0 && n < 0.01 ? "<$0.01" : "$" + n.toFixed(2);
+  const hour = (n) => (n % 12 || 12) + (n < 12 ? "AM" : "PM");
+  const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeZone: "UTC" });
+  const dated = (at) => day.format(new Date(at * 1000));
+  const monthDay = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", timeZone: "UTC" });
+  const sum = (values) => values.reduce((all, one) => all + (one ?? 0), 0);
+
+  const byDay = (values, label, told, ink) => ({ x: data.days, values, label, told, ink, time: true, named: dated });
+  const byName = (values, label, named, every) =>
+    ({ x: values.map((_, i) => i), values, label, told: short, ink: "--third", named, every });
+  const charts = {
+    sessions: byDay(data.sessions, "Sessions", short, "--first"),
+    tokens: byDay(data.tokens, "Tokens", short, "--second"),
+    cost: byDay(data.cost, "Cost", dollars, "--first"),
+    hours: byName(data.hours, "Sessions", hour, 3),
+    weekdays: byName(data.weekdays, "Sessions", (n) => data.weekdayNames[n] ?? "", 1),
+  };
+
+  function options(chart, width) {
+    const ink = colour(chart.ink), faint = colour("--faint"), line = colour("--line");
+    const axis = { stroke: faint, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
+    const step = chart.time ? 86400 : 1;
+    const dates = {
+      incrs: [1, 2, 4, 7, 14, 28, 91, 182, 365].map((days) => days * 86400), space: 64,
+      values: (_, at) => at.map((x) => monthDay.format(new Date(x * 1000))),
+    };
+    const names = { splits: () => chart.x.filter((x) => x % chart.every === 0), values: (_, at) => at.map(chart.named) };
+    return {
+      width, height: 220, tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
+      cursor: { points: { show: false }, drag: { x: Boolean(chart.time), y: false } },
+      scales: {
+        x: { time: Boolean(chart.time), range: (_, low, high) => [low - step / 2, high + step / 2] },
+        y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] },
+      },
+      axes: [
+        { ...axis, grid: { show: false }, ...(chart.time ? dates : names) },
+        { ...axis, size: 56, incrs: chart.told === dollars ? undefined : [1, 2, 5].flatMap(
+            (n) => Array.from({ length: 13 }, (_, e) => n * 10 ** e)).sort((a, b) => a - b),
+          values: (_, at) => at.map(chart.told) },
+      ],
+      series: [
+        { label: chart.time ? "Day" : "When", value: (_, x) => x == null ? "all" : chart.named(x) },
+        { label: chart.label, stroke: ink, fill: ink, width: 0, points: { show: false },
+          paths: uPlot.paths.bars({ size: [0.75, 60], radius: 0.15 }),
+          value: (_, y) => y == null ? chart.told(sum(chart.values)) : chart.told(y) },
+      ],
+    };
+  }
+
+  const drawn = [];
+  function draw() {
+    while (drawn.length) drawn.pop().destroy();
+    for (const place of document.querySelectorAll("[data-chart]")) {
+      const chart = charts[place.dataset.chart];
+      drawn.push(new uPlot(options(chart, place.clientWidth), [chart.x, chart.values], place));
+    }
+  }
+
+  draw();
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  let waiting = 0;
+  addEventListener("resize", () => { cancelAnimationFrame(waiting); waiting = requestAnimationFrame(draw); });
+})();

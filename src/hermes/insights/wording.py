@@ -1,0 +1,114 @@
+"""How numbers of a report are said, in every place where one is shown."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from hermes import clock
+
+CENT = 0.01
+
+
+def counted(number: float) -> str:
+    return f"{number:,.0f}"
+
+
+def short(number: float) -> str:
+    """`950`, `12.3K`, `4.5M`: as many digits as a column has room for."""
+    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
+        if number >= size * 0.9995:
+            return f"{number / size:.1f}{letter}"
+    return f"{number:.0f}"
+
+
+def amount(number: float, width: int = 12) -> str:
+    """All digits of a number where there is room for them."""
+    full = counted(number)
+    return full if len(full) <= width else short(number)
+
+
+def plural(number: int, noun: str) -> str:
+    return f"{counted(number)} {noun}{'' if number == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """`45s`, `12m`, `3h 5m`, `2.1d`."""
+    if seconds < clock.MINUTE:
+        return f"{seconds:.0f}s" if seconds < 59.5 else "1m"
+    minutes = round(seconds / clock.MINUTE)
+    if minutes < 60:
+        return f"{minutes}m"
+    if minutes < 24 * 60:
+        return f"{minutes // 60}h {minutes % 60}m" if minutes % 60 else f"{minutes // 60}h"
+    return f"{seconds / clock.DAY:.1f}d"
+
+
+def dollars(cost: float) -> str:
+    if 0 < cost < CENT:
+        return f"<${CENT}"
+    return f"${cost:,.2f}" if cost < 100_000 else f"${short(cost)}"
+
+
+def price(cost: float | None, status: str) -> str:
+    """A cost and how it is known; `+` where that is only a part of it, `~` for an estimate."""
+    if cost is None:
+        return "unknown"
+    if status in ("included", "none"):
+        return "included" if status == "included" else "—"
+    mark = "~" if status == "estimated" and cost >= CENT else ""
+    return f"{mark}{dollars(cost)}{'+' if status == 'partial' else ''}"
+
+
+def hour(number: int) -> str:
+    """`12AM`, `3PM`."""
+    return f"{number % 12 or 12}{'AM' if number < 12 else 'PM'}"
+
+
+def peak_hours(report: dict[str, Any], most: int = 5) -> list[str]:
+    """`3PM (12)`, the busiest first."""
+    counts = [one for one in report["activity"]["by_hour"] if one["count"]]
+    counts.sort(key=lambda one: -one["count"])
+    return [f"{hour(one['hour'])} ({counted(one['count'])})" for one in counts[:most]]
+
+
+def date(at: float) -> str:
+    """`May 02, 2026`, local."""
+    try:
+        return time.strftime("%b %d, %Y", time.localtime(at))
+    except (OverflowError, ValueError, OSError):
+        return "?"
+
+
+def period(report: dict[str, Any]) -> str:
+    overview = report["overview"]
+    first, last = date(overview["date_range_start"]), date(overview["date_range_end"])
+    return first if first == last else f"{first} – {last}"
+
+
+def source(report: dict[str, Any]) -> str:
+    """` (source: cli)`, or nothing where all of them are meant."""
+    asked = report["source_filter"]
+    if not asked:
+        return ""
+    return f" (source: {asked if isinstance(asked, str) else ', '.join(asked)})"
+
+
+def nothing(report: dict[str, Any]) -> str:
+    """What is said of a window in which there was nothing."""
+    return f"No sessions found in the last {report['days']} days{source(report)}."
+
+
+def cost_notes(report: dict[str, Any]) -> list[str]:
+    """What the sum of costs leaves out."""
+    costs, notes = report["costs"], []
+    if costs["unknown_sessions"]:
+        notes.append(f"cost unknown for {plural(costs['unknown_sessions'], 'session')}")
+    if costs["included_sessions"]:
+        notes.append(f"included in a subscription: {plural(costs['included_sessions'], 'session')}")
+    return notes
+
+
+def shows_platforms(report: dict[str, Any]) -> bool:
+    """Whether platforms are worth telling: more than one, or another than the terminal."""
+    return [one["platform"] for one in report["platforms"]] != ["cli"]
