@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes.handle import Handle, Row
 from hermes.store.lineage import Lineage, Relative
+from hermes.store.messages import Messages
 
 if TYPE_CHECKING:
     from hermes.recall.conversations import FoundConversations
@@ -83,6 +84,10 @@ class Conversations(Handle):
         from hermes.store.families import Families
 
         return Families(self._writing(parent)).delegate(parent, self._child(**child), lease_epoch)
+
+    def get_context(self, session_id: str) -> list[Row]:
+        """What a model is given, as `get_messages_as_conversation`, each message with its `id`."""
+        return Messages(self._reading()).context(session_id)
 
     def tip(self, name: str) -> str | None:
         """Where the conversation goes on that an id, the beginning of one, or a title belongs to."""

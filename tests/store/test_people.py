@@ -215,6 +215,7 @@ VERBS: dict[str, Any] = {
     "root": lambda s, i: s.get_conversation_root(i),
     "resume": lambda s, i: s.resolve_resume_session_id(i),
     "tip": lambda s, i: s.tip(i),
+    "get_context": lambda s, i: s.get_context(i),
     "search_conversations": lambda s, i: [row["session_id"] for row in s.search_conversations("hello")],
     "named": lambda s, i: s.named(i),
     "starting_with": lambda s, i: s.starting_with(i),

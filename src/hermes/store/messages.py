@@ -208,10 +208,19 @@ class Messages:
         with self._engine.read() as reader:
             if include_ancestors:
                 return _family_once(reader, session_id)
-            carried = reader.rows(CARRIED, session_id)
-            seen = {row[0] for row in carried}
-            own = [row for row in reader.rows(CONVERSATION, session_id) if row[0] not in seen]
-            return [_spoken(reader, row) for row in carried + own]
+            return [_spoken(reader, row) for row in _live(reader, session_id)]
+
+    def context(self, session_id: str) -> list[dict[str, Any]]:
+        """The live context like `conversation`, each message with its `id`."""
+        with self._engine.read() as reader:
+            return [{"id": row[0], **_spoken(reader, row)} for row in _live(reader, session_id)]
+
+
+def _live(reader: Reader, session_id: str) -> list[tuple[Any, ...]]:
+    """What a session carries of others, then its own, each once."""
+    carried = reader.rows(CARRIED, session_id)
+    seen = {row[0] for row in carried}
+    return carried + [row for row in reader.rows(CONVERSATION, session_id) if row[0] not in seen]
 
 
 def insert_plain(writer: Writer, session_id: str, role: str, text: str, at: float, uid: bytes) -> int:

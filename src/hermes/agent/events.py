@@ -1,0 +1,111 @@
+"""What happens in a turn, as every surface is told it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from hermes.agent.model import Used
+
+
+class Stored(NamedTuple):
+    """A message is durable."""
+
+    message_id: int
+    role: str
+
+
+class NotStored(NamedTuple):
+    """A message is not in the store. It is kept beside it (`spooled`), or only here until the program ends."""
+
+    role: str
+    why: str
+    spooled: bool
+
+
+class TextDelta(NamedTuple):
+    text: str
+
+
+class ThoughtDelta(NamedTuple):
+    text: str
+
+
+class Discarded(NamedTuple):
+    """What was streamed of this answer so far counts no more: it starts again."""
+
+    why: str
+    seconds: float
+
+
+class ToolStarted(NamedTuple):
+    call_id: str
+    name: str
+    arguments: dict[str, Any]
+
+
+class ToolEnded(NamedTuple):
+    call_id: str
+    name: str
+    output: str
+    failed: bool
+    seconds: float
+
+
+class Counted(NamedTuple):
+    """What a request to a model took."""
+
+    model: str
+    used: Used
+    cost_usd: float | None
+    """None: unknown, which is not nothing."""
+    purpose: str = "main"
+
+
+class Note(NamedTuple):
+    """Something a person should know, in one line."""
+
+    text: str
+
+
+class Moved(NamedTuple):
+    """The conversation goes on in another session, after a compression."""
+
+    session_id: str
+    before: int
+    after: int
+    """Messages in the context."""
+
+
+class Done(NamedTuple):
+    text: str
+    reason: str | None = None
+
+
+class Interrupted(NamedTuple):
+    """A person stopped it; what happened is kept."""
+
+    text: str
+
+
+class Failed(NamedTuple):
+    """There is no answer. What was said is kept, and can be tried again."""
+
+    why: str
+    error: Exception
+
+
+Event = (
+    Stored
+    | NotStored
+    | TextDelta
+    | ThoughtDelta
+    | Discarded
+    | ToolStarted
+    | ToolEnded
+    | Counted
+    | Note
+    | Moved
+    | Done
+    | Interrupted
+    | Failed
+)

@@ -1,0 +1,193 @@
+"""Where a conversation is kept while it is held: every message is stored before anything depends on it.
+
+What cannot be stored is told, kept beside the store by a handle that spools, and remembered here, so that the
+conversation goes on; an incognito one is remembered here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from hermes import errors
+from hermes.agent.events import NotStored, Stored
+from hermes.store.sessions import new_session_id
+
+if TYPE_CHECKING:
+    from hermes.sessiondb import SessionDB
+    from hermes.store.leases import Lease
+
+T = TypeVar("T")
+Row = dict[str, Any]
+
+LEASE_S, RENEW_S = 60.0, 20.0
+
+
+class Record(Protocol):
+    @property
+    def session_id(self) -> str: ...
+
+    async def say(self, role: str, content: Any = None, **fields: Any) -> Stored | NotStored:
+        """Keep a message; `fields` are those of `append_message`."""
+
+    async def context(self) -> list[Row]:
+        """What the model is given, each message with its `id` if it is stored."""
+
+    async def system_prompt(self) -> str | None:
+        """That of the session; None until one was kept."""
+
+    async def keep_prompt(self, text: str) -> None: ...
+
+    async def count(self, **call: Any) -> None:
+        """Add a model call to the accounts; the arguments are those of `record_usage`."""
+
+
+class StoredRecord:
+    """A conversation in the store. The row of a new session is made with its first message."""
+
+    def __init__(
+        self,
+        db: SessionDB,
+        session_id: str | None = None,
+        *,
+        source: str = "cli",
+        surface: str = "terminal",
+        **new: Any,
+    ) -> None:
+        """`session_id` is one that exists, or None for a new one; `new` are further arguments of `create_session`."""
+        self.db = db
+        self.lease: Lease | None = None
+        self._id = session_id or new_session_id()
+        self._exists = session_id is not None
+        self._source, self._surface, self._new = source, surface, new
+        self._unsaved: list[Row] = []
+        self._prompt: str | None = None
+        self._renewing: asyncio.Task[None] | None = None
+
+    @property
+    def session_id(self) -> str:
+        return self._id
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything was said yet that is stored."""
+        return self._exists
+
+    @property
+    def epoch(self) -> int | None:
+        return None if self.lease is None else self.lease.epoch
+
+    async def say(self, role: str, content: Any = None, **fields: Any) -> Stored | NotStored:
+        try:
+            if not self._exists:
+                await self._create()
+            message_id = await asyncio.to_thread(
+                self.db.append_message, self._id, role, content, lease_epoch=self.epoch, **fields
+            )
+        except errors.LeaseLost:
+            raise
+        except errors.StoreError as problem:
+            self._unsaved.append({"role": role, "content": content, **fields})
+            return NotStored(role, str(problem), problem.spooled is not None)
+        self._unsaved.clear()  # whatever was spooled was stored before it
+        return Stored(message_id, role)
+
+    async def context(self) -> list[Row]:
+        if not self._exists:
+            return list(self._unsaved)
+        try:
+            rows = await asyncio.to_thread(self.db.get_context, self._id)
+        except errors.StoreError:
+            if not self._unsaved:
+                raise
+            rows = []
+        return rows + self._unsaved
+
+    async def system_prompt(self) -> str | None:
+        if self._prompt is None and self._exists:
+            session = await asyncio.to_thread(self.db.get_session, self._id)
+            self._prompt = None if session is None else session["system_prompt"]
+        return self._prompt
+
+    async def keep_prompt(self, text: str) -> None:
+        self._prompt = text
+        if self._exists:
+            await asyncio.to_thread(self.db.update_system_prompt, self._id, text)
+
+    async def count(self, **call: Any) -> None:
+        if self._exists:
+            await asyncio.to_thread(lambda: self.db.record_usage(self._id, **call))
+
+    async def move(self, session_id: str) -> None:
+        """Go on in another session of the conversation, which the same lease holds; its prompt is its own."""
+        self._id, self._exists, self._prompt = session_id, True, None
+
+    # ---------------------------------------------------------------- the lease
+
+    async def hold(self, *, take_over: bool = False) -> None:
+        """Say that this process works in the conversation; `LeaseHeld` if another does, unless it is taken over."""
+        if not self._exists or self.lease is not None:
+            return
+        ask = self.db.leases.take_over if take_over else self.db.leases.acquire
+        self.lease = await asyncio.to_thread(ask, self._id, self._surface, LEASE_S)
+        self._renewing = asyncio.create_task(self._keep_renewing())
+
+    async def close(self) -> None:
+        """Let others work in it."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+            self._renewing = None
+        lease, self.lease = self.lease, None
+        if lease is not None:
+            try:
+                await asyncio.to_thread(self.db.leases.release, lease)
+            except errors.StoreError:  # it runs out by itself
+                pass
+
+    async def _create(self) -> None:
+        create: Callable[[], str] = lambda: self.db.create_session(self._id, self._source, **self._new)  # noqa: E731
+        await asyncio.to_thread(create)
+        self._exists = True
+        if self._prompt is not None:
+            await asyncio.to_thread(self.db.update_system_prompt, self._id, self._prompt)
+        await self.hold()
+
+    async def _keep_renewing(self) -> None:
+        while self.lease is not None:
+            await asyncio.sleep(RENEW_S)
+            try:
+                self.lease = await asyncio.to_thread(self.db.leases.renew, self.lease, LEASE_S)
+            except errors.LeaseLost:
+                return  # the next message is refused, and says so
+            except errors.StoreError:
+                continue  # a busy store; there is time for two more
+
+
+class IncognitoRecord:
+    """A conversation of which not a byte is written anywhere."""
+
+    def __init__(self) -> None:
+        self._id = new_session_id()
+        self._rows: list[Row] = []
+        self._prompt: str | None = None
+
+    @property
+    def session_id(self) -> str:
+        return self._id
+
+    async def say(self, role: str, content: Any = None, **fields: Any) -> Stored | NotStored:
+        self._rows.append({"id": len(self._rows) + 1, "role": role, "content": content, **fields})
+        return Stored(len(self._rows), role)
+
+    async def context(self) -> list[Row]:
+        return list(self._rows)
+
+    async def system_prompt(self) -> str | None:
+        return self._prompt
+
+    async def keep_prompt(self, text: str) -> None:
+        self._prompt = text
+
+    async def count(self, **call: Any) -> None:
+        """Accounts would be written; there are none."""

@@ -1,0 +1,61 @@
+"""What a tool is: a name, a schema, and a function from arguments to text that the model reads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from hermes.sessiondb import SessionDB
+
+MOST_OUTPUT = 50_000
+"""Characters of output that a model is given; a tool that has more says what it left out."""
+
+Approve = Callable[[str, str], Awaitable[bool]]
+"""Asks the person whether something may be done: what, and why it is asked."""
+
+
+class ToolContext(NamedTuple):
+    """Where a tool works, and for whom."""
+
+    db: SessionDB
+    session_id: str
+    cwd: Path
+    approve: Approve
+    stop: asyncio.Event
+    """Set when the person stops the turn: what takes long looks at it."""
+
+
+class ToolFailed(Exception):
+    """The tool could not do it; the message is for the model, which may try another way."""
+
+
+class Tool(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def description(self) -> str: ...
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """JSON schema of its arguments."""
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> str: ...
+
+
+def schema_of(tool: Tool) -> dict[str, Any]:
+    """A tool as the chat completions interface takes it."""
+    function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+    return {"type": "function", "function": function}
+
+
+def bounded(text: str, most: int = MOST_OUTPUT) -> str:
+    """The beginning and the end of a text that is too long, and how much was left out between."""
+    if len(text) <= most:
+        return text
+    head, tail = most * 2 // 3, most - most * 2 // 3
+    left_out = len(text) - head - tail
+    return f"{text[:head]}\n[... {left_out:,} characters left out ...]\n{text[-tail:]}"

@@ -1,0 +1,336 @@
+"""One turn: a person says something, the model answers, using tools on the way. A stream of events.
+
+The person's message is stored before the model is asked; each answer with its calls before the tools run; each result
+as it arrives. So a crash at any point leaves a conversation that can be taken up, and `stop` keeps what happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from time import monotonic
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from hermes.agent import model as models
+from hermes.agent.events import (
+    Counted,
+    Discarded,
+    Done,
+    Event,
+    Failed,
+    Interrupted,
+    Note,
+    NotStored,
+    TextDelta,
+    ThoughtDelta,
+    ToolEnded,
+    ToolStarted,
+)
+from hermes.agent.model import Model, ModelError, Request
+from hermes.agent.record import Record
+from hermes.agent.replay import replay
+from hermes.agent.tool import Tool, ToolContext, ToolFailed, bounded, schema_of
+from hermes.errors import HermesError
+
+T = TypeVar("T")
+
+MOST_STEPS = 60
+STOPPED = "[stopped by the person; effect unknown]"
+LAST_STEP = (
+    "You have used all the steps of this turn. Answer now, with what you have, and say what is left to do."
+)
+
+Price = Callable[[str, models.Used], tuple[float | None, Mapping[str, Any]]]
+"""What a model call costs (None: unknown), and how that is told in the accounts."""
+
+
+class Compressor(Protocol):
+    """Makes room in a context. It tells what it did as events; where it can do nothing, it gives none."""
+
+    def is_due(self, rows: Sequence[dict[str, Any]], used: models.Used | None) -> bool: ...
+
+    def compress(self, *, overflow: bool) -> AsyncIterator[Event]: ...
+
+
+class Answer(NamedTuple):
+    """What one request gave."""
+
+    text: str
+    thought: str
+    calls: list[dict[str, Any]]
+    reason: str | None
+    used: models.Used | None
+    stopped: bool = False
+
+
+class Turn:
+    def __init__(
+        self,
+        record: Record,
+        model: Model,
+        tools: Sequence[Tool],
+        context: Callable[[asyncio.Event], ToolContext],
+        *,
+        price: Price,
+        prompt: Callable[[], Awaitable[str]],
+        compressor: Compressor | None = None,
+        most_steps: int = MOST_STEPS,
+    ) -> None:
+        """`context` makes what tools are given; `prompt` the system prompt, once per session."""
+        self._record, self._model, self._price, self._prompt = record, model, price, prompt
+        self._tools = {tool.name: tool for tool in tools}
+        self._stop = asyncio.Event()
+        self._context = context(self._stop)
+        self._compressor = compressor
+        self._most_steps = most_steps
+        self._used: models.Used | None = None
+
+    def stop(self) -> None:
+        """End the turn at the next moment; what happened so far is kept."""
+        self._stop.set()
+
+    async def events(self, content: Any) -> AsyncGenerator[Event, None]:
+        """Say something, and hear what comes of it. The last event is Done, Interrupted or Failed."""
+        try:
+            if content is not None:  # None: try again with what was said last
+                yield await self._record.say("user", content)
+            if await self._record.system_prompt() is None:
+                await self._record.keep_prompt(await self._prompt())
+            async with aclosing(self._steps()) as steps:
+                async for event in steps:
+                    yield event
+        except HermesError as problem:
+            yield Failed(str(problem), problem)
+
+    async def _steps(self) -> AsyncGenerator[Event, None]:
+        """Ask, run what the answer calls for, ask again, until there is nothing more to run."""
+        text = ""
+        for step in range(1, self._most_steps + 2):
+            last = step > self._most_steps
+            if last:
+                yield Note(f"stopped after {self._most_steps} steps")
+            answer: Answer | None = None
+            async with aclosing(self._ask(last)) as asking:
+                async for event in asking:
+                    if isinstance(event, Answer):
+                        answer = event
+                    else:
+                        yield event
+            assert answer is not None
+            text = answer.text or text
+            if answer.calls and not last and not answer.stopped:
+                async with aclosing(self._run(answer.calls)) as running:
+                    async for event in running:
+                        yield event
+            if self._stop.is_set():
+                yield Interrupted(text)
+                return
+            if not answer.calls or last:
+                yield Done(text, answer.reason)
+                return
+
+    # ---------------------------------------------------------------- asking
+
+    async def _ask(self, last: bool) -> AsyncGenerator[Event | Answer, None]:
+        """One answer of the model, kept; it is the last that is given. An empty one is asked for once more."""
+        if self._compressor is not None and self._compressor.is_due(await self._record.context(), self._used):
+            async for event in self._compressor.compress(overflow=False):
+                yield event
+        answer: Answer | None = None
+        for _ in range(2):
+            async with aclosing(self._streamed_in_what_fits(last)) as pieces:
+                async for piece in pieces:
+                    if isinstance(piece, Answer):
+                        answer = piece
+                    else:
+                        yield piece
+            if answer is not None and (answer.text or answer.calls or answer.stopped):
+                self._used = answer.used
+                async for event in self._keep(answer):
+                    yield event
+                yield answer
+                return
+        raise ModelError(f"{self._model.name} gave an empty answer, twice")
+
+    async def _streamed_in_what_fits(self, last: bool) -> AsyncGenerator[Event | Answer, None]:
+        """The answer; if the context was too large for the model, once more with a smaller one."""
+        try:
+            async with aclosing(self._streamed(last)) as pieces:
+                async for piece in pieces:
+                    yield piece
+            return
+        except models.ContextOverflow:
+            if self._compressor is None:
+                raise
+            made_room = False
+            async for event in self._compressor.compress(overflow=True):
+                made_room = made_room or not isinstance(event, Note)
+                yield event
+            if not made_room:
+                raise
+        async with aclosing(self._streamed(last)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def _streamed(self, last: bool) -> AsyncGenerator[Event | Answer, None]:
+        """The pieces of an answer as they come, then the Answer they make."""
+        messages = replay(await self._record.context(), await self._record.system_prompt())
+        if last:
+            messages.append({"role": "user", "content": LAST_STEP})
+        tools = [] if last else [schema_of(tool) for tool in self._tools.values()]
+        text: list[str] = []
+        thought: list[str] = []
+        calls: dict[int, dict[str, str]] = {}
+        used: models.Used | None = None
+        reason: str | None = None
+        async with aclosing(_until(self._model.stream(Request(messages, tools)), self._stop)) as pieces:
+            async for piece in pieces:
+                match piece:
+                    case models.Text(said):
+                        text.append(said)
+                        yield TextDelta(said)
+                    case models.Thought(said):
+                        thought.append(said)
+                        yield ThoughtDelta(said)
+                    case models.CallPiece():
+                        _join(calls, piece)
+                    case models.Used():
+                        used = piece
+                    case models.Finished(why):
+                        reason = why
+                    case models.Retrying(why, seconds):
+                        text, thought, calls, used = [], [], {}, None
+                        yield Discarded(why, seconds)
+        stopped = self._stop.is_set()
+        made = [] if stopped else [_call(number, call) for number, call in sorted(calls.items())]
+        yield Answer("".join(text), "".join(thought), made, reason, used, stopped)
+
+    async def _keep(self, answer: Answer) -> AsyncGenerator[Event, None]:
+        if answer.text or answer.calls:
+            yield await self._record.say(
+                "assistant",
+                answer.text or None,
+                tool_calls=answer.calls or None,
+                finish_reason="interrupted" if answer.stopped else answer.reason,
+                reasoning=answer.thought or None,
+            )
+        used = answer.used or models.Used()
+        cost, told = self._price(self._model.name, used)
+        try:
+            await self._record.count(
+                model=self._model.name,
+                provider=self._model.provider,
+                base_url=self._model.base_url,
+                input_tokens=used.input_tokens,
+                output_tokens=used.output_tokens,
+                cache_read_tokens=used.cache_read_tokens,
+                cache_write_tokens=used.cache_write_tokens,
+                reasoning_tokens=used.reasoning_tokens,
+                **told,
+            )
+        except HermesError as problem:
+            yield Note(f"not in the accounts: {problem}")
+        yield Counted(self._model.name, used, cost)
+
+    # ---------------------------------------------------------------- tools
+
+    async def _run(self, calls: Sequence[dict[str, Any]]) -> AsyncGenerator[Event, None]:
+        """All calls of an answer at once; each result is kept as it arrives."""
+        running: dict[asyncio.Task[ToolEnded], dict[str, Any]] = {}
+        for call in calls:
+            name, arguments = call["function"]["name"], _arguments(call)
+            yield ToolStarted(call["id"], name, arguments if isinstance(arguments, dict) else {})
+            running[asyncio.create_task(self._run_one(call["id"], name, arguments))] = call
+        stopping = asyncio.create_task(self._stop.wait())
+        try:
+            while running and not self._stop.is_set():
+                done, _ = await asyncio.wait([*running, stopping], return_when=asyncio.FIRST_COMPLETED)
+                for task in [one for one in running if one in done]:
+                    running.pop(task)
+                    async for event in self._keep_result(task.result()):
+                        yield event
+            for task, call in running.items():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                ended = ToolEnded(call["id"], call["function"]["name"], STOPPED, True, 0.0)
+                async for event in self._keep_result(ended):
+                    yield event
+        finally:
+            for waiting in (*running, stopping):
+                waiting.cancel()
+
+    async def _run_one(self, call_id: str, name: str, arguments: dict[str, Any] | str) -> ToolEnded:
+        began = monotonic()
+        output, failed = await self._output(name, arguments)
+        return ToolEnded(call_id, name, bounded(output), failed, monotonic() - began)
+
+    async def _output(self, name: str, arguments: dict[str, Any] | str) -> tuple[str, bool]:
+        tool = self._tools.get(name)
+        if tool is None:
+            return f"error: there is no tool {name!r}; there are: {', '.join(self._tools)}", True
+        if isinstance(arguments, str):
+            return f"error: {arguments}", True
+        try:
+            return await tool.run(
+                arguments, self._context._replace(session_id=self._record.session_id)
+            ), False
+        except (ToolFailed, HermesError) as problem:
+            return f"error: {problem}", True
+        except Exception as problem:  # noqa: BLE001  a tool that breaks is something the model can react to
+            return f"error: {type(problem).__name__}: {problem}", True
+
+    async def _keep_result(self, ended: ToolEnded) -> AsyncGenerator[Event, None]:
+        stored = await self._record.say(
+            "tool", ended.output, tool_name=ended.name, tool_call_id=ended.call_id
+        )
+        yield ended
+        if isinstance(stored, NotStored):
+            yield stored
+
+
+async def _until(pieces: AsyncIterator[T], stop: asyncio.Event) -> AsyncGenerator[T, None]:
+    """The same pieces, until somebody says stop; whoever makes them is told to end."""
+    stopping = asyncio.create_task(stop.wait())
+    following: asyncio.Task[T] | None = None
+    try:
+        while not stop.is_set():
+            following = asyncio.ensure_future(anext(pieces))
+            await asyncio.wait([following, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if not following.done():
+                break
+            try:
+                piece = following.result()
+            except StopAsyncIteration:
+                break
+            yield piece
+    finally:
+        stopping.cancel()
+        if following is not None and not following.done():
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+        if hasattr(pieces, "aclose"):
+            await pieces.aclose()
+
+
+def _join(calls: dict[int, dict[str, str]], piece: models.CallPiece) -> None:
+    call = calls.setdefault(piece.position, {"id": "", "name": "", "arguments": ""})
+    call["id"] = piece.id or call["id"]
+    call["name"] = piece.name or call["name"]
+    call["arguments"] += piece.arguments
+
+
+def _call(number: int, call: dict[str, str]) -> dict[str, Any]:
+    """A call as it is stored, in the shape of the chat completions interface."""
+    function = {"name": call["name"] or "unknown", "arguments": call["arguments"] or "{}"}
+    return {"id": call["id"] or f"call_{number}", "type": "function", "function": function}
+
+
+def _arguments(call: dict[str, Any]) -> dict[str, Any] | str:
+    """The arguments of a call, or what is wrong with them."""
+    try:
+        read = json.loads(call["function"]["arguments"])
+    except (ValueError, RecursionError) as problem:
+        return f"the arguments are not valid JSON: {problem}"
+    return read if isinstance(read, dict) else "the arguments are not a JSON object"
