@@ -1,0 +1,52 @@
+"""An agent at work in one conversation: its model, its tools and its record, put together. Every surface holds one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes.agent.model import Model
+from hermes.agent.record import Record
+from hermes.agent.tool import Approve, Tool, ToolContext
+from hermes.agent.turn import MOST_STEPS, Compressor, Price, Turn
+
+if TYPE_CHECKING:
+    from hermes.sessiondb import SessionDB
+
+
+class Agent:
+    def __init__(
+        self,
+        db: SessionDB,
+        record: Record,
+        model: Model,
+        *,
+        tools: Sequence[Tool],
+        prompt: Callable[[], Awaitable[str]],
+        price: Price,
+        approve: Approve,
+        cwd: Path,
+        compressor: Compressor | None = None,
+        most_steps: int = MOST_STEPS,
+    ) -> None:
+        self.db, self.record, self.model, self.cwd = db, record, model, cwd
+        self.tools, self.compressor = tools, compressor
+        self._prompt, self._price, self._approve, self._most_steps = prompt, price, approve, most_steps
+
+    def turn(self) -> Turn:
+        """The next turn; one at a time."""
+        return Turn(
+            self.record,
+            self.model,
+            self.tools,
+            self._tool_context,
+            price=self._price,
+            prompt=self._prompt,
+            compressor=self.compressor,
+            most_steps=self._most_steps,
+        )
+
+    def _tool_context(self, stop: asyncio.Event) -> ToolContext:
+        return ToolContext(self.db, self.record.session_id, self.cwd, self._approve, stop)
