@@ -19,7 +19,7 @@ from rich.text import Text
 HERE = Path(__file__).parent
 HERMES = [sys.executable, "-m", "hermes.cli.main"]
 PICTURES = {
-    "list": (("sessions", "list", "--limit", "14"), 120),
+    "list": (("sessions", "list", "--limit", "13"), 120),
     "search": (("search", "what did we decide about the retry budget?"), 100),
     "insights": (("insights",), 64),
 }
