@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -24,6 +26,7 @@ from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, connect, 
 from hermes.store.sqlite.core import SqliteCore
 from hermes.store.sqlite.raw import RawConnection
 from hermes.store.sqlite.scope import Owners, ScopedEngine
+from hermes.store.sqlite.texts import Texts
 from hermes.store.values import (
     Backup,
     Candidates,
@@ -42,16 +45,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-INDEX_EVERY_N_WRITES = 32
-INDEX_AT_LAST = 4 * INDEX_EVERY_N_WRITES
-"""After so many writes a batch is indexed even if the lock has to be waited for: a long tail makes searches slow."""
+LOOK_EVERY_N_WRITES, BATCH = 32, 128
+"""How often a writer looks whether a batch is waiting, whoever wrote it, and how long that is. Fewer rows at once make
+more segments, and each is merged again and again: batches of 32 cost a third more for each row."""
+INDEX_AT_LAST = 2 * BATCH
+"""A tail of so many rows is indexed even if threads wait: it makes searches slow."""
 SEARCH_CATCH_UP_S = 2.0
 RANKING_CATCH_UP_S = 0.25
 """Blocks can wait: a store that has just been given them is searched by its messages until they are there."""
 CLOSE_CATCH_UP_S = 0.25
 UPKEEP_S = 3600.0
 TRUNCATE_S = 1.0
-SHORT_TAIL, QUIET_S = 64, 1.0
+SHORT_TAIL, QUIET_S = 4 * BATCH, 1.0
 """A tail this short that grew within the last second is read, not indexed, by a search."""
 
 
@@ -60,17 +65,30 @@ class SqliteEngine(SqliteCore):
 
     def __init__(self, path: Path, **figures: Any) -> None:
         super().__init__(path, **figures)
-        self._indexed_at = 0
+        self._looked_at = 0
+        self._indexer = threading.Lock()
+        self._texts = Texts()
 
     def write(self, work: Callable[[Writer], T], *, share: bool = True, repeatable: bool = True) -> T:
         result = self._mending_the_index(
             lambda: super(SqliteEngine, self).write(work, share=share, repeatable=repeatable)
         )
-        unindexed = self._writes - self._indexed_at
-        # While other threads wait to write, they come first; the tail only grows a little longer.
-        if unindexed >= INDEX_EVERY_N_WRITES and (unindexed >= INDEX_AT_LAST or not self._queue.has_waiting):
-            self._index_some(patiently=unindexed >= INDEX_AT_LAST)
+        if self._writes - self._looked_at >= LOOK_EVERY_N_WRITES:
+            self._looked_at = self._writes
+            self._index_a_batch()
         return result
+
+    def _index_a_batch(self) -> None:
+        """Index if that is worth a transaction. Never an error: see `_do_index`."""
+        try:
+            with self.read() as reader:
+                above, changed = index.waiting(cast(SqliteReader, reader))
+        except errors.StoreError:  # whoever indexes finds out what it is, and mends or tells it
+            above, changed = INDEX_AT_LAST, True
+        late = above >= INDEX_AT_LAST
+        # While other threads wait to write, they come first; the tail only grows a little longer.
+        if late or ((changed or above >= BATCH) and not self._queue.has_waiting):
+            self._index_some(late=late)
 
     def close(self) -> None:
         if not self._closed and self._writes and self._damage is None and os.getpid() == self._pid:
@@ -104,7 +122,7 @@ class SqliteEngine(SqliteCore):
                 if not whatever and self._worth_indexing(snapshot):
                     return None
                 known = parts.expanded(snapshot, tree, own=owners is not None)
-                answer = search.search(snapshot, known, wanted, limit, offset, order)
+                answer = search.search(snapshot, known, wanted, limit, offset, order, self._texts)
                 return answer._replace(cut=parts.cut_in(known))
 
         answer = self._mending_the_index(lambda: look(self.read_only))
@@ -151,7 +169,7 @@ class SqliteEngine(SqliteCore):
         """Index the blocks that still grow, in order to rank by them."""
         self.catch_up(seconds)
         until = time.monotonic() + seconds
-        while self._has_growing_blocks() and self._index_some(index.settle) and time.monotonic() < until:
+        while self._has_growing_blocks() and self._do_index(index.settle) and time.monotonic() < until:
             pass
 
     def _has_growing_blocks(self) -> bool:
@@ -182,13 +200,53 @@ class SqliteEngine(SqliteCore):
             mark, above, changed = index.behind(cast(SqliteReader, reader), 1)
             return bool(above or changed) or blocks.are_behind(cast(SqliteReader, reader), mark)
 
-    def _index_some(
-        self, work: Callable[[SqliteWriter], bool] = parts.follow_index, *, patiently: bool = False
-    ) -> bool:
-        """Index a batch, if the write lock can be had; True if that was done.
+    def _index_some(self, *, late: bool = False) -> bool:
+        """Index a batch, if the write lock can be had and nobody else is at it; True if that was done.
 
-        Never an error to the caller, whose own write is committed by now and must not be made a second time.
+        What is `late` is indexed by everybody who writes, in turn, so that nobody outruns the index for ever.
         """
+        with self._indexing() as alone:
+            if not alone and not late:
+                return False
+            if alone:
+                self._prepare()
+            done = self._do_index(self._follow_late if late else self._follow, patiently=late)
+            if done:
+                self._texts.forget()
+            return done
+
+    def _prepare(self) -> None:
+        """Split the next batch before the lock is taken; if that cannot be done, it is done after."""
+        try:
+            with self.read() as reader:
+                index.prepare(cast(SqliteReader, reader), self._texts)
+        except Exception as problem:  # noqa: BLE001 - whoever indexes meets it again, and tells it
+            log.debug("%s: nothing was split beforehand: %s", self.path, problem)
+
+    @contextmanager
+    def _indexing(self) -> Iterator[bool]:
+        """Whether no other thread or process is indexing: two would split the same rows."""
+        alone = self._indexer.acquire(blocking=False)
+        try:
+            first = alone and self._turnstile.start_indexing()
+            try:
+                yield first
+            finally:
+                if first:
+                    self._turnstile.stop_indexing()
+        finally:
+            if alone:
+                self._indexer.release()
+
+    def _follow(self, writer: SqliteWriter) -> bool:
+        return parts.follow_index(writer, self._texts)
+
+    def _follow_late(self, writer: SqliteWriter) -> bool:
+        """Others may have been here while we waited for the lock."""
+        return index.waiting(writer)[0] >= BATCH and self._follow(writer)
+
+    def _do_index(self, work: Callable[[SqliteWriter], bool], *, patiently: bool = False) -> bool:
+        """Never an error to the caller, whose own write is committed by now and must not be made a second time."""
         if self._damage is not None:
             return False
         try:
@@ -200,7 +258,6 @@ class SqliteEngine(SqliteCore):
         except Exception as problem:  # noqa: BLE001 - see above
             log.warning("%s: the search index waits: %s", self.path, problem)
             return False
-        self._indexed_at = self._writes
         return True
 
     def _mending_the_index(self, act: Callable[[], T]) -> T:
