@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from hermes.store.sqlite.following import BATCH, LOOK_EVERY_N_WRITES
 from hermes.store.values import SearchResults
 from hermes_state import SessionDB
 
@@ -93,6 +94,27 @@ def test_results_come_in_the_order_of_time_that_was_asked_for(db: SessionDB) -> 
     assert numbers(db.search_messages("!", sort="oldest")) == []
     last = db.append_message("s", "user", "plover!")
     assert numbers(db.search_messages("!", sort="newest")) == [last]
+
+
+def test_what_waits_for_the_index_is_found_as_it_is_now(db: SessionDB) -> None:
+    db.create_session("s", "cli")
+    first, second = (db.append_message("s", "user", text) for text in ("a heron", "another heron"))
+    with SessionDB(db.db_path, read_only=True) as reader:
+        for _ in range(2):
+            assert numbers(reader.search_messages("heron")) == [second, first]
+        db.raw().execute("UPDATE messages SET content = 'an egret' WHERE id = ?", (first,))
+        assert numbers(reader.search_messages("heron")) == [second]
+        assert numbers(reader.search_messages("egret")) == [first]
+        db.raw().execute("DELETE FROM messages WHERE id = ?", (second,))
+        assert numbers(reader.search_messages("heron")) == []
+
+
+def test_writers_do_not_outrun_the_index(db: SessionDB) -> None:
+    db.create_session("s", "cli")
+    for number in range(3 * BATCH):
+        last = db.append_message("s", "user", f"dunlin {number}")
+    reached = db.raw().execute("SELECT value FROM index_progress WHERE name = 'messages'").fetchone()[0]
+    assert last - reached < BATCH + LOOK_EVERY_N_WRITES
 
 
 def test_a_time_range_holds_for_messages(db: SessionDB) -> None:

@@ -131,9 +131,14 @@ class MessageText:
         return cls(tuple(field for field in fields if field))
 
     @cached_property
+    def split(self) -> tuple[str, str]:
+        """Its words and the parts of its identifiers, as the index holds them."""
+        return index_texts(*self._fields)
+
+    @cached_property
     def _streams(self) -> tuple[str, ...]:
         # Between spaces, so that a run of whole terms is a substring.
-        return tuple(f" {stream} " for stream in index_texts(*self._fields) if stream)
+        return tuple(f" {stream} " for stream in self.split if stream)
 
     @cached_property
     def _folded(self) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from hermes.store.sqlite import blocks, index
 from hermes.store.sqlite.connection import SqliteReader
 from hermes.store.sqlite.filters import ALLOWED, values_of
 from hermes.store.sqlite.search import COUNT, TAIL_ROWS, VERY_COMMON, fts5, matches_of
+from hermes.store.sqlite.texts import fields_of
 from hermes.store.values import Candidates, DayOf, MessageFilter, Order, RankedBlock, RankedMessage
 from hermes.terms import index_texts, is_spaceless
 
@@ -166,7 +167,7 @@ def _unindexed(
 ) -> list[RankedMessage]:
     """Messages that the index does not know yet, scored as it would, roughly."""
     rows = [row for sql in (TAIL, CHANGED) for row in reader.rows(sql, mark, *allowed)]
-    texts = [index.fields_of(*row[7:]) for row in rows]
+    texts = [fields_of(*row[7:]) for row in rows]
     held = [index_texts(*fields)[0].split() for fields in texts]
     known = mark + len(rows)
     rarity = {}

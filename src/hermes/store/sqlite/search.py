@@ -30,6 +30,7 @@ from hermes.store.matching import (
 from hermes.store.sqlite import index
 from hermes.store.sqlite.connection import SqliteReader
 from hermes.store.sqlite.filters import ALLOWED, values_of
+from hermes.store.sqlite.texts import Texts, fields_of
 from hermes.store.values import Hit, MessageFilter, Order, SearchAnswer
 
 TAIL_ROWS = 500
@@ -73,11 +74,12 @@ def search(
     limit: int,
     offset: int,
     order: Order = "relevance",
+    texts: Texts | None = None,
 ) -> SearchAnswer:
     """The matching messages of this snapshot. By relevance, what is not indexed yet comes first, newest first."""
     allowed = values_of(wanted)
     mark, above, changed = index.behind(reader, TAIL_ROWS + 1)
-    tail, unseen = _tail(reader, tree, allowed, mark, above, changed)
+    tail, unseen = _tail(reader, tree, allowed, mark, above, changed, texts or Texts())
     skip = {row[0] for row in reader.rows(CHANGED_IDS)} if changed else frozenset[int]()
     found = _Indexed(reader, tree, allowed, mark, skip)
     if order == "relevance":
@@ -158,7 +160,13 @@ def matches_of(reader: SqliteReader, expression: str, mark: int) -> int:
 
 
 def _tail(
-    reader: SqliteReader, tree: Node, allowed: tuple[Any, ...], mark: int, above: int, changed: bool
+    reader: SqliteReader,
+    tree: Node,
+    allowed: tuple[Any, ...],
+    mark: int,
+    above: int,
+    changed: bool,
+    texts: Texts,
 ) -> tuple[list[Hit], int]:
     """(matching rows the index does not know, how many of them there was no time to look at)."""
     found: list[Hit] = []
@@ -168,7 +176,7 @@ def _tail(
             seen += 1
             if seen > TAIL_ROWS and time.monotonic() > until:
                 return found, int(reader.value(index.HIGHEST)) - mark - seen
-            if matches(tree, _text(row)):
+            if matches(tree, texts.of(row[0], row[3:7]).text):
                 found.append(_hit(row))
     if changed:
         found += [_hit(row) for row in reader.each(CHANGED, mark, *allowed) if matches(tree, _text(row))]
@@ -176,7 +184,7 @@ def _tail(
 
 
 def _text(row: Any) -> MessageText:
-    return MessageText.of(*index.fields_of(row[3], row[4], row[5], row[6]))
+    return MessageText.of(*fields_of(row[3], row[4], row[5], row[6]))
 
 
 def _hit(row: Any) -> Hit:
