@@ -10,6 +10,8 @@ HERE = "hermes.cli.sessions"
 
 COMMANDS = {
     "list": Command(f"{HERE}.listing", "show the conversations, newest activity first"),
+    "export": Command(f"{HERE}.exporting", "write conversations to a file: JSONL, Markdown, HTML or a trace"),
+    "import": Command(f"{HERE}.importing", "take in sessions that were exported as JSONL"),
     "optimize": Command(f"{HERE}.upkeep:define_optimize", "give unused space back and tidy the search index"),
     "verify": Command(f"{HERE}.upkeep:define_verify", "check that everything stored is whole"),
     "repair": Command(
