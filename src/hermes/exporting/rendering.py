@@ -12,7 +12,7 @@ from html import escape
 
 from hermes.text import readable
 
-_FENCE = re.compile(r"^[ \t]*(`{3,}(?!.*`)|~{3,})[ \t]*([\w+#.-]{0,30}).*$")
+_FENCE = re.compile(r"^[ \t]*(`{3,}(?!.*`)|~{3,})[ \t]*(.*?)[ \t]*$")
 _HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t]*#*$")
 _MARKS = re.compile(r"``([^\n]+?)``|`([^`\n]+)`|\*\*(\S[^*\n]*)\*\*")
 
