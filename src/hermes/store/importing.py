@@ -148,14 +148,14 @@ class Import:
 
     def _look(self, given: Given, spare: str) -> tuple[str, int | None, Sequence[int]]:
         """What `_store` would answer; ids that messages would be given are not known."""
-        with self.engine.read(settled=True) as reader:
-            place = _place(reader, given)
         nowhere = [0] * len(given.old_ids)
-        if place.id is not None:
-            return place.id, None if place.trashed_at is None else 0, nowhere
         if given.note() in self.would_be_here:
             return self.here[given.id], None, nowhere
         self.would_be_here.add(given.note())
+        with self.engine.read(settled=True) as reader:
+            place = _place(reader, given)
+        if place.id is not None:
+            return place.id, None if place.trashed_at is None else 0, nowhere
         is_other = place.taken or given.id in self.here
         return spare if is_other else given.id, len(given.messages), nowhere
 
