@@ -49,12 +49,12 @@ def session_ids() -> list[str]:
         return sorted(row["id"] for row in db.search_sessions(limit=100))
 
 
-def grown(db: SessionDB) -> None:
+def grown(db: SessionDB, longest: int = 1000) -> None:
     """A family with everything that is hard to bring over."""
     db.create_session("a", "cli", started_at=T, model="m", system_prompt="be kind")
     said = [
         db.append_message("a", "user", text, timestamp=T + step)
-        for step, text in enumerate(["日本語", "👩‍👩‍👧‍👦\u2028\0\x1b[2J</script>", "x" * 12_000_000])
+        for step, text in enumerate(["日本語", "👩‍👩‍👧‍👦\u2028\0\x1b[2J</script>", "x" * longest])
     ]
     call = {"id": "c", "type": "function", "function": {"name": "terminal", "arguments": "{}"}}
     db.append_message(
@@ -74,7 +74,7 @@ def grown(db: SessionDB) -> None:
 def test_what_was_exported_comes_back_byte_for_byte(
     hermes: Hermes, elsewhere: SessionDB, file: Path, tmp_path: Path
 ) -> None:
-    grown(elsewhere)
+    grown(elsewhere, longest=12_000_000)
     store = str(elsewhere.db_path)
     assert hermes("sessions", "export", str(file), "--store", store).returncode == 0
     result = hermes("sessions", "import", str(file))
