@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hermes.recall.passages import Passages
     from hermes.store.families import Child
     from hermes.store.naming import Named
-    from hermes.store.selection import Selection
+    from hermes.store.selection import Outline, Selection
     from hermes.store.values import SearchResults
 
 
@@ -116,6 +116,12 @@ class Conversations(Handle):
         from hermes.store.selection import Selecting
 
         return Selecting(self._reading()).sessions(selection, subagents)
+
+    def outlines(self, session_ids: Iterable[str], *, whole: bool = False) -> list[Outline]:
+        """Those sessions without their messages; with `whole` every session of their conversations."""
+        from hermes.store.selection import Selecting
+
+        return Selecting(self._reading()).outlines(session_ids, whole)
 
     def family(self, session_id: str) -> Relative | None:
         """Everything that came out of one first session, as a tree: continuations, branches, resets, delegates."""

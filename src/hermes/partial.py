@@ -5,11 +5,13 @@ What a killed process left behind is told by its lock, and cleared away by whoev
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from hermes import home
 
@@ -18,6 +20,9 @@ SIDECARS = ("-wal", "-shm", "-journal")
 """What SQLite puts beside a file, also beside a partial one."""
 KEY_NOTE = ".key.json"
 """What stands beside an encrypted file and says with which key, though not the key."""
+
+LONGEST_NAME = 50
+"""Characters of a file's name in that of its partial file: what is added must not make it too long."""
 
 
 @contextmanager
@@ -47,6 +52,32 @@ def replace_file(file: Path, data: bytes, *, unless: Callable[[], bool] = bool) 
         os.replace(partial, file)
     sync_folder(file.parent)
     return True
+
+
+@contextmanager
+def new_file(file: Path, *, replace: bool) -> Iterator[BinaryIO]:
+    """A private file that gets its name when it is whole. Without `replace` it never takes the place of another."""
+    clear_partials(file.parent)
+    with partial_file(file.parent, file.name[:LONGEST_NAME]) as (partial, descriptor):
+        with open(descriptor, "wb", closefd=False) as fresh:
+            yield fresh
+        os.fsync(descriptor)
+        if replace:
+            os.replace(partial, file)
+        else:
+            _link_or_rename(partial, file)
+    sync_folder(file.parent)
+
+
+def _link_or_rename(partial: Path, file: Path) -> None:
+    try:
+        os.link(partial, file)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links: then there is a moment in which another may take the name
+        if os.path.lexists(file):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(file)) from None
+        os.replace(partial, file)
 
 
 def clear_partials(folder: Path) -> None:

@@ -220,6 +220,7 @@ VERBS: dict[str, Any] = {
     "named": lambda s, i: s.named(i),
     "starting_with": lambda s, i: s.starting_with(i),
     "select_sessions": lambda s, i: i in s.select_sessions(Selection()),
+    "outlines": lambda s, i: s.outlines([i]) + s.outlines([i], whole=True),
     "family": lambda s, i: s.family(i),
     "continue": lambda s, i: s.begin_continuation(i, "summary"),
     "branch": lambda s, i: s.branch(i),
