@@ -28,6 +28,7 @@ from hermes.store.values import (
     Backup,
     Candidates,
     Health,
+    Hit,
     MessageFilter,
     Optimized,
     Order,
@@ -101,10 +102,11 @@ class SqliteEngine(SqliteCore):
         def look(whatever: bool) -> SearchAnswer | None:
             with self.read(owners=owners) as reader:
                 snapshot = cast(SqliteReader, reader)
-                if not whatever and self._worth_indexing(snapshot):
+                standing = index.behind(snapshot, SHORT_TAIL + 1)
+                if not whatever and self._worth_indexing(snapshot, standing):
                     return None
                 known = parts.expanded(snapshot, tree, own=owners is not None)
-                answer = search.search(snapshot, known, wanted, limit, offset, order)
+                answer = search.search(snapshot, known, wanted, limit, offset, order, standing)
                 return answer._replace(cut=parts.cut_in(known))
 
         answer = self._mending_the_index(lambda: look(self.read_only))
@@ -112,6 +114,10 @@ class SqliteEngine(SqliteCore):
             self.catch_up(SEARCH_CATCH_UP_S)
             answer = self._mending_the_index(lambda: look(True))
         return cast(SearchAnswer, answer)
+
+    def hits_of(self, ids: Sequence[int], *, owners: Owners | None = None) -> list[Hit]:
+        with self.read(owners=owners) as reader:
+            return search.hits_of(cast(SqliteReader, reader), ids)
 
     def _list_terms(self) -> None:
         """For `*part*`; the search is as exact without, so nothing that happens here is an error."""
@@ -169,10 +175,10 @@ class SqliteEngine(SqliteCore):
             pass
 
     @staticmethod
-    def _worth_indexing(reader: SqliteReader) -> bool:
+    def _worth_indexing(reader: SqliteReader, standing: index.Standing) -> bool:
         """Whether to index before searching. A short tail that is still growing is cheaper to read than to index:
         its writers do that anyway, and a search should not queue up among them for the lock."""
-        _mark, above, changed = index.behind(reader, SHORT_TAIL + 1)
+        _mark, above, changed = standing
         if changed or above > SHORT_TAIL:
             return True
         return bool(above) and clock.now() - reader.value(index.NEWEST_TIME) > QUIET_S

@@ -18,7 +18,7 @@ from hermes import errors
 from hermes.store.engine import Reader, Writer
 from hermes.store.matching import Node
 from hermes.store.sqlite.connection import run
-from hermes.store.values import Candidates, MessageFilter, Order, SearchAnswer
+from hermes.store.values import Candidates, Hit, MessageFilter, Order, SearchAnswer
 
 if TYPE_CHECKING:
     from hermes.store.sqlite.engine import SqliteEngine
@@ -91,6 +91,9 @@ class ScopedEngine:
         self, tree: Node, wanted: MessageFilter, limit: int, offset: int, order: Order = "relevance"
     ) -> SearchAnswer:
         return self._engine.search(tree, wanted, limit, offset, order, owners=self._owners)
+
+    def hits_of(self, ids: Sequence[int]) -> list[Hit]:
+        return self._engine.hits_of(ids, owners=self._owners)
 
     def candidates(
         self,
