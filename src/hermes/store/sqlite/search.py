@@ -44,6 +44,9 @@ VERY_COMMON = 10_000
 LATELY = 4096
 """What is far from that, either way, among the messages written last is taken to be so at all: counting costs, too."""
 
+LARGE = 500_000
+MORE_CACHE = "PRAGMA cache_size=-24000"
+
 # Each statement is put together from these parts once, at import; values are always bound.
 IDS = "SELECT m.id"
 TEXTS = "SELECT m.id, m.content, m.content_kind, m.tool_name, m.tool_calls"
@@ -78,7 +81,8 @@ NEIGHBOURS = """SELECT m.id, m.role, CASE WHEN length(substr(m.content, 1, 200))
 CHANGED_IDS = "SELECT message_id FROM changed_messages"
 NO_TERM = "("
 """What no message holds: a term is made of letters and digits."""
-COUNT_LATELY = "SELECT count(*) FROM messages_fts_words WHERE messages_fts_words MATCH ? AND rowid > ?"
+COUNT_LATELY = """SELECT count(*) FROM
+    (SELECT 1 FROM messages_fts_words WHERE messages_fts_words MATCH ? AND rowid > ? LIMIT ?)"""
 COUNT = "SELECT count(*) FROM (SELECT 1 FROM messages_fts_words WHERE messages_fts_words MATCH ? LIMIT 10000)"
 
 
@@ -94,6 +98,7 @@ def search(
     """The matching messages of this snapshot. By relevance, what is not indexed yet comes first, newest first."""
     allowed = values_of(wanted)
     mark, above, changed = standing
+    make_room(reader, mark)
     tail, unseen = _tail(reader, tree, allowed, mark, above, changed)
     skip = {row[0] for row in reader.rows(CHANGED_IDS)} if changed else frozenset[int]()
     found = _Indexed(reader, tree, allowed, mark, skip)
@@ -134,6 +139,12 @@ def _hit(row: Row, beside: dict[int, tuple[str, Any]]) -> Hit:
     message_id, session_id, role, content, kind, *rest, before, after = row
     hit = Hit(message_id, session_id, role, decode(content, kind), *rest)
     return hit._replace(before=beside.get(before), after=beside.get(after))
+
+
+def make_room(reader: SqliteReader, mark: int) -> None:
+    """Ranking looks up the length of each match: of so many messages that takes more pages than are usually kept."""
+    if mark > LARGE:
+        reader.rows(MORE_CACHE)
 
 
 class _Indexed:
@@ -196,7 +207,8 @@ class _Indexed:
 
 def matches_of(reader: SqliteReader, expression: str, mark: int) -> int:
     """About how many messages match, as far as it matters here: up to VERY_COMMON."""
-    lately = int(reader.value(COUNT_LATELY, expression, mark - LATELY)) * mark // LATELY
+    enough = 2 * VERY_COMMON * LATELY // max(1, mark) + 1
+    lately = int(reader.value(COUNT_LATELY, expression, mark - LATELY, enough)) * mark // LATELY
     if lately >= 2 * VERY_COMMON or lately <= VERY_COMMON // 2:
         return min(lately, VERY_COMMON)
     return int(reader.value(COUNT, expression))
