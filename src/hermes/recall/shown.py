@@ -36,15 +36,16 @@ class Found(NamedTuple):
     day: str | None = None
     """The day that was named, if something was said on it."""
     order: Order = "relevance"
+    wanted: MessageFilter = MessageFilter()
 
 
-def shown(reader: Reader, one: Found, wanted: MessageFilter) -> dict[str, Any] | None:
+def shown(reader: Reader, one: Found) -> dict[str, Any] | None:
     row = reader.row(CONVERSATION, one.root_id)
     message: Sequence[Any] | None = None
     if one.message_id is not None:
         message = reader.row(MESSAGE, one.message_id)
     if message is None and one.block is not None:
-        message = _best_of(reader, one.block, one.question.terms, wanted)
+        message = _best_of(reader, one.block, one.question.terms, one.wanted)
     if row is None or message is None:
         return None
     message_id, session_id, role, content, kind, _at = message
@@ -56,7 +57,7 @@ def shown(reader: Reader, one: Found, wanted: MessageFilter) -> dict[str, Any] |
         "session_id": session_id,
         "conversation_id": one.root_id,
         "tip_id": live,
-        "score": round(one.score, 4),
+        "score": float(f"{one.score:.4g}"),
         "message_id": message_id,
         "role": role,
         "snippet": snippet(text, _marks(matched)),
@@ -127,7 +128,7 @@ def _why(matched: Sequence[str], one: Found) -> str:
     if one.day is not None:
         told.append(f"said on {one.day}")
     if one.order == "newest":
-        told.append("newest first, for every word is very common")
+        told.append("newest first, for every word is very common" if one.question.terms else "newest first")
     return "; ".join(told) or "matches what stands around it"
 
 

@@ -1,8 +1,9 @@
 """What the indexes are asked for some words: everything that holds any of them or, where that is too much, the likely.
 
 Of many words the rare ones say most, and what holds one of them is always ranked. Of the others two must be together,
-for what answers a question mostly holds several of its words. Whatever is found so is ranked by all words: they stand
-once more beside those that it was found by, where FTS5 counts them and is not led by them.
+for what answers a question mostly holds several of its words. Whatever is found so is ranked by all words: the others
+stand once more beside those that it was found by, where FTS5 counts them and is not led by them. What holds several
+thereby counts a little more.
 
 On recorded questions, with these figures in proportion to a million messages, nearly as many conversations are found as
 when ranking thirty times as much (docs/performance.md).
@@ -20,12 +21,14 @@ from hermes.terms import is_spaceless
 
 MOST_OF_RAREST, MOST_OF_RARE = 6_000, 2_000
 """So many messages may hold the rarest word; and so many all of the rare ones, if they are more than one."""
-MOST_TOGETHER, PAIRED = 4_000, 4
+MOST_TOGETHER, PAIRED = 2_500, 4
 """So many may hold two of the others, by a guess; so many words are paired."""
 MEETING = 3
 """Words of one subject meet so much more often than by chance."""
 OFTEN, AT_LEAST = 0.08, 3
 """A word in more of all messages than that says nothing, if so many others remain."""
+COUNTED = 6
+"""So many words besides the rare ones count in a message, and in a block those that are paired."""
 TOGETHER_IN_BLOCK = 3
 """Of the paired words so many must be in one block, which is much longer than a message."""
 
@@ -56,8 +59,8 @@ def asked(reader: SqliteReader, terms: Sequence[str], mark: int) -> Asked:
     alone = [expression_of(term) for term in rare]
     paired = [f"({expression_of(term)} AND {any_of(more)})" for term, more in _pairs(others, counts, mark)]
     in_block = [all_of(several) for several in combinations(others[:PAIRED], TOGETHER_IN_BLOCK)]
-    every = any_of(kept)
-    return Asked(kept, _led_by(alone + paired, every), _led_by(alone + (in_block or paired), every), False)
+    messages = _led_by(alone, paired, others[:COUNTED])
+    return Asked(kept, messages, _led_by(alone, in_block or paired, others[:PAIRED]), False)
 
 
 def _rare(kept: Sequence[str], counts: dict[str, int]) -> list[str]:
@@ -85,8 +88,10 @@ def _pairs(others: Sequence[str], counts: dict[str, int], mark: int) -> list[tup
     return list(pairs.items())
 
 
-def _led_by(alternatives: Sequence[str], every: str) -> str | None:
-    return f"(({' OR '.join(alternatives)}) AND {every})" if alternatives else None
+def _led_by(alone: list[str], together: list[str], others: Sequence[str]) -> str | None:
+    """What holds one of the rare words, or some of the others together; ranked by all of them."""
+    led = alone + together
+    return "(" + " OR ".join([*alone, f"(({' OR '.join(led)}) AND {any_of(others)})"]) + ")" if led else None
 
 
 def _count(reader: SqliteReader, term: str, mark: int) -> int:

@@ -146,10 +146,14 @@ class SqliteEngine(SqliteCore):
             if self._has_tail():
                 self.catch_up(SEARCH_CATCH_UP_S)
             self._settle_blocks(RANKING_CATCH_UP_S)
+            if owners is None and must is not None and parts.is_asked(must):
+                self._list_terms()
 
         def look() -> Candidates:
             with self.read(owners=owners) as reader:
-                return ranking.candidates(cast(SqliteReader, reader), terms, wanted, must, days)
+                snapshot = cast(SqliteReader, reader)
+                known = None if must is None else parts.expanded(snapshot, must, own=owners is not None)
+                return ranking.candidates(snapshot, terms, wanted, known, days)
 
         return self._mending_the_index(look)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from math import log
 from typing import TypeVar
 
-from hermes.store.matching import MessageText, Node, matches
+from hermes.store.matching import MessageText, Node, matches, parts
 from hermes.store.sqlite import asking, blocks, index
 from hermes.store.sqlite.connection import SqliteReader
 from hermes.store.sqlite.filters import ALLOWED, OF_MESSAGE, OF_SESSION, is_of_messages, values_of
@@ -21,6 +21,7 @@ from hermes.terms import index_texts, is_spaceless
 
 MOST_FOUND, MOST_OF_ONE = 150, 10
 """Messages given back, and blocks; and of one conversation. One that talks of nothing else must not hide the others."""
+MOST_OF_PART = 32
 K1 = 1.2
 """FTS5's own; its other figure, the length of a text, is left out for the few that are not indexed yet."""
 
@@ -88,6 +89,8 @@ def candidates(
     told = Candidates(
         [], [], said_then, waiting=max(0, above - TAIL_ROWS) + max(0, unblocked), total=mark + above
     )
+    if must is not None:  # a part is ranked by the words that hold it
+        terms = [*terms, *[term for leaf in parts(must) for term in (leaf.terms or ())[:MOST_OF_PART]]]
     if not terms:
         return told
     make_room(reader, mark)
