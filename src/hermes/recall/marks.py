@@ -22,6 +22,11 @@ class Goal(NamedTuple):
     needle: str
     """Its longest piece: quick to look for, and enough to pass a stretch of text by."""
 
+    @property
+    def is_caseless(self) -> bool:
+        """Whether it looks the same in capitals."""
+        return not any(token.isascii() or token != token.upper() for token in (*self.tokens, self.needle))
+
 
 @lru_cache(32)  # the results of one search share them
 def goals_of(tree: Node) -> tuple[Goal, ...]:

@@ -77,7 +77,8 @@ def _stretch(text: str, goals: Sequence[Goal], tokens: int) -> tuple[int, int]:
     """What of a text to look at closely."""
     margin = tokens * _USUAL
     if len(text) > 2 * margin:
-        lower = text.lower()
+        # Folding the case of a long text takes longer than all the rest, and most scripts without spaces have none.
+        lower = text if all(goal.is_caseless for goal in goals) else text.lower()
         if len(lower) == len(text) and (hits := _plainly(lower, goals)):
             low, high = best_cluster(hits, margin)
             near = text[max(0, low - margin) : low + margin]

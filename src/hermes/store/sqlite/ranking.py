@@ -1,8 +1,8 @@
 """The best messages and blocks for some words, by BM25: what conversations are ranked from.
 
 Ranking costs a microsecond or two for every match, so that in a large store not everything that holds any of the words
-is ranked: what holds a rare word is, or two of the others together (see `asking`). What is ranked is ranked by all the
-words. What the index has not reached is scored here, by the same formula.
+is ranked: what holds a rare word is, or two of the others together (see `expressions`). What is ranked is ranked by all
+the words. What the index has not reached is scored here, by the same formula.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from math import log
 from typing import TypeVar
 
 from hermes.store.matching import MessageText, Node, matches, parts
-from hermes.store.sqlite import asking, blocks, index
+from hermes.store.sqlite import blocks, expressions, index
 from hermes.store.sqlite.connection import SqliteReader
 from hermes.store.sqlite.filters import ALLOWED, OF_MESSAGE, OF_SESSION, is_of_messages, values_of
 from hermes.store.sqlite.search import COUNT, TAIL_ROWS, fts5, make_room
@@ -96,7 +96,7 @@ def candidates(
     make_room(reader, mark)
     allowed = values_of(wanted)
     strictly = None if must is None else fts5(must)
-    asked = asking.asked(reader, terms, mark)
+    asked = expressions.asked(reader, terms, mark)
     messages: list[RankedMessage] = []
     if asked.messages is not None:
         expression = asked.messages if strictly is None else f"{asked.messages} AND {strictly}"
@@ -125,7 +125,7 @@ def _newest(
     reader: SqliteReader, terms: Sequence[str], allowed: tuple[object, ...], strictly: str | None
 ) -> list[RankedMessage]:
     """What was said last of what holds all the words, or else any of them."""
-    for expression in (strictly, asking.all_of(terms), asking.any_of(terms)):
+    for expression in (strictly, expressions.all_of(terms), expressions.any_of(terms)):
         rows = reader.rows(NEWEST, expression, *allowed) if expression is not None else []
         if rows:
             return [RankedMessage(*row) for row in rows]
@@ -155,7 +155,7 @@ def _unindexed(
     known = mark + len(rows)
     rarity = {}
     for term in terms:
-        indexed = int(reader.value(COUNT, asking.expression_of(term)))
+        indexed = int(reader.value(COUNT, expressions.expression_of(term)))
         count = indexed + sum(_times(term, words) > 0 for words in held)
         rarity[term] = max(1e-6, log((known - count + 0.5) / (count + 0.5))) if count < known else 1e-6
     found = []
