@@ -21,8 +21,8 @@ _SOME = 50
 """Identifiers looked into, of each goal, and words that only hold a goal before a pattern takes over."""
 _PER_TOKEN = 16
 """Characters shown for each token at most: one may be a whole file in base64."""
-_USUAL = 7
-"""Characters that a token and what follows it take."""
+_USUAL, _LOOKED_AT = 7, 10
+"""Characters that a token and what follows it take; and how many are split into words for each that may be shown."""
 _ROOM = 1024
 
 Hit = tuple[int, int, int]
@@ -120,12 +120,12 @@ def _token_around(folded: str, at: int, end: int) -> tuple[int, int]:
 def _frame(folded: str, low: int, high: int, tokens: int) -> tuple[int, int]:
     """Where the snippet begins and ends: the cluster, and around it what the measure leaves room for."""
     room = max(0, tokens - len(_TOKEN.findall(folded, low, high)))
-    reach = max(room * _PER_TOKEN // 2, _PER_TOKEN)
-    first = max(0, low - reach)
+    reach = max(room * _LOOKED_AT // 2, _PER_TOKEN)
+    first = max(0, low - (reach if high + reach < len(folded) else 2 * reach))
     if first and folded[first - 1].isalnum():  # no half words
         while first < low and folded[first].isalnum():
             first += 1
-    past = min(len(folded), high + reach)
+    past = min(len(folded), high + (reach if low > reach else 2 * reach))
     if folded[past : past + 1].isalnum():
         while past > high and folded[past - 1].isalnum():
             past -= 1

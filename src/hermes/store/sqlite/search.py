@@ -41,7 +41,7 @@ TAIL_ROWS = 500
 TAIL_SECONDS = 2.0
 VERY_COMMON = 10_000
 """So many matches are not ranked."""
-LATELY = 4096
+LATELY = 2048
 """What is far from that, either way, among the messages written last is taken to be so at all: counting costs, too."""
 
 LARGE = 500_000
