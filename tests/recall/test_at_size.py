@@ -104,11 +104,19 @@ def test_what_holds_two_of_the_words_is_found_among_thousands_that_hold_one(
     assert (found[0]["session_id"], found.order) == ("answer", "relevance")
 
 
-def test_words_that_never_meet_are_answered_newest_first(forest: SessionDB) -> None:
-    found = forest.search_sessions_ranked("alder birch other")
-    assert found
-    newest = forest.search_sessions_ranked("talk")
-    assert (newest[0]["session_id"], newest.order) == (f"s{MANY % 7}", "newest")
+def test_another_form_of_a_word_is_found_beside_common_ones(forest: SessionDB) -> None:
+    found = forest.search_sessions_ranked("tables alder birch")
+    assert (found[0]["session_id"], found.order) == ("answer", "relevance")
+
+
+def test_what_nothing_fits_strictly_is_ranked_all_the_same(forest: SessionDB) -> None:
+    found = forest.search_sessions_ranked("alder NOT talk")
+    assert (found.order, {row["order"] for row in found}) == ("relevance", {"relevance"})
+
+
+def test_a_word_that_all_have_is_answered_newest_first(forest: SessionDB) -> None:
+    found = forest.search_sessions_ranked("talk")
+    assert (found[0]["session_id"], found.order) == (f"s{MANY % 7}", "newest")
 
 
 @pytest.mark.parametrize("sort", ["relevance", "newest", "oldest"])

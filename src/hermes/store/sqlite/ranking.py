@@ -101,15 +101,6 @@ def candidates(
     if asked.messages is not None:
         expression = asked.messages if strictly is None else f"{asked.messages} AND {strictly}"
         messages = _several(map(RankedMessage._make, reader.each(MESSAGES, expression, *allowed)))
-    # Where every word is very common there is nothing to rank by, and nothing to be ranked if no two are together.
-    order: Order = "relevance" if messages or asked.is_all else "newest"
-    if order == "newest":
-        messages = _newest(reader, terms, allowed, strictly)
-    if above or changed:
-        messages += _unindexed(reader, asked.terms, allowed, must, mark)
-    if order == "newest":
-        messages.sort(key=lambda message: -message.id)
-        return told._replace(messages=messages, order=order)
     found: list[RankedBlock] = []
     if has_blocks and asked.blocks is not None:
         sql = CHOSEN_BLOCKS if is_of_messages(wanted) else BLOCKS
@@ -118,16 +109,24 @@ def candidates(
     if must is not None or wanted.roles:
         within = {message.root_id for message in messages}
         found = [block for block in found if block.root_id in within]
-    return told._replace(messages=messages, blocks=found)
+    # Where every word is very common there is nothing to rank by, and nothing to be ranked if no two are together.
+    order: Order = "relevance" if messages or found or asked.is_all else "newest"
+    if order == "newest":
+        messages = _newest(reader, terms, allowed, strictly)
+    if above or changed:
+        messages += _unindexed(reader, asked.terms, allowed, must, mark)
+    if order == "newest":
+        messages.sort(key=lambda message: -message.id)
+    return told._replace(messages=messages, blocks=found, order=order)
 
 
 def _newest(
     reader: SqliteReader, terms: Sequence[str], allowed: tuple[object, ...], strictly: str | None
 ) -> list[RankedMessage]:
-    """What was said last of what holds all the words, or else any of them."""
-    for expression in (strictly, expressions.all_of(terms), expressions.any_of(terms)):
-        rows = reader.rows(NEWEST, expression, *allowed) if expression is not None else []
-        if rows:
+    """What was said last of what was asked for strictly; or of what holds all the words, or else any of them."""
+    loosely = (expressions.all_of(terms), expressions.any_of(terms))
+    for expression in loosely if strictly is None else (strictly,):
+        if rows := reader.rows(NEWEST, expression, *allowed):
             return [RankedMessage(*row) for row in rows]
     return []
 
