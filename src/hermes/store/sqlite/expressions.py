@@ -60,6 +60,8 @@ def asked(reader: SqliteReader, terms: Sequence[str], mark: int) -> Asked:
     paired = [f"({expression_of(term)} AND {any_of(more)})" for term, more in _pairs(others, counts, mark)]
     in_block = [all_of(several) for several in combinations(others[:PAIRED], TOGETHER_IN_BLOCK)]
     messages = _led_by(alone, paired, others[:COUNTED])
+    if messages is None:
+        return Asked(kept, None, None, False)
     return Asked(kept, messages, _led_by(alone, in_block or paired, others[:PAIRED]), False)
 
 
