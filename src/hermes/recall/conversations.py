@@ -153,12 +153,14 @@ class InteractiveSearch:
     def _row(
         self, reader: Reader, root: str, asked: Asked, hit: Hit | None, ranked: Found | None
     ) -> dict[str, Any] | None:
-        found = ranked or Found(root, 0.0, asked.question, None if hit is None else hit.id)
-        row = shown(reader, found, asked.wanted)
+        found = ranked or Found(
+            root, 0.0, asked.question, None if hit is None else hit.id, wanted=asked.wanted
+        )
+        row = shown(reader, found)
         if row is None:
             return _by_title(reader, root)
         if hit is not None and (found.message_id is None or not asked.is_question):
-            result = result_of(reader, asked.tree, hit)
+            result = result_of(asked.tree, hit)
             row |= {"session_id": result["session_id"], "role": result["role"], "message_id": result["id"]}
             row["snippet"] = result["snippet"]
             if not found.score:

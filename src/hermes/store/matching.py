@@ -188,6 +188,22 @@ def matches(tree: Node, text: MessageText) -> bool:
             return not matches(one, text)
 
 
+def confirms(tree: Node, text: MessageText) -> bool:
+    """The same of a message that the index has found for this tree: what it has decided is not asked again."""
+    match tree:
+        case _ if not needs_check(tree):
+            return True
+        case Word(terms=terms, literal=str(literal)) | Phrase(terms=terms, literal=str(literal)) if terms:
+            return text.says(literal)
+        case And(of=several):
+            return all(
+                confirms(one, text) if narrows(one) or not needs_check(one) else matches(one, text)
+                for one in several
+            )
+        case _:
+            return matches(tree, text)
+
+
 def needs_check(tree: Node) -> bool:
     """Whether what the index finds for the tree must be looked at again."""
     match tree:

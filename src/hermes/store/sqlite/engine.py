@@ -19,7 +19,7 @@ from hermes.store.blobs import Blobs
 from hermes.store.engine import Writer
 from hermes.store.sqlite.commit import Ticket
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, connect, pragma, run
-from hermes.store.sqlite.following import SqliteFollower
+from hermes.store.sqlite.following import SHORT_TAIL, SqliteFollower
 
 if TYPE_CHECKING:
     from hermes.store.findings import Diagnosis
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         Backup,
         Candidates,
         Health,
+        Hit,
         MessageFilter,
         Optimized,
         Order,
@@ -68,7 +69,7 @@ class SqliteEngine(SqliteFollower):
         *,
         owners: Owners | None = None,
     ) -> SearchAnswer:
-        from hermes.store.sqlite import parts, search
+        from hermes.store.sqlite import index, parts, search
 
         if not self.read_only and owners is None and parts.is_asked(tree):
             self._list_terms()
@@ -76,10 +77,11 @@ class SqliteEngine(SqliteFollower):
         def look(whatever: bool) -> SearchAnswer | None:
             with self.read(owners=owners) as reader:
                 snapshot = cast(SqliteReader, reader)
-                if not whatever and self._worth_indexing(snapshot):
+                standing = index.behind(snapshot, SHORT_TAIL + 1)
+                if not whatever and self._worth_indexing(snapshot, standing):
                     return None
                 known = parts.expanded(snapshot, tree, own=owners is not None)
-                answer = search.search(snapshot, known, wanted, limit, offset, order, self._texts)
+                answer = search.search(snapshot, known, wanted, limit, offset, order, standing, self._texts)
                 return answer._replace(cut=parts.cut_in(known))
 
         answer = self._mending_the_index(lambda: look(self.read_only))
@@ -87,6 +89,12 @@ class SqliteEngine(SqliteFollower):
             self.catch_up(SEARCH_CATCH_UP_S)
             answer = self._mending_the_index(lambda: look(True))
         return cast("SearchAnswer", answer)
+
+    def hits_of(self, ids: Sequence[int], *, owners: Owners | None = None) -> list[Hit]:
+        from hermes.store.sqlite import search
+
+        with self.read(owners=owners) as reader:
+            return search.hits_of(cast(SqliteReader, reader), ids)
 
     def _list_terms(self) -> None:
         """For `*part*`; the search is as exact without, so nothing that happens here is an error."""
@@ -111,16 +119,20 @@ class SqliteEngine(SqliteFollower):
         days: Sequence[tuple[float, float]] = (),
         owners: Owners | None = None,
     ) -> Candidates:
-        from hermes.store.sqlite import ranking
+        from hermes.store.sqlite import parts, ranking
 
         if not self.read_only:
             if self._has_tail():
                 self.catch_up(SEARCH_CATCH_UP_S)
             self._settle_blocks(RANKING_CATCH_UP_S)
+            if owners is None and must is not None and parts.is_asked(must):
+                self._list_terms()
 
         def look() -> Candidates:
             with self.read(owners=owners) as reader:
-                return ranking.candidates(cast(SqliteReader, reader), terms, wanted, must, days)
+                snapshot = cast(SqliteReader, reader)
+                known = None if must is None else parts.expanded(snapshot, must, own=owners is not None)
+                return ranking.candidates(snapshot, terms, wanted, known, days)
 
         return self._mending_the_index(look)
 

@@ -23,6 +23,7 @@ from hermes.store.sqlite.connection import SqliteReader, SqliteWriter
 from hermes.store.sqlite.core import SqliteCore
 
 if TYPE_CHECKING:
+    from hermes.store.sqlite.index import Standing
     from hermes.store.sqlite.texts import Texts
 
 log = log_of(__name__)
@@ -109,12 +110,12 @@ class SqliteFollower(SqliteCore):
             pass
 
     @staticmethod
-    def _worth_indexing(reader: SqliteReader) -> bool:
+    def _worth_indexing(reader: SqliteReader, standing: Standing) -> bool:
         """Whether to index before searching. A short tail that is still growing is cheaper to read than to index:
         its writers do that anyway, and a search should not queue up among them for the lock."""
         from hermes.store.sqlite import index
 
-        _mark, above, changed = index.behind(reader, SHORT_TAIL + 1)
+        _mark, above, changed = standing
         if changed or above > SHORT_TAIL:
             return True
         return bool(above) and clock.now() - reader.value(index.NEWEST_TIME) > QUIET_S

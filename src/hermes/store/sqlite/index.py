@@ -61,8 +61,12 @@ HAS_BLOCKS = """SELECT count(*) FROM sqlite_master
 NO_LIMIT = 1 << 62
 
 
-def behind(reader: SqliteReader, most: int) -> tuple[int, int, bool]:
-    """(watermark, rows above it counted up to `most`, whether lower rows were changed) in this snapshot."""
+Standing = tuple[int, int, bool]
+"""(watermark, rows above it, whether lower rows were changed)."""
+
+
+def behind(reader: SqliteReader, most: int) -> Standing:
+    """Where the index stands in this snapshot; the rows above it are counted up to `most`."""
     mark = int(reader.value(WATERMARK) or 0)
     return mark, int(reader.value(COUNT_ABOVE, mark, most)), reader.value(ANY_CHANGED) is not None
 
