@@ -10,6 +10,7 @@ HERE = "hermes.cli.sessions"
 
 COMMANDS = {
     "list": Command(f"{HERE}.listing", "show the conversations, newest activity first"),
+    "browse": Command(f"{HERE}.browse", "find, read and look after conversations on the whole screen"),
     "optimize": Command(f"{HERE}.upkeep:define_optimize", "give unused space back and tidy the search index"),
     "verify": Command(f"{HERE}.upkeep:define_verify", "check that everything stored is whole"),
     "repair": Command(

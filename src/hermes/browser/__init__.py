@@ -1,0 +1,36 @@
+"""The full-screen browser of `hermes sessions browse`: find a conversation, read it, look after it, choose it.
+
+Nothing here is loaded before `browse` is called, for Textual is an extra and takes its time to load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hermes.sessiondb import SessionDB
+
+
+def browse(
+    db: SessionDB,
+    *,
+    query: str = "",
+    at: tuple[str, int | None] | None = None,
+    sources: Sequence[str] | None = None,
+    everything: bool = False,
+    limit: int | None = None,
+) -> str | None:
+    """Let a person choose a conversation; the id of the session to resume, or None if they chose none.
+
+    `query` is typed for them already, and `at` is the session and message that is shown first. With `everything` jobs,
+    subagents, tool sessions and the archive are shown from the start. Raises KeyboardInterrupt after Ctrl-C.
+    """
+    from hermes.browser.app import INTERRUPTED, Browser
+    from hermes.browser.view import View, with_everything
+
+    view = View(query=query, sources=tuple(sources) if sources else None, limit=limit)
+    chosen = Browser(db, with_everything(view) if everything else view, at).run()
+    if chosen is INTERRUPTED:
+        raise KeyboardInterrupt
+    return chosen or None

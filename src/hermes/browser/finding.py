@@ -1,0 +1,179 @@
+"""Where the browser gets conversations from: a page of the list, or what a query finds.
+
+`found` is the one place that knows how conversations are searched. What is being typed ends in the middle of a word,
+so the last word also counts as the beginning of one. Everything here blocks, and is called in a thread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hermes import clock
+from hermes.browser.rows import PAGE, Conversation, Rows
+from hermes.recall.language import read
+from hermes.recall.snippets import CLOSE, OPEN
+
+if TYPE_CHECKING:
+    from hermes.browser.view import View
+    from hermes.sessiondb import SessionDB
+
+MOST_FOUND = 100
+"""Conversations shown for a query: whoever does not find it among these types another word."""
+SHORTEST_RANKED = 3
+"""Letters of a word that is worth ranking by; fewer are the beginning of one."""
+
+_MARKED = re.compile(f"{OPEN}(.+?){CLOSE}", re.DOTALL)
+_UNFINISHED = re.compile(r'(?:^|\s)[^\s":*()]*\w$')
+
+
+def first_rows(db: SessionDB, view: View, offset: int = 0) -> Rows:
+    """What a view shows: of a list the page at an offset, of a search everything found."""
+    if view.is_search:
+        return found(db, view)
+    page = db.list_conversations(limit=_limit(view, offset), offset=offset, **view.asked())
+    rows = Rows(page.total if view.limit is None else min(view.limit, page.total), page.hidden)
+    rows.put(offset, map(Conversation.of, page.rows))
+    return rows
+
+
+def page_of(db: SessionDB, view: View, offset: int) -> list[Conversation]:
+    page = db.list_conversations(limit=_limit(view, offset), offset=offset, **view.asked())
+    return [Conversation.of(row) for row in page.rows]
+
+
+def found(db: SessionDB, view: View) -> Rows:
+    """The conversations whose titles or messages match, each once: titles first, then the best."""
+    rows: dict[str, Conversation] = {}
+    hidden = 0
+    most = min(MOST_FOUND, view.limit or MOST_FOUND)
+    for hit in _hits(db, view):
+        if hit.root_id in rows:
+            continue
+        one = conversation(db, hit.session_id, hit.message_id, hit.snippet)
+        if one is None:
+            continue
+        if not view.shows(one):
+            hidden += 1
+            continue
+        rows.setdefault(one.root_id, one)
+        if len(rows) == most:
+            break
+    shown = Rows(len(rows), {"more": hidden} if hidden else {})
+    shown.put(0, sorted(rows.values(), key=_KEYS[view.found_order]))
+    return shown
+
+
+def conversation(
+    db: SessionDB, session_id: str, message_id: int | None = None, snippet: str = ""
+) -> Conversation | None:
+    """The conversation of a session as a row, with the message that it was found by; None if it is gone."""
+    found = db.get_session(session_id)
+    if found is None or found["trashed_at"] is not None:
+        return None
+    root = db.get_session(found["root_id"] or session_id) or found
+    live = db.get_session(db.get_compression_tip(root["id"])) or found
+    told = {**root, **{name: live[name] for name in ("id", "title", "last_active", "message_count")}}
+    told["title"] = told["title"] or root["title"]
+    told["root_id"] = root["id"]
+    if told["last_active"] is None:
+        told["last_active"] = root["started_at"]
+    return Conversation.of(told)._replace(
+        snippet=snippet, session_id=session_id if message_id else None, message_id=message_id
+    )
+
+
+def place_of(db: SessionDB, rows: Rows, session_id: str, message_id: int | None) -> int:
+    """Where among the rows the conversation of a session is; it is put first if it is not there."""
+    one = conversation(db, session_id, message_id)
+    if one is None:
+        return 0
+    index = rows.index_of(one.root_id)
+    if index is None:
+        rows.put_first(one)
+        return 0
+    if message_id is not None:
+        rows.change(one.root_id, session_id=session_id, message_id=message_id)
+    return index
+
+
+def clues(snippet: str) -> tuple[str, ...]:
+    """The pieces of a snippet that matched, as they were written."""
+    return tuple(dict.fromkeys(_MARKED.findall(snippet)))
+
+
+def all_sources(db: SessionDB) -> list[tuple[str, int]]:
+    """Every source with the number of its conversations, the most used first.
+
+    Asks for the newest conversation of a source that is not known yet, until there is none: a few short lists.
+    """
+    counts: dict[str, int] = {}
+    before: int | None = None
+    while True:
+        page = db.list_conversations(limit=1, include_hidden=True, exclude_sources=list(counts))
+        if before is not None:
+            counts[list(counts)[-1]] = before - page.total
+        if not page.rows:
+            return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        counts[page.rows[0]["source"]] = 0
+        before = page.total
+
+
+class _Hit(NamedTuple):
+    root_id: str
+    session_id: str
+    message_id: int | None = None
+    snippet: str = ""
+
+
+def _hits(db: SessionDB, view: View) -> Iterator[_Hit]:
+    """What the query finds, the best first; a conversation may come several times."""
+    query = view.query.strip()
+    reading = read(query, clock.now())
+    titled: dict[str, _Hit] = {}
+    if not reading.fields:
+        named = db.named(query)
+        for session_id in [named.id] if named.id else [row["id"] for row in named.candidates]:
+            root = _root(db, session_id)
+            titled[root] = _Hit(root, session_id)
+    said = list(_said(db, view, query, is_plain=not reading.fields))
+    best: dict[str, _Hit] = {}
+    for hit in said:
+        best.setdefault(hit.root_id, hit)
+    yield from (best.get(root, hit) for root, hit in titled.items())
+    yield from said
+
+
+def _said(db: SessionDB, view: View, query: str, is_plain: bool) -> Iterator[_Hit]:
+    if is_plain and any(len(word) >= SHORTEST_RANKED or not word.isascii() for word in query.split()):
+        for row in db.search_sessions_ranked(
+            query,
+            limit=MOST_FOUND,
+            source_filter=view.sources,
+            include_hidden=view.kinds is not None or view.archived,
+        ):
+            yield _Hit(row["conversation_id"], row["session_id"], row["message_id"], row["snippet"])
+    for message in db.search(f"{query}*" if _UNFINISHED.search(query) else query, limit=MOST_FOUND):
+        root = _root(db, message["session_id"])
+        yield _Hit(root, message["session_id"], message["id"], message["snippet"])
+
+
+def _root(db: SessionDB, session_id: str) -> str:
+    return db.get_conversation_root(session_id) or session_id
+
+
+def _limit(view: View, offset: int) -> int:
+    return PAGE if view.limit is None else max(0, min(PAGE, view.limit - offset))
+
+
+def _when(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+_KEYS: dict[str, Callable[[Conversation], Any]] = {
+    "relevance": lambda one: 0,
+    "activity": lambda one: -_when(one.last_active),
+    "started": lambda one: -_when(one.started_at),
+    "title": lambda one: (not one.title, (one.title or "").lower()),
+}
