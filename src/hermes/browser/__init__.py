@@ -5,6 +5,7 @@ Nothing here is loaded before `browse` is called, for Textual is an extra and ta
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,10 @@ def browse(
     `query` is typed for them already, and `at` is the session and message that is shown first. With `everything` jobs,
     subagents, tool sessions and the archive are shown from the start. Raises KeyboardInterrupt after Ctrl-C.
     """
+    for name in ("COLUMNS", "LINES"):
+        os.environ.pop(
+            name, None
+        )  # left there by some parents; the terminal itself knows better, and says when it changes
     from hermes.browser.app import INTERRUPTED, Browser
     from hermes.browser.view import View, with_everything
 

@@ -55,6 +55,7 @@ class Browser(App[str]):
 
     def __init__(self, db: SessionDB, view: View, at: tuple[str, int | None] | None = None) -> None:
         super().__init__()
+        self.animation_level = "none"  # a list that glides is a list that waits
         self._db, self.view, self._at = db, view, at
         self._asked = 0
         """How many times the view was asked for: an answer to an earlier one is stale."""
@@ -64,7 +65,7 @@ class Browser(App[str]):
         self._has_room = True
         self._wants_preview: bool | None = None
         self._changes = Changes(self, db)
-        self.search, self.list, self.preview = SearchInput(view.query), ConversationList(), Preview(db)
+        self.search, self.list, self.preview = SearchInput(), ConversationList(), Preview(db)
         self.status, self.question = StatusLine(), Question()
 
     def compose(self) -> ComposeResult:
@@ -79,8 +80,8 @@ class Browser(App[str]):
         yield BottomLine()
 
     def on_mount(self) -> None:
+        self.search.value = self.view.query
         self.search.focus()
-        self._show_or_hide_preview()
         self._ask(pause=0)
 
     # ---------------------------------------------------------------- what is shown
@@ -109,7 +110,8 @@ class Browser(App[str]):
             offset = 0 if view.is_search else cursor // PAGE * PAGE
             rows = await asyncio.to_thread(finding.first_rows, self._db, view, offset)
             if stay_on is not None:
-                cursor = rows.index_of(stay_on.root_id) or cursor
+                moved_to = rows.index_of(stay_on.root_id)
+                cursor = cursor if moved_to is None else moved_to
             if at is not None:
                 cursor = await asyncio.to_thread(finding.place_of, self._db, rows, *at)
         finally:
@@ -290,7 +292,9 @@ class Browser(App[str]):
     @work(group="filter", exclusive=True, exit_on_error=False)
     async def action_filter(self) -> None:
         sources = await asyncio.to_thread(finding.all_sources, self._db)
-        view = await self.push_screen_wait(FilterDialog(self.view, sources))
+        await self.push_screen(FilterDialog(self.view, sources), self._filtered)
+
+    def _filtered(self, view: View | None) -> None:
         if view is not None:
             self.view = view
             self._ask(pause=0)

@@ -28,11 +28,11 @@ def suggested_name(one: Conversation) -> str:
 
 
 def export(store: Path, one: Conversation, name: str) -> Path:
-    """Write the conversation to a file; where it is. Says what went wrong in one line."""
-    target = Path(name).expanduser()
-    form = FORMATS.get(target.suffix.lower())
+    """Write the conversation to a file, or into a folder; where it is. Says what went wrong in one line."""
+    target = Path(name).expanduser().absolute()
+    form = "md" if target.is_dir() else FORMATS.get(target.suffix.lower())
     if form is None:
-        raise ExportFailed(f"end the name in {', '.join(('.jsonl', '.md'))} or .html to say the format")
+        raise ExportFailed("end the name in .jsonl, .md or .html to say the format")
     words = [*COMMAND, str(target), "--session-id", one.id, "--format", form, "--store", str(store)]
     done = subprocess.run(
         words, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace"

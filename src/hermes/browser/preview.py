@@ -183,7 +183,7 @@ class Preview(ScrollView, can_focus=True):
         for part in self._parts:
             starts.append(len(lines))
             if session not in (None, part.session_id):
-                lines += drawing.divider("the conversation went on after a compression", width, palette)
+                lines += drawing.divider("went on after a compression", width, palette)
             if (that_day := drawing.day(part.said.at)) != today:
                 lines += drawing.divider(that_day, width, palette)
             session, today = part.session_id, that_day

@@ -33,9 +33,8 @@ class SearchInput(Input, inherit_bindings=False):
         Binding("ctrl+v", "paste", show=False),
     ]
 
-    def __init__(self, query: str) -> None:
+    def __init__(self) -> None:
         super().__init__(
-            query,
             placeholder="Type to search titles and what was said",
             compact=True,
             select_on_focus=False,

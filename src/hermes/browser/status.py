@@ -38,19 +38,21 @@ class StatusLine(Static):
         self.set_class(not is_problem, "-told")
         self.set_class(is_problem, "-problem")
         self._until = self.set_timer(TOLD_FOR, self._as_usual)
-        self.refresh()
+        self.refresh(layout=True)
 
     def _as_usual(self) -> None:
         self._told, self._until = "", None
         self.remove_class("-told", "-problem")
-        self.refresh()
+        self.refresh(layout=True)
 
     def render(self) -> Content:
-        """What was told; else as many parts as fit, the first always."""
+        """What was told, a problem on as many lines as it needs; else as many parts as fit, the first always."""
         told = self._told or self._parts[0] if self._parts else self._told
         for part in [] if self._told else self._parts[1:]:
             longer = f"{told} · {part}"
             if cell_len(longer) > self.size.width:
                 break
             told = longer
+        if self.has_class("-problem"):
+            return Content(told)
         return Content(told).truncate(self.size.width, ellipsis=True)

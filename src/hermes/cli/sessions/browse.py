@@ -72,7 +72,9 @@ def finish(chosen: str | None, arguments: argparse.Namespace) -> int:
 
 
 def has_screen() -> bool:
-    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    """Textual draws on stderr, so that has to be the terminal, too."""
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    return all(stream.isatty() for stream in streams) and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def by_number(db: SessionDB, sources: list[str] | None, everything: bool, limit: int) -> str | None:
