@@ -160,6 +160,29 @@ async def test_a_store_that_is_closed_under_it_is_one_line(told: Told, browsing:
         assert screen.app.is_running
 
 
+async def test_a_conversation_that_cannot_be_read_is_one_line(told: Told, browsing: Browsing) -> None:
+    told("a", age=1)
+    told("b", age=2)
+    store = SessionDB()
+    async with browsing(store=store) as screen:
+        store.close()
+        await screen.press("down")
+        assert "closed" in screen.status
+        assert screen.current == "hello from b"
+
+
+async def test_what_others_did_is_seen_when_looking_again(
+    told: Told, browsing: Browsing, db: SessionDB
+) -> None:
+    told("a", age=5)
+    async with browsing() as screen:
+        told("b")
+        db.set_session_title("a", "named elsewhere")
+        await screen.press("ctrl+l")
+        assert screen.names == ["hello from b", "named elsewhere"]
+        assert screen.current == "named elsewhere"
+
+
 async def test_an_export_needs_a_format_and_passes_on_what_the_command_says(
     browsing: Browsing, told: Told
 ) -> None:

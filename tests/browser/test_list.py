@@ -68,7 +68,8 @@ async def test_pinned_ones_come_first_and_are_marked(browsing: Browsing, told: T
 
 @pytest.mark.parametrize("count", [200, 10_000])
 async def test_as_much_is_read_of_ten_thousand_as_of_two_hundred(browsing: Browsing, count: int) -> None:
-    with Counting() as store:
+    store = Counting()
+    with store:
         store._execute_write(lambda connection: connection.execute(MANY, (count, time.time())))
         async with browsing(store=store) as screen:
             assert screen.app.list.rows.total == count
@@ -80,7 +81,7 @@ async def test_as_much_is_read_of_ten_thousand_as_of_two_hundred(browsing: Brows
 
 
 async def test_however_far_one_scrolls_only_some_rows_are_held(browsing: Browsing) -> None:
-    with Counting() as store:
+    with SessionDB() as store:
         store._execute_write(lambda connection: connection.execute(MANY, (2 * KEPT, time.time())))
         async with browsing(store=store, size=(60, 250)) as screen:
             while screen.app.list.cursor < 2 * KEPT - 1:

@@ -49,10 +49,9 @@ async def test_only_so_much_is_held(told: Told, db: SessionDB) -> None:
         seen |= {part.said.text.piece.split()[0] for part in transcript.read_before()}
         assert sum(part.said.length for part in transcript.parts) <= MOST + 12_000
     assert seen == {str(number) for number in range(60)}
-    assert transcript.has_after
-    back = []
-    while transcript.has_after:
-        back += [part.said.text.piece.split()[0] for part in transcript.read_after()]
+    back: list[str] = []
+    while new := transcript.read_after():
+        back += [part.said.text.piece.split()[0] for part in new]
     assert back[-1] == "59"
 
 

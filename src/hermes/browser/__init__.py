@@ -33,9 +33,13 @@ def browse(
         )  # left there by some parents; the terminal itself knows better, and says when it changes
     from hermes.browser.app import INTERRUPTED, Browser
     from hermes.browser.view import View, with_everything
+    from hermes.errors import HermesError
 
     view = View(query=query, sources=tuple(sources) if sources else None, limit=limit)
-    chosen = Browser(db, with_everything(view) if everything else view, at).run()
+    browser = Browser(db, with_everything(view) if everything else view, at)
+    chosen = browser.run()
     if chosen is INTERRUPTED:
         raise KeyboardInterrupt
+    if browser.return_code:
+        raise HermesError("the browser ended unexpectedly")
     return chosen or None

@@ -285,6 +285,9 @@ class Browser(App[str]):
 
     # ---------------------------------------------------------------- order and filters
 
+    def action_refresh_list(self) -> None:
+        self.ask_again()
+
     def action_sort(self) -> None:
         self.view = self.view.sorted_next()
         self._ask(pause=0)
@@ -299,8 +302,15 @@ class Browser(App[str]):
             self.view = view
             self._ask(pause=0)
 
+    # ---------------------------------------------------------------- what goes wrong is one line
+
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        """Whatever goes wrong, wherever it was asked for, is one line."""
-        if event.state is WorkerState.ERROR:
-            problem = event.worker.error
-            self.status.tell(str(problem) or type(problem).__name__, is_problem=True)
+        if event.state is WorkerState.ERROR and event.worker.error is not None:
+            self._tell_problem(event.worker.error)
+
+    @on(Preview.Failed)
+    def _preview_failed(self, event: Preview.Failed) -> None:
+        self._tell_problem(event.problem)
+
+    def _tell_problem(self, problem: BaseException) -> None:
+        self.status.tell(str(problem) or type(problem).__name__, is_problem=True)

@@ -1,4 +1,7 @@
-"""How messages look in the preview: who said it and when, the text, and tools folded to a line each."""
+"""How messages look in the preview: who said it and when, the text, and tools folded to a line each.
+
+Styles are spans here: the style of a whole `Text` is not drawn where it has no spans.
+"""
 
 from __future__ import annotations
 
@@ -50,22 +53,21 @@ def day(at: object) -> str:
 
 
 def divider(said: str, width: int, palette: Palette) -> list[Text]:
-    line = Text(f"── {printable(said)} ", palette.dim, no_wrap=True)
-    line.append("─" * max(0, width - line.cell_len))
+    line = Text.styled(f"── {printable(said)} {'─' * width}", palette.dim)
     line.truncate(width)
     return [line, Text()]
 
 
 def _who(one: Said, palette: Palette) -> Text:
     style = {"user": palette.you, "assistant": palette.agent}.get(one.role, palette.tool)
-    line = Text(NAMES.get(one.role, printable(one.role, width_limit=20)), style)
+    line = Text.styled(NAMES.get(one.role, printable(one.role, width_limit=20)), style)
     return line.append(f"  {clock.iso(one.at)[11:16]}", palette.dim)
 
 
 def _text(
     excerpt: Excerpt, width: int, palette: Palette, clues: Iterable[str], console: Console
 ) -> list[Text]:
-    text = Text(readable(excerpt.piece).strip("\n"), palette.plain)
+    text = Text.styled(readable(excerpt.piece).strip("\n"), palette.plain)
     highlight(text, clues, palette.match)
     lines = [_left_out(excerpt.before, "earlier", palette)] if excerpt.before else []
     lines += text.wrap(console, max(1, width), tab_size=TAB)
@@ -75,11 +77,11 @@ def _text(
 
 
 def _left_out(count: int, which: str, palette: Palette) -> Text:
-    return Text(f"[… {count:,} {which} characters …]", palette.dim)
+    return Text.styled(f"[… {count:,} {which} characters …]", palette.dim)
 
 
 def _call(call: str, width: int, palette: Palette) -> Text:
-    line = Text(f"▸ {printable(call)}", palette.tool, no_wrap=True)
+    line = Text.styled(f"▸ {printable(call)}", palette.tool)
     line.truncate(width, overflow="ellipsis")
     return line
 
@@ -89,7 +91,7 @@ def _tool_result(one: Said, width: int, palette: Palette) -> Text:
     said = printable(one.text.piece.strip(), width_limit=4 * width)
     length = len(one.text.piece) + one.text.before + one.text.after
     size = f"  {length:,} characters" if length > len(said) else ""
-    line = Text(f"◂ {printable(one.tool or 'tool', width_limit=24)}  ", palette.tool, no_wrap=True)
+    line = Text.styled(f"◂ {printable(one.tool or 'tool', width_limit=24)}  ", palette.tool)
     line.append(said, palette.dim)
     line.truncate(max(0, width - len(size)), overflow="ellipsis")
     return line.append(size, palette.dim)

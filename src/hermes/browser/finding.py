@@ -114,7 +114,7 @@ def all_sources(db: SessionDB) -> list[tuple[str, int]]:
         page = db.list_conversations(limit=1, include_hidden=True, exclude_sources=list(counts))
         if before is not None:
             counts[list(counts)[-1]] = before - page.total
-        if not page.rows:
+        if not page.rows or page.rows[0]["source"] in counts:
             return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         counts[page.rows[0]["source"]] = 0
         before = page.total
@@ -160,7 +160,8 @@ def _said(db: SessionDB, view: View, query: str, is_plain: bool) -> Iterator[_Hi
 
 
 def _root(db: SessionDB, session_id: str) -> str:
-    return db.get_conversation_root(session_id) or session_id
+    row = db.get_session(session_id)
+    return session_id if row is None else row["root_id"] or session_id
 
 
 def _limit(view: View, offset: int) -> int:

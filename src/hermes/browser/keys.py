@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from textual import events
 from textual.binding import Binding, BindingType
 from textual.content import Content
-from textual.style import Style
 from textual.widgets import Static
 
 
@@ -36,6 +36,7 @@ KEYS = (
     Key("ctrl+e", "export", "export", "write it to a file: .jsonl, .md or .html"),
     Key("ctrl+o", "preview", "preview", "show or hide the transcript"),
     Key("tab", "switch", "scroll", "to the transcript and back; arrows, PageUp, g and G scroll there"),
+    Key("ctrl+l", "refresh_list", "", "look again: others may have changed something"),
     Key("escape", "leave", "", "clear the query; leave when it is empty"),
     Key("f1", "help", "keys", "these keys; also ? while nothing is typed"),
 )
@@ -57,22 +58,30 @@ class BottomLine(Static):
     def __init__(self) -> None:
         super().__init__(id="keys")
 
-    def render(self) -> Content:
-        labelled = [key for key in KEYS if key.label]
-        *others, last = labelled
+    def _shown(self) -> list[Key]:
+        *others, last = [key for key in KEYS if key.label]
         room = self.size.width - _width(last)
         shown: list[Key] = []
         for key in others:
-            if _width(key) > room:
+            room -= _width(key)
+            if room < 0:
                 break
             shown.append(key)
-            room -= _width(key)
-        key_style = Style.parse("bold $accent")
-        parts: list[tuple[str, Style] | str] = []
-        for key in (*shown, last):
-            click = Style.from_meta({"@click": f"app.{key.action}"})
-            parts += [(f" {key.shown}", key_style + click), (f" {key.label} ", click)]
+        return [*shown, last]
+
+    def render(self) -> Content:
+        parts: list[str | tuple[str, str]] = []
+        for key in self._shown():
+            parts += [(f" {key.shown}", "bold $accent"), f" {key.label} "]
         return Content.assemble(*parts)
+
+    async def on_click(self, event: events.Click) -> None:
+        end = 0
+        for key in self._shown():
+            end += _width(key)
+            if event.x < end:
+                await self.run_action(f"app.{key.action}")
+                return
 
 
 def _width(key: Key) -> int:

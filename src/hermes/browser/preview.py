@@ -13,6 +13,7 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+from textual.worker import Worker, WorkerState
 
 from hermes.browser import drawing
 from hermes.browser.drawing import Palette
@@ -55,6 +56,13 @@ class Preview(ScrollView, can_focus=True):
 
     class Gone(Message):
         """The conversation that was to be shown does not exist any more."""
+
+    class Failed(Message):
+        """It could not be read."""
+
+        def __init__(self, problem: BaseException) -> None:
+            super().__init__()
+            self.problem = problem
 
     def __init__(self, db: SessionDB) -> None:
         super().__init__(id="preview")
@@ -115,13 +123,17 @@ class Preview(ScrollView, can_focus=True):
             self.scroll_end(animate=False)
         self.call_after_refresh(self._read_on)
 
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        if event.state is WorkerState.ERROR and event.worker.error is not None:
+            self.post_message(self.Failed(event.worker.error))
+
     def _entitle(self, one: Conversation | None) -> None:
         self.border_title = "" if one is None else Text(one.name)
         told = "" if one is None else f"{one.source} · {one.messages:,} messages · {one.id}"
         self.border_subtitle = Text(printable(told))
 
     def _say(self, sentence: str) -> None:
-        self._lines = [Text(sentence, self._palette().dim)] if sentence else []
+        self._lines = [Text.styled(sentence, self._palette().dim)] if sentence else []
         self._parts, self._starts = [], []
         self._measure()
 
