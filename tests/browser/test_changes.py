@@ -42,6 +42,17 @@ async def test_a_key_pressed_twice_deletes_two_and_both_come_back(
         assert screen.status == "There is nothing to undo"
 
 
+async def test_undo_goes_back_to_where_it_was_done(browsing: Browsing, told: Told) -> None:
+    for number in range(120):
+        told(f"s{number:03}", age=number * 60)
+    async with browsing() as screen:
+        await screen.press("end", "ctrl+d", "home")
+        assert screen.current == "hello from s000"
+        await screen.press("ctrl+z")
+        assert screen.current == "hello from s119"
+        assert screen.app.list.rows.total == 120
+
+
 async def test_deleting_what_a_search_found(browsing: Browsing, told: Told) -> None:
     told("a", "zebra one")
     told("b", "zebra two")

@@ -106,6 +106,20 @@ async def test_it_can_be_opened_at_a_hit(browsing: Browsing, told: Told, db: Ses
         assert len(screen.names) == 2
 
 
+async def test_opened_at_a_conversation_far_down_the_list_the_pages_still_fit(
+    browsing: Browsing, told: Told
+) -> None:
+    for number in range(120):
+        told(f"s{number:03}", age=number * 60)
+    async with browsing(at=("s110", None)) as screen:
+        assert screen.current == "hello from s110"
+        await screen.press("end")
+        assert screen.current == "hello from s119"
+        await screen.press("home", *["pagedown"] * 6)
+        expected = ["hello from s110", *[f"hello from s{number:03}" for number in range(120)]]
+        assert screen.names == expected
+
+
 async def test_a_question_mark_helps_only_where_nothing_is_typed(browsing: Browsing, told: Told) -> None:
     told("a", "why?")
     async with browsing() as screen:

@@ -144,7 +144,7 @@ def test_a_person_finds_changes_and_chooses_a_conversation(terminal: Terminal, d
     terminal.resize(120, 30)
     terminal.shows("the oldest", "╭─ [bold]Old one[/bold]")
     terminal.keys("zeb")
-    terminal.shows("❯ zeb", "1 of 1 found", "telegram · 1 messages")
+    terminal.shows("❯ zeb", "1 of 1 found", "telegram · 1 message ")
     terminal.keys("C-r")
     terminal.shows("New title:")
     terminal.keys("斑马", "Enter")

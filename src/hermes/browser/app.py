@@ -92,11 +92,10 @@ class Browser(App[str]):
             self.view = self.view._replace(query=event.value)
             self._ask(pause=DEBOUNCE)
 
-    def ask_again(self, at: Conversation | None = None) -> None:
+    def ask_again(self, cursor: int | None = None, stay_on: Conversation | None = None) -> None:
         """Show the same view as it is by now, the cursor on the conversation where it is, or on another."""
-        if at is not None:
-            self._at = (at.session_id or at.id, at.message_id)
-        self._ask(pause=0, cursor=self.list.cursor, stay_on=self.list.current)
+        place = self.list.cursor if cursor is None else cursor
+        self._ask(pause=0, cursor=place, stay_on=stay_on or self.list.current)
 
     def _ask(self, pause: float, cursor: int = 0, stay_on: Conversation | None = None) -> None:
         self._asked += 1
@@ -138,12 +137,14 @@ class Browser(App[str]):
     @work(group="pages", exit_on_error=False)
     async def _fetch_page(self, offset: int) -> None:
         number, rows = self._asked, self.list.rows
-        page = await asyncio.to_thread(finding.page_of, self._db, self.view, offset)
-        if number != self._asked or rows is not self.list.rows:
+        try:
+            page = await asyncio.to_thread(finding.page_of, self._db, self.view, offset)
+        finally:
+            self._pages.discard(offset)
+        if number != self._asked:
             return
-        self._pages.discard(offset)
         rows.put(offset, page)
-        if len(page) < min(PAGE, rows.total - offset):
+        if len(page) < min(PAGE, rows.rest(offset)):
             self.ask_again()  # there are fewer by now
         else:
             self.list.redraw()

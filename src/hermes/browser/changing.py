@@ -22,7 +22,8 @@ Change = Callable[["SessionDB", Conversation], Done | None]
 class Changes:
     def __init__(self, browser: Browser, db: SessionDB) -> None:
         self._browser, self._db = browser, db
-        self._undos: list[Done] = []
+        self._undos: list[tuple[Done, int]] = []
+        """What was done, and where in the list."""
         self._turns = asyncio.Lock()
 
     async def make(self, change: Change) -> None:
@@ -44,22 +45,19 @@ class Changes:
             if not self._undos:
                 self._browser.status.tell("There is nothing to undo")
                 return
-            done = self._undos.pop()
+            done, index = self._undos.pop()
             if not await asyncio.to_thread(done.undo):
                 self._browser.tell_gone(done.conversation)
-            elif done.leaves:
-                self._browser.status.tell(f"Undone: {done.told}")
-                self._browser.ask_again(at=done.conversation)
-            else:
-                self._browser.status.tell(f"Undone: {done.told}")
-                self._browser.ask_again()
+                return
+            self._browser.status.tell(f"Undone: {done.told}")
+            self._browser.ask_again(index, done.conversation)
 
     def _show(self, one: Conversation, done: Done | None) -> None:
         browser = self._browser
         if done is None:
             browser.tell_gone(one)
             return
-        self._undos = [*self._undos, done][-MOST_UNDOS:]
+        self._undos = [*self._undos, (done, browser.list.cursor)][-MOST_UNDOS:]
         if done.leaves and not (browser.view.archived and done.changes):
             browser.list.drop(one)
             browser.ask_again()

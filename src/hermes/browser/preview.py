@@ -73,6 +73,9 @@ class Preview(ScrollView, can_focus=True):
         self._clues: tuple[str, ...] = ()
         self._parts: list[Part] = []
         """What is laid out; the transcript itself may be growing in a thread."""
+        self._drawn: dict[int, list[Text]] = {}
+        """The lines of each message at this width, so that reading on draws only what is new."""
+        self._width = 0
         self._lines: list[Text] = []
         self._starts: list[int] = []
         """For each part the line on which it begins, its dividers included."""
@@ -111,6 +114,7 @@ class Preview(ScrollView, can_focus=True):
             self.post_message(self.Gone())
             return
         self._transcript, self._clues = transcript, clues(one.snippet) or self.words
+        self._drawn.clear()
         self._entitle(one)
         self._lay_out()
         if not transcript.parts:
@@ -129,7 +133,8 @@ class Preview(ScrollView, can_focus=True):
 
     def _entitle(self, one: Conversation | None) -> None:
         self.border_title = "" if one is None else Text(one.name)
-        told = "" if one is None else f"{one.source} · {one.messages:,} messages · {one.id}"
+        count = "" if one is None else "1 message" if one.messages == 1 else f"{one.messages:,} messages"
+        told = "" if one is None else f"{one.source} · {count} · {one.id}"
         self.border_subtitle = Text(printable(told))
 
     def _say(self, sentence: str) -> None:
@@ -191,7 +196,8 @@ class Preview(ScrollView, can_focus=True):
         lines: list[Text] = []
         starts: list[int] = []
         session = today = None
-        self._parts = list(self._transcript.parts)
+        known, self._drawn = self._drawn if width == self._width else {}, {}
+        self._width, self._parts = width, list(self._transcript.parts)
         for part in self._parts:
             starts.append(len(lines))
             if session not in (None, part.session_id):
@@ -199,7 +205,11 @@ class Preview(ScrollView, can_focus=True):
             if (that_day := drawing.day(part.said.at)) != today:
                 lines += drawing.divider(that_day, width, palette)
             session, today = part.session_id, that_day
-            lines += drawing.message(part.said, width, palette, self._clues, self.app.console)
+            drawn = known.get(part.said.id) or drawing.message(
+                part.said, width, palette, self._clues, self.app.console
+            )
+            self._drawn[part.said.id] = drawn
+            lines += drawn
         self._lines, self._starts = lines, starts
         self._measure()
 
@@ -241,8 +251,9 @@ def _open(transcript: Transcript, one: Conversation, where: str) -> bool | None:
     return False if transcript.open_at_end(one.id) else None
 
 
-def _place(one: Conversation) -> tuple[str, int | None, str]:
-    return one.id, one.message_id, one.snippet
+def _place(one: Conversation) -> tuple[object, ...]:
+    """What decides about what is read: if it is the same, so is the transcript."""
+    return one.id, one.message_id, one.snippet, one.last_active
 
 
 def _anchor(parts: list[Part], starts: list[int], line: int) -> tuple[Part, int] | None:

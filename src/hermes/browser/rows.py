@@ -68,6 +68,8 @@ class Rows:
         self.total = total
         self.hidden = dict(hidden or {})
         self._at: dict[int, Conversation] = {}
+        self._before = 0
+        """1 if a row was put before those of the store, so that all of them stand one lower."""
 
     def __len__(self) -> int:
         """How many are held."""
@@ -76,8 +78,13 @@ class Rows:
     def get(self, index: int) -> Conversation | None:
         return self._at.get(index)
 
+    def rest(self, offset: int) -> int:
+        """How many the store should have from an offset on."""
+        return self.total - self._before - offset
+
     def put(self, offset: int, rows: Iterable[Conversation]) -> None:
-        for index, row in enumerate(rows, offset):
+        """Take in a page of the store."""
+        for index, row in enumerate(rows, offset + self._before):
             self._at[index] = row
         if len(self._at) > KEPT:
             middle = offset + PAGE // 2
@@ -87,7 +94,7 @@ class Rows:
     def missing(self, first: int, last: int) -> list[int]:
         """Offsets of the pages that hold rows of this range which are not here; `last` is included."""
         wanted = range(max(0, first), min(last, self.total - 1) + 1)
-        return sorted({index // PAGE * PAGE for index in wanted if index not in self._at})
+        return sorted({(index - self._before) // PAGE * PAGE for index in wanted if index not in self._at})
 
     def index_of(self, root_id: str) -> int | None:
         return next((index for index, row in self._at.items() if row.root_id == root_id), None)
@@ -104,7 +111,11 @@ class Rows:
             return
         self._at = {at - (at > index): row for at, row in self._at.items() if at != index}
         self.total -= 1
+        if index < self._before:
+            self._before = 0
 
     def put_first(self, row: Conversation) -> None:
+        """Put one before all others, once; it may come again further down."""
         self._at = {0: row, **{at + 1: other for at, other in self._at.items()}}
+        self._before = 1
         self.total += 1
