@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from hermes.browser.view import View
 from hermes_state import SessionDB
 from tests.browser.conftest import Browsing, Told
+
+
+class Slow(SessionDB):
+    """A store that throws nothing away before it may."""
+
+    may_go = threading.Event()
+
+    def trash_session(self, session_id: str, *, segment: bool = False) -> list[str]:
+        assert self.may_go.wait(30)
+        return super().trash_session(session_id, segment=segment)
 
 
 async def test_delete_goes_to_the_trash_at_once_and_comes_back(
@@ -40,6 +52,21 @@ async def test_a_key_pressed_twice_deletes_two_and_both_come_back(
         assert db.list_trash() == []
         await screen.press("ctrl+z")
         assert screen.status == "There is nothing to undo"
+
+
+async def test_what_is_meant_is_under_the_cursor_when_the_key_is_pressed(
+    browsing: Browsing, told: Told, db: SessionDB
+) -> None:
+    for number in range(4):
+        told(f"s{number}", age=number)
+    with Slow() as store:
+        async with browsing(store=store) as screen:
+            await screen.pilot.press("ctrl+d", "down", "ctrl+d", "up")
+            assert db.list_trash() == []
+            Slow.may_go.set()
+            await screen.settle()
+            assert [row["id"] for row in db.list_trash()] == ["s2", "s0"]
+            assert screen.current == "hello from s1"
 
 
 async def test_undo_goes_back_to_where_it_was_done(browsing: Browsing, told: Told) -> None:

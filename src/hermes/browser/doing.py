@@ -1,7 +1,4 @@
-"""What a person does to a conversation here, and how it is taken back. Blocks, and is called in a thread.
-
-Each of these acts on the whole conversation. None means that it is not there any more.
-"""
+"""What a person does to a conversation here, and how it is taken back. Each of these acts on the whole conversation."""
 
 from __future__ import annotations
 
@@ -14,47 +11,61 @@ if TYPE_CHECKING:
     from hermes.sessiondb import SessionDB
 
 
-class Done(NamedTuple):
+class Step(NamedTuple):
     told: str
-    """`Deleted “x”`."""
+    """What to say when it is done: `Deleted “x”`."""
     conversation: Conversation
+    do: Callable[[], object]
     undo: Callable[[], object]
-    """Gives something true if it could be taken back."""
+    """Both block, and give something true unless the conversation is gone."""
     changes: dict[str, Any]
-    """What is different in its row now."""
+    """What is different in its row then."""
     leaves: bool = False
-    """Whether it went to the trash or the archive, out of the usual list."""
+    """Whether it goes to the trash or the archive, out of the usual list."""
 
 
-def pin(db: SessionDB, one: Conversation) -> Done | None:
+def pin(db: SessionDB, one: Conversation) -> Step:
     pinned = not one.pinned
-    if not db.pin_session(one.id, pinned):
-        return None
-    told = f"{'Pinned' if pinned else 'Unpinned'} {one.short_name}"
-    return Done(told, one, lambda: db.pin_session(one.id, not pinned), {"pinned": pinned})
-
-
-def archive(db: SessionDB, one: Conversation) -> Done | None:
-    archived = not one.archived
-    if not db.set_session_archived(one.id, archived):
-        return None
-    told = f"{'Archived' if archived else 'Unarchived'} {one.short_name}"
-    return Done(
-        told, one, lambda: db.set_session_archived(one.id, not archived), {"archived": archived}, archived
+    return Step(
+        f"{'Pinned' if pinned else 'Unpinned'} {one.short_name}",
+        one,
+        lambda: db.pin_session(one.id, pinned),
+        lambda: db.pin_session(one.id, not pinned),
+        {"pinned": pinned},
     )
 
 
-def delete(db: SessionDB, one: Conversation) -> Done | None:
-    if not db.trash_session(one.id):
-        return None
-    return Done(f"Deleted {one.short_name}", one, lambda: db.restore_session(one.id), {}, True)
+def archive(db: SessionDB, one: Conversation) -> Step:
+    archived = not one.archived
+    return Step(
+        f"{'Archived' if archived else 'Unarchived'} {one.short_name}",
+        one,
+        lambda: db.set_session_archived(one.id, archived),
+        lambda: db.set_session_archived(one.id, not archived),
+        {"archived": archived},
+        leaves=archived,
+    )
 
 
-def rename(db: SessionDB, one: Conversation, title: str) -> Done | None:
-    """An empty title takes the title away."""
-    if not db.set_session_title(one.id, title):
-        return None
-    given = db.get_session_title(one.id)
+def delete(db: SessionDB, one: Conversation) -> Step:
+    return Step(
+        f"Deleted {one.short_name}",
+        one,
+        lambda: db.trash_session(one.id),
+        lambda: db.restore_session(one.id),
+        {},
+        leaves=True,
+    )
+
+
+def rename(db: SessionDB, one: Conversation, title: str) -> Step:
+    """An empty title takes the title away. One that cannot be a title is an error."""
+    given = db.sanitize_title(title)
     renamed = one._replace(title=given)
-    told = f"Renamed to {renamed.short_name}" if given else "Took the title away"
-    return Done(told, one, lambda: db.set_session_title(one.id, one.title), {"title": given})
+    return Step(
+        f"Renamed to {renamed.short_name}" if given else "Took the title away",
+        one,
+        lambda: db.set_session_title(one.id, given),
+        lambda: db.set_session_title(one.id, one.title),
+        {"title": given},
+    )
