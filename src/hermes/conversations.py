@@ -173,12 +173,22 @@ class Conversations(Handle):
         after: float | None = None,
         before: float | None = None,
         include_hidden: bool = False,
+        unfinished: bool = False,
     ) -> FoundConversations:
-        """One row per conversation for what a person types: the language of `search`, titles too, the best first."""
+        """One row per conversation for what a person types: the language of `search`, titles too, the best first.
+
+        `unfinished`: it is still being typed, so that its last word counts as the beginning of one, too.
+        """
         from hermes.recall.conversations import InteractiveSearch
 
         return InteractiveSearch(self._reading()).search(
-            query, limit, sources=sources, after=after, before=before, include_hidden=include_hidden
+            query,
+            limit,
+            sources=sources,
+            after=after,
+            before=before,
+            include_hidden=include_hidden,
+            unfinished=unfinished,
         )
 
     def search_sessions_ranked(

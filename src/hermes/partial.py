@@ -29,8 +29,9 @@ LONGEST_NAME = 50
 def partial_file(folder: Path, name: str) -> Iterator[tuple[Path, int]]:
     """A private file to write to, locked while its writer lives, gone afterwards unless it was published."""
     partial = folder / f".{name}.{os.urandom(6).hex()}{PARTIAL}"
-    descriptor = home.create_private_file(partial)
-    try:
+    descriptor = -1
+    try:  # from the first moment on: an interrupt may come as soon as there is a file
+        descriptor = home.create_private_file(partial)
         with suppress(OSError):  # a file system without such locks: then nothing is ever cleared away there
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield partial, descriptor
@@ -38,7 +39,8 @@ def partial_file(folder: Path, name: str) -> Iterator[tuple[Path, int]]:
         for ending in ("", *SIDECARS, KEY_NOTE):
             with suppress(OSError):
                 os.unlink(f"{partial}{ending}")
-        os.close(descriptor)
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 def replace_file(file: Path, data: bytes, *, unless: Callable[[], bool] = bool) -> bool:

@@ -285,6 +285,7 @@ VERBS: dict[str, Any] = {
     "scene": lambda s, i: s.passages.scene(i, 1, 5, Bounds(9, 9, 9)),
     "around": lambda s, i: s.passages.around(i, 1, 5, Bounds(9, 9, 9)),
     "page": lambda s, i: s.passages.page(i, 0, 999, Bounds(9, 9, 9)),
+    "page_before": lambda s, i: s.passages.page_before(i, 999, 999, Bounds(9, 9, 9)),
     "transcript": lambda s, i: s.passages.transcript(i, 1, 999, Bounds(9, 9, 9)),
     "recent_pieces": lambda s, i: s.passages.recent(9, source=None, since=None, until=None),
     "conversation_of": lambda s, i: s.passages.conversation_of(i),

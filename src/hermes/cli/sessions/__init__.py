@@ -25,6 +25,7 @@ COMMANDS = {
     "stats": Command(f"{HERE}.stats", "see how much there is, and where the bytes are"),
     "export": Command(f"{HERE}.exporting", "write conversations to a file: JSONL, Markdown, HTML or a trace"),
     "import": Command(f"{HERE}.importing", "take in sessions that were exported as JSONL"),
+    "browse": Command(f"{HERE}.browse", "find, read and look after conversations on the whole screen"),
     "optimize": Command(f"{HERE}.upkeep:define_optimize", "give unused space back and tidy the search index"),
     "verify": Command(f"{HERE}.upkeep:define_verify", "check that everything stored is whole"),
     "repair": Command(
