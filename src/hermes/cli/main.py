@@ -50,7 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
     output.prepare()
     try:
-        return _run(sys.argv[1:] if argv is None else argv)
+        code = _run(sys.argv[1:] if argv is None else argv)
+        gc.freeze()  # nor at the end; where something was broken off, what it left has to be cleared away
+        return code
     except WrongUsage as error:
         output.complain(str(error))
         return USAGE
@@ -73,8 +75,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         output.complain(f"unexpected {type(error).__name__}: {error} (HERMES_TRACEBACK=1 shows where)")
         return REFUSED
-    finally:
-        gc.freeze()  # nor at the end
 
 
 def _run(argv: Sequence[str]) -> int:

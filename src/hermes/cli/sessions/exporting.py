@@ -14,7 +14,7 @@ from hermes import clock, home
 from hermes.cli.command import DONE, Refused, Words, WrongUsage, days, plain_text, takes_dry_run, takes_store
 from hermes.cli.filters import is_filtered, selection, takes_selection, takes_times
 from hermes.cli.opening import existing, one_session, opened
-from hermes.cli.output import say
+from hermes.cli.output import counted, say, size_of
 from hermes.cli.progress import Progress
 from hermes.exporting.formats import FORMATS, Format, format_for
 from hermes.exporting.plan import Conversation, Session, conversations, file_stem, only_prompts
@@ -111,7 +111,7 @@ def export(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         say([_would(len(chosen), read, where)])
     elif where != STDOUT:
-        say([f"Exported {_counted(read.sessions, 'session')} to {printable(where)}"])
+        say([f"Exported {counted(read.sessions, 'session')} to {printable(where)}"])
     return DONE
 
 
@@ -264,16 +264,6 @@ def _file(path: Path | None, force: bool) -> Iterator[BinaryIO]:
 
 
 def _would(count: int, read: Reading, where: str) -> str:
-    parts = f"{_counted(read.sessions, 'session')}, {_counted(read.messages, 'message')}"
+    parts = f"{counted(read.sessions, 'session')}, {counted(read.messages, 'message')}"
     place = "stdout" if where == STDOUT else printable(where)
-    return f"Would export {_counted(count, 'conversation')} ({parts}), about {_size(read.bytes)}, to {place}"
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
-def _size(count: int) -> str:
-    if count < 1000:
-        return _counted(count, "byte")
-    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB"
+    return f"Would export {counted(count, 'conversation')} ({parts}), about {size_of(read.bytes)}, to {place}"

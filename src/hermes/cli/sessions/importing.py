@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from hermes.cli.command import DONE, REFUSED, Refused, Words, takes_dry_run, takes_json, takes_store
 from hermes.cli.opening import opened
-from hermes.cli.output import add_details, complain, say, say_json
+from hermes.cli.output import add_details, complain, counted, say, say_json
 from hermes.cli.progress import Progress
 from hermes.errors import InvalidArgument
 from hermes.text import printable
@@ -130,17 +130,17 @@ def _tell(taking: Import, unreadable: list[Unreadable], arguments: argparse.Name
         return
     read = len(told.added) + len(told.skipped) + len(unreadable)
     would = "would be " if arguments.dry_run else ""
-    parts = [f"{len(told.added)} {would}added ({_counted(told.messages, 'message')})"]
+    parts = [f"{len(told.added)} {would}added ({counted(told.messages, 'message')})"]
     if told.skipped:
         parts.append(f"{len(told.skipped)} already here")
     if unreadable:
         parts.append(f"{len(unreadable)} unreadable")
-    say([f"Read {_counted(read, 'session')}: {', '.join(parts)}"])
+    say([f"Read {counted(read, 'session')}: {', '.join(parts)}"])
     say(_some(_renamed(told.renamed, arguments.dry_run)))
     say(_some([f"{one}: its parent is neither here nor in the file" for one in told.detached]))
     say(_some([f"{one}: carries messages that are neither here nor in the file" for one in told.incomplete]))
     if unreadable:
-        complain(f"{_counted(len(unreadable), 'line')} could not be read:")
+        complain(f"{counted(len(unreadable), 'line')} could not be read:")
         add_details(_some([f"{one.file}:{one.line}: {one.why}" for one in unreadable]))
 
 
@@ -157,7 +157,3 @@ def _some(lines: list[str]) -> list[str]:
     more = len(lines) - MOST_TOLD
     told = [printable(line, width_limit=LONGEST_LINE) for line in lines[:MOST_TOLD]]
     return [*told, f"and {more} more"] if more > 0 else told
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
