@@ -33,7 +33,7 @@ def say(lines: Iterable[str]) -> None:
 
 def counted(count: int, what: str) -> str:
     """`1 session`, `3 sessions`."""
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def size_of(count: float) -> str:
