@@ -10,8 +10,9 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import monotonic, sleep
 
-from hermes import home
+from hermes import errors, home
 
 PARTIAL = ".hermes-partial"
 SIDECARS = ("-wal", "-shm", "-journal")
@@ -71,5 +72,26 @@ def sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def locked(file: Path, seconds: float = 10.0) -> Iterator[None]:
+    """One at a time among all who ask for this lock, in this process or another; `StoreBusy` if it is not let go."""
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, home.PRIVATE_FILE)
+    try:
+        until = monotonic() + seconds
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if monotonic() > until:
+                    raise errors.raised(
+                        errors.StoreBusy, f"{file.parent} is being changed by another process"
+                    ) from None
+                sleep(0.005)
+        yield
     finally:
         os.close(descriptor)
