@@ -15,6 +15,7 @@ from time import monotonic, sleep
 from hermes import errors, home
 
 PARTIAL = ".hermes-partial"
+LOCK = ".lock"
 SIDECARS = ("-wal", "-shm", "-journal")
 """What SQLite puts beside a file, also beside a partial one."""
 KEY_NOTE = ".key.json"
@@ -77,21 +78,25 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def locked(file: Path, seconds: float = 10.0) -> Iterator[None]:
-    """One at a time among all who ask for this lock, in this process or another; `StoreBusy` if it is not let go."""
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, home.PRIVATE_FILE)
+def alone_in(folder: Path, seconds: float = 10.0) -> Iterator[None]:
+    """Work in a folder of ours, one at a time among all threads and processes; what the system refuses is one line."""
     try:
-        until = monotonic() + seconds
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if monotonic() > until:
-                    raise errors.raised(
-                        errors.StoreBusy, f"{file.parent} is being changed by another process"
-                    ) from None
-                sleep(0.005)
-        yield
-    finally:
-        os.close(descriptor)
+        home.private_folder(folder)
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, home.PRIVATE_FILE)
+        try:
+            _lock(descriptor, folder, monotonic() + seconds)
+            yield
+        finally:
+            os.close(descriptor)
+    except OSError as problem:
+        raise errors.HermesError(f"{folder} cannot be changed: {problem.strerror or problem}") from problem
+
+
+def _lock(descriptor: int, folder: Path, until: float) -> None:
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if monotonic() > until:
+                raise errors.HermesError(f"{folder} is being changed by another process") from None
+            sleep(0.005)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 from hermes.agent.agent import Agent
-from hermes.agent.events import Done, ToolEnded
+from hermes.agent.events import Done, Interrupted, ToolEnded, ToolStarted
 from hermes.agent.memory import Memory
 from hermes.agent.prompt import build_system_prompt
 from hermes.agent.record import StoredRecord
@@ -15,9 +16,11 @@ from hermes.agent.skills import Skills
 from hermes.agent.tools import standard_tools
 from hermes.agent.tools.processes import Processes
 from hermes.agent.tools.todo import TodoItem, todo_of
+from hermes.agent.turn import Turn
 from hermes_state import SessionDB
 from tests.agent.scripted import ScriptedModel, calls, says
 from tests.agent.tools.conftest import Person
+from tests.agent.tools.test_terminal import eventually, lives
 
 
 def call(number: int, tool: str, /, **arguments: Any) -> tuple[str, str, str]:
@@ -103,3 +106,44 @@ async def test_a_turn_with_every_kind_of_tool(db: SessionDB, tmp_path: Path, hom
     assert "<user-profile>\nSays good day.\n</user-profile>" in await prompt()
     assert "- greet: Greeting" in await prompt()
     processes.close()
+
+
+async def test_a_turn_that_is_stopped_ends_its_command_and_keeps_what_happened(
+    db: SessionDB, tmp_path: Path
+) -> None:
+    async def prompt() -> str:
+        return "be kind"
+
+    processes, record = Processes(), StoredRecord(db)
+    model = ScriptedModel(
+        calls(call(1, "terminal", command="sleep 987 & echo $! > pid; wait")), says("well then")
+    )
+    agent = Agent(
+        db,
+        record,
+        model,
+        tools=standard_tools(processes=processes),
+        prompt=prompt,
+        price=lambda _model, _used: (None, {}),
+        approve=Person().approve,
+        cwd=tmp_path,
+    )
+    turn = agent.turn()
+    happened: list[Any] = []
+    async for event in turn.events("wait a while"):
+        happened.append(event)
+        if isinstance(event, ToolStarted):
+            asyncio.get_running_loop().create_task(_stop_when(tmp_path / "pid", turn))
+    assert isinstance(happened[-1], Interrupted)
+    child = int((tmp_path / "pid").read_text())
+    assert await eventually(lambda: not lives(child))
+    assert db.get_messages(record.session_id)[-1]["role"] == "tool"
+    again = [event async for event in agent.turn().events("go on")]
+    assert again[-1] == Done("wellthen", "stop")
+    await record.close()
+    processes.close()
+
+
+async def _stop_when(file: Path, turn: Turn) -> None:
+    await eventually(lambda: file.exists() and bool(file.read_text().strip()))
+    turn.stop()

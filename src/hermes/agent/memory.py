@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hermes import errors, home, secrets
-from hermes.partial import locked, replace_file
+from hermes.partial import alone_in, replace_file
 from hermes.recall.framing import neutral
 
 FILES = {"memory": "MEMORY.md", "user": "USER.md"}
@@ -77,8 +77,7 @@ class Memory:
 
     def _change(self, target: str, change: Callable[[list[str]], list[str]]) -> Remembered:
         file = self._file(target)
-        home.private_folder(file.parent)
-        with locked(file.parent / ".lock"):
+        with alone_in(file.parent):
             before = self._entries(file)
             if before and file.stat().st_size > LARGEST_FILE:
                 raise _bad(f"{file} is too large to be changed here; it has to be shortened by hand")

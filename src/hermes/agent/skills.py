@@ -7,12 +7,11 @@ rest is read when it is needed. A name is a folder's name and nothing else: no p
 from __future__ import annotations
 
 import re
-from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from hermes import clock, errors, home, secrets
-from hermes.partial import locked, replace_file
+from hermes.partial import alone_in, replace_file
 from hermes.text import printable, readable
 
 MAIN = "SKILL.md"
@@ -41,10 +40,11 @@ class Skills:
     def all(self) -> list[Skill]:
         """By name; what cannot be read is listed all the same, and says so."""
         try:
-            folders = sorted(one for one in self.folder.iterdir() if not one.name.startswith("."))
+            known = sorted(
+                one for one in self.folder.iterdir() if _is_name(one.name) and (one / MAIN).is_file()
+            )
         except OSError:
             return []
-        known = [one for one in folders if _is_name(one.name) and (one / MAIN).is_file()]
         return [Skill(one.name, self._description(one)) for one in known[:MOST_SKILLS]]
 
     def view(self, name: str, file: str | None = None) -> str:
@@ -60,7 +60,7 @@ class Skills:
     def create(self, name: str, description: str, content: str) -> None:
         folder = self._place(name)
         text = _written(name, description, content)
-        with self._alone():
+        with alone_in(self.folder):
             if folder.exists():
                 raise _bad(f"there is a skill {name!r} already; edit it")
             home.private_folder(folder)
@@ -75,7 +75,7 @@ class Skills:
         file: str | None = None,
     ) -> None:
         """Another description, another text, or both; with `file`, the text of a file beside it, new or not."""
-        with self._alone():
+        with alone_in(self.folder):
             folder = self._existing(name)
             if file is not None:
                 if content is None or description is not None:
@@ -97,7 +97,7 @@ class Skills:
 
     def delete(self, name: str, file: str | None = None) -> None:
         """Out of the way, into `.deleted`: what an agent throws away, a person can bring back."""
-        with self._alone():
+        with alone_in(self.folder):
             folder = self._existing(name)
             gone = folder if file is None else self._file(folder, file)
             if file is not None and (gone == folder / MAIN or not gone.is_file()):
@@ -105,10 +105,6 @@ class Skills:
             kept = self.folder / DELETED
             home.private_folder(kept)
             gone.rename(kept / f"{clock.stamp()}_{clock.new_uid().hex()[-6:]}_{gone.name}")
-
-    def _alone(self) -> AbstractContextManager[None]:
-        home.private_folder(self.folder)
-        return locked(self.folder / ".lock")
 
     def _place(self, name: str) -> Path:
         if not _is_name(name):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 from pathlib import Path
@@ -15,6 +16,7 @@ from hermes.agent.tools.patch import Patch, replaced
 from hermes.agent.tools.read_file import ReadFile
 from hermes.agent.tools.write_file import WriteFile
 from hermes_state import SessionDB
+from tests.agent.tools.conftest import Person
 
 read, write, patch = ReadFile(), WriteFile(), Patch()
 
@@ -144,6 +146,27 @@ async def test_the_store_the_keys_and_the_settings_are_not_for_tools(
     assert db.verify().ok
 
 
+async def test_what_the_account_depends_on_is_asked_about(context: ToolContext, person: Person) -> None:
+    person.says = False
+    (Path.home() / ".ssh").mkdir()
+    (context.cwd / ".git/hooks").mkdir(parents=True)
+    (context.cwd / "link").symlink_to(Path.home() / ".ssh")
+    for path in (
+        "~/.ssh/authorized_keys",
+        "~/.bashrc",
+        "link/config",
+        ".git/hooks/pre-commit",
+        "/etc/none-such",
+    ):
+        with pytest.raises(ToolFailed, match="did not allow"):
+            await write.run({"path": path, "content": "x"}, context)
+    assert len(person.asked) == 5
+    assert not (Path.home() / ".bashrc").exists()
+    await WriteFile(ask=False).run({"path": "~/.bashrc", "content": "x"}, context)
+    await write.run({"path": "etc/bashrc", "content": "x"}, context)
+    assert len(person.asked) == 5
+
+
 # ---------------------------------------------------------------- patch
 
 
@@ -174,6 +197,14 @@ async def test_a_place_that_is_not_there_is_answered_with_the_nearest(context: T
     assert "     4\tdef add(one, two):" in str(problem.value)
     with pytest.raises(ToolFailed, match="Nothing in it is like it; read the file first"):
         await patch.run({"path": "a.py", "old_text": "§§§§", "new_text": "x"}, context)
+
+
+async def test_changes_of_one_file_that_are_made_at_once_are_all_there(context: ToolContext) -> None:
+    file = context.cwd / "a"
+    file.write_text("".join(f"<{number}>\n" for number in range(20)))
+    asked = [{"path": "a", "old_text": f"<{number}>", "new_text": f"[{number}]"} for number in range(20)]
+    await asyncio.gather(*(patch.run(one, context) for one in asked))
+    assert file.read_text() == "".join(f"[{number}]\n" for number in range(20))
 
 
 async def test_a_file_keeps_its_own_line_ends(context: ToolContext) -> None:

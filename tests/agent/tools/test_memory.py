@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hermes.agent.memory import BUDGETS, Memory
 from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.tools.memory import MemoryTool
-from hermes.errors import InvalidArgument
+from hermes.errors import HermesError, InvalidArgument
 from hermes.secrets import SECRETS
 
 
@@ -51,6 +51,13 @@ def test_files_are_private(memory: Memory, home: Path) -> None:
     for path in (home / "memories").iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE((home / "memories").stat().st_mode) == 0o700
+
+
+def test_what_the_system_refuses_is_one_line(home: Path) -> None:
+    home.mkdir()
+    (home / "memories").write_text("a file where a folder should be")
+    with pytest.raises(HermesError, match="memories cannot be changed: "):
+        Memory().add("user", "Likes tea.")
 
 
 def test_what_is_known_is_not_kept_twice(memory: Memory) -> None:

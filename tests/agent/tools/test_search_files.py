@@ -30,6 +30,7 @@ def tree(folder: Path) -> Path:
         "node_modules/x/index.js": "RETRIES\n",
         ".git/config": "RETRIES\n",
         ".gitignore": "node_modules\n",
+        ".github/ci.yml": "hidden: yes\n",
     }.items():
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -54,6 +55,7 @@ def tree(folder: Path) -> Path:
         ({"name": "src/*.{py,js}"}, ["src/upload.py"]),
         ({"name": "[!r]*_upload.*"}, ["src/deep/test_upload.py"]),
         ({"name": "/src/up?oad.py"}, ["src/upload.py"]),
+        ({"content": "hidden:"}, [".github/ci.yml:1:hidden: yes"]),
         ({"content": "-n"}, ["nothing was found"]),
         ({"content": "nowhere"}, ["nothing was found"]),
     ],
@@ -72,7 +74,7 @@ async def test_an_answer_is_bounded_and_says_how_much_more_there_is(
     (context.cwd / "many").write_text("hit " + "x" * 1_000 + "\n" + "hit\n" * 499)
     told = (await search.run({"content": "hit", "limit": 10}, context)).splitlines()
     assert len(told) == 11
-    assert told[-1] == "[490 more; narrow it down]"
+    assert told[-1] == "[at least 490 more; narrow it down]"
     assert max(map(len, told)) <= 300
 
 

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 
@@ -26,11 +27,11 @@ def terminal(processes: Processes) -> Terminal:
     return Terminal(processes)
 
 
-async def eventually(so: object, *arguments: object) -> bool:
+async def eventually(so: Callable[[], object]) -> bool:
     """Whether it comes to be so; nobody waits longer than it takes."""
     until = monotonic() + 20
     while monotonic() < until:
-        if so(*arguments):  # type: ignore[operator]
+        if so():
             return True
         await asyncio.sleep(0.01)
     return False

@@ -21,9 +21,9 @@ def standard_tools(
 ) -> list[Tool]:
     """All of them.
 
-    `home` is where memories and skills are, if not in that of the program; without `approvals` nobody is asked before a
-    destructive command; `processes` are those that other surfaces know of, too. In an incognito conversation the tools
-    that write things down are not there.
+    `home` is where memories and skills are, if not in that of the program; without `approvals` nobody is asked before
+    something destructive; `processes` are those that other surfaces know of, too. An incognito conversation has no tools
+    that write things down.
     """
     from hermes.agent.memory import Memory
     from hermes.agent.skills import Skills
@@ -47,8 +47,8 @@ def standard_tools(
         Terminal(known, ask=approvals),
         Process(known),
         ReadFile(),
-        WriteFile(),
-        Patch(),
+        WriteFile(ask=approvals),
+        Patch(ask=approvals),
         SearchFiles(),
         SkillsList(skills),
         SkillView(skills),

@@ -140,6 +140,11 @@ DANGERS: tuple[Danger, ...] = (
         r"(?:>{1,2}|\btee\b[^;&|\n]{0,200}?)\s{0,9}\S{0,200}\.ssh/",
         "cat key.pub >> ~/.ssh/authorized_keys",
     ),
+    Danger(
+        "touches the keys or the store of this program",
+        r"(?:\.hermes|HERMES_HOME\}?\"?)/[^\s;&|]{0,200}?(?:\.env|state\.db)",
+        "cat ~/.hermes/.env",
+    ),
     Danger("removes scheduled jobs", rf"{_START}crontab\s{_ARGS}(?<=\s)-r\b", "crontab -r"),
     Danger(
         "deletes containers, volumes or images",

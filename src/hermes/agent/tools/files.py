@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 from pathlib import Path
 
 from hermes import home
@@ -14,6 +15,32 @@ LONGEST_PATH = 4_000
 LARGEST_EDIT = 10_000_000
 """Bytes of a file that is changed or replaced as a whole."""
 SETTINGS = (".env", "config.yaml")
+EDITING = threading.Lock()
+"""Calls of one answer run at once: two changes of one file must not undo each other."""
+
+# What starts programs or lets people in, and what the system is made of: the person is asked.
+OF_THE_PERSON = (
+    *(
+        ".ssh",
+        ".gnupg",
+        ".bashrc",
+        ".bash_profile",
+        ".bash_login",
+        ".profile",
+        ".zshrc",
+        ".zshenv",
+        ".zprofile",
+    ),
+    *(
+        ".gitconfig",
+        ".config/git",
+        ".config/fish",
+        ".config/autostart",
+        ".config/systemd",
+        "Library/LaunchAgents",
+    ),
+)
+OF_THE_SYSTEM = ("/etc", "/boot", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/dev", "/System", "/Library")
 
 
 def place(path: str, context: ToolContext) -> Path:
@@ -69,6 +96,17 @@ def refuse_to_write(path: Path, context: ToolContext) -> None:
             raise ToolFailed(
                 f"{name} of the program's home is the person's; ask them to change it (`hermes config`)"
             )
+
+
+async def ask_to_write(path: Path, context: ToolContext) -> None:
+    """The person agrees to a change of what their account or machine depends on, or `ToolFailed`."""
+    person = Path.home().resolve()
+    guarded = [*(person / name for name in OF_THE_PERSON), *(Path(name).resolve() for name in OF_THE_SYSTEM)]
+    is_hook = ".git" in path.parts and ("hooks" in path.parts or path.name == "config")
+    if not is_hook and not any(path.is_relative_to(place) for place in guarded):
+        return
+    if not await context.approve(f"write {path}", "changes what the account or the machine depends on"):
+        raise ToolFailed(f"the person did not allow a change of {path}; find another way, or ask")
 
 
 def regular_file(path: Path) -> os.stat_result:

@@ -11,7 +11,16 @@ from typing import Any
 from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.tools import changes
 from hermes.agent.tools.checking import checked, objects, text_field
-from hermes.agent.tools.files import LONGEST_PATH, place, put, refuse_to_write, shown_path, text_to_edit
+from hermes.agent.tools.files import (
+    EDITING,
+    LONGEST_PATH,
+    ask_to_write,
+    place,
+    put,
+    refuse_to_write,
+    shown_path,
+    text_to_edit,
+)
 
 LONGEST = 200_000
 MOST_LINES_COMPARED, LONGEST_COMPARED = 5_000, 200
@@ -38,10 +47,16 @@ class Patch:
         {"path": "a.txt", "old_text": "colour", "new_text": "color", "replace_all": True},
     )
 
+    def __init__(self, *, ask: bool = True) -> None:
+        """`ask`: whether a person is asked before something that their account depends on is changed."""
+        self._ask = ask
+
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
         given = checked(self.parameters, arguments)
         path = place(given["path"], context)
         refuse_to_write(path, context)
+        if self._ask:
+            await ask_to_write(path, context)
         told = await asyncio.to_thread(
             change, path, given["old_text"], given["new_text"], given.get("replace_all", False)
         )
@@ -50,11 +65,12 @@ class Patch:
 
 def change(path: Path, old: str, new: str, every: bool) -> str:
     """What was done."""
-    before = text_to_edit(path)
-    if "\r\n" in before and "\r\n" not in old:  # models write plain line ends; the file keeps its own
-        old, new = old.replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
-    after, count = replaced(before, old, new, every)
-    put(path, after)
+    with EDITING:
+        before = text_to_edit(path)
+        if "\r\n" in before and "\r\n" not in old:  # models write plain line ends; the file keeps its own
+            old, new = old.replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
+        after, count = replaced(before, old, new, every)
+        put(path, after)
     times = "" if count == 1 else f"{count} places changed; "
     return f"{times}{changes.summary(before, after)}"
 

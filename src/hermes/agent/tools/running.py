@@ -121,7 +121,9 @@ class Running:
             pass
 
     def kill(self, patience_s: float = PATIENCE_S) -> None:
-        """Ask the whole group to end, then make it."""
+        """Ask the whole group to end, then make it. What is over is left alone: its number may be another's by now."""
+        if self.over:
+            return
         self.signal(signal.SIGTERM)
         self.wait(patience_s)
         self.signal(signal.SIGKILL)

@@ -76,8 +76,7 @@ class SearchFiles:
     def _command(
         self, top: Path, name: str | None, content: str | None, ignore_case: bool, context: ToolContext
     ) -> list[str]:
-        # The store is never opened as a file, and keys are not for a model.
-        passed_over = [str(store_of(context)), str((home.get_hermes_home() / ".env").resolve())]
+        store = str(store_of(context))
         if self._ripgrep is None:
             _refuse_bad(name, content)
             question = {
@@ -85,13 +84,13 @@ class SearchFiles:
                 "name": name,
                 "content": content,
                 "ignore_case": ignore_case,
-                "passed_over": passed_over,
+                "passed_over": [store, str(_keys())],
             }
             # -P: a workspace may have a json.py of its own
             return [sys.executable, "-P", "-m", "hermes.agent.tools.searching", json.dumps(question)]
-        command = [self._ripgrep, "--no-config", "--color=never", "--sort=path", "--no-messages"]
+        command = [self._ripgrep, "--no-config", "--color=never", "--sort=path", "--no-messages", "--hidden"]
         command += [] if name is None else ["--glob", name]
-        command += [option for path in passed_over for option in ("--glob", f"!{Path(path).name}*")]
+        command += ["--glob", "!.git", "--glob", f"!{Path(store).name}*"]
         if content is None:
             return [*command, "--files", "--", str(top)]
         case = ["--ignore-case"] if ignore_case else []
@@ -115,7 +114,7 @@ async def _printed(command: list[str], context: ToolContext) -> tuple[str, str]:
     running = Running(f"exec {shlex.join(command)}", context.cwd, Output(READ, 2_000))
     try:
         for _ in range(SECONDS * 20):
-            if running.over or context.stop.is_set():
+            if running.over or context.stop.is_set() or running.output.total > READ:
                 break
             await asyncio.sleep(0.05)
     finally:
@@ -131,7 +130,8 @@ async def _printed(command: list[str], context: ToolContext) -> tuple[str, str]:
 
 
 def _told(printed: str, top: Path, limit: int, problem: str) -> str:
-    lines = printed.splitlines()
+    keys = f"{_keys()}:"
+    lines = [line for line in printed.splitlines() if not line.startswith(keys)]
     beginning = f"{top}/"
     shown: list[str] = []
     room = ROOM
@@ -143,10 +143,15 @@ def _told(printed: str, top: Path, limit: int, problem: str) -> str:
         shown.append(line)
     notes = [problem] if problem else []
     if len(lines) > len(shown):
-        notes.append(f"{len(lines) - len(shown):,} more; narrow it down")
+        notes.append(f"at least {len(lines) - len(shown):,} more; narrow it down")
     if not shown and not notes:
         return "nothing was found"
     return "\n".join([*shown, *(f"[{note}]" for note in notes)])
+
+
+def _keys() -> Path:
+    """What is in there is not for a model."""
+    return (home.get_hermes_home() / ".env").resolve()
 
 
 def _refuse_bad(name: str | None, content: str | None) -> None:

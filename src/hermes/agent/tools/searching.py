@@ -30,7 +30,7 @@ def files_of(top: Path, name: str | None) -> Iterator[Path]:
         for file in sorted(files):
             path = Path(folder) / file
             looked_at = path.relative_to(top).as_posix() if by_path else file
-            if (wanted is None or wanted.fullmatch(looked_at)) and path.is_file():
+            if (wanted is None or wanted.fullmatch(looked_at)) and path.is_file() and not path.is_symlink():
                 yield path
 
 

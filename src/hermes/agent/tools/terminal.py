@@ -77,7 +77,8 @@ class Terminal:
         try:
             end = await _end_of(running, given.get("timeout", TIMEOUT_S), context.stop)
         except asyncio.CancelledError:
-            running.signal(signal.SIGKILL)
+            if not running.over:
+                running.signal(signal.SIGKILL)
             raise
         output, told = running.output.since(0)
         state = end.why or how_it_ended(running.exit_code)

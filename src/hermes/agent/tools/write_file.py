@@ -11,7 +11,9 @@ from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.tools import changes
 from hermes.agent.tools.checking import checked, objects, text_field
 from hermes.agent.tools.files import (
+    EDITING,
     LONGEST_PATH,
+    ask_to_write,
     place,
     put,
     refuse_to_write,
@@ -39,10 +41,16 @@ class WriteFile:
         {"path": "empty.txt", "content": ""},
     )
 
+    def __init__(self, *, ask: bool = True) -> None:
+        """`ask`: whether a person is asked before something that their account depends on is changed."""
+        self._ask = ask
+
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
         given = checked(self.parameters, arguments)
         path = place(given["path"], context)
         refuse_to_write(path, context)
+        if self._ask:
+            await ask_to_write(path, context)
         told = await asyncio.to_thread(write, path, given["content"])
         return f"{shown_path(path, context)}: {told}"
 
@@ -50,13 +58,14 @@ class WriteFile:
 def write(path: Path, text: str) -> str:
     """What was done."""
     size = f"{len(text.encode()):,} bytes"
-    if not path.exists():
+    with EDITING:
+        if not path.exists():
+            put(path, text)
+            return f"created, {size}"
+        regular_file(path)
+        try:
+            before: str | None = text_to_edit(path)
+        except ToolFailed:  # not text, or large: it is replaced all the same
+            before = None
         put(path, text)
-        return f"created, {size}"
-    regular_file(path)
-    try:
-        before: str | None = text_to_edit(path)
-    except ToolFailed:  # not text, or large: it is replaced all the same
-        before = None
-    put(path, text)
     return f"replaced, {size}" + ("" if before is None else f"; {changes.summary(before, text)}")
