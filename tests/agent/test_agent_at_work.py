@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes.agent.agent import Agent
-from hermes.agent.events import Done, Interrupted, ToolEnded, ToolStarted
+from hermes.agent.events import Done, Interrupted, ToolEnded
 from hermes.agent.memory import Memory
 from hermes.agent.prompt import build_system_prompt
 from hermes.agent.record import StoredRecord
@@ -129,11 +129,9 @@ async def test_a_turn_that_is_stopped_ends_its_command_and_keeps_what_happened(
         cwd=tmp_path,
     )
     turn = agent.turn()
-    happened: list[Any] = []
-    async for event in turn.events("wait a while"):
-        happened.append(event)
-        if isinstance(event, ToolStarted):
-            asyncio.get_running_loop().create_task(_stop_when(tmp_path / "pid", turn))
+    stopping = asyncio.create_task(_stop_when(tmp_path / "pid", turn))
+    happened = [event async for event in turn.events("wait a while")]
+    await stopping
     assert isinstance(happened[-1], Interrupted)
     child = int((tmp_path / "pid").read_text())
     assert await eventually(lambda: not lives(child))

@@ -38,7 +38,7 @@ class Remembered(NamedTuple):
 
     @property
     def fullness(self) -> str:
-        return f"{self.used:,} of {self.budget:,} characters ({100 * self.used // self.budget} %)"
+        return f"{self.used:,} of {self.budget:,} characters, {100 * self.used // self.budget} %"
 
 
 class Memory:

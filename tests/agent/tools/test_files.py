@@ -109,6 +109,18 @@ async def test_the_mode_of_a_file_stays_and_a_link_is_followed(context: ToolCont
     assert (real.read_text(), stat.S_IMODE(real.stat().st_mode)) == ("new\n", 0o750)
 
 
+async def test_names_in_every_script_can_be_as_long_as_the_system_allows(context: ToolContext) -> None:
+    name = "語" * 84
+    await write.run({"path": name, "content": "x"}, context)
+    assert [one.name for one in context.cwd.iterdir()] == [name]
+
+
+async def test_what_a_killed_process_left_half_written_is_cleared_away(context: ToolContext) -> None:
+    (context.cwd / ".a.0123456789ab.hermes-partial").write_text("half")
+    await write.run({"path": "a", "content": "whole"}, context)
+    assert [one.name for one in context.cwd.iterdir()] == ["a"]
+
+
 async def test_home_is_where_the_person_lives(context: ToolContext) -> None:
     await write.run({"path": "~/a.txt", "content": "x"}, context)
     assert (Path.home() / "a.txt").read_text() == "x"

@@ -27,7 +27,7 @@ async def test_entries_are_added_replaced_removed_and_read(memory: Memory, conte
     tool = MemoryTool(memory)
     assert await tool.run({"action": "read", "target": "user"}, context) == "user is empty"
     told = await tool.run({"action": "add", "target": "user", "content": "Lives in Bern."}, context)
-    assert told == "kept; user holds 14 of 1,400 characters (1 %)"
+    assert told == "kept; user holds 14 of 1,400 characters, 1 %"
     await tool.run({"action": "add", "target": "user", "content": "Likes tea."}, context)
     await tool.run(
         {"action": "replace", "target": "user", "old_text": "Bern", "content": "Lives in Basel."}, context

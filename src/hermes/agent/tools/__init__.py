@@ -22,8 +22,8 @@ def standard_tools(
     """All of them.
 
     `home` is where memories and skills are, if not in that of the program; without `approvals` nobody is asked before
-    something destructive; `processes` are those that other surfaces know of, too. An incognito conversation has no tools
-    that write things down.
+    something destructive; `processes` are those that other surfaces know of, too. An incognito conversation has no
+    tools that write things down.
     """
     from hermes.agent.memory import Memory
     from hermes.agent.skills import Skills

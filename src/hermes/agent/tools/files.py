@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hermes import home
 from hermes.agent.tool import ToolContext, ToolFailed
-from hermes.partial import partial_file, sync_folder
+from hermes.partial import clear_partials, partial_file, sync_folder
 
 LONGEST_PATH = 4_000
 LARGEST_EDIT = 10_000_000
@@ -19,27 +19,19 @@ EDITING = threading.Lock()
 """Calls of one answer run at once: two changes of one file must not undo each other."""
 
 # What starts programs or lets people in, and what the system is made of: the person is asked.
-OF_THE_PERSON = (
-    *(
-        ".ssh",
-        ".gnupg",
-        ".bashrc",
-        ".bash_profile",
-        ".bash_login",
-        ".profile",
-        ".zshrc",
-        ".zshenv",
-        ".zprofile",
-    ),
-    *(
-        ".gitconfig",
-        ".config/git",
-        ".config/fish",
-        ".config/autostart",
-        ".config/systemd",
-        "Library/LaunchAgents",
-    ),
+SHELLS = (
+    ".bashrc",
+    ".bash_profile",
+    ".bash_login",
+    ".profile",
+    ".zshrc",
+    ".zshenv",
+    ".zprofile",
+    ".config/fish",
 )
+KEYS = (".ssh", ".gnupg", ".gitconfig", ".config/git")
+JOBS = (".config/autostart", ".config/systemd", "Library/LaunchAgents")
+OF_THE_PERSON = (*SHELLS, *KEYS, *JOBS)
 OF_THE_SYSTEM = ("/etc", "/boot", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/dev", "/System", "/Library")
 
 
@@ -141,7 +133,8 @@ def put(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         mode = stat.S_IMODE(regular_file(path).st_mode) if path.exists() else 0o666 & ~_umask()
-        with partial_file(path.parent, path.name[:100]) as (partial, descriptor):
+        clear_partials(path.parent)
+        with partial_file(path.parent, path.name[:40]) as (partial, descriptor):
             with os.fdopen(os.dup(descriptor), "wb") as fresh:
                 fresh.write(text.encode())
             os.fchmod(descriptor, mode)

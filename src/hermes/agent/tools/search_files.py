@@ -15,9 +15,10 @@ from typing import Any
 
 from hermes import home
 from hermes.agent.tool import ToolContext, ToolFailed
+from hermes.agent.tools import searching
 from hermes.agent.tools.checking import checked, objects, text_field
 from hermes.agent.tools.files import LONGEST_PATH, place, refuse_to_read, store_of
-from hermes.agent.tools.searching import glob_pattern
+from hermes.agent.tools.running import Output, Running
 from hermes.text import printable
 
 LIMIT, MOST = 100, 500
@@ -70,7 +71,7 @@ class SearchFiles:
             raise ToolFailed(f"there is no {top}")
         refuse_to_read(top, context)
         command = self._command(top, name, content, given.get("ignore_case", False), context)
-        printed, problem = await _printed(command, context)
+        printed, problem = await _printed(command, top, context)
         return _told(printed, top, given.get("limit", LIMIT), problem)
 
     def _command(
@@ -86,8 +87,8 @@ class SearchFiles:
                 "ignore_case": ignore_case,
                 "passed_over": [store, str(_keys())],
             }
-            # -P: a workspace may have a json.py of its own
-            return [sys.executable, "-P", "-m", "hermes.agent.tools.searching", json.dumps(question)]
+            # By itself (-I -S): a workspace may have a json.py of its own.
+            return [sys.executable, "-I", "-S", searching.__file__, json.dumps(question)]
         command = [self._ripgrep, "--no-config", "--color=never", "--sort=path", "--no-messages", "--hidden"]
         command += [] if name is None else ["--glob", name]
         command += ["--glob", "!.git", "--glob", f"!{Path(store).name}*"]
@@ -107,10 +108,8 @@ class SearchFiles:
         ]
 
 
-async def _printed(command: list[str], context: ToolContext) -> tuple[str, str]:
+async def _printed(command: list[str], top: Path, context: ToolContext) -> tuple[str, str]:
     """What a search printed, and what was wrong with it. It is ended at its time, or when the person says stop."""
-    from hermes.agent.tools.running import Output, Running
-
     running = Running(f"exec {shlex.join(command)}", context.cwd, Output(READ, 2_000))
     try:
         for _ in range(SECONDS * 20):
@@ -124,7 +123,9 @@ async def _printed(command: list[str], context: ToolContext) -> tuple[str, str]:
     printed = running.output.text()
     if not in_time:
         return printed, f"the search was ended after {running.seconds:.0f} s; narrow it down"
-    if running.exit_code not in (0, 1) or printed.startswith("Traceback"):
+    # Ripgrep says by 1 that it found nothing, and by 2 that it could not read everything, too.
+    found_nothing = running.exit_code == 1 and not printed
+    if running.exit_code != 0 and not found_nothing and not printed.startswith(str(top)):
         raise ToolFailed(f"the search failed: {printable(printed[-300:])}")
     return printed, ""
 
@@ -157,6 +158,6 @@ def _keys() -> Path:
 def _refuse_bad(name: str | None, content: str | None) -> None:
     try:
         re.compile(content or "")
-        glob_pattern(name or "")
+        searching.glob_pattern(name or "")
     except (re.error, RecursionError, OverflowError) as problem:
         raise ToolFailed(f"that is no pattern: {problem}") from problem

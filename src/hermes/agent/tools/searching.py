@@ -1,7 +1,7 @@
 """Searching files without ripgrep: a small program of its own, so that a pattern that never ends can be ended.
 
-`python -m hermes.agent.tools.searching` takes the question as JSON in its first argument and prints `path` or
-`path:line:text`, as ripgrep does.
+Run by its path, with nothing but the standard library, it takes the question as JSON in its first argument and prints
+`path` or `path:line:text`, as ripgrep does.
 """
 
 from __future__ import annotations
