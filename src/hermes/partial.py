@@ -11,11 +11,13 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import monotonic, sleep
 from typing import BinaryIO
 
-from hermes import home
+from hermes import errors, home
 
 PARTIAL = ".hermes-partial"
+LOCK = ".lock"
 SIDECARS = ("-wal", "-shm", "-journal")
 """What SQLite puts beside a file, also beside a partial one."""
 KEY_NOTE = ".key.json"
@@ -106,3 +108,28 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def alone_in(folder: Path, seconds: float = 10.0) -> Iterator[None]:
+    """Work in a folder of ours, one at a time among all threads and processes; what the system refuses is one line."""
+    try:
+        home.private_folder(folder)
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, home.PRIVATE_FILE)
+        try:
+            _lock(descriptor, folder, monotonic() + seconds)
+            yield
+        finally:
+            os.close(descriptor)
+    except OSError as problem:
+        raise errors.HermesError(f"{folder} cannot be changed: {problem.strerror or problem}") from problem
+
+
+def _lock(descriptor: int, folder: Path, until: float) -> None:
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if monotonic() > until:
+                raise errors.HermesError(f"{folder} is being changed by another process") from None
+            sleep(0.005)
