@@ -54,14 +54,22 @@ def _intent(pattern: str, tool: str, arguments: Callable[[re.Match[str]], dict[s
     return Intent(re.compile(pattern, re.IGNORECASE | re.DOTALL), tool, arguments)
 
 
+def _remembering(said: re.Match[str]) -> dict[str, Any]:
+    return {"action": "add", "target": "user", "content": said[1]}
+
+
 INTENTS = (
     _intent(r"(?:run|\$|!)\s+(.+)", "terminal", lambda said: {"command": said[1].strip(" `")}),
     _intent(r"(?:read|open|cat)\s+(\S+)", "read_file", lambda said: {"path": said[1].strip("`")}),
     _intent(
         r"write\s+(\S+?):?\s*[:\n]\s*(.+)", "write_file", lambda said: {"path": said[1], "content": said[2]}
     ),
-    _intent(r"remember(?: that)?:?\s+(.+)", "memory", lambda said: {"action": "add", "content": said[1]}),
-    _intent(r"todo:?\s+(.+)", "todo", lambda said: {"todos": _todos(said[1])}),
+    _intent(
+        r"remember(?: that)?:?\s+(.+)",
+        "memory",
+        lambda said: {"action": "add", "target": "user", "content": said[1]},
+    ),
+    _intent(r"todo:?\s+(.+)", "todo", lambda said: {"items": _todos(said[1])}),
     _intent(
         r"(?:list|sessions|list (?:my )?(?:sessions|conversations))[.!?]?", "session_search", lambda _: {}
     ),
