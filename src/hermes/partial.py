@@ -49,6 +49,18 @@ def replace_file(file: Path, data: bytes, *, unless: Callable[[], bool] = bool) 
     return True
 
 
+@contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Only one at a time reads and then replaces a file of this folder, among all processes that ask here."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system without such locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def clear_partials(folder: Path) -> None:
     """Remove what killed backups left. The lock tells them from those that are being written."""
     for stale in folder.glob(f".*{PARTIAL}"):
