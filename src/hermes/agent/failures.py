@@ -117,6 +117,7 @@ def message_in(body: object) -> str:
     raw = body["metadata"].get("raw") if isinstance(body.get("metadata"), Mapping) else None
     parts += [message_in(raw)] if raw else []
     parts += [str(body[name]) for name in ("code", "param") if isinstance(body.get(name), str)]
+    parts += [kind for kind in (body.get("type"),) if isinstance(kind, str) and OVERFLOW.search(kind)]
     return " · ".join(dict.fromkeys(part for part in parts if part))
 
 
