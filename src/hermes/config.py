@@ -146,13 +146,13 @@ def _edited(text: str, names: list[str], value: object) -> str | None:
         key, one = pair
         depth += 1
         if depth == len(names):
-            return _removed(text, key, one) if value is None else _replaced(text, one, _scalar(value))
+            return _removed(text, key, one) if value is None else _replaced(text, key, one, _scalar(value))
         inner = _mapping(one)
         if inner is None:
             if value is None:
                 return text
             indent = key.start_mark.column + len(STEP)
-            return _replaced(text, one, "\n" + _lines(names[depth:], value, indent).rstrip("\n"))
+            return _replaced(text, key, one, "\n" + _lines(names[depth:], value, indent).rstrip("\n"))
         mapping = inner
 
 
@@ -181,17 +181,26 @@ def _inserted(text: str, mapping: MappingNode, names: list[str], value: object) 
     return text[:at] + _lines(names, value, mapping.value[0][0].start_mark.column) + text[at:]
 
 
-def _replaced(text: str, node: Node, instead: str) -> str | None:
+def _replaced(text: str, key: Node, node: Node, instead: str) -> str | None:
     if _in_lines(node):
         return None
-    start, end = node.start_mark.index, _end(text, node)
+    start, end = _span(text, key, node)
     space = " " if text[start - 1] == ":" and not instead.startswith("\n") else ""
     return text[:start] + space + instead + text[end:]
 
 
 def _removed(text: str, key: Node, node: Node) -> str:
     start = text.rfind("\n", 0, key.start_mark.index) + 1
-    return text[:start] + text[text.find("\n", max(_end(text, node), key.end_mark.index)) + 1 :]
+    return text[:start] + text[text.find("\n", _span(text, key, node)[1]) + 1 :]
+
+
+def _span(text: str, key: Node, node: Node) -> tuple[int, int]:
+    """From where to where the value stands; one that is empty stands behind the colon."""
+    start, end = node.start_mark.index, _end(text, node)
+    if end > start:
+        return start, end
+    place = text.index(":", key.end_mark.index) + 1
+    return place, place
 
 
 def _end(text: str, node: Node) -> int:
@@ -219,5 +228,6 @@ def _scalar(value: object) -> str:
 
             if YAML(typ="safe", pure=True).load(value) == value:
                 return value
-        return json.dumps(value, ensure_ascii=False)
+        quoted = json.dumps(value, ensure_ascii=False)
+        return "".join(one if one.isprintable() else f"\\U{ord(one):08x}" for one in quoted)
     return json.dumps(value)

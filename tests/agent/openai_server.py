@@ -110,7 +110,7 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_GET(self) -> None:  # noqa: N802  http.server's name
+        def do_GET(self) -> None:
             if server.listing is not None:
                 return self._send(server.listing)
             listed = {"object": "list", "data": [{"id": name, "object": "model"} for name in server.models]}
@@ -118,7 +118,7 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
                 Reply([json.dumps(listed).encode()], headers={"Content-Type": "application/json"})
             )
 
-        def do_POST(self) -> None:  # noqa: N802  http.server's name
+        def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             self._send(
                 server.take(
@@ -152,7 +152,7 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, now)
             self.connection.close()
 
-        def log_message(self, format: str, *args: Any) -> None:
+        def log_message(self, *_: Any) -> None:
             """Tests say what they saw."""
 
     return Handler

@@ -107,7 +107,8 @@ def models_at(base_url: str, key: str | None = None, *, patience: float = LISTIN
     except (ValueError, RecursionError):
         raise BadRequest(f"{where.shown} does not list its models as JSON") from None
     rows = listed.get("data", listed.get("models")) if isinstance(listed, dict) else listed
-    names = [row.get("id") or row.get("name") for row in rows or () if isinstance(row, dict)]
+    known = rows if isinstance(rows, list) else []
+    names = [row.get("id") or row.get("name") for row in known if isinstance(row, dict)]
     return [name.removeprefix("models/") for name in names if isinstance(name, str) and name]
 
 

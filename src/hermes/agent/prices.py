@@ -34,8 +34,13 @@ KINDS = {
 UNKNOWN: tuple[None, Mapping[str, Any]] = (None, {"cost_status": "unknown"})
 
 
-def price_at(base_url: str | None, own: Mapping[str, Mapping[str, float]] | None = None) -> Price:
-    """What calls at an address cost (None: a model inside this program); `own` are the prices of config.yaml."""
+def price_at(
+    base_url: str | None, own: Mapping[str, Mapping[str, float]] | None = None, *, at: float | None = None
+) -> Price:
+    """What calls at an address cost (None: a model inside this program); `own` are the prices of config.yaml.
+
+    `at` is the moment whose prices count; now, if it is not told.
+    """
     is_own = base_url is None or is_local(base_url)
     listed = {_plain(name): rates for name, rates in (own or {}).items()}
 
@@ -46,7 +51,9 @@ def price_at(base_url: str | None, own: Mapping[str, Mapping[str, float]] | None
         if (rates := listed.get(_plain(model))) is not None:
             return _estimated(rates, used, "config.yaml", "config")
         if (entry := _entry(model)) is not None:
-            return _estimated(_rates(entry, used), used, "list", _list()["version"])
+            return _estimated(
+                _rates(entry, used, clock.now() if at is None else at), used, "list", _list()["version"]
+            )
         if is_own:
             return 0.0, {"cost_status": "included", "cost_source": "local"}
         return UNKNOWN
@@ -81,10 +88,10 @@ def _estimated(
     }
 
 
-def _rates(entry: Mapping[str, Any], used: Used) -> Mapping[str, float] | None:
-    """Prices of today for a prompt of this length; some providers ask more for long ones, or less for a while."""
+def _rates(entry: Mapping[str, Any], used: Used, at: float) -> Mapping[str, float] | None:
+    """Prices for a prompt of this length; some providers ask more for long ones, or less for a while."""
     until = entry.get("until")
-    if until is not None and clock.now() >= _end_of(until):
+    if until is not None and at >= _end_of(until):
         return None
     if "up_to" in entry and (used.prompt_tokens or 0) > entry["up_to"]:
         above: Mapping[str, float] | None = entry.get("above")
