@@ -139,6 +139,18 @@ async def test_the_other_names_for_cached_tokens(model_server: ModelServer) -> N
     assert Used(6, 1, 4) in await heard(opened(model_server.will(says("hi", used=told))))
 
 
+async def test_usage_that_is_told_all_along_does_not_hide_a_lost_connection(
+    model_server: ModelServer,
+) -> None:
+    half = chunk({"content": "half"}, usage={"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2})
+    assert text_of(await heard(opened(model_server.will(Reply([half]), says("whole"))))) == "whole"
+
+
+async def test_a_refusal_to_answer_is_an_answer(model_server: ModelServer) -> None:
+    steps = [chunk({"refusal": "I will not"}, "stop")]
+    assert text_of(await heard(opened(model_server.will(Reply(steps))))) == "I will not"
+
+
 # ---------------------------------------------------------------- what is asked
 
 
@@ -180,6 +192,23 @@ async def test_what_an_endpoint_refuses_is_left_out_from_then_on(
     assert part in first[0].why
     assert text_of(await heard(model, request)) == "again"
     assert [part in asked.body for asked in model_server.requests] == [True, False, False]
+
+
+async def test_what_did_not_help_to_leave_out_is_sent_again_the_next_time(model_server: ModelServer) -> None:
+    request = Request(HELLO.messages, [TOOL])
+    model = opened(model_server.will(*[refuses(400, "tools are not supported here")] * 2, says("hi")))
+    with pytest.raises(models.BadRequest):
+        async for _ in model.stream(request):
+            pass
+    assert text_of(await heard(model, request)) == "hi"
+    assert ["tools" in asked.body for asked in model_server.requests] == [True, False, True]
+
+
+async def test_a_broken_history_of_calls_does_not_cost_the_tools(model_server: ModelServer) -> None:
+    told = "messages.3: unexpected `tool_use_id` found in `tool_result` blocks: toolu_1"
+    with pytest.raises(models.BadRequest, match="unexpected"):
+        await heard(opened(model_server.will(refuses(400, told))), Request(HELLO.messages, [TOOL]))
+    assert len(model_server.requests) == 1
 
 
 async def test_the_newer_name_for_the_longest_answer(model_server: ModelServer) -> None:

@@ -67,6 +67,14 @@ def test_values_are_read_with_their_types(home: Path) -> None:
     assert settings.sessions.retention_days == 7.0
 
 
+def test_the_size_of_one_model_is_not_taken_for_that_of_another(home: Path) -> None:
+    write(home, "model: {default: m, context_window: 4096}")
+    assert read_settings().model.context_window == 4096
+    assert read_settings({"model.default": "other"}).model.context_window is None
+    told = {"model.default": "other", "model.context_window": 9_000}
+    assert read_settings(told).model.context_window == 9_000
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

@@ -21,6 +21,9 @@ class Endpoint(NamedTuple):
     key_env: str
     key: str | None
 
+    def __repr__(self) -> str:
+        return f"Endpoint({self.base_url!r}, {self.key_env!r})"
+
 
 def main_model(settings: Settings) -> Model:
     """The model that answers."""

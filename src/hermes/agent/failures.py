@@ -54,8 +54,9 @@ NO_KEY = re.compile(
     r"(invalid|incorrect|missing|no).{0,20}api.?key|api.?key.{0,20}(invalid|not valid)", re.IGNORECASE
 )
 NOT_TAKEN = re.compile(
-    r"not\W?.{0,20}support|n't support|unsupported|unknown|unrecognized|unexpected|not permitted|not allowed|extra"
-    r"|requires? --|invalid (field|parameter|argument)|no endpoints found",
+    r"not\W?.{0,20}support|n't support|unsupported|unrecognized"
+    r"|(unexpected|unknown|invalid) (field|parameter|argument|name)"
+    r"|not permitted|not allowed|extra (inputs|fields)|requires? --|no endpoints found",
     re.IGNORECASE,
 )
 NAMED = {
@@ -76,6 +77,9 @@ class Where(NamedTuple):
     base_url: str
     key_env: str
     key: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Where({self.model!r}, {self.shown!r})"
 
     @property
     def shown(self) -> str:

@@ -57,11 +57,13 @@ class OpenAIModel:
 
     async def stream(self, request: Request) -> AsyncGenerator[Piece, None]:
         asked = 0
+        refused = set(self._refused)
         while True:
-            sent = self._body(request)
+            sent = self._body(request, refused)
             try:
                 async with aclosing(self._answer(sent)) as pieces:
                     async for piece in pieces:
+                        self._refused = refused  # so it was that
                         yield piece
                 return
             except Exception as problem:
@@ -70,7 +72,7 @@ class OpenAIModel:
                     raise
                 part = self._refusal(problem, sent)
             if part is not None:
-                self._refused.add(part)
+                refused.add(part)
                 yield Retrying(f"asked again without {part}, which {self._where.shown} does not take", 0.0)
                 continue
             asked += 1
@@ -99,7 +101,7 @@ class OpenAIModel:
                     for piece in _said(chunk, calls):
                         yield piece
                     if chunk.usage is not None:
-                        ended = True
+                        ended = not chunk.choices
                         yield used(chunk.usage.model_dump())
                     for choice in chunk.choices or ():
                         reason = choice.finish_reason or reason
@@ -109,7 +111,7 @@ class OpenAIModel:
             raise _Broken("the answer broke off")
         yield Finished(reason)
 
-    def _body(self, request: Request) -> dict[str, Any]:
+    def _body(self, request: Request, refused: set[str]) -> dict[str, Any]:
         body: dict[str, Any] = {"model": self.name, "messages": list(request.messages), "stream": True}
         body["stream_options"] = {"include_usage": True}
         if request.tools:
@@ -118,11 +120,11 @@ class OpenAIModel:
             body["temperature"] = request.temperature
         if request.max_tokens is not None:
             # The newer name is for those that refuse the older one, which is the one that everybody else knows.
-            name = "max_completion_tokens" if "max_tokens" in self._refused else "max_tokens"
+            name = "max_completion_tokens" if "max_tokens" in refused else "max_tokens"
             body[name] = request.max_tokens
         if provider_at(self.base_url) == OPENROUTER:
             body["extra_body"] = {"usage": {"include": True}}  # tells what it cost
-        return {name: value for name, value in body.items() if name not in self._refused}
+        return {name: value for name, value in body.items() if name not in refused}
 
     async def _opened(self) -> AsyncOpenAI:
         if self._client is None:
@@ -215,6 +217,7 @@ def _said(chunk: ChatCompletionChunk, calls: _Calls) -> Iterator[Piece]:
                 yield Thought(thought)
                 break
         yield from _content(delta.content)
+        yield from _content(getattr(delta, "refusal", None))
         for call in delta.tool_calls or ():
             name = call.function.name if call.function else None
             arguments = (call.function.arguments if call.function else None) or ""

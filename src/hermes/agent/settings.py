@@ -237,6 +237,11 @@ def settings_from(
     found: dict[str, tuple[object, str]] = {}
     for key in SETTINGS:
         found |= _given(key, values, file, arguments or {})
+    if (
+        found.get("model.default", ("", file))[1] != file
+        and found.get("model.context_window", ("", ""))[1] == file
+    ):
+        del found["model.context_window"]  # it is that of the model in the file
     checked = {key: checked_value(key, value, origin) for key, (value, origin) in found.items()}
     sections = {
         section: getattr(Settings(), section)._replace(
