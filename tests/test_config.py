@@ -150,6 +150,18 @@ def test_what_is_written_is_private_whatever_was_there_before(home: Path) -> Non
     assert stat.S_IMODE((home / ".env").stat().st_mode) == 0o600
 
 
+def test_a_link_to_where_somebody_keeps_it_stays_a_link(home: Path, tmp_path: Path) -> None:
+    home.mkdir()
+    for name in ("config.yaml", ".env"):
+        (home / name).symlink_to(tmp_path / "dotfiles" / name)
+    config.change("model.default", "small")
+    environment.change("X_API_KEY", "secret")
+    assert (home / "config.yaml").is_symlink()
+    assert (home / ".env").is_symlink()
+    assert config.read() == {"model": {"default": "small"}}
+    assert environment.read() == {"X_API_KEY": "secret"}
+
+
 def _set_many(name: str) -> None:
     for count in range(10):
         config.change(f"model.{name}", count)

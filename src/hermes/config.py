@@ -77,7 +77,7 @@ def change_all(changes: Iterable[tuple[str, object]]) -> None:
     """Several such changes at once, or none of them."""
     from hermes.partial import exclusive, replace_file
 
-    file = path()
+    file = path().resolve()  # people keep it elsewhere, with a link to it
     home.private_folder(file.parent)
     with exclusive(file.parent):
         before = text = _text(file)

@@ -36,7 +36,7 @@ def change(name: str, value: str | None) -> None:
 
     if not _VARIABLE.fullmatch(name):
         raise errors.raised(errors.InvalidArgument, f"{name!r} is not a name that a variable can have")
-    file = path()
+    file = path().resolve()  # it may be a link to where somebody keeps it
     home.private_folder(file.parent)
     with exclusive(file.parent):
         before = _text()

@@ -5,11 +5,13 @@ What a killed process left behind is told by its lock, and cleared away by whoev
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from hermes import home
 
@@ -19,13 +21,17 @@ SIDECARS = ("-wal", "-shm", "-journal")
 KEY_NOTE = ".key.json"
 """What stands beside an encrypted file and says with which key, though not the key."""
 
+LONGEST_NAME = 50
+"""Characters of a file's name in that of its partial file: what is added must not make it too long."""
+
 
 @contextmanager
 def partial_file(folder: Path, name: str) -> Iterator[tuple[Path, int]]:
     """A private file to write to, locked while its writer lives, gone afterwards unless it was published."""
     partial = folder / f".{name}.{os.urandom(6).hex()}{PARTIAL}"
-    descriptor = home.create_private_file(partial)
-    try:
+    descriptor = -1
+    try:  # from the first moment on: an interrupt may come as soon as there is a file
+        descriptor = home.create_private_file(partial)
         with suppress(OSError):  # a file system without such locks: then nothing is ever cleared away there
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield partial, descriptor
@@ -33,7 +39,8 @@ def partial_file(folder: Path, name: str) -> Iterator[tuple[Path, int]]:
         for ending in ("", *SIDECARS, KEY_NOTE):
             with suppress(OSError):
                 os.unlink(f"{partial}{ending}")
-        os.close(descriptor)
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 def replace_file(file: Path, data: bytes, *, unless: Callable[[], bool] = bool) -> bool:
@@ -59,6 +66,32 @@ def exclusive(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def new_file(file: Path, *, replace: bool) -> Iterator[BinaryIO]:
+    """A private file that gets its name when it is whole. Without `replace` it never takes the place of another."""
+    clear_partials(file.parent)
+    with partial_file(file.parent, file.name[:LONGEST_NAME]) as (partial, descriptor):
+        with open(descriptor, "wb", closefd=False) as fresh:
+            yield fresh
+        os.fsync(descriptor)
+        if replace:
+            os.replace(partial, file)
+        else:
+            _link_or_rename(partial, file)
+    sync_folder(file.parent)
+
+
+def _link_or_rename(partial: Path, file: Path) -> None:
+    try:
+        os.link(partial, file)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links: then there is a moment in which another may take the name
+        if os.path.lexists(file):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(file)) from None
+        os.replace(partial, file)
 
 
 def clear_partials(folder: Path) -> None:

@@ -23,6 +23,12 @@ def test_without_a_model_it_says_how_to_get_one() -> None:
         main_model(Settings(model=ModelSettings("gpt-5")))
 
 
+def test_the_offline_model_needs_no_key_and_no_address() -> None:
+    settings = Settings(model=ModelSettings("offline"))
+    assert (main_model(settings).name, main_model(settings).base_url) == ("offline", None)
+    assert auxiliary_model(settings).name == "offline"
+
+
 def test_the_key_there_is_says_where_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     environment.change("OPENROUTER_API_KEY", "router")
     assert endpoint(None) == ("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "router")

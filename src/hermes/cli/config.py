@@ -250,7 +250,7 @@ def edit(_: argparse.Namespace) -> int:
     from hermes import home
     from hermes.partial import replace_file
 
-    file = config.path()
+    file = config.path().resolve()
     copy = file.with_name(f"{file.name}.edited")
     home.private_folder(file.parent)
     before = file.read_bytes() if file.exists() else FIRST_LINES.encode()

@@ -35,6 +35,7 @@ COMMANDS = {
     "insights": Command("hermes.cli.insights", "see what was done, when, with what, and what it cost"),
     "setup": Command("hermes.cli.setup", "choose the model that answers, and try it out"),
     "config": Command("hermes.cli.config", "see and change settings and keys"),
+    "demo": Command("hermes.cli.demo", "see the product in a minute, on sample conversations"),
     "doctor": Command("hermes.cli.doctor", "see how the store is, and what to do about what is wrong"),
     "store": Command("hermes.cli.store", "encrypt the store, or decrypt it"),
     "completion": Command(
