@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import subprocess
 import sys
@@ -12,9 +13,11 @@ from email.utils import formatdate
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hermes.agent import model as models
-from hermes.agent.failures import retry_after
+from hermes.agent.failures import message_in, retry_after
 from hermes.agent.model import CallPiece, Finished, Piece, Request, Retrying, Text, Thought, Used
 from hermes.agent.openai_model import OpenAIModel
 from tests.agent.openai_server import DROP, ModelServer, Reply, calls, chunk, refuses, says, usage
@@ -26,6 +29,7 @@ TOOL = {
     "function": {"name": "look", "description": "look", "parameters": {"type": "object"}},
 }
 DONE = b"data: [DONE]\n\n"
+FIELDS = st.sampled_from(["message", "error", "detail", "metadata", "raw", "code", "type"])
 
 
 def opened(server: ModelServer, name: str = "small-model", **settings: Any) -> OpenAIModel:
@@ -315,8 +319,21 @@ async def test_nobody_there(model_server: ModelServer) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    model = OpenAIModel("m", base_url=address)
     with pytest.raises(models.Unreachable, match=f"{address} cannot be reached.*is the server running"):
-        await heard(OpenAIModel("m", base_url=address, first_pause=0.01, most_retries=1))
+        await anext(model.stream(HELLO))  # nothing before it: a server that does not run is not waited for
+    await model.close()
+
+
+async def test_an_address_that_does_not_exist_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    model = OpenAIModel("m", base_url="http://nowhere.invalid/v1", first_pause=0.01, most_retries=1)
+    stream = model.stream(HELLO)
+    assert isinstance(await anext(stream), Retrying)
+    with pytest.raises(models.Unreachable, match=r"http://nowhere\.invalid/v1 cannot be reached"):
+        await anext(stream)
+    await model.close()
 
 
 async def test_whoever_stops_listening_closes_the_connection(model_server: ModelServer) -> None:
@@ -441,6 +458,16 @@ async def test_a_refusal_is_told_in_one_line_whatever_its_shape(
         await heard(opened(model_server.will(refuses(400, error))))
     assert "first line second line" in str(told.value)
     assert "\n" not in str(told.value)
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(FIELDS, inner)
+    )
+)
+def test_a_refusal_of_any_shape_says_something_or_nothing(body: object) -> None:
+    assert isinstance(message_in(body), str)
+    assert message_in(json.loads("[" * 200 + "]" * 200)) == ""
 
 
 async def test_a_page_where_there_should_be_an_interface(model_server: ModelServer) -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import hermes.agent.prices as prices_module
 from hermes.agent.model import Used
-from hermes.agent.prices import price_at, window_of
+from hermes.agent.openai_model import OpenAIModel
+from hermes.agent.prices import Prices, price_at, window_of
 from hermes_state import SessionDB
 
 OPENAI, LOCAL = "https://api.openai.com/v1", "http://127.0.0.1:11434/v1"
@@ -83,6 +84,14 @@ def test_a_model_of_ones_own_costs_nothing_and_says_why(base_url: str | None) ->
 
 def test_a_server_at_home_that_passes_on_to_a_provider_is_estimated() -> None:
     assert price_at(LOCAL)("gpt-5", Used(1_000_000, 0))[0] == 1.25
+
+
+def test_each_model_is_priced_where_it_is() -> None:
+    prices = Prices({"mine": {"input": 1, "output": 1}})
+    local = prices.know(OpenAIModel("qwen3:8b", base_url=LOCAL))
+    assert prices(local.name, Used(5, 5))[1]["cost_status"] == "included"
+    assert prices("never-heard-of", Used(5, 5))[1]["cost_status"] == "unknown"
+    assert prices("mine", Used(1_000_000, 0))[0] == 1.0
 
 
 def test_long_prompts_cost_what_is_listed_for_them_or_nobody_knows() -> None:

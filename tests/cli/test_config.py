@@ -144,7 +144,9 @@ def test_what_was_written_is_kept_if_it_is_not_edited_again(
     assert done.returncode == 1
     assert (home / "config.yaml").read_text() == before
     assert (home / "config.yaml.edited").read_text() == "model: ["
-    assert hermes("config", "edit", EDITOR=str(tmp_path / "editor"), VISUAL="").returncode == 0
+    done = hermes("config", "edit", EDITOR=str(tmp_path / "editor"), VISUAL="")
+    assert done.returncode == 0
+    assert "going on with what you wrote before" in done.stderr
     assert (home / "config.yaml").read_text() == "model:\n  default: x\n"
 
 

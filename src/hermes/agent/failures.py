@@ -25,6 +25,7 @@ from hermes.agent.model import (
 from hermes.secrets import redact
 
 LONGEST_LINE = 300
+LONGEST_READ, DEEPEST = 10_000, 8
 
 OVERFLOW = re.compile(
     r"""context_length_exceeded | context_window_exceeded | exceed_context_size | max_context_length
@@ -104,22 +105,24 @@ def one_line(text: str, where: Where) -> str:
     return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…"
 
 
-def message_in(body: object) -> str:
+def message_in(body: object, depth: int = 0) -> str:
     """What a refusal says, in any of the shapes that are in use."""
+    if depth > DEEPEST:
+        return ""
     if isinstance(body, str):
         try:
             read = json.loads(body)
         except (ValueError, RecursionError):
-            return "" if body.lstrip().startswith("<") else body
-        return message_in(read) if isinstance(read, dict | list) else body
+            return "" if body.lstrip().startswith("<") else body[:LONGEST_READ]
+        return message_in(read, depth + 1) if isinstance(read, dict | list) else body[:LONGEST_READ]
     if isinstance(body, list):
-        return message_in(body[0]) if body else ""
+        return message_in(body[0], depth + 1) if body else ""
     if not isinstance(body, Mapping):
         return ""
     said = next((body[name] for name in ("message", "error", "detail", "msg") if body.get(name)), "")
-    parts = [message_in(said)]
+    parts = [message_in(said, depth + 1)]
     raw = body["metadata"].get("raw") if isinstance(body.get("metadata"), Mapping) else None
-    parts += [message_in(raw)] if raw else []
+    parts += [message_in(raw, depth + 1)] if raw else []
     parts += [str(body[name]) for name in ("code", "param") if isinstance(body.get(name), str)]
     parts += [kind for kind in (body.get("type"),) if isinstance(kind, str) and OVERFLOW.search(kind)]
     return " · ".join(dict.fromkeys(part for part in parts if part))

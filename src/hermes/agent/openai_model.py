@@ -154,7 +154,9 @@ class OpenAIModel:
                 cause = problem.__cause__
                 if cause is None or "connect" in type(cause).__name__.lower():
                     error = Unreachable(failures.unreachable(where, str(cause or "")))
-                    return Trouble(error, again=True)
+                    return Trouble(
+                        error, again=not is_local(self.base_url)
+                    )  # nobody starts a server meanwhile
                 return failures.lost(where, f"the connection was lost ({cause})")
             case openai.APIStatusError():
                 message, headers = failures.message_in(problem.body), dict(problem.response.headers)

@@ -22,6 +22,7 @@ from hermes.agent.endpoints import is_local
 from hermes.agent.model import Used
 
 if TYPE_CHECKING:
+    from hermes.agent.model import Model
     from hermes.agent.turn import Price
 
 MILLION = 1_000_000
@@ -59,6 +60,22 @@ def price_at(
         return UNKNOWN
 
     return price
+
+
+class Prices:
+    """The price of a call, whichever of the models was asked: each where it is."""
+
+    def __init__(self, own: Mapping[str, Mapping[str, float]] | None = None) -> None:
+        self._own = own
+        self._places: dict[str, str | None] = {}
+
+    def know(self, model: Model) -> Model:
+        """Remember where a model is; the same model."""
+        self._places[model.name] = model.base_url
+        return model
+
+    def __call__(self, model: str, used: Used) -> tuple[float | None, Mapping[str, Any]]:
+        return price_at(self._places.get(model, ""), self._own)(model, used)
 
 
 def window_of(model: str) -> int | None:

@@ -254,7 +254,9 @@ def edit(_: argparse.Namespace) -> int:
     copy = file.with_name(f"{file.name}.edited")
     home.private_folder(file.parent)
     before = file.read_bytes() if file.exists() else FIRST_LINES.encode()
-    if not copy.exists():
+    if copy.exists():
+        complain(f"going on with what you wrote before, in {copy}")
+    else:
         replace_file(copy, before)
     while True:
         _run_editor(copy)

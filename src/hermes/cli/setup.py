@@ -8,10 +8,11 @@ from time import monotonic
 from typing import NamedTuple
 
 from hermes import config, environment
+from hermes.agent.checks import URL, VARIABLE
 from hermes.agent.choosing import OFFLINE
 from hermes.agent.endpoints import PROVIDERS, Provider, Server, found_servers, key_variable, models_at
 from hermes.agent.model import ModelError
-from hermes.agent.settings import URL, VARIABLE, VARIABLES
+from hermes.agent.settings import VARIABLES
 from hermes.cli.asking import choice, hidden, line
 from hermes.cli.command import DONE, Refused, Words, WrongUsage, plain_text
 from hermes.cli.output import complain, confirm, counted, say
