@@ -59,6 +59,18 @@ def replace_file(file: Path, data: bytes, *, unless: Callable[[], bool] = bool) 
 
 
 @contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Only one at a time reads and then replaces a file of this folder, among all processes that ask here."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system without such locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
 def new_file(file: Path, *, replace: bool) -> Iterator[BinaryIO]:
     """A private file that gets its name when it is whole. Without `replace` it never takes the place of another."""
     clear_partials(file.parent)

@@ -33,6 +33,8 @@ COMMANDS = {
     "sessions": Command("hermes.cli.sessions", "list, find, show and look after the stored conversations"),
     "search": Command("hermes.cli.sessions.search", "find conversations by what was said in them"),
     "insights": Command("hermes.cli.insights", "see what was done, when, with what, and what it cost"),
+    "setup": Command("hermes.cli.setup", "choose the model that answers, and try it out"),
+    "config": Command("hermes.cli.config", "see and change settings and keys"),
     "demo": Command("hermes.cli.demo", "see the product in a minute, on sample conversations"),
     "doctor": Command("hermes.cli.doctor", "see how the store is, and what to do about what is wrong"),
     "store": Command("hermes.cli.store", "encrypt the store, or decrypt it"),
