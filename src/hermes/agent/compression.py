@@ -147,6 +147,7 @@ class ContextCompressor:
                 yield await self._count(made.used)
             instead = [{"role": "system", "content": made.text}]
             if await self.room.size(instead) >= await self.room.size(planned.middle):
+                self._saved.append(0.0)
                 raise NotCompressed("a summary would take as much room as the messages do")
             prompt = await self._prompt()
             await _undisturbed(self._continue(rows, planned, made.text, prompt))

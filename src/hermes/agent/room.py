@@ -16,6 +16,8 @@ from hermes.agent.tool import Tool, schema_of
 LEAST_THRESHOLD, MOST_OF_WINDOW = 64_000, 0.85
 """Compression costs more than it gives in a short conversation; but a small window is full before that."""
 LEAST_SUMMARY, MOST_SUMMARY = 2_000, 12_000
+WORTH_IT = 500
+"""Tokens. The headings of a summary alone take half of it."""
 ENOUGH = 0.8
 """The part of the threshold below which a request stays small for a while."""
 
@@ -115,7 +117,8 @@ class Room:
     def plan(self, rows: Sequence[Row]) -> Plan | None:
         """What a summary would stand for; None if that is nothing."""
         first, last = self.settings.protect_first_n, self.settings.protect_last_n
-        return plan(rows, first=first, last=last, budget=self._budget(rows))
+        planned = plan(rows, first=first, last=last, budget=self._budget(rows))
+        return planned if planned and tokens.of_rows(planned.middle) > WORTH_IT else None
 
     def summary_budget(self, rows: Sequence[Row]) -> int:
         """Tokens for the summary of these messages."""

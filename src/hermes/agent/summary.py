@@ -65,8 +65,8 @@ UPDATE = (
 )
 
 _HEADING = re.compile(
-    rf"^[ \t]*(?:#+[ \t]*)?(?:\*\*[ \t]*)?(?:\d+[.)][ \t]*)?({'|'.join(map(re.escape, SECTIONS))})"
-    r"[ \t]*:?[ \t]*(?:\*\*)?[ \t]*:?[ \t]*(?:$|(?<=:)(?P<rest>.*)$)",
+    rf"^[ \t]*(?:[#*]+[ \t]*)?(?:\d+[.)][ \t]*)?(?:\*\*)?({'|'.join(map(re.escape, SECTIONS))})[ \t]*\**[ \t]*"
+    r"(?::[ \t]*\**[ \t]*(?P<rest>.*))?$",
     re.IGNORECASE | re.MULTILINE,
 )
 _CITED = re.compile(r"[ \t]?\[m\d+(?:[ \t]*(?:,|;|-|–|to)[ \t]*m?\d+)*\]")
@@ -193,8 +193,8 @@ def parsed(text: str) -> dict[str, str]:
     names = {name.casefold(): name for name in SECTIONS}
     found: dict[str, str] = {}
     headings = list(_HEADING.finditer(text))
-    for heading, following in zip(headings, [*headings[1:], None], strict=True):
-        end = following.start() if following else len(text)
+    ends = [heading.start() for heading in headings[1:]] + [len(text)]
+    for heading, end in zip(headings, ends, strict=False):
         inside = f"{heading['rest'] or ''}\n{text[heading.end() : end]}".strip()
         name = names[heading[1].casefold()]
         if inside and inside.strip("-* .").casefold() not in ("(none)", "none", "n/a"):
