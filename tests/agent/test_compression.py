@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,13 +12,13 @@ import pytest
 
 from hermes import errors
 from hermes.agent import events, tokens
-from hermes.agent.boundaries import is_summary, last_said
+from hermes.agent.boundaries import MARK, is_summary, last_said
 from hermes.agent.compression import AGAIN, ELSEWHERE, OFF, PRESSED, REST_S, TOO_SHORT, WORKING
 from hermes.agent.model import ContextOverflow, Finished, Piece, Request, Text, Unreachable, Used
 from hermes.agent.record import IncognitoRecord, StoredRecord
 from hermes.agent.replay import replay
 from hermes.agent.room import Room, Settings
-from hermes.agent.summary import SECTIONS, fitting, gathered, parsed, summarise
+from hermes.agent.summary import SECTIONS, fitting, parsed
 from hermes.recall.session_search import session_search
 from hermes_state import SessionDB
 from tests.agent.long_talk import SUMMARY, Summarizer, Window, compressor, done, notes, say, stored, talk
@@ -30,7 +31,9 @@ async def test_the_middle_becomes_a_summary_and_nothing_is_lost(db: SessionDB) -
     db.set_session_title(talk(db), "Garden")
     before = db.get_messages("talk")
     record, model = StoredRecord(db, "talk"), Summarizer()
-    happened = await done(compressor(record, model, todo=lambda: "- [ ] water it").compress(overflow=False))
+    happened = await done(
+        compressor(record, model, todo=lambda one: f"- [ ] water {one}").compress(overflow=False)
+    )
     moved = happened[-1]
     assert isinstance(moved, events.Moved)
     assert moved.session_id == record.session_id != "talk"
@@ -54,7 +57,7 @@ async def test_the_middle_becomes_a_summary_and_nothing_is_lost(db: SessionDB) -
     check(replay(rows, await record.system_prompt()))
     text = next(row for row in rows if is_summary(row))["content"]
     assert [name for name in SECTIONS if f"## {name}\n" in text] == list(SECTIONS)
-    assert "- [ ] water it" in text
+    assert "- [ ] water talk" in text
 
 
 async def test_the_summary_holds_no_secret_and_cites_only_what_there_is(db: SessionDB) -> None:
@@ -252,6 +255,44 @@ async def test_who_lost_the_conversation_compresses_nothing(db: SessionDB) -> No
     await record.close()
 
 
+async def test_stopped_while_the_continuation_is_stored_it_is_stored_and_known(db: SessionDB) -> None:
+    entered, release = threading.Event(), threading.Event()
+
+    class Slow(StoredRecord):
+        async def continue_with(self, *given: Any, **named: Any) -> None:
+            entered.set()
+            await asyncio.to_thread(release.wait)
+            await super().continue_with(*given, **named)
+
+    record = Slow(db, talk(db))
+    working = asyncio.create_task(done(compressor(record, Summarizer()).compress(overflow=False)))
+    await asyncio.to_thread(entered.wait)
+    working.cancel()
+    asyncio.get_running_loop().call_later(0.02, release.set)
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    assert record.session_id == db.tip("talk") != "talk"
+
+
+async def test_one_lease_holds_the_conversation_before_and_after(db: SessionDB) -> None:
+    record = StoredRecord(db, talk(db))
+    await record.hold()
+    await done(compressor(record, Summarizer()).compress(overflow=False))
+    assert isinstance(await record.say("user", "still here"), events.Stored)
+    db.leases.take_over("talk", "other")
+    with pytest.raises(errors.LeaseLost):
+        await record.say("user", "no more")
+    await record.close()
+
+
+async def test_a_person_who_quotes_a_summary_is_heard(db: SessionDB) -> None:
+    talk(db)
+    db.append_message("talk", "user", f"{MARK} what does this mean?")
+    record = StoredRecord(db, "talk")
+    await done(compressor(record, Summarizer()).compress(overflow=False))
+    assert (await record.context())[-1]["content"] == f"{MARK} what does this mean?"
+
+
 async def test_what_waits_to_be_stored_is_not_left_behind(db: SessionDB) -> None:
     record = StoredRecord(db, talk(db))
     rows = await record.context()
@@ -325,7 +366,9 @@ async def test_a_refused_request_is_made_smaller_and_asked_again(db: SessionDB) 
 async def test_one_answer_with_too_much_output_is_shortened_where_nothing_else_helps(db: SessionDB) -> None:
     db.create_session("s", "cli")
     db.append_message("s", "user", "read it all")
-    made_calls = [{"id": f"c{one}", "function": {"name": "read", "arguments": "{}"}} for one in range(8)]
+    made_calls: list[dict[str, Any]] = [
+        {"id": f"c{one}", "function": {"name": "read", "arguments": "{}"}} for one in range(8)
+    ]
     db.append_message("s", "assistant", None, tool_calls=made_calls)
     for call in made_calls:
         db.append_message("s", "tool", "o" * 40_000, tool_name="read", tool_call_id=call["id"])
@@ -363,6 +406,7 @@ async def test_what_the_provider_tells_wins_over_the_estimate(db: SessionDB) -> 
     made.fitted(rows)
     assert not await made.is_due(rows, Used(40_000))
     assert await made.is_due(rows, Used(60_000))
+    assert await made.is_due(rows, Used(10_000, cache_read_tokens=40_000, cache_write_tokens=10_000))
     assert not await made.is_due(rows, Used(None))
 
 
@@ -390,19 +434,10 @@ async def test_it_stops_trying_when_it_saves_little(db: SessionDB, share: float)
 
 async def test_switched_off_it_does_nothing(db: SessionDB) -> None:
     record = StoredRecord(db, talk(db))
-    made = compressor(record, Summarizer(), settings=Settings.of({"enabled": False}))
+    made = compressor(record, Summarizer(), settings=Settings(enabled=False))
     assert not await made.is_due(await record.context(), None)
     assert not await done(made.compress(overflow=True))
     assert notes(await done(made.compress_by_hand())) == [OFF]
-
-
-def test_settings_are_kept_within_what_makes_sense() -> None:
-    assert Settings.of({}) == Settings()
-    made = Settings.of({"threshold": 5, "target_ratio": 0.01, "protect_first_n": -1, "other": 1})
-    assert made == Settings(True, 0.85, 0.10, 0, 20)
-    for wrong in ({"enabled": "yes"}, {"threshold": "half"}, {"protect_last_n": True}):
-        with pytest.raises(errors.BadConfig):
-            Settings.of(wrong)
 
 
 # -------------------------------------------------------------------- by hand

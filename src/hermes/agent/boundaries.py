@@ -34,19 +34,15 @@ class Plan(NamedTuple):
 
 
 def is_summary(row: Row) -> bool:
-    return text_of(row.get("content")).lstrip().startswith(MARKS)
+    """A person may quote one; that is not a summary."""
+    return row.get("role") in ("system", "assistant") and text_of(row.get("content")).lstrip().startswith(
+        MARKS
+    )
 
 
 def last_said(rows: Sequence[Row]) -> int | None:
     """The place of the last message by a person."""
-    return next(
-        (
-            at
-            for at in range(len(rows) - 1, -1, -1)
-            if rows[at].get("role") == "user" and not is_summary(rows[at])
-        ),
-        None,
-    )
+    return next((at for at in range(len(rows) - 1, -1, -1) if rows[at].get("role") == "user"), None)
 
 
 def cuts(rows: Sequence[Row]) -> list[bool]:

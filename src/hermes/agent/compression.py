@@ -57,15 +57,15 @@ class ContextCompressor:
         prompt: Callable[[], Awaitable[str]],
         tools: Sequence[Tool] = (),
         settings: Settings = DEFAULT,
-        todo: Callable[[], str | None] = lambda: None,
+        todo: Callable[[str], str | None] = lambda _session_id: None,
         save: Callable[[str, Sequence[Row]], object] = lambda _session_id, _rows: None,
         seconds: float = summary.SECONDS,
         now: Callable[[], float] = monotonic,
     ) -> None:
         """`auxiliary` writes the summaries; None: they are put together from the messages, without a model.
 
-        `prompt` makes the system prompt of the continuation. `todo` tells the tasks on the list, which the summary
-        carries. `save` is told of messages before they leave, and must not wait.
+        `prompt` makes the system prompt of the continuation. `todo` tells the list of a session, which the summary
+        carries; it is called in a thread. `save` is told of messages before they leave, and must not wait.
         """
         self.record, self.auxiliary = record, auxiliary
         self.room = Room(record, model, tools, settings)
@@ -179,7 +179,7 @@ class ContextCompressor:
             self.auxiliary,
             budget=self.room.summary_budget(planned.middle),
             focus=focus,
-            todo=self._todo(),
+            todo=await asyncio.to_thread(self._todo, self.record.session_id),
             seconds=self._seconds,
         )
 

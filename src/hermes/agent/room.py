@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from hermes import errors
 from hermes.agent import tokens
 from hermes.agent.boundaries import Plan, Row, plan, tail_start
 from hermes.agent.model import Model, Used
@@ -23,29 +22,13 @@ ENOUGH = 0.8
 
 
 class Settings(NamedTuple):
-    """The section `compression` of config.yaml."""
+    """The section `compression` of config.yaml, checked by who reads it."""
 
     enabled: bool = True
     threshold: float = 0.50
     target_ratio: float = 0.20
     protect_first_n: int = 3
     protect_last_n: int = 20
-
-    @classmethod
-    def of(cls, section: Mapping[str, Any]) -> Settings:
-        """What is set there, within what makes sense."""
-        made = cls(**{name: section[name] for name in cls._fields if section.get(name) is not None})
-        if not isinstance(made.enabled, bool):
-            raise errors.BadConfig(f"compression.enabled must be true or false, got {made.enabled!r:.40}")
-        for name, value in zip(cls._fields[1:], made[1:], strict=True):
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise errors.BadConfig(f"compression.{name} must be a number, got {value!r:.40}")
-        return made._replace(
-            threshold=min(max(made.threshold, 0.05), MOST_OF_WINDOW),
-            target_ratio=min(max(made.target_ratio, 0.10), 0.80),
-            protect_first_n=max(0, int(made.protect_first_n)),
-            protect_last_n=max(0, int(made.protect_last_n)),
-        )
 
 
 DEFAULT = Settings()
@@ -79,10 +62,15 @@ class Room:
 
     async def size_after(self, rows: Sequence[Row], used: Used | None) -> int:
         """The same, from what the provider told of the last request and what was added since, if it told."""
-        size = await self.size(self.shown(rows))
-        if used is None or not used.input_tokens or self._sent is None:
-            return size
-        return used.input_tokens + tokens.of_rows(self.shown(rows)) - self._sent
+        shown = self.shown(rows)
+        told = (
+            0
+            if used is None
+            else sum(filter(None, (used.input_tokens, used.cache_read_tokens, used.cache_write_tokens)))
+        )
+        if not told or self._sent is None:
+            return await self.size(shown)
+        return told + tokens.of_rows(shown) - self._sent
 
     def refused(self, size: int) -> None:
         """A model would not take so large a request."""

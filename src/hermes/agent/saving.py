@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes import errors
-from hermes.agent.boundaries import Row, is_summary, tail_within
+from hermes.agent.boundaries import Row, tail_within
 from hermes.agent.events import Done
 from hermes.agent.model import Model
 from hermes.agent.record import IncognitoRecord
@@ -65,8 +65,8 @@ class Saver:
 
     def begin(self, session_id: str, rows: Sequence[Row]) -> asyncio.Task[bool] | None:
         """Before these messages leave: save what matters of them. None if there is too little that is new."""
-        said = [row for row in rows if row.get("role") == "user" and not is_summary(row)]
-        new = [row.get("id") for row in said if row.get("id") not in self._seen]
+        said = [row.get("id") for row in rows if row.get("role") == "user"]
+        new = [message_id for message_id in said if message_id not in self._seen]
         if not self._enabled or len(new) < LEAST_SAID:
             return None
         self._seen.update(message_id for message_id in new if message_id is not None)
@@ -74,6 +74,11 @@ class Saver:
         self._working.add(task)
         task.add_done_callback(self._working.discard)
         return task
+
+    async def save(self, session_id: str, rows: Sequence[Row]) -> bool:
+        """The same, for who waits for it; whether it came to its end."""
+        task = self.begin(session_id, rows)
+        return False if task is None else await task
 
     async def close(self, grace: float = GRACE_S) -> None:
         """At the end of the program: what is under way has a moment left."""

@@ -260,11 +260,7 @@ def gathered(plan: Plan) -> dict[str, str]:
     for row in plan.middle:
         if not is_summary(row):
             _gather(row, points)
-    person = [
-        row
-        for row in (*plan.head, *plan.middle, *plan.kept)
-        if row.get("role") == "user" and not is_summary(row)
-    ]
+    person = [row for part in plan for row in part if row.get("role") == "user"]
     if person:
         points["Goal"] = points["Goal"] or [_point(person[0])]
         points["Active Task"] = [_point(person[-1])]

@@ -59,13 +59,13 @@ class TitleMaker:
         if session_id in self._begun:
             return None
         self._begun.add(session_id)
-        task = asyncio.create_task(self._make(session_id), name="auto-title")
+        task = asyncio.create_task(self.make(session_id), name="auto-title")
         self._working.add(task)
         task.add_done_callback(self._working.discard)
         return task
 
     async def close(self, grace: float = GRACE_S) -> None:
-        """At the end: what is nearly done may end; nobody waits for the rest, but the words give a title at once."""
+        """At the end of the program: what is under way has a moment left."""
         if not self._working:
             return
         _, late = await asyncio.wait(set(self._working), timeout=grace)
@@ -73,7 +73,8 @@ class TitleMaker:
             task.cancel()
         await asyncio.gather(*late, return_exceptions=True)
 
-    async def _make(self, session_id: str) -> str | None:
+    async def make(self, session_id: str) -> str | None:
+        """Title a session that has none; the title it got. Cancelled, it takes the words of the first message."""
         try:
             begun = await asyncio.to_thread(self._beginning, session_id)
             if begun is None:
