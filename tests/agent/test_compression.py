@@ -12,6 +12,7 @@ import pytest
 
 from hermes import errors
 from hermes.agent import events, tokens
+from hermes.agent.auxiliary import without_thoughts
 from hermes.agent.boundaries import MARK, is_summary, last_said
 from hermes.agent.compression import AGAIN, ELSEWHERE, OFF, PRESSED, REST_S, TOO_SHORT, WORKING
 from hermes.agent.model import ContextOverflow, Finished, Piece, Request, Text, Unreachable, Used
@@ -478,6 +479,7 @@ async def test_without_a_model_it_is_put_together_from_the_messages(db: SessionD
             say(db, record.session_id, 60 + number)
     text = next(row for row in await record.context() if is_summary(row))["content"]
     assert "- question 0 q" in text.split("## Goal\n")[1]
+    assert "  answered: answer 70 a" in text.split("## Resolved Questions\n")[1]
     assert '- read_file {"path": "/src/60.py"}' in text
     assert "- /src/60.py" in text.split("## Relevant Files\n")[1]
 
@@ -488,6 +490,23 @@ async def test_without_a_model_it_is_put_together_from_the_messages(db: SessionD
 def test_headings_are_read_however_a_model_writes_them(style: str) -> None:
     written = "\n\n".join(style.format(name, f"about {name}") for name in SECTIONS)
     assert parsed(f"Here it is.\n\n{written}") == {name: f"about {name}" for name in SECTIONS}
+
+
+@pytest.mark.parametrize(
+    ("answer", "left"),
+    [
+        ("<think>hm</think>yes", "yes"),
+        ("<think>a</think>\n<think>b</think> yes", "yes"),
+        ("hm </think> yes", "yes"),
+        ("<think>never ends", ""),
+        ("it strips <think> blocks", "it strips <think> blocks"),
+        ("it looks for `</think>` there", "it looks for `</think>` there"),
+        ("from <think>a</think> it takes nothing", "from <think>a</think> it takes nothing"),
+        ("plain", "plain"),
+    ],
+)
+def test_what_a_model_thought_first_is_no_part_of_its_answer(answer: str, left: str) -> None:
+    assert without_thoughts(answer) == left
 
 
 def test_sections_with_nothing_in_them_are_none() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hermes.agent import events
-from hermes.agent.model import ContextOverflow, NotAuthorized, Retrying, Text, Unreachable, Used
+from hermes.agent.model import ContextOverflow, Model, NotAuthorized, Retrying, Text, Unreachable, Used
 from hermes.agent.record import IncognitoRecord, Record, StoredRecord
 from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.turn import LAST_STEP, STOPPED, Turn
@@ -43,7 +43,7 @@ async def nobody_asks(_what: str, _why: str) -> bool:
     return True
 
 
-def a_turn(db: SessionDB, model: ScriptedModel, record: Record, **more: Any) -> Turn:
+def a_turn(db: SessionDB, model: Model, record: Record, **more: Any) -> Turn:
     async def prompt() -> str:
         return "be kind"
 

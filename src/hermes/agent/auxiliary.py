@@ -12,9 +12,9 @@ from hermes.agent.model import Finished, Message, Model, ModelError, Request, Re
 from hermes.agent.turn import Price
 
 _TAGS = "think|thinking|thought|thoughts|reasoning|scratchpad"
-_THOUGHT = rf"(?is)<({_TAGS})>.*?(?:</\1>|\Z)"
-_REST_OF_THOUGHT = rf"(?is)\A.*</(?:{_TAGS})>"
-"""Some models are set to begin with a thought: only its end is in the answer."""
+_THOUGHT = rf"(?is)\A(?:\s*<({_TAGS})>.*?(?:</\1>|\Z))+"
+_REST_OF_THOUGHT = rf"(?is)\A(?:(?!<(?:{_TAGS})>).)*?(?<![`'\"])</(?:{_TAGS})>"
+"""Some models are set to begin with a thought: only its end is in the answer. An answer may also speak of the tags."""
 
 
 class Answered(NamedTuple):

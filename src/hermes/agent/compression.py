@@ -18,6 +18,7 @@ from hermes.agent import summary
 from hermes.agent.auxiliary import accounted
 from hermes.agent.boundaries import Plan, Row, is_summary, last_said
 from hermes.agent.events import Event, Moved, Note
+from hermes.agent.gathering import gathered
 from hermes.agent.model import Model, Used
 from hermes.agent.record import Record
 from hermes.agent.room import DEFAULT, ENOUGH, Room, Settings
@@ -73,6 +74,7 @@ class ContextCompressor:
         self._seconds, self._now = seconds, now
         self._rest_until: float | None = None
         self._saved: deque[float] = deque(maxlen=PASSES)
+        self._told = False
 
     async def is_due(self, rows: Sequence[Row], used: Used | None) -> bool:
         if not self.room.settings.enabled or self._rests():
@@ -96,7 +98,9 @@ class ContextCompressor:
         after = await self.room.size(self.room.shown(rows))
         if after <= self.room.threshold * ENOUGH:
             self._saved.append(1 - after / before)
-            yield Note(f"older tool output is left out of requests now; {_sizes(before, after)}")
+            if not self._told:  # once: in a long run of tools it happens at every step
+                self._told = True
+                yield Note(f"older tool output is left out of requests from now on; {_sizes(before, after)}")
         elif (planned := self.room.plan(rows)) is not None:
             yield Note(WORKING)
             async with aclosing(self._summarised(rows, planned, before, overflow=overflow)) as working:
@@ -142,15 +146,15 @@ class ContextCompressor:
             if any(row.get("id") is None for row in rows):
                 raise NotCompressed("a message still waits to be stored")
             self._save(self.record.session_id, rows)
-            made = await self._summary(planned, focus)
-            if made.used is not None:
-                yield await self._count(made.used)
-            instead = [{"role": "system", "content": made.text}]
+            text, used = await self._summary(planned, focus)
+            if used is not None:
+                yield await self._count(used)
+            instead = [{"role": "system", "content": text}]
             if await self.room.size(instead) >= await self.room.size(planned.middle):
                 self._saved.append(0.0)
                 raise NotCompressed("a summary would take as much room as the messages do")
             prompt = await self._prompt()
-            await _undisturbed(self._continue(rows, planned, made.text, prompt))
+            await _undisturbed(self._continue(rows, planned, text, prompt))
         except errors.LeaseLost:
             raise
         except errors.AlreadyContinued:
@@ -172,14 +176,19 @@ class ContextCompressor:
             yield Note(AGAIN)
         yield Moved(self.record.session_id, len(rows), len(now))
 
-    async def _summary(self, planned: Plan, focus: str | None) -> summary.Made:
+    async def _summary(self, planned: Plan, focus: str | None) -> tuple[str, Used | None]:
+        """The text, and what a model took for it."""
+        session_id = self.record.session_id
+        todo = await asyncio.to_thread(self._todo, session_id)
+        if self.auxiliary is None:
+            return summary.told(planned, session_id, await asyncio.to_thread(gathered, planned), todo), None
         return await summary.summarise(
             planned,
-            self.record.session_id,
+            session_id,
             self.auxiliary,
             budget=self.room.summary_budget(planned.middle),
             focus=focus,
-            todo=await asyncio.to_thread(self._todo, self.record.session_id),
+            todo=todo,
             seconds=self._seconds,
         )
 

@@ -70,14 +70,12 @@ _HEADING = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _CITED = re.compile(r"[ \t]?\[m\d+(?:[ \t]*(?:,|;|-|–|to)[ \t]*m?\d+)*\]")
-_FILE_ARGUMENTS = ("path", "file", "file_path", "filename")
 
 
 class Made(NamedTuple):
     text: str
     """As it is stored."""
-    used: Used | None
-    """What it took; None if no model was asked."""
+    used: Used
 
 
 class NoSummary(ModelError):
@@ -89,16 +87,14 @@ class NoSummary(ModelError):
 async def summarise(
     plan: Plan,
     session_id: str,
-    model: Model | None,
+    model: Model,
     *,
     budget: int,
     focus: str | None = None,
     todo: str | None = None,
     seconds: float = SECONDS,
 ) -> Made:
-    """The summary of what leaves the context. With no model it is put together from the messages themselves."""
-    if model is None:
-        return Made(told(plan, session_id, gathered(plan), todo), None)
+    """The summary of what leaves the context, by a model; `ModelError` if it writes none."""
     answered = await _asked(plan, model, budget, focus, seconds)
     sections = parsed(redact(answered.text))
     if len(sections) < LEAST_SECTIONS or len("".join(sections.values())) < LEAST_TEXT:
@@ -136,7 +132,7 @@ def fitting(rows: Sequence[Row], room: int) -> list[str]:
     summaries = [
         json.dumps({"earlier_summary": body(row)}, ensure_ascii=False) for row in rows if is_summary(row)
     ]
-    said = [(row, _said(row)) for row in rows if not is_summary(row)]
+    said = [(row, said_in(row)) for row in rows if not is_summary(row)]
     room -= sum(map(tokens.of_text, summaries))
     most = CHARACTERS
     lines = [_line(row, text, most) for row, text in said]
@@ -151,7 +147,7 @@ def fitting(rows: Sequence[Row], room: int) -> list[str]:
     return summaries + note + lines[left_out:]
 
 
-def _said(row: Row) -> tuple[str, list[tuple[str, str]]]:
+def said_in(row: Row) -> tuple[str, list[tuple[str, str]]]:
     """What a message says and calls. Redacted whole: half a key would not be recognised as one."""
     calls = row.get("tool_calls")
     called = [
@@ -242,52 +238,3 @@ def _cited(text: str, known: set[int | None]) -> str:
         return f"{match[0][: match[0].index('[')]}[{', '.join(kept)}]" if kept else ""
 
     return _CITED.sub(real, text)
-
-
-# -------------------------------------------------------------------- without a model
-
-
-MOST_POINTS, POINT = 30, 160
-
-
-def gathered(plan: Plan) -> dict[str, str]:
-    """What can be told without understanding it: what the person said, what was called, which files were named."""
-    points: dict[str, list[str]] = {name: [] for name in SECTIONS}
-    for row in plan.middle:
-        if is_summary(row):
-            for name, inside in parsed(body(row)).items():
-                points[name] += inside.splitlines()
-    for row in plan.middle:
-        if not is_summary(row):
-            _gather(row, points)
-    person = [row for part in plan for row in part if row.get("role") == "user"]
-    if person:
-        points["Goal"] = points["Goal"] or [_point(person[0])]
-        points["Active Task"] = [_point(person[-1])]
-    return {name: "\n".join(dict.fromkeys(found[-MOST_POINTS:])) for name, found in points.items() if found}
-
-
-def _gather(row: Row, points: dict[str, list[str]]) -> None:
-    text, called = _said(row)
-    if row.get("role") == "user" and text:
-        points["Pending User Asks"].append(_point(row))
-    elif row.get("role") == "assistant" and text:
-        points["Critical Context"].append(_point(row))
-    for name, given in called:
-        points["Completed Actions"].append(f"- {name} {_one_line(given)} [m{row.get('id')}]")
-        try:
-            arguments = json.loads(given)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(arguments, dict):
-            named = [arguments[key] for key in _FILE_ARGUMENTS if isinstance(arguments.get(key), str)]
-            points["Relevant Files"] += [f"- {_one_line(path)}" for path in named]
-
-
-def _point(row: Row) -> str:
-    return f"- {_one_line(redact(text_of(row.get('content'))))} [m{row.get('id')}]"
-
-
-def _one_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= POINT else f"{line[: POINT - 1]}…"
