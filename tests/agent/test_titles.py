@@ -46,6 +46,14 @@ async def test_a_model_names_it_after_the_first_exchange(db: SessionDB) -> None:
     assert (line.purpose, line.used.input_tokens, line.used.estimated_cost_usd) == ("auxiliary", 50, 0.01)
 
 
+async def test_the_model_that_names_it_sees_no_secret(db: SessionDB) -> None:
+    titles = maker(db, [Text("A key")])
+    key = "sk-" + "0123456789abcdef" * 2
+    await titles.make(exchange(db, said=f"is {key} a key?"))
+    model: Any = titles._model
+    assert key not in model.requests[0].messages[-1]["content"]
+
+
 async def test_it_is_tried_once(db: SessionDB) -> None:
     titles = maker(db, [Text("One")])
     task = titles.begin(exchange(db))

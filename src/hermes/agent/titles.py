@@ -161,4 +161,5 @@ def _telling(word: str) -> str:
 
 
 def _plain(content: object) -> str:
-    return text_of(content).strip()
+    """The beginning of a message, without secrets: the model that names it may be somebody else's."""
+    return redact(text_of(content)[: SHOWN * 4]).strip()
