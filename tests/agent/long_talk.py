@@ -9,7 +9,7 @@ from hermes.agent import events
 from hermes.agent.compression import ContextCompressor
 from hermes.agent.model import Finished, Piece, Request, Text, Used
 from hermes.agent.record import Record
-from hermes.agent.room import Settings
+from hermes.agent.settings import CompressionSettings
 from hermes.sessiondb import SessionDB
 
 Row = dict[str, Any]
@@ -83,7 +83,7 @@ def compressor(record: Record, model: Any = None, *, window: int = 8_000, **more
     async def prompt() -> str:
         return "a new prompt"
 
-    settings = more.pop("settings", Settings(protect_last_n=4))
+    settings = more.pop("settings", CompressionSettings(protect_last_n=4))
     return ContextCompressor(
         record,
         more.pop("main", Window(window)),

@@ -18,7 +18,8 @@ from hermes.agent.compression import AGAIN, ELSEWHERE, OFF, PRESSED, REST_S, TOO
 from hermes.agent.model import ContextOverflow, Finished, Piece, Request, Text, Unreachable, Used
 from hermes.agent.record import IncognitoRecord, StoredRecord
 from hermes.agent.replay import replay
-from hermes.agent.room import Room, Settings
+from hermes.agent.room import Room
+from hermes.agent.settings import CompressionSettings
 from hermes.agent.summary import SECTIONS, fitting, parsed
 from hermes.recall.session_search import session_search
 from hermes_state import SessionDB
@@ -396,7 +397,7 @@ async def test_one_answer_with_too_much_output_is_shortened_where_nothing_else_h
     ],
 )
 def test_the_threshold_fits_small_and_large_windows(window: int, threshold: int) -> None:
-    assert Room(IncognitoRecord(), Window(window), [], Settings()).threshold == threshold
+    assert Room(IncognitoRecord(), Window(window), [], CompressionSettings()).threshold == threshold
 
 
 async def test_what_the_provider_tells_wins_over_the_estimate(db: SessionDB) -> None:
@@ -421,7 +422,7 @@ async def test_it_stops_trying_when_it_saves_little(db: SessionDB, share: float)
 
     now = [0.0]
     record = StoredRecord(db, talk(db, exchanges=12))
-    settings = Settings(protect_last_n=20, target_ratio=0.8)
+    settings = CompressionSettings(protect_last_n=20, target_ratio=0.8)
     made = compressor(record, Wordy(), window=4_000, settings=settings, now=lambda: now[0])
     passes = 0
     while await made.is_due(await record.context(), None) and passes < 10:
@@ -435,7 +436,7 @@ async def test_it_stops_trying_when_it_saves_little(db: SessionDB, share: float)
 
 async def test_switched_off_it_does_nothing(db: SessionDB) -> None:
     record = StoredRecord(db, talk(db))
-    made = compressor(record, Summarizer(), settings=Settings(enabled=False))
+    made = compressor(record, Summarizer(), settings=CompressionSettings(enabled=False))
     assert not await made.is_due(await record.context(), None)
     assert not await done(made.compress(overflow=True))
     assert notes(await done(made.compress_by_hand())) == [OFF]

@@ -12,7 +12,7 @@ from hermes.agent import events, tokens
 from hermes.agent.boundaries import is_summary
 from hermes.agent.model import CallPiece, ContextOverflow, Finished, Piece, Request, Text, Used
 from hermes.agent.record import IncognitoRecord, Record, StoredRecord
-from hermes.agent.room import Settings
+from hermes.agent.settings import CompressionSettings
 from hermes.agent.tool import ToolContext
 from hermes_state import SessionDB
 from tests.agent.long_talk import Summarizer, compressor
@@ -80,7 +80,7 @@ async def test_it_goes_on_for_far_longer_than_its_window(
 ) -> None:
     record = StoredRecord(db)
     model, tool = Small(window, says, at_once, tells), Reads(size)
-    made = compressor(record, Summarizer(), main=model, tools=[tool], settings=Settings())
+    made = compressor(record, Summarizer(), main=model, tools=[tool], settings=CompressionSettings())
     for number in range(6):
         model.left, model.asked = 8, f"question number {number}"
         turn = a_turn(db, model, record, tools=[tool], compressor=made)

@@ -21,7 +21,8 @@ from hermes.agent.events import Event, Moved, Note
 from hermes.agent.gathering import gathered
 from hermes.agent.model import Model, Used
 from hermes.agent.record import Record
-from hermes.agent.room import DEFAULT, ENOUGH, Room, Settings
+from hermes.agent.room import DEFAULT, ENOUGH, Room
+from hermes.agent.settings import CompressionSettings
 from hermes.agent.tool import Tool
 from hermes.agent.turn import Price
 
@@ -57,7 +58,7 @@ class ContextCompressor:
         price: Price,
         prompt: Callable[[], Awaitable[str]],
         tools: Sequence[Tool] = (),
-        settings: Settings = DEFAULT,
+        settings: CompressionSettings = DEFAULT,
         todo: Callable[[str], str | None] = lambda _session_id: None,
         save: Callable[[str, Sequence[Row]], object] = lambda _session_id, _rows: None,
         seconds: float = summary.SECONDS,

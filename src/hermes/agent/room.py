@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from hermes.agent import tokens
 from hermes.agent.boundaries import Plan, Row, plan, tail_start
 from hermes.agent.model import Model, Used
 from hermes.agent.record import Record
+from hermes.agent.settings import CompressionSettings
 from hermes.agent.shortening import shortened
 from hermes.agent.tool import Tool, schema_of
 
@@ -21,21 +21,13 @@ ENOUGH = 0.8
 """The part of the threshold below which a request stays small for a while."""
 
 
-class Settings(NamedTuple):
-    """The section `compression` of config.yaml, checked by who reads it."""
-
-    enabled: bool = True
-    threshold: float = 0.50
-    target_ratio: float = 0.20
-    protect_first_n: int = 3
-    protect_last_n: int = 20
-
-
-DEFAULT = Settings()
+DEFAULT = CompressionSettings()
 
 
 class Room:
-    def __init__(self, record: Record, model: Model, tools: Sequence[Tool], settings: Settings) -> None:
+    def __init__(
+        self, record: Record, model: Model, tools: Sequence[Tool], settings: CompressionSettings
+    ) -> None:
         self.record, self.model, self.settings = record, model, settings
         self.pressed = False
         """Whether new tool output is shortened, too: the model would not take the request otherwise."""
