@@ -1,0 +1,43 @@
+"""Markdown as it comes: which blocks of it are finished, so that they never have to be drawn again."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+
+class Blocks:
+    """Takes text piece by piece. What it gives back is finished; `open` is what may still change."""
+
+    def __init__(self) -> None:
+        self.open = ""
+
+    def add(self, text: str) -> str:
+        """More of the text; the blocks that it finished, or nothing."""
+        self.open += text
+        if "\n" not in text:  # a block ends with a line
+            return ""
+        line = _last_block(self.open)
+        if line == 0:
+            return ""
+        lines = self.open.splitlines(keepends=True)
+        self.open = "".join(lines[line:])
+        return "".join(lines[:line])
+
+    def rest(self) -> str:
+        """The text has ended: what was open."""
+        last, self.open = self.open, ""
+        return last
+
+
+def _last_block(text: str) -> int:
+    """The line on which the last block at the top level begins; the one before it may only grow until then."""
+    starts = [token.map[0] for token in _parser().parse(text) if token.level == 0 and token.map]
+    return starts[-1] if len(starts) > 1 else 0
+
+
+@cache
+def _parser() -> Any:
+    from markdown_it import MarkdownIt
+
+    return MarkdownIt().enable("strikethrough").enable("table")

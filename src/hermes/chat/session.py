@@ -1,0 +1,386 @@
+"""The conversation that a person is in: begun, taken up, branched, gone back in, ended. Knows no terminal.
+
+The row of a new one is made with its first message, so that one in which nothing was said leaves nothing behind. One
+that is only looked at stays as it was: it is reopened when something is said in it, and ended when it is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hermes import clock, errors
+from hermes.agent.agent import Agent
+from hermes.agent.events import Counted, Done, Event, Failed, Moved, Note, Stored
+from hermes.agent.model import Model, Used
+from hermes.agent.record import IncognitoRecord, StoredRecord
+from hermes.agent.tool import Approve, Tool
+from hermes.agent.turn import Compressor, Turn
+from hermes.chat import place
+from hermes.chat.parts import NO_WISH, Parts, Wish
+from hermes.store.content import from_json
+from hermes.text import printable
+
+if TYPE_CHECKING:
+    from hermes.sessiondb import SessionDB
+
+Row = dict[str, Any]
+
+_NOTHING = Used()
+SAVING_S = 60.0
+LONG_ENOUGH_TO_TITLE = 2
+"""A conversation with more messages of a person than this has had its chance of an automatic title."""
+
+
+class TakenBack(NamedTuple):
+    messages: int
+    said: Any
+    """What the person had said there, to be said again."""
+
+
+class Talk:
+    def __init__(
+        self,
+        db: SessionDB,
+        parts: Parts,
+        *,
+        approve: Approve,
+        wish: Wish = NO_WISH,
+        source: str = "cli",
+        cwd: Path | None = None,
+        incognito: bool = False,
+    ) -> None:
+        self.db, self.parts, self.wish, self.source, self.incognito = db, parts, wish, source, incognito
+        self.cwd = cwd or Path.cwd()
+        self.queued_title: str | None = None
+        self.began = clock.now()
+        self.total = Counted("", _NOTHING, 0.0)
+        self.turn: Turn | None = None
+        self._approve = approve
+        self._made: asyncio.Task[Model] | None = None
+        self._tools: Sequence[Tool] | None = None
+        self._as_before: Wish | None = None
+        self._untold: str | None = None
+        self._agent: Agent | None = None
+        self._open = False
+        self._behind: set[asyncio.Task[Any]] = set()
+        self.record = self._new_record()
+
+    # ---------------------------------------------------------------- who answers
+
+    def prepare(self) -> None:
+        """Make the model and the tools, beside what else is going on."""
+        if self._made is None:
+            self._made = asyncio.create_task(asyncio.to_thread(self._make))
+
+    def _make(self) -> Model:
+        if self._tools is None:
+            self._tools = self.parts.make_tools(self.incognito)
+        if self._as_before is not None:
+            try:
+                return self.parts.make_model(self.db, self._as_before)
+            except errors.HermesError as problem:
+                self._untold = (
+                    f"{self._as_before.model} is not to be had ({problem}); the usual model answers."
+                )
+                self._as_before = None
+        return self.parts.make_model(self.db, self.wish)
+
+    @property
+    def model(self) -> Model | None:
+        """Who answers; None until that is known."""
+        made = self._made
+        if made is None or not made.done() or made.cancelled() or made.exception() is not None:
+            return None
+        return made.result()
+
+    async def agent(self) -> Agent:
+        """Raises what is wrong with the model; it is tried again the next time."""
+        if self._agent is not None:
+            return self._agent
+        self.prepare()
+        assert self._made is not None
+        try:
+            model = await asyncio.shield(self._made)
+        except errors.HermesError:
+            self._made = None
+            raise
+        tools = self._tools or ()
+        self._agent = Agent(
+            self.db,
+            self.record,
+            model,
+            tools=tools,
+            prompt=lambda: self.parts.make_prompt(self.cwd, tools),
+            price=self.parts.price,
+            approve=self._approve,
+            cwd=self.cwd,
+            compressor=self.compressor(model),
+        )
+        return self._agent
+
+    def compressor(self, model: Model, focus: str | None = None) -> Compressor | None:
+        make = self.parts.make_compressor
+        if make is None or not isinstance(self.record, StoredRecord):
+            return None
+        return make(self.db, self.record, model, focus)
+
+    async def choose_model(self, name: str) -> Model:
+        """Go on with another model; as before, if there is none of this name."""
+        wish = self.wish._replace(model=name)
+        model = await asyncio.to_thread(self.parts.make_model, self.db, wish)
+        self.wish, self._as_before = wish, None
+        self._answer_with(asyncio.create_task(_ready(model)))
+        if self.exists:
+            await asyncio.to_thread(self.db.set_session_model, self.session_id, model.name)
+        return model
+
+    def _answer_with(self, made: asyncio.Task[Model] | None) -> None:
+        old = self.model
+        if old is not None:
+            self._later(old.close())
+        self._made, self._agent = made, None
+
+    # ---------------------------------------------------------------- which conversation
+
+    @property
+    def session_id(self) -> str:
+        return self.record.session_id
+
+    @property
+    def exists(self) -> bool:
+        """Whether it is in the store."""
+        return isinstance(self.record, StoredRecord) and self.record.exists
+
+    @property
+    def epoch(self) -> int | None:
+        return self.record.epoch if isinstance(self.record, StoredRecord) else None
+
+    def title(self) -> str | None:
+        return self.db.get_session_title(self.session_id) if self.exists else None
+
+    def _new_record(self) -> StoredRecord | IncognitoRecord:
+        if self.incognito:
+            return IncognitoRecord()
+        new: dict[str, Any] = place.belonging(self.cwd)
+        if self.wish.base_url is not None:
+            new["model_config"] = {"base_url": self.wish.base_url}
+        return StoredRecord(self.db, source=self.source, **new)
+
+    def _enter(self, record: StoredRecord | IncognitoRecord, *, is_open: bool) -> None:
+        self.record, self._open, self._agent = record, is_open, None
+        self.queued_title, self.began = None, clock.now()
+        self.total = Counted("", _NOTHING, 0.0)
+
+    async def begin(self, title: str | None = None) -> None:
+        """Leave the conversation for a new one. The agent may still save what matters of the old one, behind us."""
+        self._let_go("new_session", save=True)
+        self._enter(self._new_record(), is_open=False)
+        self.queued_title = title
+
+    async def resume(
+        self, session_id: str, *, asked: Path | None = None, take_over: bool = False
+    ) -> list[str]:
+        """Go on in a conversation; what a person should know, a line each. `LeaseHeld` if somebody else works in it."""
+        row = await asyncio.to_thread(self.db.get_session, session_id)
+        if row is None:
+            raise errors.raised(errors.UnknownSession, f"Session not found: {session_id}")
+        record = StoredRecord(self.db, session_id, source=self.source)
+        await record.hold(take_over=take_over)
+        self._let_go("resumed_other")
+        self._enter(record, is_open=False)
+        where = place.restored(row["cwd"], asked, self.cwd)
+        self.cwd = where.cwd
+        if str(where.cwd) != row["cwd"]:
+            branch = place.branch_of(where.cwd)
+            await asyncio.to_thread(self.db.set_session_workspace, session_id, where.cwd, branch)
+        with_model = self._restore_model(row)
+        return [line for line in (where.said, with_model) if line]
+
+    def _restore_model(self, row: Row) -> str | None:
+        """Go on with the model that the conversation was held with, unless the person asked for another."""
+        wanted, config = row["model"], row["model_config"]
+        if (
+            self.wish.model is not None
+            or not wanted
+            or (self.model is not None and self.model.name == wanted)
+        ):
+            return None
+        kept = from_json(config, None) if isinstance(config, str) else config
+        stored_url = kept.get("base_url") if isinstance(kept, dict) else None
+        self._as_before = Wish(wanted, self.wish.base_url or stored_url)
+        self._answer_with(None)
+        return f"{printable(wanted)} answers, as before."
+
+    async def branch(self, name: str | None) -> str:
+        """Go on in a conversation of its own with the same context; its id. Nothing is copied."""
+        child = await asyncio.to_thread(
+            lambda: self.db.branch(self.session_id, lease_epoch=self.epoch, title=name)
+        )
+        assert isinstance(self.record, StoredRecord)
+        await self.record.close()  # the old one has ended already
+        await self._enter_branch(child)
+        return child
+
+    async def branch_off(self, session_id: str) -> str:
+        """The same of a conversation that somebody else works in, who keeps it; the branch's id."""
+        child = await asyncio.to_thread(lambda: self.db.branch(session_id, end_parent=False))
+        self._let_go("resumed_other")
+        await self._enter_branch(child)
+        return child
+
+    async def _enter_branch(self, child: str) -> None:
+        record = StoredRecord(self.db, child, source=self.source)
+        await record.hold()
+        self._enter(record, is_open=True)
+
+    def _let_go(self, reason: str, *, save: bool = False) -> None:
+        """End the conversation and let others have it, without making anybody wait."""
+        record, is_open, agent = self.record, self._open, self._agent
+        if isinstance(record, StoredRecord):
+            self._later(self._end(record, reason if is_open else None, agent if save and is_open else None))
+
+    async def _end(self, record: StoredRecord, reason: str | None, saving: Agent | None) -> None:
+        try:
+            if saving is not None and self.parts.save is not None:
+                with suppress(errors.HermesError, TimeoutError):
+                    await asyncio.wait_for(self.parts.save(saving), SAVING_S)
+        finally:
+            if reason is not None:
+                with suppress(errors.StoreError):
+                    self.db.end_session(record.session_id, reason)
+            await record.close()
+
+    async def leave(self) -> None:
+        """The end of the program: what is under way behind us ends now."""
+        for task in list(self._behind):
+            task.cancel()
+        await asyncio.gather(*self._behind, return_exceptions=True)
+        if isinstance(self.record, StoredRecord):
+            await self._end(self.record, "cli_close" if self._open else None, None)
+        if self._made is not None:
+            await asyncio.gather(
+                self._made, return_exceptions=True
+            )  # a thread that imports cannot be cancelled
+        if self.parts.stop_processes is not None and self._tools is not None:
+            await self.parts.stop_processes(self._tools)
+        if self.model is not None:
+            await self.model.close()
+
+    def forget(self) -> None:
+        """Somebody else has the conversation: it is theirs to end."""
+        self._open = False
+
+    # ---------------------------------------------------------------- saying
+
+    async def say(self, content: Any) -> AsyncGenerator[Event, None]:
+        """One turn. None tries again with what was said last."""
+        agent = await self.agent()
+        untold, self._untold = self._untold, None
+        if untold is not None:
+            yield Note(untold)
+        if self.exists and not self._open:
+            await asyncio.to_thread(self.db.reopen_session, self.session_id)
+        self._open = True
+        self.turn = agent.turn()
+        try:
+            async with aclosing(self.turn.events(content)) as events:
+                async for event in events:
+                    yield event
+                    async for more in self._after(event):
+                        yield more
+        finally:
+            self.turn = None
+
+    async def _after(self, event: Event) -> AsyncGenerator[Event, None]:
+        match event:
+            case Stored(_, "user") if self.queued_title is not None:
+                yield Note(await asyncio.to_thread(self._apply_title))
+            case Counted():
+                self.count(event)
+            case Moved():
+                self.queued_title = None
+            case Done():
+                self._title_later()
+            case Failed(_, errors.LeaseLost()):
+                self.forget()
+            case _:
+                pass
+
+    def count(self, event: Counted) -> None:
+        """Add a model call to what this conversation took since it was entered."""
+        old, new = self.total.used, event.used
+        used = Used._make(_plus(a, b) for a, b in zip(old, new, strict=True))
+        cost = (
+            None
+            if self.total.cost_usd is None or event.cost_usd is None
+            else event.cost_usd + self.total.cost_usd
+        )
+        self.total = Counted(event.model, used, cost)
+
+    def _apply_title(self) -> str:
+        title, self.queued_title = self.queued_title, None
+        if title is None or not self.exists:
+            return "The title is not set."
+        try:
+            self.db.set_session_title(self.session_id, title)
+        except errors.InvalidTitle as problem:
+            return f"Not titled: {problem}"
+        except errors.StoreError as problem:
+            self.queued_title = title  # tried again with the next message
+            return f"Not titled yet: {problem}"
+        return f"Session title set: {title}"
+
+    def _title_later(self) -> None:
+        if self.parts.make_title is not None and self.exists:
+            self._later(self._make_title(self.session_id))
+
+    async def _make_title(self, session_id: str) -> None:
+        with suppress(errors.HermesError):
+            if await asyncio.to_thread(self.db.get_session_title, session_id) is not None:
+                return
+            said = await asyncio.to_thread(
+                self.db.list_recent_user_messages, session_id, LONG_ENOUGH_TO_TITLE + 1
+            )
+            if len(said) <= LONG_ENOUGH_TO_TITLE and self.parts.make_title is not None:
+                await self.parts.make_title(self.db, session_id)
+
+    def _later(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._behind.add(task)
+        task.add_done_callback(self._behind.discard)
+
+    # ---------------------------------------------------------------- going back
+
+    async def rows(self) -> list[Row]:
+        """What is in the context, without marks of other programs."""
+        return [row for row in await self.record.context() if row.get("role") != "session_meta"]
+
+    async def take_back(self, message_id: int) -> TakenBack:
+        """Go back to before a message of the person."""
+        done = await asyncio.to_thread(
+            lambda: self.db.rewind_to_message(self.session_id, message_id, lease_epoch=self.epoch)
+        )
+        return TakenBack(done["rewound_count"], done["target_message"]["content"])
+
+    async def bring_back(self) -> int:
+        """Bring back what was taken back behind the present end of the conversation; how many messages."""
+        said = [row["id"] for row in await self.rows() if row.get("role") != "system" and "id" in row]
+        since = said[-1] + 1 if said else 0
+        return await asyncio.to_thread(
+            lambda: self.db.restore_rewound(self.session_id, since, lease_epoch=self.epoch)
+        )
+
+
+def _plus(one: Any, other: Any) -> Any:
+    """Two counts together; unknown if nobody said either."""
+    if one is None and other is None:
+        return None
+    return (one or 0) + (other or 0)
+
+
+async def _ready(model: Model) -> Model:
+    return model

@@ -1,0 +1,48 @@
+"""Opt-in maintenance (`sessions.auto_prune`), once the first prompt is shown. It says in one line what it did."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hermes import errors
+from hermes.config import setting
+
+if TYPE_CHECKING:
+    from hermes.sessiondb import SessionDB
+
+
+def tidy(db: SessionDB) -> str | None:
+    """Do it if it was asked for and is due; what a person should know about it."""
+    try:
+        if setting("sessions", "auto_prune") is not True:
+            return None
+        done = db.maybe_auto_prune_and_vacuum(
+            _number("retention_days", 90),
+            _number("min_interval_hours", 24),
+            setting("sessions", "vacuum_after_prune") is not False,
+            db.db_path.parent / "sessions",
+            trash_days=_number("trash_days", 30),
+        )
+    except errors.BadConfig as problem:
+        return f"Maintenance did not run: {problem}"
+    return said(done)
+
+
+def said(done: dict[str, Any]) -> str | None:
+    if "error" in done:
+        return f"Maintenance failed: {done['error']}"
+    told = []
+    if done["pruned"]:
+        told.append(f"removed {done['pruned']} old session{'' if done['pruned'] == 1 else 's'}")
+    if done.get("emptied"):
+        told.append(f"emptied {done['emptied']} from the trash")
+    return f"Maintenance (sessions.auto_prune): {', '.join(told)}." if told else None
+
+
+def _number(name: str, usual: int) -> Any:
+    value = setting("sessions", name)
+    if value is None:
+        return usual
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        raise errors.BadConfig(f"sessions.{name} in config.yaml must be a number from 0 up, not {value!r}")
+    return value
