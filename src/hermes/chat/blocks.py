@@ -5,21 +5,27 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+SHORT, LATER = 4_000, 1.25
+"""A block that is longer than this is looked at again when it has grown by a quarter: all looks together stay cheap."""
+
 
 class Blocks:
     """Takes text piece by piece. What it gives back is finished; `open` is what may still change."""
 
     def __init__(self) -> None:
         self.open = ""
+        self._looked_at = 0
 
     def add(self, text: str) -> str:
         """More of the text; the blocks that it finished, or nothing."""
         self.open += text
-        if "\n" not in text:  # a block ends with a line
+        if "\n" not in text or len(self.open) < self._looked_at * LATER:  # a block ends with a line
             return ""
         line = _last_block(self.open)
         if line == 0:
+            self._looked_at = len(self.open) if len(self.open) > SHORT else 0
             return ""
+        self._looked_at = 0
         lines = self.open.splitlines(keepends=True)
         self.open = "".join(lines[line:])
         return "".join(lines[:line])

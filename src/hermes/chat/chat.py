@@ -64,6 +64,8 @@ class Chat:
         except (Leave, asyncio.CancelledError):
             pass
         finally:
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                loop.remove_signal_handler(number)
             beside.cancel()
             await asyncio.gather(beside, return_exceptions=True)
             await self._part()

@@ -27,9 +27,8 @@ async def ask(talk: Talk, question: str, tell: Callable[[str], None]) -> Answere
                     return Answered(text, "stopped")
                 case Failed(why, _):
                     return Answered("", why)
-                case NotStored(role, why, spooled):
-                    kept = "; it is kept beside the store" if spooled else ""
-                    tell(f"not stored ({role}): {why}{kept}")
+                case NotStored(role, why, _):
+                    tell(f"not stored ({role}): {why}")
                 case Note(text):
                     tell(text)
                 case Discarded(why, seconds):

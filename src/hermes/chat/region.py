@@ -37,12 +37,13 @@ class Region:
 
     def _rendered(self, parts: Sequence[RenderableType]) -> list[tuple[str, int]]:
         """Lines with their escapes, and how wide each is."""
-        from rich.segment import Segment as Piece
-
-        return [
-            ("".join(map(self._escaped, line)), Piece.get_line_length(line))
+        lines = [
+            _trimmed(line)
             for part in parts
             for line in self._console.render_lines(part, pad=False, new_lines=False)
+        ]
+        return [
+            ("".join(map(self._escaped, line)), sum(piece.cell_length for piece in line)) for line in lines
         ]
 
     def _escaped(self, segment: Segment) -> str:
@@ -64,3 +65,14 @@ class Region:
     def _write(self, text: str) -> None:
         self._console.file.write(f"{TOGETHER}{text}{SHOWN}")
         self._console.file.flush()
+
+
+def _trimmed(line: list[Segment]) -> list[Segment]:
+    """Without spaces at its end that nobody sees: in a window that becomes narrower they would be rows of their own."""
+    kept = list(line)
+    while kept and (kept[-1].style is None or kept[-1].style.bgcolor is None):
+        last = kept.pop()
+        text = last.text.rstrip(" ")
+        if text:
+            return [*kept, last._replace(text=text)]
+    return kept

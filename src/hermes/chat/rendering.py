@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
-from rich.markdown import Markdown
 from rich.padding import Padding
-from rich.panel import Panel
-from rich.table import Table
 from rich.text import Text
 
 from hermes import clock
@@ -25,9 +22,6 @@ from hermes.chat.region import Region
 from hermes.insights.wording import dollars, short
 from hermes.text import printable, readable
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 GOLD, GREEN = "#ffd700", "#5fd75f"
 ARGUMENTS_SHOWN = 60
 REDRAWN_EVERY_S = 0.05
@@ -35,15 +29,13 @@ WAITING = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 class Screen:
-    def __init__(self, console: Console | None = None, spool: Path | None = None) -> None:
-        """`spool` is where what cannot be stored is kept, as the person is told it."""
+    def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(highlight=False, soft_wrap=False)
-        self._spool = spool
         self._live = self.console.is_terminal and not self.console.is_dumb_terminal
         self._region = Region(self.console)
         self._blocks = Blocks()
         self._running: dict[str, tuple[str, float]] = {}
-        self._began = self._drawn = 0.0
+        self._began = self._next_drawing = 0.0
         self._waiting = False
         self._held: list[happened.Event] | None = None
         """What happened while the person is being asked something; None while nobody asks."""
@@ -64,6 +56,8 @@ class Screen:
         self.console.print(self._markdown(text))
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        from rich.table import Table
+
         made = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
         for number, head in enumerate(heads):
             made.add_column(head, overflow="ellipsis", no_wrap=True, ratio=1 if number == 1 else None)
@@ -75,6 +69,8 @@ class Screen:
         """The panel of what was said before."""
         if not told.entries:
             return
+        from rich.panel import Panel
+
         parts: list[RenderableType] = []
         if told.earlier:
             parts.append(Text(f"... {told.earlier} earlier messages ...", "dim italic"))
@@ -138,12 +134,15 @@ class Screen:
                 told, _ = self._running.pop(call_id, (printable(name), 0.0))
                 self._commit(_ended(told, output, failed, seconds))
             case happened.NotStored(role, why, spooled):
-                self._commit(Text(readable(self._not_stored(role, why, spooled)), "bold red"))
+                self._end_text()
+                self._commit(Text(readable(not_stored(role, why, spooled)), "bold red"))
             case happened.Counted():
                 pass
             case happened.Note(text):
+                self._end_text()
                 self._commit(Text(readable(text), "dim"))
             case happened.Moved(session_id, before, after):
+                self._end_text()
                 told = f"Compressed: {before} → {after} messages; going on as {printable(session_id)}"
                 self._commit(Text(told, "dim"))
             case happened.Done():
@@ -163,9 +162,13 @@ class Screen:
             self.note(f"{status(used)} · {time.monotonic() - self._began:.1f}s")
 
     def tick(self) -> None:
-        """Time has passed: what says so is drawn again."""
-        if self._live and self._held is None:
-            self._region.draw(*self._open())
+        """Time has passed: what says so is drawn again; a long text less often, so that drawing is never the work."""
+        began = time.monotonic()
+        if not self._live or self._held is not None or (self._blocks.open and began < self._next_drawing):
+            return
+        self._region.draw(*self._open())
+        ended = time.monotonic()
+        self._next_drawing = ended + max(REDRAWN_EVERY_S, 5 * (ended - began))
 
     def _open(self) -> list[RenderableType]:
         """What is not finished yet."""
@@ -192,8 +195,7 @@ class Screen:
             return
         if finished.strip():
             self._commit(self._answer(finished))
-        if time.monotonic() - self._drawn >= REDRAWN_EVERY_S:
-            self._drawn = time.monotonic()
+        if time.monotonic() >= self._next_drawing:
             self.tick()
 
     def _end_text(self) -> None:
@@ -218,14 +220,17 @@ class Screen:
         return Padding(self._markdown(text.rstrip("\n")), (0, 0, 1, 0))
 
     def _markdown(self, text: str) -> RenderableType:
-        return Markdown(readable(text)) if self._live else Text(readable(text))
+        if not self._live:
+            return Text(readable(text))
+        from rich.markdown import Markdown  # a third of all imports, and nobody has answered yet
 
-    def _not_stored(self, role: str, why: str, spooled: bool) -> str:
-        whose = "what you said" if role == "user" else "this message"
-        if spooled:
-            where = f" in {self._spool}" if self._spool else " beside the store"
-            return f"NOT STORED: {whose}: {why}. It is kept{where} and stored when the store is back."
-        return f"NOT STORED: {whose}: {why}. It is only in this window: copy it before you leave."
+        return Markdown(readable(text))
+
+
+def not_stored(role: str, why: str, spooled: bool) -> str:
+    """What the store said; it names the file that keeps the message, if there is one."""
+    whose = "what you said" if role == "user" else "this message"
+    return f"NOT STORED: {whose}: {why}{'' if spooled else '. It is only in this window: copy it before you leave'}."
 
 
 def called(name: str, arguments: dict[str, Any]) -> str:

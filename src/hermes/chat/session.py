@@ -283,7 +283,8 @@ class Talk:
         if untold is not None:
             yield Note(untold)
         if self.exists and not self._open:
-            await asyncio.to_thread(self.db.reopen_session, self.session_id)
+            with suppress(errors.StoreError):  # what is said next tells that the store cannot be written
+                await asyncio.to_thread(self.db.reopen_session, self.session_id)
         self._open = True
         self.turn = agent.turn()
         try:

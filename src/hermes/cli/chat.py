@@ -255,7 +255,7 @@ async def _talk(db: SessionDB, arguments: argparse.Namespace, chosen: str | None
         return await chat.approve(what, why)
 
     talk = _new_talk(db, arguments, approve)
-    chat = Chat(talk, Screen(spool=place(arguments).parent / "spool"))
+    chat = Chat(talk, Screen())
     completer = ChatCompleter(db, commands().values(), lambda: talk.cwd)
     chat.prompting = Prompting(completer, chat.toolbar, incognito=arguments.incognito)
     await chat.run(chosen, arguments.cwd)
