@@ -63,13 +63,15 @@ class EchoModel:
         elif word == "fail":
             raise Unreachable("nobody answers at http://localhost:1")
         elif word == "slow":
-            for number in range(int(rest)):
+            for number in range(int(rest.split()[0])):
                 yield Text(f"{number} ")
                 await asyncio.sleep(0.1)
         elif word == "markdown":
             for line in MARKDOWN.splitlines(keepends=True):
                 yield Text(line)
                 await asyncio.sleep(0.01)
+        elif word == "break":
+            raise ZeroDivisionError("a mistake of ours")
         elif word == "context":
             yield Text(f"{len(request.messages)} messages")
         else:

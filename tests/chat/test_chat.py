@@ -139,6 +139,12 @@ async def test_a_failure_is_told_and_what_was_said_is_kept(db: SessionDB, typing
     assert said(db, only(db)["id"]) == ["fail", "hello"]
 
 
+async def test_a_mistake_of_ours_does_not_end_the_conversation(db: SessionDB, typing: Typing) -> None:
+    shown = await typing("break", "hello")
+    assert "unexpected ZeroDivisionError: a mistake of ours" in shown
+    assert said(db, only(db)["id"]) == ["break", "hello"]
+
+
 async def test_without_a_model_it_is_said_why_and_nothing_is_stored(db: SessionDB, typing: Typing) -> None:
     def no_model(*_: object) -> Any:
         from hermes.agent.model import NotAuthorized

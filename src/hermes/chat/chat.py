@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -98,8 +99,16 @@ class Chat:
                 self.screen.problem(f"There is no command {text.split()[0]}{hint}")
             else:
                 await command.command.run(self, command.argument)
+        except Leave:
+            raise
         except errors.HermesError as problem:
             self.screen.problem(str(problem))
+        except Exception as problem:  # whatever happened, the conversation goes on
+            if os.environ.get("HERMES_TRACEBACK"):
+                raise
+            self.screen.problem(
+                f"unexpected {type(problem).__name__}: {problem} (HERMES_TRACEBACK=1 shows where)"
+            )
 
     async def _once_shown(self) -> None:
         """What can wait until the person sees a prompt: the model is made, and the store is looked after."""

@@ -6,6 +6,7 @@ Elsewhere it is plain text, written when it is whole.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -30,7 +31,7 @@ WAITING = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 class Screen:
     def __init__(self, console: Console | None = None) -> None:
-        self.console = console or Console(highlight=False, soft_wrap=False)
+        self.console = console or _console()
         self._live = self.console.is_terminal and not self.console.is_dumb_terminal
         self._region = Region(self.console)
         self._blocks = Blocks()
@@ -225,6 +226,12 @@ class Screen:
         from rich.markdown import Markdown  # a third of all imports, and nobody has answered yet
 
         return Markdown(readable(text))
+
+
+def _console() -> Console:
+    """The terminal, at the size that it has at each moment, whatever the shell said when it started us."""
+    known = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    return Console(highlight=False, _environ=known)
 
 
 def not_stored(role: str, why: str, spooled: bool) -> str:
