@@ -118,7 +118,7 @@ class Chat:
             await self.talk.agent()
             self.prompting.refresh()
         if not self.talk.incognito:
-            line = await asyncio.to_thread(upkeep.tidy, self.talk.db)
+            line = await upkeep.tidied(self.talk.db)
             if line is not None:
                 await self.prompting.above(lambda: self.screen.note(line))
 
@@ -247,8 +247,6 @@ class Chat:
             self.prefill = typed_text  # nobody heard it
             raise
         lost: errors.LeaseLost | None = None
-        before = self.talk.total
-        self.talk.total = before._replace(model="", used=type(before.used)(), cost_usd=0.0)
         self.screen.begin()
         ticking = asyncio.create_task(self._tick())
         me = asyncio.current_task()
@@ -261,11 +259,8 @@ class Chat:
                             lost = event.error
         finally:
             ticking.cancel()
-            taken = self.talk.total
+            taken = self.talk.taken
             self.screen.end(taken if taken.model else None)
-            self.talk.total = before
-            if taken.model:
-                self.talk.count(taken)
         if lost is not None:
             await self._overtaken(typed_text)
 

@@ -25,7 +25,7 @@ async def undo(chat: Chat, argument: str) -> None:
     asked = await _said(chat)
     many = int(argument or 1)
     if not asked or many < 1:
-        chat.screen.note("There is nothing to take back.")
+        chat.screen.note("There is nothing stored to take back.")
         return
     await _back_to(chat, asked[-min(many, len(asked))])
 
@@ -120,8 +120,8 @@ COMMANDS = (
     Command("undo", "[n]", "take back the last exchange, or the last n; /rewind undo brings it back", undo),
     Command(
         "rewind",
-        "[n|undo]",
-        "go back to before a message of yours; `undo` brings back what was taken",
+        "[n]",
+        "go back to before a message of yours; /rewind undo brings back what was taken",
         rewind,
     ),
     Command("retry", "", "ask the last question again", retry),

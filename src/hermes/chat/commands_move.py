@@ -134,8 +134,8 @@ async def search(chat: Chat, argument: str) -> None:
 
 
 async def branch(chat: Chat, argument: str) -> None:
-    if not await chat.has_history():
-        chat.screen.note("There is nothing to branch from yet.")
+    if not chat.talk.exists:
+        chat.screen.note("There is nothing stored to branch from.")
         return
     child = await chat.talk.branch(argument or None)
     name = chat.talk.title()

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from hermes.agent.events import Discarded, Done, Failed, Interrupted, Note, NotStored
 from hermes.chat.session import Talk
 
+STOPPED = "interrupted"
+
 
 class Answered(NamedTuple):
     text: str
@@ -24,7 +26,7 @@ async def ask(talk: Talk, question: str, tell: Callable[[str], None]) -> Answere
                 case Done(text, _):
                     return Answered(text, None)
                 case Interrupted(text):
-                    return Answered(text, "stopped")
+                    return Answered(text, STOPPED)
                 case Failed(why, _):
                     return Answered("", why)
                 case NotStored(role, why, _):

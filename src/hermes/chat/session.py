@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-_NOTHING = Used()
+NOTHING_YET = Counted("", Used(), 0.0)
 SAVING_S = 60.0
 LONG_ENOUGH_TO_TITLE = 2
 """A conversation with more messages of a person than this has had its chance of an automatic title."""
@@ -57,7 +57,8 @@ class Talk:
         self.cwd = cwd or Path.cwd()
         self.queued_title: str | None = None
         self.began = clock.now()
-        self.total = Counted("", _NOTHING, 0.0)
+        self.total = self.taken = NOTHING_YET
+        """What was used since the conversation was entered, and by the last turn."""
         self.turn: Turn | None = None
         self._approve = approve
         self._made: asyncio.Task[Model] | None = None
@@ -173,7 +174,7 @@ class Talk:
     def _enter(self, record: StoredRecord | IncognitoRecord, *, is_open: bool) -> None:
         self.record, self._open, self._agent = record, is_open, None
         self.queued_title, self.began = None, clock.now()
-        self.total = Counted("", _NOTHING, 0.0)
+        self.total = self.taken = NOTHING_YET
 
     async def begin(self, title: str | None = None) -> None:
         """Leave the conversation for a new one. The agent may still save what matters of the old one, behind us."""
@@ -286,7 +287,7 @@ class Talk:
             with suppress(errors.StoreError):  # what is said next tells that the store cannot be written
                 await asyncio.to_thread(self.db.reopen_session, self.session_id)
         self._open = True
-        self.turn = agent.turn()
+        self.turn, self.taken = agent.turn(), NOTHING_YET
         try:
             async with aclosing(self.turn.events(content)) as events:
                 async for event in events:
@@ -301,7 +302,7 @@ class Talk:
             case Stored(_, "user") if self.queued_title is not None:
                 yield Note(await asyncio.to_thread(self._apply_title))
             case Counted():
-                self.count(event)
+                self.total, self.taken = _together(self.total, event), _together(self.taken, event)
             case Moved():
                 self.queued_title = None
             case Done():
@@ -310,17 +311,6 @@ class Talk:
                 self.forget()
             case _:
                 pass
-
-    def count(self, event: Counted) -> None:
-        """Add a model call to what this conversation took since it was entered."""
-        old, new = self.total.used, event.used
-        used = Used._make(_plus(a, b) for a, b in zip(old, new, strict=True))
-        cost = (
-            None
-            if self.total.cost_usd is None or event.cost_usd is None
-            else event.cost_usd + self.total.cost_usd
-        )
-        self.total = Counted(event.model, used, cost)
 
     def _apply_title(self) -> str:
         title, self.queued_title = self.queued_title, None
@@ -374,6 +364,12 @@ class Talk:
         return await asyncio.to_thread(
             lambda: self.db.restore_rewound(self.session_id, since, lease_epoch=self.epoch)
         )
+
+
+def _together(before: Counted, event: Counted) -> Counted:
+    used = Used._make(_plus(one, other) for one, other in zip(before.used, event.used, strict=True))
+    known = before.cost_usd is not None and event.cost_usd is not None
+    return Counted(event.model, used, before.cost_usd + event.cost_usd if known else None)  # type: ignore[operator]
 
 
 def _plus(one: Any, other: Any) -> Any:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from hermes import errors
@@ -9,6 +12,24 @@ from hermes.config import setting
 
 if TYPE_CHECKING:
     from hermes.sessiondb import SessionDB
+
+
+async def tidied(db: SessionDB) -> str | None:
+    """`tidy` in a thread that nobody waits for on leaving: each of its steps is whole, or not done."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[str | None] = loop.create_future()
+
+    def tell(told: str | None) -> None:
+        if not done.cancelled():
+            done.set_result(told)
+
+    def work() -> None:
+        told = tidy(db)
+        with suppress(RuntimeError):  # the program has ended
+            loop.call_soon_threadsafe(tell, told)
+
+    threading.Thread(target=work, name="maintenance", daemon=True).start()
+    return await done
 
 
 def tidy(db: SessionDB) -> str | None:

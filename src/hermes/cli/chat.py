@@ -12,7 +12,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes.cli.command import DONE, REFUSED, Refused, Words, WrongUsage, plain_text, takes_json, takes_store
+from hermes.cli.command import (
+    DONE,
+    INTERRUPTED,
+    REFUSED,
+    Refused,
+    Words,
+    WrongUsage,
+    plain_text,
+    takes_json,
+    takes_store,
+)
 from hermes.cli.opening import place
 from hermes.cli.output import complain, say, say_json
 from hermes.text import printable, readable
@@ -220,12 +230,21 @@ def _new_talk(db: SessionDB, arguments: argparse.Namespace, approve: object) -> 
 
 async def _ask(db: SessionDB, arguments: argparse.Namespace, question: str, chosen: str | None) -> int:
     """One question. The answer is all that goes to stdout."""
-    from hermes.chat.oneshot import as_json, ask
+    import asyncio
+    import signal
+
+    from hermes.chat.oneshot import STOPPED, as_json, ask
 
     async def nobody(_what: str, _why: str) -> bool:
         return False
 
     talk = _new_talk(db, arguments, nobody)
+
+    def stop() -> None:
+        if talk.turn is not None:
+            talk.turn.stop()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop)  # what was said so far is kept
     try:
         if chosen is not None:
             await talk.resume(chosen, asked=arguments.cwd)
@@ -240,7 +259,7 @@ async def _ask(db: SessionDB, arguments: argparse.Namespace, question: str, chos
         print(f"session_id: {talk.session_id}", file=sys.stderr, flush=True)
     if answered.problem is not None:
         complain(answered.problem)
-        return REFUSED
+        return INTERRUPTED if answered.problem == STOPPED else REFUSED
     return DONE
 
 
