@@ -15,9 +15,11 @@ from tests.skip_policy import SkipPolicy
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
+    from tests.agent.openai_server import ModelServer
 
 IN_CI = os.environ.get("CI", "").strip().lower() in {"1", "true", "yes"}
 NORMAL_UMASK = 0o022
+MODEL_VARIABLES = ("HERMES_MODEL", "OPENAI_BASE_URL", "OLLAMA_HOST")
 
 settings.register_profile("dev", max_examples=50, deadline=None)
 settings.register_profile("ci", max_examples=300, deadline=None, derandomize=True)
@@ -40,6 +42,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("HERMES_HOME", str(hermes_home))
     for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
+    for name in [name for name in os.environ if name.endswith("_API_KEY") or name in MODEL_VARIABLES]:
+        monkeypatch.delenv(name)
     before = os.umask(NORMAL_UMASK)
     yield hermes_home
     os.umask(before)
@@ -66,3 +70,13 @@ def db(home: Path) -> Iterator[SessionDB]:
     store = SessionDB()
     yield store
     store.close()
+
+
+@pytest.fixture
+def model_server() -> Iterator[ModelServer]:
+    """A local OpenAI-compatible server that says what the test tells it to."""
+    from tests.agent.openai_server import ModelServer
+
+    server = ModelServer()
+    yield server
+    server.close()

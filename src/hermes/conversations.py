@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hermes.recall.passages import Passages
     from hermes.store.families import Child
     from hermes.store.naming import Named
-    from hermes.store.selection import Selection
+    from hermes.store.selection import Outline, Selection
     from hermes.store.values import SearchResults
 
 
@@ -117,6 +117,12 @@ class Conversations(Handle):
 
         return Selecting(self._reading()).sessions(selection, subagents)
 
+    def outlines(self, session_ids: Iterable[str], *, whole: bool = False) -> list[Outline]:
+        """Those sessions without their messages; with `whole` every session of their conversations."""
+        from hermes.store.selection import Selecting
+
+        return Selecting(self._reading()).outlines(session_ids, whole)
+
     def family(self, session_id: str) -> Relative | None:
         """Everything that came out of one first session, as a tree: continuations, branches, resets, delegates."""
         return Lineage(self._reading()).family(session_id)
@@ -167,12 +173,22 @@ class Conversations(Handle):
         after: float | None = None,
         before: float | None = None,
         include_hidden: bool = False,
+        unfinished: bool = False,
     ) -> FoundConversations:
-        """One row per conversation for what a person types: the language of `search`, titles too, the best first."""
+        """One row per conversation for what a person types: the language of `search`, titles too, the best first.
+
+        `unfinished`: it is still being typed, so that its last word counts as the beginning of one, too.
+        """
         from hermes.recall.conversations import InteractiveSearch
 
         return InteractiveSearch(self._reading()).search(
-            query, limit, sources=sources, after=after, before=before, include_hidden=include_hidden
+            query,
+            limit,
+            sources=sources,
+            after=after,
+            before=before,
+            include_hidden=include_hidden,
+            unfinished=unfinished,
         )
 
     def search_sessions_ranked(

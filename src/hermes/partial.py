@@ -5,27 +5,35 @@ What a killed process left behind is told by its lock, and cleared away by whoev
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import monotonic, sleep
+from typing import BinaryIO
 
-from hermes import home
+from hermes import errors, home
 
 PARTIAL = ".hermes-partial"
+LOCK = ".lock"
 SIDECARS = ("-wal", "-shm", "-journal")
 """What SQLite puts beside a file, also beside a partial one."""
 KEY_NOTE = ".key.json"
 """What stands beside an encrypted file and says with which key, though not the key."""
+
+LONGEST_NAME = 50
+"""Characters of a file's name in that of its partial file: what is added must not make it too long."""
 
 
 @contextmanager
 def partial_file(folder: Path, name: str) -> Iterator[tuple[Path, int]]:
     """A private file to write to, locked while its writer lives, gone afterwards unless it was published."""
     partial = folder / f".{name}.{os.urandom(6).hex()}{PARTIAL}"
-    descriptor = home.create_private_file(partial)
-    try:
+    descriptor = -1
+    try:  # from the first moment on: an interrupt may come as soon as there is a file
+        descriptor = home.create_private_file(partial)
         with suppress(OSError):  # a file system without such locks: then nothing is ever cleared away there
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield partial, descriptor
@@ -33,7 +41,8 @@ def partial_file(folder: Path, name: str) -> Iterator[tuple[Path, int]]:
         for ending in ("", *SIDECARS, KEY_NOTE):
             with suppress(OSError):
                 os.unlink(f"{partial}{ending}")
-        os.close(descriptor)
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 def replace_file(file: Path, data: bytes, *, unless: Callable[[], bool] = bool) -> bool:
@@ -47,6 +56,44 @@ def replace_file(file: Path, data: bytes, *, unless: Callable[[], bool] = bool) 
         os.replace(partial, file)
     sync_folder(file.parent)
     return True
+
+
+@contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Only one at a time reads and then replaces a file of this folder, among all processes that ask here."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system without such locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def new_file(file: Path, *, replace: bool) -> Iterator[BinaryIO]:
+    """A private file that gets its name when it is whole. Without `replace` it never takes the place of another."""
+    clear_partials(file.parent)
+    with partial_file(file.parent, file.name[:LONGEST_NAME]) as (partial, descriptor):
+        with open(descriptor, "wb", closefd=False) as fresh:
+            yield fresh
+        os.fsync(descriptor)
+        if replace:
+            os.replace(partial, file)
+        else:
+            _link_or_rename(partial, file)
+    sync_folder(file.parent)
+
+
+def _link_or_rename(partial: Path, file: Path) -> None:
+    try:
+        os.link(partial, file)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links: then there is a moment in which another may take the name
+        if os.path.lexists(file):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(file)) from None
+        os.replace(partial, file)
 
 
 def clear_partials(folder: Path) -> None:
@@ -73,3 +120,28 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def alone_in(folder: Path, seconds: float = 10.0) -> Iterator[None]:
+    """Work in a folder of ours, one at a time among all threads and processes; what the system refuses is one line."""
+    try:
+        home.private_folder(folder)
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, home.PRIVATE_FILE)
+        try:
+            _lock(descriptor, folder, monotonic() + seconds)
+            yield
+        finally:
+            os.close(descriptor)
+    except OSError as problem:
+        raise errors.HermesError(f"{folder} cannot be changed: {problem.strerror or problem}") from problem
+
+
+def _lock(descriptor: int, folder: Path, until: float) -> None:
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if monotonic() > until:
+                raise errors.HermesError(f"{folder} is being changed by another process") from None
+            sleep(0.005)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hermes.store.engine import Access
     from hermes.store.findings import Diagnosis
     from hermes.store.handoff import Handoffs
+    from hermes.store.importing import Import
     from hermes.store.inbox import Inbox
     from hermes.store.leases import Leases
     from hermes.store.maintenance import Maintenance
@@ -203,6 +204,10 @@ class SessionDB(Documented, Conversations, Care):
     def import_sessions(self, sessions: Iterable[Mapping[str, Any]]) -> Imported:
         """Take in exported sessions, losslessly; doing it twice adds nothing."""
         return self._transfer.import_sessions(sessions)
+
+    def importing(self, *, dry_run: bool = False) -> Import:
+        """An import that is given one session at a time: `with db.importing() as taking: taking.take(session)`."""
+        return self._transfer.importing(dry_run)
 
     def delete_session(
         self, session_id: str, sessions_dir: Path | None = None, *, purge: bool = False

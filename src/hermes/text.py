@@ -178,6 +178,14 @@ _UNSAFE = "[\0-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 _LINE_ENDS = "\r\n|[\v\f\r\x85\u2028\u2029]"
 _UNSAFE_IN_LINES = "[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 
+# Valid in JSON as they are, but terminals act on them, and programs that split text into lines split it there.
+_UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+
+
+def json_shown(text: str) -> str:
+    """JSON that a terminal can only show, and whose lines are lines for every program; it says the same."""
+    return _UNSAFE_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
 
 def printable(text: str, *, width_limit: int | None = None) -> str:
     """One line that a terminal can only show: no escape sequences, controls or changes of direction.

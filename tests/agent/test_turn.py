@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hermes.agent import events
-from hermes.agent.model import ContextOverflow, NotAuthorized, Retrying, Text, Unreachable, Used
+from hermes.agent.model import ContextOverflow, Model, NotAuthorized, Retrying, Text, Unreachable, Used
 from hermes.agent.record import IncognitoRecord, Record, StoredRecord
 from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.turn import LAST_STEP, STOPPED, Turn
@@ -43,7 +43,7 @@ async def nobody_asks(_what: str, _why: str) -> bool:
     return True
 
 
-def a_turn(db: SessionDB, model: ScriptedModel, record: Record, **more: Any) -> Turn:
+def a_turn(db: SessionDB, model: Model, record: Record, **more: Any) -> Turn:
     async def prompt() -> str:
         return "be kind"
 
@@ -221,25 +221,52 @@ async def test_after_the_last_step_it_answers_with_what_it_has(db: SessionDB) ->
 
 
 class MakesRoom:
-    def __init__(self, works: bool) -> None:
+    """Leaves out what was said first, once it is asked to."""
+
+    def __init__(self, works: bool, *, due: bool = False, takes: asyncio.Event | None = None) -> None:
         self.asked: list[bool] = []
-        self._works = works
+        self._works, self._due, self._takes = works, due, takes
 
-    def is_due(self, rows: Any, used: Used | None) -> bool:
-        return False
+    async def is_due(self, rows: Any, used: Used | None) -> bool:
+        return self._due
 
-    async def compress(self, *, overflow: bool) -> Any:
+    async def compress(self, *, overflow: bool) -> AsyncIterator[events.Event]:
         self.asked.append(overflow)
-        yield events.Moved("other", 10, 3) if self._works else events.Note("could not")
+        yield events.Note("working")
+        if self._takes is not None:
+            await self._takes.wait()
+
+    def fitted(self, rows: Any) -> Any:
+        return rows[1:] if self.asked and self._works else rows
 
 
-async def test_a_context_that_is_too_large_is_compressed_and_asked_again(db: SessionDB) -> None:
-    room = MakesRoom(True)
-    happened, _ = await run(db, [ContextOverflow("too large")], says("ok"), compressor=room)
+async def test_a_context_that_is_too_large_is_made_smaller_and_asked_again(db: SessionDB) -> None:
+    record = StoredRecord(db)
+    await record.say("user", "long ago")
+    room, model = MakesRoom(True), ScriptedModel([ContextOverflow("too large")], says("ok"))
+    happened = [event async for event in a_turn(db, model, record, compressor=room).events("now")]
     assert room.asked == [True]
     assert isinstance(happened[-1], events.Done)
+    assert [request.messages[-1]["content"] for request in model.requests] == ["long ago\n\nnow", "now"]
+    await record.close()
+
+
+async def test_a_context_that_got_no_smaller_is_not_asked_again(db: SessionDB) -> None:
     happened, _ = await run(db, [ContextOverflow("too large")], compressor=MakesRoom(False))
     assert happened[-1].why == "too large"
+
+
+async def test_stopped_while_room_is_made_it_does_not_wait(db: SessionDB) -> None:
+    record = StoredRecord(db)
+    room = MakesRoom(True, due=True, takes=asyncio.Event())
+    turn = a_turn(db, ScriptedModel(), record, compressor=room)
+    last: Any = None
+    async for event in turn.events("hello"):
+        if isinstance(event, events.Note):
+            turn.stop()
+        last = event
+    assert last == events.Interrupted("")
+    await record.close()
 
 
 async def test_incognito_leaves_nothing(home: Path) -> None:

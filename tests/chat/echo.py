@@ -12,18 +12,16 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes.agent.model import CallPiece, Finished, NoSuchModel, Piece, Request, Text, Unreachable, Used
 from hermes.agent.tool import Tool, ToolContext, ToolFailed
-from hermes.chat.parts import Parts, Wish
+from hermes.chat.parts import Parts, Wish, Working
 from hermes.cli.command import Command
 
 if TYPE_CHECKING:
     import argparse
 
-    from hermes.sessiondb import SessionDB
 
 MARKDOWN = """# A heading
 
@@ -98,7 +96,7 @@ class Shout:
         return text.upper()
 
 
-def make_model(_db: SessionDB, wish: Wish) -> EchoModel:
+def make_model(wish: Wish) -> EchoModel:
     if wish.model == "missing":
         raise NoSuchModel("there is no model 'missing'")
     return EchoModel(wish.model or "echo")
@@ -108,7 +106,7 @@ def make_tools(_incognito: bool) -> Sequence[Tool]:
     return [Shout()]
 
 
-async def make_prompt(_cwd: Path, _tools: Sequence[Tool]) -> str:
+async def make_prompt(_working: Working) -> str:
     return "Repeat."
 
 

@@ -6,15 +6,18 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hermes import config
 from hermes.agent.agent import Agent
 from hermes.agent.events import Event, Moved
+from hermes.agent.model import Used
+from hermes.agent.record import StoredRecord
 from hermes.chat import second
 from hermes.chat.commands import commands
 from hermes_state import SessionDB
@@ -211,10 +214,7 @@ async def test_new_can_be_cancelled(db: SessionDB, typing: Typing) -> None:
 
 
 async def test_always_is_kept_as_a_setting(db: SessionDB, typing: Typing, home: Path) -> None:
-    def keep(section: str, name: str, value: object) -> None:
-        (home / "config.yaml").write_text(f"{section}:\n  {name}: {str(value).lower()}\n")
-
-    parts = PARTS._replace(keep_setting=keep)
+    parts = PARTS._replace(keep_setting=config.change)
     await typing("one", "/clear", keys=f"{ALWAYS}two{ENTER}/new{ENTER}three{ENTER}", parts=parts)
     assert len(sessions(db)) == 3
     assert "destructive_slash_confirm: false" in (home / "config.yaml").read_text()
@@ -365,7 +365,7 @@ async def test_what_only_shows_something(typing: Typing) -> None:
         "There are no skills yet.",
         "Nothing is running.",
         "There is no gateway yet that could take this conversation to telegram.",
-        "Compression is off",
+        "There is no compression here.",
         "echo (test)",
     ):
         assert told in shown
@@ -423,31 +423,32 @@ async def test_the_recap_can_be_turned_off(db: SessionDB, typing: Typing, home: 
 
 
 class Compressing:
-    def __init__(self, db: SessionDB, record: Any, focus: str | None) -> None:
-        self.db, self.record, self.focus = db, record, focus
+    """Goes on from a summary when the person asks for it."""
 
-    def is_due(self, *_: object) -> bool:
+    def __init__(self, record: StoredRecord) -> None:
+        self.record = record
+
+    async def is_due(self, _rows: Sequence[Row], _used: Used | None) -> bool:
         return False
 
-    async def compress(self, *, overflow: bool) -> Any:
-        last = [row["id"] for row in self.db.get_context(self.record.session_id)][-1]
-        child = self.db.begin_continuation(
-            self.record.session_id, f"a summary of {self.focus}", [last], lease_epoch=self.record.epoch
-        )
-        await self.record.move(child)
-        event: Event = Moved(child, 4, 2)
-        yield event
+    def fitted(self, rows: Sequence[Row]) -> Sequence[Row]:
+        return rows
+
+    def compress(self, *, overflow: bool) -> AsyncIterator[Event]:
+        return self.compress_by_hand(str(overflow))
+
+    async def compress_by_hand(self, focus: str | None = None) -> AsyncIterator[Event]:
+        last = (await self.record.context())[-1]["id"]
+        await self.record.continue_with(f"a summary of {focus}", head=[], carried=[last], prompt="Repeat.")
+        yield Moved(self.record.session_id, 4, 2)
 
 
 async def test_compression_goes_on_in_the_continuation(db: SessionDB, typing: Typing) -> None:
-    parts = PARTS._replace(
-        make_compressor=lambda store, record, _model, focus: Compressing(store, record, focus)
-    )
-    shown = await typing("/title long", "/compress", "one", "two", "/compress the goal", "three", parts=parts)
-    assert "Not enough to compress: 0 messages." in shown or "nothing stored to compress" in shown
-    assert "Compressed: 4 → 2 messages; going on as" in shown
+    parts = PARTS._replace(make_compressor=lambda record, _working: Compressing(record))
+    shown = await typing("/title long", "one", "two", "/compress the goal", "three", parts=parts)
     tip = db.tip("long")
     assert tip is not None
+    assert f"going on as {tip}, 4 → 2 messages" in shown
     assert db.get_session_title(tip) == "long #2"
     assert said(db, tip) == ["three"]
     assert db.get_context(tip)[0]["content"] == "a summary of the goal"

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hermes.agent.tools.todo import TodoItem, told
 from hermes.chat.recap import Entry, collapsed, left_open, recap, without_thoughts
 
 Row = dict[str, Any]
@@ -147,13 +148,13 @@ def test_what_was_left_open_is_one_line(rows: list[Row], told: str | None) -> No
 
 
 def test_a_list_that_is_not_done_is_left_open() -> None:
-    def listed(*states: str) -> Row:
-        items = [{"content": f"step {number}", "status": state} for number, state in enumerate(states)]
-        return {**hermes(None), "tool_calls": [{"function": {"name": "todo", "arguments": {"todos": items}}}]}
+    def listed(*states: str) -> list[Row]:
+        items = [TodoItem(str(number), f"step {number}", state) for number, state in enumerate(states)]
+        return [you("q"), hermes(None, "todo"), tool(told(items), "todo"), hermes("so far")]
 
-    rows = [you("q"), listed("completed", "in_progress", "pending"), tool("ok", "todo"), hermes("so far")]
-    assert left_open(rows) == "2 of 3 to do, at: step 1"
-    assert left_open([you("q"), listed("completed"), tool("ok", "todo"), hermes("done")]) is None
+    assert left_open(listed("completed", "in_progress", "pending")) == "2 of 3 to do, at: step 1"
+    assert left_open(listed("completed")) is None
+    assert left_open([*listed("pending"), *listed("completed")]) is None
 
 
 anything = st.one_of(st.none(), st.text(), st.integers(), st.lists(st.one_of(st.text(), st.none())))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from hermes.store.sqlite.following import BATCH, LOOK_EVERY_N_WRITES
 from hermes.store.values import SearchResults
 from hermes_state import SessionDB
 
@@ -78,6 +79,59 @@ def test_conversations_too_are_answered_newest_first_when_every_word_is_very_com
     assert {row["session_id"] for row in either} == {f"s{number}" for number in range(7)}
 
 
+COMMON = """WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+    INSERT INTO messages (session_id, role, content, timestamp) SELECT 's' || (i % 7), 'user',
+        CASE i % 4 WHEN 0 THEN 'alder' WHEN 1 THEN 'birch' WHEN 2 THEN 'cedar' ELSE 'other' END || ' talk', i FROM n"""
+
+
+@pytest.fixture(scope="module")
+def forest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionDB]:
+    """Three words that are each in a quarter of all messages, and one conversation that holds two of them together."""
+    with SessionDB(tmp_path_factory.mktemp("forest") / "state.db", durability="normal") as db:
+        for number in range(7):
+            db.create_session(f"s{number}", "cli", started_at=1.0)
+        db.create_session("answer", "cli", started_at=1.0)
+        db.append_message("answer", "user", "birch or cedar for the table?", timestamp=0.5)
+        db.raw().execute(COMMON, (MANY,))
+        db.optimize()
+        yield db
+
+
+@pytest.mark.parametrize("query", ["alder birch cedar", "birch cedar", "which table, alder, birch or cedar?"])
+def test_what_holds_two_of_the_words_is_found_among_thousands_that_hold_one(
+    forest: SessionDB, query: str
+) -> None:
+    found = forest.search_sessions_ranked(query)
+    assert (found[0]["session_id"], found.order) == ("answer", "relevance")
+
+
+def test_another_form_of_a_word_is_found_beside_common_ones(forest: SessionDB) -> None:
+    found = forest.search_sessions_ranked("tables alder birch")
+    assert (found[0]["session_id"], found.order) == ("answer", "relevance")
+
+
+def test_what_nothing_fits_strictly_is_ranked_all_the_same(forest: SessionDB) -> None:
+    found = forest.search_sessions_ranked("alder NOT talk")
+    assert (found.order, {row["order"] for row in found}) == ("relevance", {"relevance"})
+
+
+def test_a_word_that_all_have_is_answered_newest_first(forest: SessionDB) -> None:
+    found = forest.search_sessions_ranked("talk")
+    assert (found[0]["session_id"], found.order) == (f"s{MANY % 7}", "newest")
+
+
+@pytest.mark.parametrize("sort", ["relevance", "newest", "oldest"])
+def test_an_answer_says_whether_more_match(db: SessionDB, sort: str) -> None:
+    db.create_session("s", "cli")
+    for number in range(6):
+        db.append_message("s", "user", f"heron {number}")
+    assert db.search_messages("heron", limit=5, sort=sort).capped
+    assert not db.search_messages("heron", limit=6, sort=sort).capped
+    assert db.search_messages("heron", limit=2, offset=3, sort=sort).capped
+    assert not db.search_messages("heron", limit=2, offset=4, sort=sort).capped
+    assert not db.search_messages("heron", limit=-1, sort=sort).capped
+
+
 def test_results_come_in_the_order_of_time_that_was_asked_for(db: SessionDB) -> None:
     db.create_session("s", "cli")
     ids = [db.append_message("s", "user", f"plover {n}" + " plover" * (n % 3)) for n in range(20)]
@@ -93,6 +147,27 @@ def test_results_come_in_the_order_of_time_that_was_asked_for(db: SessionDB) -> 
     assert numbers(db.search_messages("!", sort="oldest")) == []
     last = db.append_message("s", "user", "plover!")
     assert numbers(db.search_messages("!", sort="newest")) == [last]
+
+
+def test_what_waits_for_the_index_is_found_as_it_is_now(db: SessionDB) -> None:
+    db.create_session("s", "cli")
+    first, second = (db.append_message("s", "user", text) for text in ("a heron", "another heron"))
+    with SessionDB(db.db_path, read_only=True) as reader:
+        for _ in range(2):
+            assert numbers(reader.search_messages("heron")) == [second, first]
+        db.raw().execute("UPDATE messages SET content = 'an egret' WHERE id = ?", (first,))
+        assert numbers(reader.search_messages("heron")) == [second]
+        assert numbers(reader.search_messages("egret")) == [first]
+        db.raw().execute("DELETE FROM messages WHERE id = ?", (second,))
+        assert numbers(reader.search_messages("heron")) == []
+
+
+def test_writers_do_not_outrun_the_index(db: SessionDB) -> None:
+    db.create_session("s", "cli")
+    for number in range(3 * BATCH):
+        last = db.append_message("s", "user", f"dunlin {number}")
+    reached = db.raw().execute("SELECT value FROM index_progress WHERE name = 'messages'").fetchone()[0]
+    assert last - reached < BATCH + LOOK_EVERY_N_WRITES
 
 
 def test_a_time_range_holds_for_messages(db: SessionDB) -> None:

@@ -110,3 +110,13 @@ def test_any_string_is_a_query(tmp_path_factory: pytest.TempPathFactory, query: 
             db.append_message("one", "user", 'any "text" (with) source:cli *stars* AND 桂林')
         for row in db.search_conversations(query):
             assert row["conversation_id"] == "one"
+
+
+def test_what_is_still_being_typed_ends_in_the_beginning_of_a_word(db: SessionDB) -> None:
+    tell(db, "one", "refactoring the auth module")
+    tell(db, "two", "reading in the garden", title="Refuge")
+    assert roots(db, "ref") == ["two"]
+    assert roots(db, "ref", unfinished=True) == ["two", "one"]
+    assert roots(db, "auth r", unfinished=True) == ["one"]
+    assert roots(db, "r", unfinished=True) == ["two", "one"]
+    assert roots(db, "the refac ", unfinished=True) == []

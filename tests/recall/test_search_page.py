@@ -73,6 +73,13 @@ def test_an_example_finds_what_the_page_says(store: Store, query: str, expected:
     assert sorted(numbers[row["id"]] for row in db.search(query, limit=100)) == expected
 
 
+@pytest.mark.parametrize("line", lines("ranked"))
+def test_a_ranked_example_finds_the_conversation_first(store: Store, line: str) -> None:
+    db, _ = store
+    query, expected = (half.strip() for half in line.rsplit("→", 1))
+    assert db.search_sessions_ranked(query, limit=1)[0]["session_id"] == expected
+
+
 def test_every_field_is_on_the_page() -> None:
     from hermes.recall.fields import FIELDS, FLAGS
 

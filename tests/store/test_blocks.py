@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes.store.sqlite import blocks
+from hermes.store.sqlite.following import BATCH
 from hermes_state import SessionDB
 from tests.interface.conftest import new_id
 
@@ -125,7 +126,7 @@ def test_a_block_that_still_grows_waits_until_it_is_full_quiet_or_asked_for(db: 
         db.create_session(name, "cli")
     db.append_message("a", "user", "otter")
     db.search_messages("otter", sort="newest")
-    for number in range(40):
+    for number in range(2 * BATCH):
         db.append_message("b", "user", f"filling {number}")
     assert not in_blocks(db, "otter")
     assert in_blocks(db, "filling")

@@ -387,3 +387,18 @@ def test_killed_at_any_point_or_run_by_two_at_once_the_family_is_whole(home: Pat
                 assert said(db, one.id)[:2] == ["sum", "more"]
         assert len(chain) > 4
         assert db.verify().ok
+
+
+def test_what_continues_a_subagent_is_one_and_what_branches_off_it_is_not(db: SessionDB) -> None:
+    db.create_session("a", "cli")
+    db.delegate("a", session_id="helper")
+    db.branch("helper", session_id="branch", end_parent=False)
+    db.begin_continuation("helper", "so far", session_id="more")
+
+    def kinds() -> list[str]:
+        return [(db.get_session(name) or {})["kind"] for name in ("helper", "more", "branch")]
+
+    assert kinds() == ["child", "child", "chat"]
+    db.raw().execute("UPDATE sessions SET source = source")  # as another program may; all is derived anew
+    db.list_sessions_rich()
+    assert kinds() == ["child", "child", "chat"]

@@ -474,3 +474,100 @@ def test_an_export_can_be_redacted(db: SessionDB) -> None:
     ):
         assert secret not in str(told)
         assert "my key is [redacted" in str(told)
+
+
+# ---------------------------------------------------------------- ids of messages, dry runs, bad ones in between
+
+
+def numbered(session_id: str, *ids: Any) -> dict[str, Any]:
+    return {"id": session_id, "messages": [{"id": n, "role": "user", "content": f"said {n}"} for n in ids]}
+
+
+def ids_of(db: SessionDB, session_id: str) -> list[int]:
+    return [row["id"] for row in db.get_messages(session_id)]
+
+
+def test_an_empty_store_gives_messages_the_ids_they_had(other: SessionDB) -> None:
+    other.import_sessions([numbered("late", 20, 70, 71), numbered("early", 3, 21), numbered("between", 69)])
+    assert [ids_of(other, name) for name in ("late", "early", "between")] == [[20, 70, 71], [3, 21], [69]]
+    assert other.append_message("early", "user", "next") == 72
+
+
+def test_what_was_put_below_others_is_found(other: SessionDB) -> None:
+    sessions = [numbered(f"s{at}", *range(at, 400, 40)) for at in range(40, 0, -1)]
+    other.import_sessions(sessions)
+    for number in (1, 38, 39, 40, 399):
+        assert [row["id"] for row in other.search_messages(f'"said {number}"')] == [number]
+    assert other.verify().ok
+
+
+@pytest.mark.parametrize(
+    "ids", [(5, 5), (9, 8), (0, 1), (-1, 2), ("7", 8), (None, 3), (True, 2), (1, 2**62), (1.0, 2)]
+)
+def test_ids_that_cannot_be_kept_are_given_anew(other: SessionDB, ids: tuple[Any, ...]) -> None:
+    other.import_sessions([numbered("a", *ids)])
+    assert ids_of(other, "a") == [1, 2]
+    assert contents(other, "a") == [f"said {n}" for n in ids]
+
+
+def test_an_id_that_was_another_message_s_here_is_not_used_again(other: SessionDB) -> None:
+    talk(other, "mine", "1", "2", "3")
+    other.raw().execute("DELETE FROM messages WHERE id = 2")
+    other.import_sessions([numbered("a", 2), numbered("b", 10, 11)])
+    assert (ids_of(other, "a"), ids_of(other, "b")) == ([4], [10, 11])
+
+
+def test_whoever_writes_during_an_import_loses_nothing(other: SessionDB) -> None:
+    other.create_session("mine", "cli")
+    with other.importing() as taking:
+        taking.take(numbered("a", 1, 3))
+        assert other.append_message("mine", "user", "meanwhile") == 4
+        taking.take(numbered("b", 2, 4))
+    assert (contents(other, "mine"), contents(other, "b")) == (["meanwhile"], ["said 2", "said 4"])
+    assert ids_of(other, "b") == [5, 6]
+
+
+def test_a_bad_session_in_between_is_refused_alone(other: SessionDB) -> None:
+    with other.importing() as taking:
+        first = taking.take(numbered("a", 1))
+        with pytest.raises(ValueError, match="must have an id"):
+            taking.take({"messages": []})
+        second = taking.take({**numbered("b", 2), "parent_session_id": "a"})
+    assert (first.here, first.messages, second.here, second.messages) == ("a", 1, "b", 1)
+    assert taking.told().added == ("a", "b")
+    assert export(other, "b")["parent_session_id"] == "a"
+
+
+def test_a_dry_run_tells_what_an_import_would_do(db: SessionDB, other: SessionDB) -> None:
+    talk(db, "same", "x")
+    talk(db, "clash", "theirs")
+    talk(db, "new", "x", "y", parent_session_id="same")
+    talk(db, "thrown", "x")
+    given = through_json(db)
+    other.import_sessions([one for one in given if one["id"] in ("same", "thrown")])
+    other.trash_session("thrown")
+    talk(other, "clash", "mine")
+    before = list(other.iter_export())
+    with other.importing(dry_run=True) as taking:
+        for one in [*given, *given]:
+            taking.take(one)
+    dry = taking.told()
+    assert list(other.iter_export()) == before
+    real = other.import_sessions([*given, *given])
+    assert (len(dry.added), dry.messages, list(dry.renamed)) == (len(real.added), real.messages, ["clash"])
+    assert (dry.detached, list(real.renamed)) == (real.detached, ["clash"])
+
+
+# ---------------------------------------------------------------- outlines
+
+
+def test_outlines_are_of_sessions_or_of_their_whole_conversations(db: SessionDB) -> None:
+    talk(db, "a", "hello")
+    db.begin_continuation("a", "summary", session_id="b", started_at=200.0)
+    talk(db, "c", "x")
+    talk(db, "gone")
+    db.trash_session("gone")
+    assert [one.id for one in db.outlines(["b", "c", "gone", "nobody"])] == ["b", "c"]
+    assert [one.id for one in db.outlines(["b", "c", "a", "gone"], whole=True)] == ["a", "b", "c"]
+    (one,) = db.outlines(["a"])
+    assert (one.root_id, one.preview, one.message_count, one.last_active) == ("a", "hello", 1, 101.0)

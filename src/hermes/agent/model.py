@@ -45,12 +45,20 @@ class Used(NamedTuple):
     """Tokens of a request. None is what the provider did not say, which is not zero."""
 
     input_tokens: int | None = None
+    """Without those of the cache, which are counted apart."""
     output_tokens: int | None = None
     cache_read_tokens: int | None = None
     cache_write_tokens: int | None = None
     reasoning_tokens: int | None = None
     cost_usd: float | None = None
     """What the provider says that it costs, if it does."""
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        """All that was sent, whether a cache served it or not."""
+        if self.input_tokens is None:
+            return None
+        return self.input_tokens + (self.cache_read_tokens or 0) + (self.cache_write_tokens or 0)
 
 
 class Finished(NamedTuple):

@@ -7,7 +7,7 @@ conversation goes on; an incognito one is remembered here and nowhere else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from hermes import errors
@@ -41,6 +41,14 @@ class Record(Protocol):
 
     async def count(self, **call: Any) -> None:
         """Add a model call to the accounts; the arguments are those of `record_usage`."""
+
+    async def continue_with(
+        self, summary: str, *, head: Sequence[int], carried: Sequence[int], prompt: str
+    ) -> None:
+        """Go on with a context of these messages around a summary, and with this prompt; whole or not at all."""
+
+    async def catch_up(self) -> None:
+        """Go on where the conversation goes on, if somebody else compressed it."""
 
 
 class StoredRecord:
@@ -123,6 +131,17 @@ class StoredRecord:
         """Go on in another session of the conversation, which the same lease holds; its prompt is its own."""
         self._id, self._exists, self._prompt = session_id, True, None
 
+    async def continue_with(
+        self, summary: str, *, head: Sequence[int], carried: Sequence[int], prompt: str
+    ) -> None:
+        begin: Callable[[], str] = lambda: self.db.begin_continuation(  # noqa: E731
+            self._id, summary, carried, head=head, lease_epoch=self.epoch, system_prompt=prompt
+        )
+        await self.move(await asyncio.to_thread(begin))
+
+    async def catch_up(self) -> None:
+        await self.move(await asyncio.to_thread(self.db.get_compression_tip, self._id))
+
     # ---------------------------------------------------------------- the lease
 
     async def hold(self, *, take_over: bool = False) -> None:
@@ -167,18 +186,21 @@ class StoredRecord:
 class IncognitoRecord:
     """A conversation of which not a byte is written anywhere."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows: Sequence[Row] = (), prompt: str | None = None) -> None:
+        """`rows` are what was said before, elsewhere."""
         self._id = new_session_id()
-        self._rows: list[Row] = []
-        self._prompt: str | None = None
+        self._rows = list(rows)
+        self._last_id = max((row["id"] for row in rows if row.get("id") is not None), default=0)
+        self._prompt = prompt
 
     @property
     def session_id(self) -> str:
         return self._id
 
     async def say(self, role: str, content: Any = None, **fields: Any) -> Stored | NotStored:
-        self._rows.append({"id": len(self._rows) + 1, "role": role, "content": content, **fields})
-        return Stored(len(self._rows), role)
+        self._last_id += 1
+        self._rows.append({"id": self._last_id, "role": role, "content": content, **fields})
+        return Stored(self._last_id, role)
 
     async def context(self) -> list[Row]:
         return list(self._rows)
@@ -191,3 +213,15 @@ class IncognitoRecord:
 
     async def count(self, **call: Any) -> None:
         """Accounts would be written; there are none."""
+
+    async def continue_with(
+        self, summary: str, *, head: Sequence[int], carried: Sequence[int], prompt: str
+    ) -> None:
+        known = {row["id"]: row for row in self._rows}
+        self._last_id += 1
+        said = {"id": self._last_id, "role": "system", "content": summary}
+        self._rows = [*(known[one] for one in head), said, *(known[one] for one in carried)]
+        self._prompt = prompt
+
+    async def catch_up(self) -> None:
+        """Nobody else knows of it."""

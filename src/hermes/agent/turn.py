@@ -49,9 +49,13 @@ Price = Callable[[str, models.Used], tuple[float | None, Mapping[str, Any]]]
 class Compressor(Protocol):
     """Makes room in a context. It tells what it did as events; where it can do nothing, it gives none."""
 
-    def is_due(self, rows: Sequence[dict[str, Any]], used: models.Used | None) -> bool: ...
+    async def is_due(self, rows: Sequence[dict[str, Any]], used: models.Used | None) -> bool:
+        """Whether a request with these messages would be too large; `used` is what the last one took."""
 
     def compress(self, *, overflow: bool) -> AsyncIterator[Event]: ...
+
+    def fitted(self, rows: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+        """The messages as they are sent: some of them shorter than they are stored."""
 
 
 class Answer(NamedTuple):
@@ -135,9 +139,12 @@ class Turn:
 
     async def _ask(self, last: bool) -> AsyncGenerator[Event | Answer, None]:
         """One answer of the model, kept; it is the last that is given. An empty one is asked for once more."""
-        if self._compressor is not None and self._compressor.is_due(await self._record.context(), self._used):
-            async for event in self._compressor.compress(overflow=False):
-                yield event
+        if self._compressor is not None and await self._compressor.is_due(
+            await self._record.context(), self._used
+        ):
+            async with aclosing(self._make_room(self._compressor, overflow=False)) as making:
+                async for event in making:
+                    yield event
         answer: Answer | None = None
         for _ in range(2):
             async with aclosing(self._streamed_in_what_fits(last)) as pieces:
@@ -164,19 +171,26 @@ class Turn:
         except models.ContextOverflow:
             if self._compressor is None:
                 raise
-            made_room = False
-            async for event in self._compressor.compress(overflow=True):
-                made_room = made_room or not isinstance(event, Note)
-                yield event
-            if not made_room:
+            before = await self._rows()
+            async with aclosing(self._make_room(self._compressor, overflow=True)) as making:
+                async for event in making:
+                    yield event
+            if not self._stop.is_set() and await self._rows() == before:
                 raise
         async with aclosing(self._streamed(last)) as pieces:
             async for piece in pieces:
                 yield piece
 
+    def _make_room(self, compressor: Compressor, *, overflow: bool) -> AsyncGenerator[Event, None]:
+        return _until(compressor.compress(overflow=overflow), self._stop)
+
+    async def _rows(self) -> Sequence[dict[str, Any]]:
+        rows = await self._record.context()
+        return rows if self._compressor is None else self._compressor.fitted(rows)
+
     async def _streamed(self, last: bool) -> AsyncGenerator[Event | Answer, None]:
         """The pieces of an answer as they come, then the Answer they make."""
-        messages = replay(await self._record.context(), await self._record.system_prompt())
+        messages = replay(await self._rows(), await self._record.system_prompt())
         if last:
             messages.append({"role": "user", "content": LAST_STEP})
         tools = [] if last else [schema_of(tool) for tool in self._tools.values()]

@@ -117,6 +117,11 @@ class Chat:
         with suppress(errors.HermesError):
             await self.talk.agent()
             self.prompting.refresh()
+        if self.talk.parts.warning is not None:
+            with suppress(errors.HermesError):
+                warned = await asyncio.to_thread(self.talk.parts.warning)
+                if warned is not None:
+                    await self.prompting.above(lambda: self.screen.note(warned))
         if not self.talk.incognito:
             line = await upkeep.tidied(self.talk.db)
             if line is not None:
@@ -168,7 +173,7 @@ class Chat:
         chosen = await self.prompting.choose(question, options)
         keep = self.talk.parts.keep_setting
         if chosen == "always" and keep is not None:
-            await asyncio.to_thread(keep, "approvals", "destructive_slash_confirm", False)
+            await asyncio.to_thread(keep, "approvals.destructive_slash_confirm", False)
         return chosen in ("once", "always")
 
     # ---------------------------------------------------------------- going on in a conversation

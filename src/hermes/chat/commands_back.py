@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from hermes.agent.events import Moved
 from hermes.chat.commands import Command
 from hermes.chat.recap import said
 from hermes.text import printable
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 OFFERED = 10
-LEAST_TO_COMPRESS = 4
 
 
 async def undo(chat: Chat, argument: str) -> None:
@@ -84,32 +84,24 @@ async def retry(chat: Chat, _: str) -> None:
 
 
 async def compress(chat: Chat, argument: str) -> None:
-    rows = await chat.talk.rows()
-    agent = await chat.talk.agent()
-    maker = chat.talk.compressor(agent.model, argument or None)
-    if maker is None:
-        chat.screen.note("Compression is off, or there is nothing stored to compress.")
+    await chat.talk.agent()
+    if chat.talk.compressor is None:
+        chat.screen.note("There is no compression here.")
         return
-    if len(rows) < LEAST_TO_COMPRESS:
-        chat.screen.note(f"Not enough to compress: {len(rows)} messages.")
-        return
-    moved = False
     chat.screen.begin()
     try:
-        async for event in maker.compress(overflow=False):
-            moved = moved or isinstance(event, Moved)
-            chat.screen.event(event)
+        async with aclosing(chat.talk.compressor.compress_by_hand(argument or None)) as happening:  # type: ignore[type-var]
+            async for event in happening:
+                chat.screen.event(event)
     finally:
         chat.screen.end()
-    if not moved:
-        chat.screen.note(f"No changes from compression: {len(rows)} messages")
 
 
 async def stop(chat: Chat, _: str) -> None:
     """A turn is stopped with Ctrl-C; this ends what its tools left running."""
-    ended = 0
-    if chat.talk.parts.stop_processes is not None and chat.talk.model is not None:
-        ended = await chat.talk.parts.stop_processes((await chat.talk.agent()).tools)
+    stopping, ended = chat.talk.parts.stop_processes, 0
+    if stopping is not None:
+        ended = await asyncio.to_thread(stopping, chat.talk.db, chat.talk.session_id)
     told = (
         f"Stopped {ended} background process{'' if ended == 1 else 'es'}." if ended else "Nothing is running."
     )

@@ -1,16 +1,17 @@
-"""What a chat is made of: who answers, with which tools, at which price. `cli/chat.py` says which they are."""
+"""What a chat is made of: who answers, with which tools, at which price. `standard` says which they are."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from hermes.agent.agent import Agent
+from hermes.agent.events import Event
 from hermes.agent.model import Model
 from hermes.agent.record import StoredRecord
 from hermes.agent.tool import Tool
-from hermes.agent.turn import Compressor, Price
+from hermes.agent.turn import MOST_STEPS, Compressor, Price
 
 if TYPE_CHECKING:
     from hermes.sessiondb import SessionDB
@@ -26,26 +27,46 @@ class Wish(NamedTuple):
 NO_WISH = Wish()
 
 
+class Working(NamedTuple):
+    """What an agent is about to work with."""
+
+    db: SessionDB
+    model: Model
+    tools: Sequence[Tool]
+    cwd: Path
+    source: str
+    incognito: bool
+
+
+class ByHand(Compressor, Protocol):
+    """One that a person can ask, too."""
+
+    def compress_by_hand(self, focus: str | None = None) -> AsyncIterator[Event]: ...
+
+
 class Parts(NamedTuple):
     """What is None does not exist, and the chat says so where it is asked for."""
 
-    make_model: Callable[[SessionDB, Wish], Model]
+    make_model: Callable[[Wish], Model]
     """May take its time, and may raise: it is called in a thread, while the person types."""
     make_tools: Callable[[bool], Sequence[Tool]]
     """True asks for those only that keep nothing, for an incognito conversation."""
-    make_prompt: Callable[[Path, Sequence[Tool]], Awaitable[str]]
-    """The system prompt of a new session that works in this directory with these tools."""
+    make_prompt: Callable[[Working], Awaitable[str]]
+    """The system prompt of a session that begins now."""
     price: Price
-    make_compressor: Callable[[SessionDB, StoredRecord, Model, str | None], Compressor | None] | None = None
-    """The last is what `/compress` was asked to keep in mind."""
+    most_steps: int = MOST_STEPS
+    make_compressor: Callable[[StoredRecord, Working], ByHand] | None = None
     make_title: Callable[[SessionDB, str], Awaitable[str | None]] | None = None
     """Titles a session after its first exchange if it has no title; the title it got."""
-    save: Callable[[Agent], Awaitable[None]] | None = None
+    save: Callable[[Agent], Awaitable[object]] | None = None
     """One silent, bounded turn in which the agent keeps what matters of a conversation that ends."""
     memory: Callable[[], str] | None = None
     skills: Callable[[], Sequence[tuple[str, str]]] | None = None
     """Names, and what each is good for."""
-    stop_processes: Callable[[Sequence[Tool]], Awaitable[int]] | None = None
-    """Ends what tools left running; how many there were."""
-    keep_setting: Callable[[str, str, object], None] | None = None
-    """Writes one value of a section of config.yaml."""
+    stop_processes: Callable[[SessionDB, str], int] | None = None
+    """Ends what the tools of a conversation left running; how many there were."""
+    keep_setting: Callable[[str, object], None] | None = None
+    """Writes one value of config.yaml, by its dotted path."""
+    warning: Callable[[], str | None] | None = None
+    """What is odd about the settings, in one line."""
+    close: Callable[[], Awaitable[None]] | None = None

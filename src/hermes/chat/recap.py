@@ -7,11 +7,11 @@ open: an unfinished turn, an error, a list of things to do, a question.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from hermes.agent.tools.todo import Todo, items_in
 from hermes.text import printable, readable
 
 Row = dict[str, Any]
@@ -121,12 +121,13 @@ def names_of_calls(row: Row) -> list[str]:
     calls = row.get("tool_calls")
     if isinstance(calls, dict):
         calls = [calls]
-    return [printable(str(_inner(call).get("name") or "?")) for call in calls or () if isinstance(call, dict)]
+    return [_name(call) for call in calls or () if isinstance(call, dict)]
 
 
-def _inner(call: dict[str, Any]) -> dict[str, Any]:
+def _name(call: dict[str, Any]) -> str:
     function = call.get("function")
-    return function if isinstance(function, dict) else call
+    inner = function if isinstance(function, dict) else call
+    return printable(str(inner.get("name") or "?"))
 
 
 def collapsed(names: Sequence[str]) -> str:
@@ -184,31 +185,14 @@ def _failed(spoken: Sequence[Row]) -> str | None:
 
 
 def _to_do(spoken: Sequence[Row]) -> str | None:
-    """What of the last list of things to do is not done."""
-    for row in reversed(spoken):
-        for call in reversed(row.get("tool_calls") or ()) if row.get("role") == "assistant" else ():
-            items = _items(_inner(call)) if isinstance(call, dict) else None
-            if items is None:
-                continue
-            undone = [item for item in items if item.get("status") in ("pending", "in_progress")]
-            if not undone:
-                return None
-            doing = next((item for item in undone if item.get("status") == "in_progress"), undone[0])
-            return f"{len(undone)} of {len(items)} to do, at: {_short(printable(str(doing.get('content') or '?')))}"
-    return None
-
-
-def _items(function: dict[str, Any]) -> list[dict[str, Any]] | None:
-    """The list that a call of `todo` wrote; None for any other call."""
-    if function.get("name") != "todo":
+    """What of the list of things to do is not done; the list is the last result of its tool."""
+    last = next((row for row in reversed(spoken) if row.get("tool_name") == Todo.name), {})
+    items = items_in(said(last))
+    undone = [item for item in items if item.status != "completed"]
+    if not undone:
         return None
-    given = function.get("arguments")
-    try:
-        read = json.loads(given) if isinstance(given, str) else given
-    except (ValueError, RecursionError):
-        return None
-    items = read.get("todos") if isinstance(read, dict) else None
-    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) and items else None
+    doing = next((item for item in undone if item.status == "in_progress"), undone[0])
+    return f"{len(undone)} of {len(items)} to do, at: {_short(doing.content)}"
 
 
 def _short(text: str) -> str:

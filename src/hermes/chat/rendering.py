@@ -144,7 +144,7 @@ class Screen:
                 self._commit(Text(readable(text), "dim"))
             case happened.Moved(session_id, before, after):
                 self._end_text()
-                told = f"Compressed: {before} → {after} messages; going on as {printable(session_id)}"
+                told = f"going on as {printable(session_id)}, {before} → {after} messages"
                 self._commit(Text(told, "dim"))
             case happened.Done():
                 self._end_text()

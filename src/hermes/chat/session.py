@@ -18,9 +18,9 @@ from hermes.agent.events import Counted, Done, Event, Failed, Moved, Note, Store
 from hermes.agent.model import Model, Used
 from hermes.agent.record import IncognitoRecord, StoredRecord
 from hermes.agent.tool import Approve, Tool
-from hermes.agent.turn import Compressor, Turn
+from hermes.agent.turn import Turn
 from hermes.chat import place
-from hermes.chat.parts import NO_WISH, Parts, Wish
+from hermes.chat.parts import NO_WISH, ByHand, Parts, Wish, Working
 from hermes.store.content import from_json
 from hermes.text import printable
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 NOTHING_YET = Counted("", Used(), 0.0)
-SAVING_S = 60.0
+SAVING_S, GRACE_S = 60.0, 0.5
 LONG_ENOUGH_TO_TITLE = 2
 """A conversation with more messages of a person than this has had its chance of an automatic title."""
 
@@ -66,6 +66,7 @@ class Talk:
         self._as_before: Wish | None = None
         self._untold: str | None = None
         self._agent: Agent | None = None
+        self.compressor: ByHand | None = None
         self._open = False
         self._behind: set[asyncio.Task[Any]] = set()
         self.record = self._new_record()
@@ -82,13 +83,13 @@ class Talk:
             self._tools = self.parts.make_tools(self.incognito)
         if self._as_before is not None:
             try:
-                return self.parts.make_model(self.db, self._as_before)
+                return self.parts.make_model(self._as_before)
             except errors.HermesError as problem:
                 self._untold = (
                     f"{self._as_before.model} is not to be had ({problem}); the usual model answers."
                 )
                 self._as_before = None
-        return self.parts.make_model(self.db, self.wish)
+        return self.parts.make_model(self.wish)
 
     @property
     def model(self) -> Model | None:
@@ -109,30 +110,28 @@ class Talk:
         except errors.HermesError:
             self._made = None
             raise
-        tools = self._tools or ()
+        working = Working(self.db, model, self._tools or (), self.cwd, self.source, self.incognito)
+        make, record = self.parts.make_compressor, self.record
+        if make is not None and isinstance(record, StoredRecord):
+            self.compressor = await asyncio.to_thread(make, record, working)
         self._agent = Agent(
             self.db,
-            self.record,
+            record,
             model,
-            tools=tools,
-            prompt=lambda: self.parts.make_prompt(self.cwd, tools),
+            tools=working.tools,
+            prompt=lambda: self.parts.make_prompt(working),
             price=self.parts.price,
             approve=self._approve,
             cwd=self.cwd,
-            compressor=self.compressor(model),
+            compressor=self.compressor,
+            most_steps=self.parts.most_steps,
         )
         return self._agent
-
-    def compressor(self, model: Model, focus: str | None = None) -> Compressor | None:
-        make = self.parts.make_compressor
-        if make is None or not isinstance(self.record, StoredRecord):
-            return None
-        return make(self.db, self.record, model, focus)
 
     async def choose_model(self, name: str) -> Model:
         """Go on with another model; as before, if there is none of this name."""
         wish = self.wish._replace(model=name)
-        model = await asyncio.to_thread(self.parts.make_model, self.db, wish)
+        model = await asyncio.to_thread(self.parts.make_model, wish)
         self.wish, self._as_before = wish, None
         self._answer_with(asyncio.create_task(_ready(model)))
         if self.exists:
@@ -143,7 +142,7 @@ class Talk:
         old = self.model
         if old is not None:
             self._later(old.close())
-        self._made, self._agent = made, None
+        self._made, self._agent, self.compressor = made, None, None
 
     # ---------------------------------------------------------------- which conversation
 
@@ -172,7 +171,7 @@ class Talk:
         return StoredRecord(self.db, source=self.source, **new)
 
     def _enter(self, record: StoredRecord | IncognitoRecord, *, is_open: bool) -> None:
-        self.record, self._open, self._agent = record, is_open, None
+        self.record, self._open, self._agent, self.compressor = record, is_open, None, None
         self.queued_title, self.began = None, clock.now()
         self.total = self.taken = NOTHING_YET
 
@@ -256,7 +255,9 @@ class Talk:
             await record.close()
 
     async def leave(self) -> None:
-        """The end of the program: what is under way behind us ends now."""
+        """The end of the program: what is under way behind us has a moment left."""
+        if self._behind:
+            await asyncio.wait(self._behind, timeout=GRACE_S)
         for task in list(self._behind):
             task.cancel()
         await asyncio.gather(*self._behind, return_exceptions=True)
@@ -266,10 +267,10 @@ class Talk:
             await asyncio.gather(
                 self._made, return_exceptions=True
             )  # a thread that imports cannot be cancelled
-        if self.parts.stop_processes is not None and self._tools is not None:
-            await self.parts.stop_processes(self._tools)
         if self.model is not None:
             await self.model.close()
+        if self.parts.close is not None:
+            await self.parts.close()
 
     def forget(self) -> None:
         """Somebody else has the conversation: it is theirs to end."""

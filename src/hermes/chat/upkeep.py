@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from hermes import errors
-from hermes.config import setting
 
 if TYPE_CHECKING:
     from hermes.sessiondb import SessionDB
@@ -34,19 +33,24 @@ async def tidied(db: SessionDB) -> str | None:
 
 def tidy(db: SessionDB) -> str | None:
     """Do it if it was asked for and is due; what a person should know about it."""
+    from hermes.agent.settings import read_settings
+
     try:
-        if setting("sessions", "auto_prune") is not True:
-            return None
-        done = db.maybe_auto_prune_and_vacuum(
-            _number("retention_days", 90),
-            _number("min_interval_hours", 24),
-            setting("sessions", "vacuum_after_prune") is not False,
-            db.db_path.parent / "sessions",
-            trash_days=_number("trash_days", 30),
-        )
-    except errors.BadConfig as problem:
+        wanted = read_settings().sessions
+    except errors.HermesError as problem:
         return f"Maintenance did not run: {problem}"
-    return said(done)
+    if not wanted.auto_prune:
+        return None
+    return said(
+        db.maybe_auto_prune_and_vacuum(
+            wanted.retention_days,  # type: ignore[arg-type]
+            wanted.min_interval_hours,  # type: ignore[arg-type]
+            wanted.vacuum_after_prune,
+            db.db_path.parent / "sessions",
+            trash_days=wanted.trash_days,
+            thin_days=wanted.thin_days,
+        )
+    )
 
 
 def said(done: dict[str, Any]) -> str | None:
@@ -55,15 +59,8 @@ def said(done: dict[str, Any]) -> str | None:
     told = []
     if done["pruned"]:
         told.append(f"removed {done['pruned']} old session{'' if done['pruned'] == 1 else 's'}")
+    if done.get("thinned"):
+        told.append(f"cut {done['thinned']:,} bytes of old tool output")
     if done.get("emptied"):
         told.append(f"emptied {done['emptied']} from the trash")
     return f"Maintenance (sessions.auto_prune): {', '.join(told)}." if told else None
-
-
-def _number(name: str, usual: int) -> Any:
-    value = setting("sessions", name)
-    if value is None:
-        return usual
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-        raise errors.BadConfig(f"sessions.{name} in config.yaml must be a number from 0 up, not {value!r}")
-    return value

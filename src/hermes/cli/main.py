@@ -36,6 +36,9 @@ COMMANDS = {
     "sessions": Command("hermes.cli.sessions", "list, find, show and look after the stored conversations"),
     "search": Command("hermes.cli.sessions.search", "find conversations by what was said in them"),
     "insights": Command("hermes.cli.insights", "see what was done, when, with what, and what it cost"),
+    "setup": Command("hermes.cli.setup", "choose the model that answers, and try it out"),
+    "config": Command("hermes.cli.config", "see and change settings and keys"),
+    "demo": Command("hermes.cli.demo", "see the product in a minute, on sample conversations"),
     "doctor": Command("hermes.cli.doctor", "see how the store is, and what to do about what is wrong"),
     "store": Command("hermes.cli.store", "encrypt the store, or decrypt it"),
     "completion": Command(
@@ -52,7 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
     output.prepare()
     try:
-        return _run(sys.argv[1:] if argv is None else argv)
+        code = _run(sys.argv[1:] if argv is None else argv)
+        gc.freeze()  # nor at the end; where something was broken off, what it left has to be cleared away
+        return code
     except WrongUsage as error:
         output.complain(str(error))
         return USAGE
@@ -75,8 +80,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         output.complain(f"unexpected {type(error).__name__}: {error} (HERMES_TRACEBACK=1 shows where)")
         return REFUSED
-    finally:
-        gc.freeze()  # nor at the end
 
 
 def _run(argv: Sequence[str]) -> int:

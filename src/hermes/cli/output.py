@@ -7,15 +7,11 @@ nowhere, so that a command runs to its end and its exit code stays true.
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterable
 from contextlib import nullcontext, suppress
 
-from hermes.text import printable
-
-# Valid JSON as they are, but a terminal would act on them: C1 controls, and what reorders or breaks lines.
-_UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+from hermes.text import json_shown, printable
 
 
 def prepare() -> None:
@@ -37,7 +33,7 @@ def say(lines: Iterable[str]) -> None:
 
 def counted(count: int, what: str) -> str:
     """`1 session`, `3 sessions`."""
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def size_of(count: float) -> str:
@@ -111,7 +107,7 @@ def say_json(value: object) -> None:
     import msgspec
 
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    say_document(_UNSAFE_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
+    say_document(json_shown(text))
 
 
 def say_document(text: str) -> None:

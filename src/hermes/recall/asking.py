@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from hermes import errors
+from hermes import clock, errors
 from hermes.store.sessions import source_name
 from hermes.text import clean_in
 
@@ -44,7 +44,7 @@ SCHEMA: dict[str, Any] = {
                 "description": (
                     "What to look for. Pass two to four phrasings of the same question, in different words (synonyms,"
                     " names, the terms the answer would use): the best match of any of them counts. Whole questions"
-                    ' work, as do words, "exact phrases", OR, NOT and prefix*.'
+                    ' work, as do words, "exact phrases", OR, NOT, prefix*, *part* and fields (role:user, on:2026-05).'
                 ),
             },
             "session_id": {"type": "string", "description": "A session to read or to scroll in."},
@@ -83,7 +83,9 @@ SCHEMA: dict[str, Any] = {
             },
             "after": {
                 "type": "string",
-                "description": "Said at this time or later: an ISO date or time (2026-05-02, 2026-05-02T14:00+02:00).",
+                "description": (
+                    "Said at this time or later: a date or time (2026-05-02, 2026-05-02T14:00+02:00, yesterday, 2w)."
+                ),
             },
             "before": {
                 "type": "string",
@@ -194,7 +196,7 @@ def _phrasings(value: object, notes: list[str]) -> tuple[str, ...]:
 
 
 def _moment(key: str, value: object) -> float | None:
-    """Epoch seconds of an ISO date or time, local if it has no offset; of a month or a year, when it begins."""
+    """Epoch seconds of a time: ISO, local if it has no offset, or as people write it; of a day, when it begins."""
     if value is None:
         return None
     try:
@@ -207,7 +209,7 @@ def _moment(key: str, value: object) -> float | None:
         if not -LAST_SECOND <= seconds <= LAST_SECOND:
             raise ValueError
     except (ValueError, OverflowError, OSError):
-        raise _bad(f"{key} must be an ISO date or time such as 2026-05-02, or epoch seconds") from None
+        raise _bad(f"{key} must be a date or time such as 2026-05-02, yesterday or 2w") from None
     return seconds
 
 
@@ -218,7 +220,14 @@ def _epoch(text: str) -> float:
         return float(text)
     if re.fullmatch(r"[0-9]{4}(-[0-9]{2})?", text):
         text = f"{text}-01-01"[:10]
-    return datetime.fromisoformat(text).timestamp()
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        from hermes.recall.dates import read_date
+
+        if (span := read_date(text, clock.now())) is None:
+            raise
+        return span.start
 
 
 def _roles(value: object) -> tuple[str, ...]:

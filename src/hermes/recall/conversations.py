@@ -7,6 +7,7 @@ what it says: only where nothing matches it are the nearest shown instead, and t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -28,6 +29,10 @@ from hermes.terms import fold
 
 HITS_AT_ONCE, MOST_ROUNDS = 200, 6
 """Messages fetched, and how often again without the conversations they are from: one of them may hold thousands."""
+
+SHORTEST_RANKED = 3
+UNFINISHED = re.compile(r'(?:^|\s)[^\s":*()]*\w$')
+"""Ends in a word that may go on."""
 
 TITLES = """SELECT title, root_id FROM sessions WHERE title IS NOT NULL AND trashed_at IS NULL
     ORDER BY last_active DESC, id DESC"""
@@ -79,18 +84,22 @@ class InteractiveSearch:
         after: float | None = None,
         before: float | None = None,
         include_hidden: bool = False,
+        unfinished: bool = False,
     ) -> FoundConversations:
+        """`unfinished`: it is still being typed, so that its last word counts as the beginning of one, too."""
         limit = whole("limit", limit)
         reading = read(query, clock.now())
         results = FoundConversations(reading)
         if reading.is_empty or limit <= 0:
             return results
         asked = _asked(query, reading, sources, after, before, include_hidden)
+        if unfinished and UNFINISHED.search(query):
+            asked = _begun(query, asked)
         results.is_question = asked.is_question
         exact = self._exact(asked, limit, results)
         titled = self._titled(asked) if not reading.fields else []
         ranked: dict[str, Found] = {}
-        if reading.words and (asked.is_plain or not exact):
+        if asked.question.terms and (asked.is_plain or not exact):
             question = asked.question._replace(must=None)
             ranked = ConversationSearch(self._engine).rank(question, asked.wanted).conversations
         matching = list(dict.fromkeys((*titled, *exact)))
@@ -153,12 +162,14 @@ class InteractiveSearch:
     def _row(
         self, reader: Reader, root: str, asked: Asked, hit: Hit | None, ranked: Found | None
     ) -> dict[str, Any] | None:
-        found = ranked or Found(root, 0.0, asked.question, None if hit is None else hit.id)
-        row = shown(reader, found, asked.wanted)
+        found = ranked or Found(
+            root, 0.0, asked.question, None if hit is None else hit.id, wanted=asked.wanted
+        )
+        row = shown(reader, found)
         if row is None:
             return _by_title(reader, root)
         if hit is not None and (found.message_id is None or not asked.is_question):
-            result = result_of(reader, asked.tree, hit)
+            result = result_of(asked.tree, hit)
             row |= {"session_id": result["session_id"], "role": result["role"], "message_id": result["id"]}
             row["snippet"] = result["snippet"]
             if not found.score:
@@ -190,6 +201,14 @@ def _asked(
     question = questions.read(query if is_plain else " ".join(reading.words))
     tree = reading.tree or EVERYTHING
     return Asked(reading, tree, question, wanted, is_plain, is_plain and questions.is_question(query))
+
+
+def _begun(query: str, asked: Asked) -> Asked:
+    """The same while its last word may go on. A letter or two of a word are not worth ranking by."""
+    *before, last = query.split()
+    if asked.is_plain and last.isascii() and len(last) < SHORTEST_RANKED:
+        asked = asked._replace(question=questions.read(" ".join(before)))
+    return asked._replace(tree=read(f"{query}*", clock.now()).tree or asked.tree)
 
 
 def _only_words(tree: Node | None) -> bool:

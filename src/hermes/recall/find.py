@@ -49,7 +49,6 @@ class Find:
             near, marks = MessageSearch(self._engine).nearest(
                 " ".join(reading.words), reading.wanted, limit, 0
             )
-        with self._engine.read() as reader:
-            results.extend(result_of(reader, tree, hit) for hit in answer.hits)
-            results.nearest = [result_of(reader, marks or tree, hit) for hit in near]
+        results.extend(result_of(tree, hit) for hit in answer.hits)
+        results.nearest = [result_of(marks or tree, hit) for hit in near]
         return results

@@ -10,26 +10,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from hermes.recall.query import parse
-from hermes.recall.snippets import snippet
+from hermes.recall.snippets import may_match, snippet
 from hermes.recall.wanted import filter_of, order_of
 from hermes.store.arguments import whole
-from hermes.store.content import decode
-from hermes.store.engine import Access, Reader
+from hermes.store.engine import Access
 from hermes.store.matching import Node, Or, word
 from hermes.store.values import Hit, MessageFilter, SearchResults
 from hermes.text import text_of, text_of_tool_calls
 
 CONTEXT_LENGTH = 200
 SHOWN_STRUCTURE = "[multimodal content]"
-
-BEFORE = """SELECT role, content, content_kind FROM messages
-    WHERE session_id = ? AND id < ? AND active = 1 ORDER BY id DESC LIMIT 1"""
-AFTER = """SELECT role, content, content_kind FROM messages
-    WHERE session_id = ? AND id > ? AND active = 1 ORDER BY id LIMIT 1"""
-
-
-HIT = """SELECT m.id, m.session_id, m.role, m.content, m.content_kind, m.tool_name, m.tool_calls, m.timestamp,
-    s.source, s.model, s.started_at FROM messages m JOIN sessions s ON s.id = m.session_id WHERE m.id = ?"""
 
 
 class MessageSearch:
@@ -67,9 +57,7 @@ class MessageSearch:
             hits, marks = self.nearest(query, wanted, limit, offset)
             results.relaxed = bool(hits)
             tree = marks or tree
-        if hits:
-            with self._engine.read() as reader:
-                results.extend(result_of(reader, tree, hit) for hit in hits)
+        results.extend(result_of(tree, hit) for hit in hits)
         return results
 
     def _may_relax(
@@ -99,49 +87,40 @@ class MessageSearch:
                 worth.setdefault(found.message_id, found.score)
         ordered = sorted(worth, key=lambda message_id: (-worth[message_id], -message_id))
         end = offset + limit if limit > 0 else None
-        with self._engine.read() as reader:
-            rows = [reader.row(HIT, message_id) for message_id in ordered[offset:end]]
         leaves = tuple(leaf for term in question.terms if (leaf := word(term)) is not None)
-        return [_hit(row) for row in rows if row is not None], Or(leaves) if leaves else None
+        return self._engine.hits_of(ordered[offset:end]), Or(leaves) if leaves else None
 
 
-def _hit(row: Any) -> Hit:
-    message_id, session_id, role, content, kind, *rest = row
-    return Hit(message_id, session_id, role, decode(content, kind), *rest)
-
-
-def result_of(reader: Reader, tree: Node, hit: Hit) -> dict[str, Any]:
+def result_of(tree: Node, hit: Hit) -> dict[str, Any]:
     return {
         "id": hit.id,
         "session_id": hit.session_id,
         "role": hit.role,
-        "snippet": snippet(_whole_text(hit), tree),
+        "snippet": snippet(_text(hit, tree), tree),
         "timestamp": hit.timestamp,
         "tool_name": hit.tool_name,
         "source": hit.source,
         "model": hit.model,
         "session_started": hit.session_started,
-        "context": _context(reader, hit),
+        "context": _context(hit),
     }
 
 
-def _whole_text(hit: Hit) -> str:
-    fields = (
-        text_of(hit.content),
-        hit.tool_name or "",
-        text_of_tool_calls(hit.tool_calls) if hit.tool_calls else "",
-    )
+def _text(hit: Hit, tree: Node) -> str:
+    """What a match may stand in. Tool calls are JSON inside JSON, and most can be told to hold nothing of it."""
+    content = text_of(hit.content)
+    fields = [content]
+    if hit.tool_name and (not content or may_match(hit.tool_name, tree)):
+        fields.append(hit.tool_name)
+    if hit.tool_calls and (not content or may_match(hit.tool_calls, tree, encoded=True)):
+        fields.append(text_of_tool_calls(hit.tool_calls))
     return "\n".join(field for field in fields if field)
 
 
-def _context(reader: Reader, hit: Hit) -> list[dict[str, Any]]:
+def _context(hit: Hit) -> list[dict[str, Any]]:
     """The message before, the hit and the one after, as far as there are any."""
-    near = [{"role": hit.role, "content": _shown(hit.content)}]
-    if (row := reader.row(BEFORE, hit.session_id, hit.id)) is not None:
-        near.insert(0, {"role": row[0], "content": _shown(decode(row[1], row[2]))})
-    if (row := reader.row(AFTER, hit.session_id, hit.id)) is not None:
-        near.append({"role": row[0], "content": _shown(decode(row[1], row[2]))})
-    return near
+    said = (hit.before, (hit.role, hit.content), hit.after)
+    return [{"role": one[0], "content": _shown(one[1])} for one in said if one is not None]
 
 
 def _shown(content: Any) -> str:

@@ -151,6 +151,17 @@ class Passages:
             more = bool(reader.rows(OUTLINE_AFTER, segment.id, last, 1))
             return Window(segment, messages, after > BEGINNING, more)
 
+    def page_before(self, session_id: str, before: int, room: int, bounds: Bounds) -> Window | None:
+        """The same backwards: the messages before an id, in order."""
+        with self._engine.read(settled=True) as reader:
+            segment = _segment(reader, session_id)
+            if segment is None:
+                return None
+            messages = _take(_walk(reader, PRECEDING, segment.id, before, MOST_ON_A_PAGE, bounds), room)[::-1]
+            first = messages[0].id if messages else before
+            more = bool(reader.rows(OUTLINE_BEFORE, segment.id, first, 1))
+            return Window(segment, messages, more, before < END)
+
     def transcript(
         self, session_id: str, message_id: int, room: int, bounds: Bounds, clues: Sequence[str] = ()
     ) -> Window | None:

@@ -13,10 +13,12 @@ from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
+from hermes.recall import language
 from hermes.recall.asking_words import ASKS_AGENT, CHINESE, PHRASES, STOP, TALKING
 from hermes.recall.days import Stretch, days_in, months_in
 from hermes.recall.query import parse
-from hermes.store.matching import Node
+from hermes.store.matching import Node, Part, wanted
+from hermes.store.values import MessageFilter
 from hermes.terms import MAX_TERM, fold, is_spaceless, token_spans
 from hermes.text import clean_in
 
@@ -24,6 +26,8 @@ MOST_TERMS, LONGEST = 64, 4_000
 
 EXPRESSION = re.compile(r"(?<!\S)(?:AND|OR|NOT)(?!\S)|\S\*(?!\S)")
 QUOTED = re.compile(r'"[^"]*"')
+INTERACTIVE = re.compile(r"(?<!\S)(?:\*\S{3,}\*(?!\S)|\()|\)(?!\S)")
+"""A part or a group."""
 STRICT = re.compile(r'"[^"]+"|(?<!\S)(?:AND|NOT)(?!\S)|\S\*(?!\S)')
 NEGATED = re.compile(r'(?<!\S)NOT\s+(?:"[^"]*"|\S+)')
 OPERATOR = re.compile(r"(?<!\S)(?:AND|OR|NOT)(?!\S)")
@@ -39,6 +43,23 @@ class Question(NamedTuple):
     days: tuple[Stretch, ...]
     months: tuple[Stretch, ...]
     asks_agent: bool
+    fields: MessageFilter | None = None
+    """Which messages it asks for, if it names fields."""
+
+
+def asked(text: str, now: float) -> Question:
+    """What somebody asks for in the language of every surface: a question, or an expression, which may name fields."""
+    typed = clean_in(text[:LONGEST])
+    reading = language.read(typed, now)
+    if not reading.fields and not INTERACTIVE.search(typed):
+        return read(typed)
+    leaves = [] if reading.tree is None else wanted(reading.tree)
+    question = read(" ".join(leaf.text for leaf in leaves if not isinstance(leaf, Part)))
+    strict = STRICT.search(typed) or INTERACTIVE.search(typed)
+    return question._replace(
+        must=reading.tree if strict and not is_question(typed) else None,
+        fields=reading.wanted if reading.fields else None,
+    )
 
 
 def read(text: str) -> Question:

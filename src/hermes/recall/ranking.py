@@ -17,11 +17,12 @@ from hermes.recall import question as questions
 from hermes.recall.days import Stretch, year_of
 from hermes.recall.question import Question
 from hermes.recall.shown import Found, shown
-from hermes.recall.wanted import filter_of, order_of
+from hermes.recall.wanted import both, filter_of, order_of
 from hermes.store.arguments import whole
 from hermes.store.engine import Access, Reader
 from hermes.store.lineage import ROOT
 from hermes.store.listing import KINDS
+from hermes.store.matching import EVERYTHING
 from hermes.store.values import Candidates, MessageFilter, Order, RankedBlock, RankedMessage, SearchResults
 
 MOST_PHRASINGS = 8
@@ -36,6 +37,8 @@ OF_THE_DAY, OF_THE_MONTH, UNMATCHED = 2.0, 1.2, 1e-3
 NEARLY = 0.5
 """Sorted by time, only what is at least half as good as the best is shown."""
 MOST_YEARS = 10
+MOST_NEWEST = 300
+"""Messages looked at for the conversations that fields alone allow."""
 
 FIRST_START = "SELECT min(started_at) FROM sessions"
 LAST_ACTIVE = "SELECT coalesce(conversation_active, last_active, started_at) FROM sessions WHERE id = ?"
@@ -70,9 +73,6 @@ class ConversationSearch:
     ) -> SearchResults:
         limit, order = whole("limit", limit), order_of(sort)
         wanted = filter_of(source_filter, exclude_sources, role_filter, after, before)
-        if not include_hidden:
-            kinds = ("chat",) if source_filter is None else tuple(kind for kind in KINDS if kind != "child")
-            wanted = wanted._replace(kinds=kinds, hide_archived=True)
         results = SearchResults()
         results.order = order
         if limit <= 0:
@@ -82,18 +82,41 @@ class ConversationSearch:
         if exclude_session is not None:
             wanted = wanted._replace(but_conversations=(root or str(exclude_session),))
         found: dict[str, Found] = {}
-        for ranked in [self.rank(questions.read(text), wanted) for text in phrasings(query)]:
+        for text in phrasings(query):
+            ranked = self._asked(questions.asked(text, clock.now()), wanted, include_hidden)
             _tell(results, ranked.candidates)
             for root_id, one in ranked.conversations.items():
                 if root_id not in found or _better(one, found[root_id]):
                     found[root_id] = one
         with self._engine.read() as reader:
             # One that is gone by now makes room for the next.
-            rows = (shown(reader, one, wanted) for one in _best(reader, found.values(), order))
+            rows = (shown(reader, one) for one in _best(reader, found.values(), order))
             results.extend(islice((row for row in rows if row is not None), limit))
         if order == "relevance" and results and all(row["order"] == "newest" for row in results):
             results.order = "newest"
         return results
+
+    def _asked(self, question: Question, wanted: MessageFilter, include_hidden: bool) -> Ranked:
+        """What was asked for in one way, within what the caller allows and what is not hidden."""
+        if question.fields is not None:
+            wanted = both(wanted, question.fields)
+        if not include_hidden:
+            named = wanted.sources is not None or wanted.kinds is not None
+            kinds = tuple(kind for kind in KINDS if kind != "child") if named else ("chat",)
+            wanted = wanted._replace(kinds=wanted.kinds or kinds, hide_archived=True)
+        if question.fields is not None and not question.terms and question.must is None:
+            return self._newest(question, wanted)
+        return self.rank(question, wanted)
+
+    def _newest(self, question: Question, wanted: MessageFilter) -> Ranked:
+        """Fields alone find everything they allow, newest first."""
+        answer = self._engine.search(EVERYTHING, wanted, MOST_NEWEST, 0, "newest")
+        found: dict[str, Found] = {}
+        with self._engine.read() as reader:
+            for hit in answer.hits:
+                root = reader.value(ROOT, hit.session_id) or hit.session_id
+                found.setdefault(root, Found(root, 0.0, question, hit.id, order="newest", wanted=wanted))
+        return Ranked(found, [], Candidates([], [], [], order="newest"))
 
     def rank(self, question: Question, wanted: MessageFilter) -> Ranked:
         """The conversations for one phrasing, and the messages that speak for them."""
@@ -101,7 +124,10 @@ class ConversationSearch:
         candidates = self._engine.candidates(question.terms, wanted, must=question.must, days=days)
         if question.must is not None and not candidates.messages:  # the nearest, where nothing fits strictly
             candidates = self._engine.candidates(question.terms, wanted, days=days)
-        return _combined(question, candidates, months)
+        ranked = _combined(question, candidates, months)
+        for root_id, one in ranked.conversations.items():
+            ranked.conversations[root_id] = one._replace(wanted=wanted)
+        return ranked
 
     def _times(self, stretches: Sequence[Stretch]) -> list[tuple[float, float]]:
         """From when to when, in every year that can be meant."""

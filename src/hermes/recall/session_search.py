@@ -105,7 +105,7 @@ def _discover(
     answer = _answer(wanted)
     notes: list[str] = answer["notes"]
     if wanted.sort == "relevance" and any(row.get("order") == "newest" for row in rows):
-        notes.append("every word asked for is very common, so the newest come first")
+        notes.append("there is nothing to rank by, so the newest come first")
     if wanted.summarize and summarise is None:
         notes.append("there is no model to summarise with; these are the messages themselves")
     if wanted.summarize and summarise is not None:

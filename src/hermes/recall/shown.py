@@ -13,13 +13,14 @@ from hermes.store.lineage import tip
 from hermes.store.matching import Leaf, Or, word
 from hermes.store.values import MessageFilter, Order, RankedBlock
 from hermes.terms import index_text, is_spaceless
-from hermes.text import text_of
+from hermes.text import text_of, text_of_tool_calls
 
 CONVERSATION = """SELECT title, source, kind, started_at, coalesce(conversation_active, last_active, started_at)
     FROM sessions WHERE id = ?"""
 TITLE = "SELECT title FROM sessions WHERE id = ?"
-MESSAGE = "SELECT id, session_id, role, content, content_kind, timestamp FROM messages WHERE id = ?"
-RANGE = """SELECT id, session_id, role, content, content_kind, timestamp FROM messages
+MESSAGE = """SELECT id, session_id, role, timestamp, content, content_kind, tool_name, tool_calls FROM messages
+    WHERE id = ?"""
+RANGE = """SELECT id, session_id, role, timestamp, content, content_kind, tool_name, tool_calls FROM messages
     WHERE session_id = ? AND id BETWEEN ? AND ? AND active = 1 ORDER BY id"""
 
 ENDINGS = ("ingly", "edly", "ing", "ies", "ied", "ed", "es", "ly", "s", "e", "y")
@@ -36,19 +37,20 @@ class Found(NamedTuple):
     day: str | None = None
     """The day that was named, if something was said on it."""
     order: Order = "relevance"
+    wanted: MessageFilter = MessageFilter()
 
 
-def shown(reader: Reader, one: Found, wanted: MessageFilter) -> dict[str, Any] | None:
+def shown(reader: Reader, one: Found) -> dict[str, Any] | None:
     row = reader.row(CONVERSATION, one.root_id)
     message: Sequence[Any] | None = None
     if one.message_id is not None:
         message = reader.row(MESSAGE, one.message_id)
     if message is None and one.block is not None:
-        message = _best_of(reader, one.block, one.question.terms, wanted)
+        message = _best_of(reader, one.block, one.question.terms, one.wanted)
     if row is None or message is None:
         return None
-    message_id, session_id, role, content, kind, _at = message
-    text = text_of(decode(content, kind))
+    message_id, session_id, role, _at, *said = message
+    text = _text(*said)
     matched = _matched(text, one.question.terms)
     title, source, session_kind, started_at, last_active = row
     live = tip(reader, one.root_id)
@@ -56,7 +58,7 @@ def shown(reader: Reader, one: Found, wanted: MessageFilter) -> dict[str, Any] |
         "session_id": session_id,
         "conversation_id": one.root_id,
         "tip_id": live,
-        "score": round(one.score, 4),
+        "score": float(f"{one.score:.4g}"),
         "message_id": message_id,
         "role": role,
         "snippet": snippet(text, _marks(matched)),
@@ -76,7 +78,7 @@ def _best_of(
     """The message of a block that has most of the words, also in another form."""
     best, most = None, -1.0
     for row in reader.rows(RANGE, block.session_id, block.first_id, block.last_id):
-        _id, _session, role, content, kind, at = row
+        _id, _session, role, at, *said = row
         if wanted.roles and role not in wanted.roles:
             continue
         if (wanted.after is not None and at < wanted.after) or (
@@ -84,10 +86,18 @@ def _best_of(
         ):
             continue
         # Of two that have as much, what the person said.
-        count = len(_matched(text_of(decode(content, kind)), terms)) + (0.5 if role == "user" else 0.0)
+        count = len(_matched(_text(*said), terms)) + (0.5 if role == "user" else 0.0)
         if count > most:
             best, most = row, count
     return best
+
+
+def _text(content: Any, kind: str | None, tool_name: str | None, tool_calls: str | None) -> str:
+    """What a message says; if it only calls tools, the calls."""
+    said = text_of(decode(content, kind))
+    if said.strip() or not tool_calls:
+        return said
+    return f"{tool_name or ''} {text_of_tool_calls(tool_calls)}".strip()
 
 
 def _matched(text: str, terms: Sequence[str]) -> list[str]:
@@ -127,7 +137,7 @@ def _why(matched: Sequence[str], one: Found) -> str:
     if one.day is not None:
         told.append(f"said on {one.day}")
     if one.order == "newest":
-        told.append("newest first, for every word is very common")
+        told.append("newest first, for every word is very common" if one.question.terms else "newest first")
     return "; ".join(told) or "matches what stands around it"
 
 

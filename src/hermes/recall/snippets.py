@@ -12,14 +12,16 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 from typing import NamedTuple
 from unicodedata import category
 
-from hermes.store.matching import Leaf, Literal, Node, Part, wanted
+from hermes.recall.marks import CLOSE, CUT, OPEN, Goal, best_cluster, goals_of, may_match
+from hermes.recall.plain_snippets import plain_snippet
+from hermes.store.matching import Node
 from hermes.terms import fold, index_text, is_spaceless, token_spans
 
-OPEN, CLOSE, CUT = ">>>", "<<<", "..."
+__all__ = ["CLOSE", "CUT", "OPEN", "may_match", "snippet"]
 
 _ROOM = 1024
 """Characters looked at closely. A longer text is first searched for the best stretch of that size."""
@@ -27,18 +29,8 @@ _PATIENCE = 32_000_000
 """How much is searched for it; folding a stretch that is not ASCII counts sixteenfold, as it costs."""
 _ENOUGH = 1_000
 """Matches weighed against each other."""
-_WIDEST = 16
-"""Characters shown per token at most: one token may be a whole file in base64."""
-
-
-class _Goal(NamedTuple):
-    """A leaf of the query: the tokens it looks for, and the literal that is marked rather than they."""
-
-    tokens: tuple[str, ...]
-    prefix: bool
-    literal: re.Pattern[str] | None
-    needle: str
-    """Its longest piece: quick to look for, and enough to pass a stretch of text by."""
+_WIDEST, _USUAL = 16, 4
+"""Characters shown per token at most, for one token may be a whole file in base64; and what is enough to look at."""
 
 
 class _Hit(NamedTuple):
@@ -63,13 +55,16 @@ class _Origin(NamedTuple):
 
 def snippet(text: str, tree: Node, *, tokens: int = 40) -> str:
     """The best cluster of matches with what stands around it, about `tokens` words long."""
-    goals = _goals(tree)
-    start = _best_stretch(text, goals) if len(text) > _ROOM else 0
-    piece = text[start : _whole_words(text, start + _ROOM)]
+    goals = goals_of(tree)
+    tokens = max(1, tokens)
+    if text.isascii():
+        return plain_snippet(text, goals, tokens)
+    start, past = _stretch(text, goals, tokens)
+    piece = text[start:past]
     folded, origin = _fold_with_origin(piece)
     spans = token_spans(folded)
     ordered = sorted(set(_hits(piece, folded, origin, spans, goals)))[:_ENOUGH]
-    low, high = _frame(_units(folded, spans), ordered, max(1, tokens), len(folded))
+    low, high = _frame(_units(folded, spans), ordered, tokens, len(folded))
     inside = [hit for hit in ordered if hit.start < high and hit.end > low]
     shown = [(origin.start(max(hit.start, low)), origin.end(min(hit.end, high))) for hit in inside]
     first, last = origin.start(low), origin.end(high)
@@ -78,25 +73,36 @@ def snippet(text: str, tree: Node, *, tokens: int = 40) -> str:
     return f"{before}{_marked(piece, first, last, shown)}{after}"
 
 
-@lru_cache(32)  # the results of one search share them
-def _goals(tree: Node) -> tuple[_Goal, ...]:
-    return tuple(_goal(leaf) for leaf in wanted(tree))
+def _stretch(text: str, goals: Sequence[Goal], tokens: int) -> tuple[int, int]:
+    """What of a text to look at closely."""
+    margin = tokens * _USUAL
+    if len(text) > 2 * margin:
+        # Folding the case of a long text takes longer than all the rest, and most scripts without spaces have none.
+        lower = text if all(goal.is_caseless for goal in goals) else text.lower()
+        if len(lower) == len(text) and (hits := _plainly(lower, goals)):
+            low, high = best_cluster(hits, margin)
+            near = text[max(0, low - margin) : low + margin]
+            if is_spaceless(lower[low]) and len(near.encode(errors="replace")) > 2 * len(near):
+                margin = tokens * 2  # there a token is one character
+            return _whole_words(text, low - margin), _whole_words(text, min(high, low + _ROOM) + margin)
+    start = _best_stretch(text, goals) if len(text) > _ROOM else 0
+    return start, _whole_words(text, start + _ROOM)
 
 
-def _goal(leaf: Leaf) -> _Goal:
-    folded = fold(leaf.text)
-    tokens = tuple(folded[start:end] for start, end in token_spans(folded))
-    if isinstance(leaf, Part):
-        return _Goal(tokens, True, re.compile(re.escape(leaf.literal or leaf.piece)), leaf.piece)
-    prefix = not isinstance(leaf, Literal) and leaf.prefix_last
-    if not leaf.literal:
-        return _Goal(tokens, prefix, None, max(tokens, key=len))
-    pieces = leaf.literal.split()
-    return _Goal(tokens, prefix, re.compile(r"\s+".join(map(re.escape, pieces))), max(pieces, key=len))
+def _plainly(lower: str, goals: Sequence[Goal]) -> list[tuple[int, int, int]]:
+    """Where the goals stand with nothing but their case folded; nothing if that is not so of all of them."""
+    hits: list[tuple[int, int, int]] = []
+    for number, goal in enumerate(goals):
+        found = islice(_likely(goal).finditer(lower), _ENOUGH) if goal.needle in lower else ()
+        places = [(*match.span(), number) for match in found]
+        if not places:
+            return []
+        hits += places
+    return sorted(hits)
 
 
 @lru_cache(256)
-def _likely(goal: _Goal) -> re.Pattern[str]:
+def _likely(goal: Goal) -> re.Pattern[str]:
     """What finds a match, as far as that can be said without splitting the text."""
     if goal.literal:
         return goal.literal
@@ -105,7 +111,7 @@ def _likely(goal: _Goal) -> re.Pattern[str]:
     return re.compile(head + r"[\W_]*".join(map(re.escape, goal.tokens)) + tail)
 
 
-def _best_stretch(text: str, goals: Sequence[_Goal]) -> int:
+def _best_stretch(text: str, goals: Sequence[Goal]) -> int:
     """Where to look closely: a little before the first match of the stretch that holds the most."""
     best, most, spent = 0, 0, 0
     # Stretches overlap by half: a cluster is whole in at least one of them.
@@ -138,7 +144,7 @@ def _whole_words(text: str, at: int) -> int:
 
 
 def _hits(
-    piece: str, folded: str, origin: _Origin, spans: list[tuple[int, int]], goals: Sequence[_Goal]
+    piece: str, folded: str, origin: _Origin, spans: list[tuple[int, int]], goals: Sequence[Goal]
 ) -> Iterator[_Hit]:
     """Every place where a leaf of the query matches, in folded positions."""
     by_first: dict[str, list[int]] = {}
@@ -198,7 +204,7 @@ def _identifiers(
 
 
 def _side_by_side(
-    words: list[str], spans: list[tuple[int, int]], at: int, goal: _Goal
+    words: list[str], spans: list[tuple[int, int]], at: int, goal: Goal
 ) -> tuple[int, int] | None:
     """The span from the first to the last token if they all stand here; a run at an end may go on outwards."""
     count = len(goal.tokens)
@@ -289,7 +295,7 @@ _PIECES = re.compile("[\0-\x7f]+(?=[\0-\x7f]|\\Z)|[\0-\x7f]?[^\0-\x7f]+")
 def _fold_with_origin(text: str) -> tuple[str, _Origin]:
     """The folded text, and for each of its characters where in the text it came from."""
     folded = fold(text)
-    if text.isascii() or folded == text.lower():
+    if len(folded) == len(text) and all(map(_stays_one, set(text))):
         return folded, _Origin(range(len(text)), range(1, len(text) + 1), len(text))
     forms: list[str] = []
     starts: list[int] = []
@@ -308,6 +314,12 @@ def _fold_with_origin(text: str) -> tuple[str, _Origin]:
             starts += [first] * len(form)
             ends += [past] * len(form)
     return "".join(forms), _Origin(starts, ends, len(text))
+
+
+@lru_cache(8192)
+def _stays_one(char: str) -> bool:
+    """Whether a character is folded to one, which does not depend on those beside it."""
+    return len(fold(char)) == 1 and not _joins(char)
 
 
 def _joins(char: str) -> bool:

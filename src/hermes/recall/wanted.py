@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from hermes import errors
 from hermes.store.arguments import moment, names
@@ -33,6 +33,45 @@ def filter_of(
         names("role_filter", role_filter or ()),
         None if after is None else moment("after", after),
         None if before is None else moment("before", before),
+    )
+
+
+def both(first: MessageFilter, second: MessageFilter) -> MessageFilter:
+    """What both filters allow. Where only one says something, that holds."""
+    roles = _common(first.roles or None, second.roles or None)
+    nobody = roles is not None and not roles
+    return MessageFilter(
+        () if nobody else _common(first.sources, second.sources),
+        (*first.exclude_sources, *second.exclude_sources),
+        roles or (),
+        _pick(max, first.after, second.after),
+        _pick(min, first.before, second.before),
+        second.tool or first.tool,
+        second.title or first.title,
+        second.model or first.model,
+        second.workspace or first.workspace,
+        _common(first.kinds, second.kinds),
+        first.errors_only or second.errors_only,
+        first.calls_only or second.calls_only,
+        first.pinned_only or second.pinned_only,
+        first.hide_archived or second.hide_archived,
+        (*first.but_conversations, *second.but_conversations),
+    )
+
+
+def _common(first: tuple[str, ...] | None, second: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    if first is None or second is None:
+        return second if first is None else first
+    return tuple(name for name in first if name in second)
+
+
+def _pick(choose: Callable[[float, float], float], first: float | None, second: float | None) -> float | None:
+    return (
+        choose(first, second)
+        if first is not None and second is not None
+        else first
+        if second is None
+        else second
     )
 
 

@@ -122,8 +122,8 @@ class Family:
                 continue
             source, started_at, old_root = link[0], link[2], link[6]
             relation, root, listed = self._place(session_id)
-            child = relation == "delegate" or (relation is None and self._has_parent(session_id))
-            self._writer.run(SET_FAMILY, relation, root, listed, kind_of(source, child=child), session_id)
+            kind = kind_of(source, child=self._works_for_another(root))
+            self._writer.run(SET_FAMILY, relation, root, listed, kind, session_id)
             if self._has_parent(session_id):
                 self._writer.run(SAME_OWNER, session_id)
             if root not in (session_id, old_root):
@@ -167,6 +167,11 @@ class Family:
             and link[1] != session_id
             and self._link(link[1]) is not None
         )
+
+    def _works_for_another(self, root: str) -> bool:
+        """Whether a conversation, given by its first session, is a subagent's; what continues it is one, too."""
+        relation = self._relation(root)
+        return relation == "delegate" or (relation is None and self._has_parent(root))
 
     def _relation(self, session_id: str) -> str | None:
         link = self._link(session_id)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         Backup,
         Candidates,
         Health,
+        Hit,
         MessageFilter,
         Optimized,
         Order,
@@ -76,6 +77,9 @@ class Access(Protocol):
     def search(
         self, tree: Node, wanted: MessageFilter, limit: int, offset: int, order: Order = "relevance"
     ) -> SearchAnswer: ...
+
+    def hits_of(self, ids: Sequence[int]) -> list[Hit]:
+        """These messages as a search shows them, as far as they are there."""
 
     def candidates(
         self,

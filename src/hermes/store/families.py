@@ -21,12 +21,13 @@ from hermes.store.arguments import (
 )
 from hermes.store.content import json_or_none
 from hermes.store.engine import Access, Writer
+from hermes.store.kinds import kind_of
 from hermes.store.lineage import tip
 from hermes.store.messages import ROOT_ACTIVE, check_fence, insert_plain
 from hermes.store.sessions import END, EXISTS, REOPEN, SETTLE_CHILDREN, new_name, new_session_id
 from hermes.store.titles import free_title, next_title, sanitize_title, split_number
 
-PARENT = """SELECT title, title_by, owner, system_prompt, root_id, kind, pinned_at, archived,
+PARENT = """SELECT title, title_by, owner, system_prompt, root_id, source, kind, pinned_at, archived,
     trashed_at FROM sessions WHERE id = ?"""
 # A child is of the same person, chat and place as its parent. Its fence is the parent's: one lease covers both. What
 # continues in the trash stays there, and comes back with the rest.
@@ -234,7 +235,7 @@ def _place(child: Child, relation: str, above: dict[str, Any], parent: str) -> t
     """(kind, root, listed, conversation's activity, pinned, archived)."""
     if relation == "compression":
         return above["kind"], above["root_id"] or parent, 0, None, above["pinned_at"], above["archived"]
-    kind = "child" if relation == "delegate" else above["kind"]
+    kind = kind_of(above["source"], child=relation == "delegate")
     return kind, child.session_id, 0 if relation == "delegate" else 1, child.started_at, None, 0
 
 

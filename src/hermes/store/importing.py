@@ -1,16 +1,21 @@
 """Sessions into the store, without loss: one per transaction, and doing it again adds nothing.
 
 Parents and carried messages may come later in an import than what refers to them, so they are joined at the end.
+
+Messages keep their ids where those are free and higher than any that the store held when the import began, so that
+what is exported from an empty store that took an export in is that export again. A number that was ever another
+message's here is not used again: somebody may still refer to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from hermes.store import blobs, derived, meta
-from hermes.store.context import LIVE, LOWEST, carry, ranges, set_aside
+from hermes.store.carried import Run, length, ranges_here, runs
+from hermes.store.context import LIVE, LOWEST, carry, set_aside
 from hermes.store.engine import Access, Reader, Writer
 from hermes.store.incoming import Given, likeness
 from hermes.store.keeping import ADD_TAG
@@ -35,18 +40,24 @@ INSERT_SESSION = """INSERT INTO sessions (id, source, started_at, title, owner, 
         rewind_count)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
         ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
-INSERT_MESSAGE = """INSERT INTO messages (session_id, role, content, content_kind, tool_call_id, tool_calls, tool_name,
+MESSAGE = """session_id, role, content, content_kind, tool_call_id, tool_calls, tool_name,
         timestamp, finish_reason, reasoning, reasoning_content, platform_message_id, reasoning_details,
         codex_reasoning_items, codex_message_items, token_count, rewound_at, thinned_bytes, active, uid)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?"""
+INSERT_MESSAGE = " ".join(("INSERT INTO messages (", MESSAGE, ")"))
+INSERT_WITH_ID = " ".join(("INSERT INTO messages (id,", MESSAGE, ", ?)"))
+HIGHEST = "SELECT coalesce(max(id), 0) FROM messages"
+IS_TAKEN = "SELECT 1 FROM messages WHERE id = ?"
+# The index goes on above the highest row it has seen; what comes in below is told to it.
+NOTE_BELOW = "INSERT INTO changed_messages (message_id) VALUES (?) ON CONFLICT DO NOTHING"
 SET_PARENT = (
     "UPDATE sessions SET parent_session_id = ?, relation = ? WHERE id = ? AND parent_session_id IS NULL"
 )
-IDS_BETWEEN = "SELECT id FROM messages WHERE session_id = ? AND id BETWEEN ? AND ? ORDER BY id"
 SAME_OWNER = """SELECT 1 FROM sessions s, messages m JOIN sessions o ON o.id = m.session_id
     WHERE s.id = ? AND m.id = ? AND o.owner = s.owner"""
-BY_UID = "SELECT id FROM messages WHERE session_id = ? AND uid = ?"
-BY_ID = "SELECT id FROM messages WHERE session_id = ? AND id = ?"
+
+HIGHEST_KEPT = 2**40
+"""A file may name any number; one near the largest would leave no room for the messages to come."""
 
 
 class _Joint(NamedTuple):
@@ -60,57 +71,104 @@ class _Joint(NamedTuple):
     new: bool
 
 
-class Import:
-    """One import on its way."""
+class _Place(NamedTuple):
+    """Where a given session is in the store."""
 
-    def __init__(self, engine: Access) -> None:
+    id: str | None
+    """Its id here, if it is here already."""
+    taken: bool = False
+    """Whether its own id belongs to a different session."""
+    ids: Sequence[int] = ()
+    """Where its messages are, if it is here."""
+    trashed_at: float | None = None
+
+
+class Taken(NamedTuple):
+    """What became of one session of an import."""
+
+    given: str
+    here: str
+    """Its id in this store; another one if `given` belonged to a different session."""
+    messages: int | None
+    """How many it added; None if the session was here already, and 0 if it came back from the trash."""
+
+
+class Import:
+    """One import on its way. Leaving it as a context joins what was taken, also when it is broken off.
+
+    A dry run reads and says what would happen.
+    """
+
+    def __init__(self, engine: Access, dry_run: bool = False) -> None:
         self.engine = engine
+        self.dry_run = dry_run
         self.added: list[str] = []
         self.skipped: list[str] = []
         self.renamed: dict[str, str] = {}
         self.detached: list[str] = []
         self.incomplete: list[str] = []
         self.messages = 0
-        # The id here of every session that was given, and runs of its message ids: (first there, first here, how many).
+        # The id here of every session that was given, and where its messages are.
         self.here: dict[str, str] = {}
-        self.runs: dict[str, list[tuple[int, int, int]]] = {}
+        self.runs: dict[str, list[Run]] = {}
         self.waiting: list[_Joint] = []
+        self.would_be_here: set[str] = set()
+        with engine.read(settled=True) as reader:
+            self.floor: int = reader.value(HIGHEST)
 
-    def take(self, given: Given) -> None:
+    def __enter__(self) -> Import:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.link()
+
+    def take(self, session: Mapping[str, Any]) -> Taken:
+        """Take one session in, whole or, with a clear error, not at all; more may be taken after that."""
+        given = Given.of(session)
         spare = new_session_id()
-        session_id, added, ids = self.engine.write(
-            lambda writer: self._store(writer, given, spare), share=False
-        )
+        if self.dry_run:
+            session_id, added, ids = self._look(given, spare)
+        else:
+            session_id, added, ids = self.engine.write(
+                lambda writer: self._store(writer, given, spare), share=False
+            )
         self.here[given.id] = session_id
-        self.runs[given.id] = _runs(zip(given.old_ids, ids, strict=True))
+        self.runs[given.id] = runs(zip(given.old_ids, ids, strict=True))
         if given.parent is not None or given.context or given.rewound:
             carried = (given.context, given.rewound)
             self.waiting.append(_Joint(session_id, given.parent, given.relation, *carried, added is not None))
         if added is None:
             self.skipped.append(given.id)
-            return
-        self.added.append(session_id)
-        self.messages += added
-        if session_id == spare:
-            self.renamed[given.id] = spare
+        else:
+            self.added.append(session_id)
+            self.messages += added
+            if session_id == spare:
+                self.renamed[given.id] = spare
+        return Taken(given.id, session_id, added)
 
-    def _store(self, writer: Writer, given: Given, spare: str) -> tuple[str, int | None, list[int]]:
+    def _look(self, given: Given, spare: str) -> tuple[str, int | None, Sequence[int]]:
+        """What `_store` would answer; ids that messages would be given are not known."""
+        nowhere = [0] * len(given.old_ids)
+        if given.note() in self.would_be_here:
+            return self.here[given.id], None, nowhere
+        self.would_be_here.add(given.note())
+        with self.engine.read(settled=True) as reader:
+            place = _place(reader, given)
+        if place.id is not None:
+            return place.id, None if place.trashed_at is None else 0, nowhere
+        is_other = place.taken or given.id in self.here
+        return spare if is_other else given.id, len(given.messages), nowhere
+
+    def _store(self, writer: Writer, given: Given, spare: str) -> tuple[str, int | None, Sequence[int]]:
         """(id here, how many messages that added or None if it was here, ids of its messages here)."""
-        place = writer.row(PLACE, given.id)
-        if place is None:
-            return given.id, len(given.messages), self._insert(writer, given, given.id)
-        source, started_at, trashed_at = place
-        if source == given.source and (started_at == given.started_at or not given.start_known):
-            known = _found_in_order(writer, given.id, given)
-            if known is not None:
-                return given.id, _out_of_trash(writer, given.id, trashed_at), known
-        other = writer.value(meta.GET, given.note())
-        if other is not None and writer.value(EXISTS, other):
-            known = _found_in_order(writer, other, given)
-            return other, None, known if known is not None else [0] * len(given.old_ids)
-        ids = self._insert(writer, given, spare)
-        writer.run(meta.SET, given.note(), spare)
-        return spare, len(given.messages), ids
+        place = _place(writer, given)
+        if place.id is not None:
+            return place.id, _out_of_trash(writer, place.id, place.trashed_at), place.ids
+        session_id = spare if place.taken else given.id
+        ids = self._insert(writer, given, session_id)
+        if place.taken:
+            writer.run(meta.SET, given.note(), spare)
+        return session_id, len(given.messages), ids
 
     def _insert(self, writer: Writer, given: Given, session_id: str) -> list[int]:
         title = None if given.title is None else free_title(writer, given.title, given.owner, session_id)
@@ -118,7 +176,7 @@ class Import:
         family = (parent, given.relation if parent is not None else None)
         start = (session_id, given.source, given.started_at, title, given.owner)
         writer.run(INSERT_SESSION, *start, *family, *given.counts, *given.rest)
-        ids = [writer.insert(INSERT_MESSAGE, session_id, *row) for row in given.messages]
+        ids = self._insert_messages(writer, given, session_id)
         for message_id, attachments in zip(ids, given.attachments, strict=True):
             blobs.attach(writer, message_id, attachments)
         for tag in given.tags:
@@ -129,12 +187,41 @@ class Import:
         derived.refresh(writer)
         return ids
 
+    def _insert_messages(self, writer: Writer, given: Given, session_id: str) -> list[int]:
+        if not self._keeps_ids(writer, given.old_ids):
+            return [writer.insert(INSERT_MESSAGE, session_id, *row) for row in given.messages]
+        highest = writer.value(HIGHEST)
+        for message_id, row in zip(given.old_ids, given.messages, strict=True):
+            writer.insert(INSERT_WITH_ID, message_id, session_id, *row)
+            if message_id <= highest:
+                writer.run(NOTE_BELOW, message_id)
+        return given.old_ids
+
+    def _keeps_ids(self, reader: Reader, ids: Sequence[Any]) -> bool:
+        """Whether the messages can have the ids that they have in the file, in the order of the file."""
+        before = self.floor
+        for message_id in ids:
+            if type(message_id) is not int or not before < message_id < HIGHEST_KEPT:
+                return False
+            before = message_id
+        return not any(reader.value(IS_TAKEN, message_id) for message_id in ids)
+
     def link(self) -> None:
         """Join children to parents and restore what is carried; parents were mostly given after their children."""
         self.waiting.reverse()
         for at in range(0, len(self.waiting), LINKS_AT_ONCE):
             some = self.waiting[at : at + LINKS_AT_ONCE]
-            self.detached += self.engine.write(partial(self._link, some), share=False)
+            if self.dry_run:
+                with self.engine.read() as reader:
+                    self.detached += [one.id for one in some if self._is_alone(reader, one)]
+            else:
+                self.detached += self.engine.write(partial(self._link, some), share=False)
+        self.waiting = []
+
+    def _is_alone(self, reader: Reader, one: _Joint) -> bool:
+        """Whether a new session has a parent that is neither here nor was given."""
+        given = one.parent is None or one.parent in self.here
+        return one.new and not given and not reader.value(EXISTS, one.parent)
 
     def _link(self, some: list[_Joint], writer: Writer) -> list[str]:
         alone: list[str] = []
@@ -152,36 +239,18 @@ class Import:
 
     def _carry(self, writer: Writer, one: _Joint) -> None:
         """Restore what a session carries, and complete what an earlier import could not."""
-        runs = self._ranges(writer, one.context)
-        ids = [message_id for first, last in runs for message_id in range(first, last + 1)]
+        ids = self._ids(writer, one.context)
         same = [message_id for message_id in ids if writer.value(SAME_OWNER, one.id, message_id)]
         if len(same) > len(writer.rows(LIVE, one.id)):
             carry(writer, one.id, same)
-        if len(same) < sum(_length(told) for told in one.context):
+        if len(same) < sum(length(told) for told in one.context):
             self.incomplete.append(one.id)
         if one.rewound and writer.value(LOWEST, one.id) in (None, 0):
-            aside = self._ranges(writer, one.rewound)
-            set_aside(writer, one.id, [i for first, last in aside for i in range(first, last + 1)])
+            set_aside(writer, one.id, self._ids(writer, one.rewound))
 
-    def _ranges(self, reader: Reader, context: list[Mapping[str, Any]]) -> list[tuple[int, int]]:
-        """Carried ranges in the ids of this store, joined where they touch."""
-        joined: list[tuple[int, int]] = []
-        for told in context:
-            owner = str(told.get("session_id"))
-            if owner in self.runs:
-                parts = _overlap(self.runs[owner], told.get("first"), told.get("last"))
-            else:
-                start = _message_here(reader, owner, told.get("first"), told.get("first_uid"))
-                end = _message_here(reader, owner, told.get("last"), told.get("last_uid"))
-                # Others write between the rows of a session: only its own are carried.
-                ids = () if start is None or end is None else reader.rows(IDS_BETWEEN, owner, start, end)
-                parts = ranges(row[0] for row in ids)
-            for first, last in parts:
-                if joined and joined[-1][1] + 1 == first:
-                    joined[-1] = (joined[-1][0], last)
-                else:
-                    joined.append((first, last))
-        return joined
+    def _ids(self, reader: Reader, context: list[Mapping[str, Any]]) -> list[int]:
+        found = ranges_here(reader, self.runs, context)
+        return [message_id for first, last in found for message_id in range(first, last + 1)]
 
     def told(self) -> Imported:
         return Imported(
@@ -192,6 +261,23 @@ class Import:
             self.messages,
             tuple(dict.fromkeys(self.incomplete)),
         )
+
+
+def _place(reader: Reader, given: Given) -> _Place:
+    """A session that went on since, or got another id the last time, is recognised by what was said in it."""
+    row = reader.row(PLACE, given.id)
+    if row is None:
+        return _Place(None)
+    source, started_at, trashed_at = row
+    if source == given.source and (started_at == given.started_at or not given.start_known):
+        known = _found_in_order(reader, given.id, given)
+        if known is not None:
+            return _Place(given.id, ids=known, trashed_at=trashed_at)
+    other = reader.value(meta.GET, given.note())
+    if other is not None and reader.value(EXISTS, other):
+        known = _found_in_order(reader, other, given)
+        return _Place(other, ids=[0] * len(given.old_ids) if known is None else known)
+    return _Place(None, taken=True)
 
 
 def _out_of_trash(writer: Writer, session_id: str, trashed_at: float | None) -> int | None:
@@ -216,38 +302,3 @@ def _found_in_order(reader: Reader, session_id: str, given: Given) -> list[int] 
         if (uid is not None and uid == uids[len(found)]) or likeness(*shape) == likes[len(found)]:
             found.append(message_id)
     return found if len(found) == len(likes) else None
-
-
-def _runs(pairs: Iterable[tuple[Any, int]]) -> list[tuple[int, int, int]]:
-    runs: list[tuple[int, int, int]] = []
-    for there, here in pairs:
-        if not isinstance(there, int) or not here:
-            continue
-        if runs and there - runs[-1][0] == here - runs[-1][1] == runs[-1][2]:
-            runs[-1] = (runs[-1][0], runs[-1][1], runs[-1][2] + 1)
-        else:
-            runs.append((there, here, 1))
-    return runs
-
-
-def _overlap(runs: list[tuple[int, int, int]], first: Any, last: Any) -> list[tuple[int, int]]:
-    if not isinstance(first, int) or not isinstance(last, int):
-        return []
-    cut = ((max(first, there), min(last, there + count - 1), here - there) for there, here, count in runs)
-    return [(low + shift, high + shift) for low, high, shift in cut if low <= high]
-
-
-def _length(told: Mapping[str, Any]) -> int:
-    """How many messages a range of an export held, as far as it says so."""
-    count = told.get("count")
-    return count if isinstance(count, int) else 1
-
-
-def _message_here(reader: Reader, session_id: str, message_id: Any, uid: Any) -> int | None:
-    """A message of a session that is here but was not in the import."""
-    if isinstance(uid, str):
-        try:
-            return reader.value(BY_UID, session_id, bytes.fromhex(uid))  # type: ignore[no-any-return]
-        except ValueError:
-            return None
-    return reader.value(BY_ID, session_id, message_id) if isinstance(message_id, int) else None

@@ -131,9 +131,14 @@ class MessageText:
         return cls(tuple(field for field in fields if field))
 
     @cached_property
+    def split(self) -> tuple[str, str]:
+        """Its words and the parts of its identifiers, as the index holds them."""
+        return index_texts(*self._fields)
+
+    @cached_property
     def _streams(self) -> tuple[str, ...]:
         # Between spaces, so that a run of whole terms is a substring.
-        return tuple(f" {stream} " for stream in index_texts(*self._fields) if stream)
+        return tuple(f" {stream} " for stream in self.split if stream)
 
     @cached_property
     def _folded(self) -> tuple[str, ...]:
@@ -181,6 +186,22 @@ def matches(tree: Node, text: MessageText) -> bool:
             return any(matches(one, text) for one in several)
         case Not(of=one):
             return not matches(one, text)
+
+
+def confirms(tree: Node, text: MessageText) -> bool:
+    """The same of a message that the index has found for this tree: what it has decided is not asked again."""
+    match tree:
+        case _ if not needs_check(tree):
+            return True
+        case Word(terms=terms, literal=str(literal)) | Phrase(terms=terms, literal=str(literal)) if terms:
+            return text.says(literal)
+        case And(of=several):
+            return all(
+                confirms(one, text) if narrows(one) or not needs_check(one) else matches(one, text)
+                for one in several
+            )
+        case _:
+            return matches(tree, text)
 
 
 def needs_check(tree: Node) -> bool:

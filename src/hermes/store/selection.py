@@ -27,6 +27,33 @@ PARTS = (
 )
 MEMBERS = "SELECT id FROM sessions WHERE root_id = ? AND trashed_at IS NULL ORDER BY started_at, id"
 
+OUTLINE = """SELECT id, root_id, title, coalesce(preview, ''), source, kind, relation, parent_session_id, started_at,
+    coalesce(last_active, started_at), coalesce(message_count, 0) FROM sessions"""
+OUTLINE_OF = " ".join((OUTLINE, "WHERE id = ? AND trashed_at IS NULL"))
+OUTLINES_OF_CONVERSATION = " ".join(
+    (
+        OUTLINE,
+        """WHERE root_id = (SELECT c.root_id FROM sessions c WHERE c.id = ?) AND trashed_at IS NULL
+    ORDER BY started_at, id""",
+    )
+)
+
+
+class Outline(NamedTuple):
+    """A session without its messages: enough to plan what to do with it."""
+
+    id: str
+    root_id: str | None
+    title: str | None
+    preview: str
+    source: str
+    kind: str
+    relation: str | None
+    parent_session_id: str | None
+    started_at: float
+    last_active: float
+    message_count: int
+
 
 class Selection(NamedTuple):
     """What must hold of a conversation; None means no restriction. `since` and `until` are about its last activity."""
@@ -88,6 +115,13 @@ class Selecting:
                 members = conversation_with_subagents(reader, root) if subagents else [row[0] for row in rows]
                 found.update(dict.fromkeys(members))
         return list(found)
+
+    def outlines(self, session_ids: Iterable[str], whole: bool = False) -> list[Outline]:
+        """Those sessions, or with `whole` all of their conversations, each once; the trash is left out."""
+        sql = OUTLINES_OF_CONVERSATION if whole else OUTLINE_OF
+        with self._engine.read(settled=True) as reader:
+            rows = [row for session_id in session_ids for row in reader.rows(sql, session_id)]
+        return list({row[0]: Outline(*row) for row in rows}.values())
 
 
 def is_selected(reader: Reader, root: str, checked: Selection) -> bool:

@@ -14,7 +14,6 @@ from typing import Any, LiteralString
 from hermes.store.context import RANGES, SET_ASIDE
 from hermes.store.engine import Access, Reader
 from hermes.store.importing import Import
-from hermes.store.incoming import Given
 from hermes.store.keeping import TAGS_OF
 from hermes.store.messages import decoded
 from hermes.store.sessions import EXISTS, source_name
@@ -84,13 +83,14 @@ class Transfer:
 
     def import_sessions(self, sessions: Iterable[Mapping[str, Any]]) -> Imported:
         """Take exported sessions in. Bad input stops it with one clear error; what came before it stays."""
-        taking = Import(self._engine)
-        try:
+        with self.importing() as taking:
             for given in sessions:
-                taking.take(Given.of(given))
-        finally:
-            taking.link()
+                taking.take(given)
         return taking.told()
+
+    def importing(self, dry_run: bool = False) -> Import:
+        """An import that is given one session after the other, and can go on after a bad one."""
+        return Import(self._engine, dry_run)
 
 
 def _page(reader: Reader, session_id: str, after: int, newest: int) -> list[dict[str, Any]]:

@@ -54,6 +54,9 @@ class Hit(NamedTuple):
     source: str
     model: str | None
     session_started: float
+    before: tuple[str, Any] | None = None
+    """Who said what before it in its session, or at least how that begins; None if nobody did."""
+    after: tuple[str, Any] | None = None
 
 
 Order = Literal["relevance", "newest", "oldest"]
@@ -69,7 +72,7 @@ class SearchAnswer(NamedTuple):
     order: Order = "relevance"
     """How the hits are ordered: what was asked for, or `newest` where there was nothing to rank by."""
     capped: bool = False
-    """More match than were looked at."""
+    """More match than these."""
 
 
 class RankedMessage(NamedTuple):
@@ -130,7 +133,7 @@ class SearchResults(list[dict[str, Any]]):
     order: Order = "relevance"
     """`newest` also where that was not asked for: every word is so common that there is nothing to rank by."""
     capped: bool = False
-    """More match than were looked at: what comes next in this order is not known to be the best of the rest."""
+    """More match than the limit let in: `offset` gives the next of them."""
     relaxed: bool = False
     """Nothing matches all of what was typed; these are the nearest, best first."""
 

@@ -23,6 +23,9 @@ COMMANDS = {
     "prune": Command(f"{HERE}.prune", "delete ended conversations that nobody has used for long"),
     "thin": Command(f"{HERE}.thin", "cut large old tool output, and keep what people wrote and read"),
     "stats": Command(f"{HERE}.stats", "see how much there is, and where the bytes are"),
+    "export": Command(f"{HERE}.exporting", "write conversations to a file: JSONL, Markdown, HTML or a trace"),
+    "import": Command(f"{HERE}.importing", "take in sessions that were exported as JSONL"),
+    "browse": Command(f"{HERE}.browse", "find, read and look after conversations on the whole screen"),
     "optimize": Command(f"{HERE}.upkeep:define_optimize", "give unused space back and tidy the search index"),
     "verify": Command(f"{HERE}.upkeep:define_verify", "check that everything stored is whole"),
     "repair": Command(

@@ -47,6 +47,7 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
     parser.add_argument(
         "--all", action="store_true", help="also jobs, subagents, tool sessions and the archive"
     )
+    parser.add_argument("--open", action="store_true", help="open the browser at the best hit")
     takes_json(parser)
 
 
@@ -62,6 +63,12 @@ def search(arguments: argparse.Namespace) -> int:
             before=before,
             include_hidden=arguments.all,
         )
+        if arguments.open and found:
+            from hermes.cli.sessions.browse import choose, finish
+
+            hit = (found[0]["session_id"], found[0]["message_id"])
+            chosen = choose(db, arguments.source, arguments.all, query=query, at=hit)
+            return finish(chosen, arguments)
     if arguments.json:
         say_json([{field: row[field] for field in JSON_FIELDS} for row in found])
     else:

@@ -8,9 +8,15 @@ from pathlib import Path
 import apsw
 
 from hermes.logs import log_of
-from hermes.store.sqlite.connection import connect, run
+from hermes.store.sqlite.connection import Patience, connect, run
 
 log = log_of(__name__)
+
+LONG_LOG, NEARLY = 4_000, 1_000
+"""In pages. While somebody always writes or reads, a checkpoint that waits for nobody never lets the log begin anew: it
+grows without end, every page is looked for in all of it, and every commit has to make the file longer."""
+RESTART_S = 0.02
+"""How long others are held up for that, if it does not work out."""
 
 
 class Checkpointer:
@@ -38,6 +44,7 @@ class Checkpointer:
     def _serve(self) -> None:
         try:
             connection = connect(self._path)
+            connection.set_busy_handler(Patience(RESTART_S))
         except apsw.Error as problem:
             log.warning("no checkpoints for %s: %s", self._path, problem)
             return
@@ -48,7 +55,9 @@ class Checkpointer:
                 if self._stopped:
                     return
                 try:
-                    run(connection, "PRAGMA wal_checkpoint(PASSIVE)")
+                    _busy, pages, moved = run(connection, "PRAGMA wal_checkpoint(PASSIVE)")[0]
+                    if pages > LONG_LOG and pages - moved < NEARLY:
+                        run(connection, "PRAGMA wal_checkpoint(RESTART)")
                 except apsw.Error as problem:
                     # The log only grows a little longer; the next one takes it along.
                     log.debug("checkpoint of %s put off: %s", self._path, problem)

@@ -10,6 +10,7 @@ import apsw
 from hermes.store import blobs, derived
 from hermes.store.sqlite import blocks, index
 from hermes.store.sqlite.connection import SqliteReader, connect, run
+from hermes.store.sqlite.texts import fields_of
 from hermes.store.values import Health
 from hermes.terms import index_texts
 
@@ -126,7 +127,7 @@ def _index_drift(reader: SqliteReader) -> list[str]:
         row = reader.row(index.ONE, message_id)
         if row is None:
             continue
-        texts = index_texts(*index.fields_of(*row[1:5]))
+        texts = index_texts(*fields_of(*row[1:5]))
         if not _as_indexed(reader, (TOKENS, IN_INDEX), message_id, texts):
             drift.append(f"index entry of message {message_id}")
     return drift

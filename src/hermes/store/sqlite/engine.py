@@ -7,20 +7,19 @@ and listing what is in it stay light.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import apsw
 
-from hermes import clock, errors
+from hermes import errors
 from hermes.logs import log_of
 from hermes.store.blobs import Blobs
 from hermes.store.engine import Writer
 from hermes.store.sqlite.commit import Ticket
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, connect, pragma, run
-from hermes.store.sqlite.core import SqliteCore
+from hermes.store.sqlite.following import SHORT_TAIL, SqliteFollower
 
 if TYPE_CHECKING:
     from hermes.store.findings import Diagnosis
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
         Backup,
         Candidates,
         Health,
+        Hit,
         MessageFilter,
         Optimized,
         Order,
@@ -42,43 +42,15 @@ if TYPE_CHECKING:
 log = log_of(__name__)
 T = TypeVar("T")
 
-INDEX_EVERY_N_WRITES = 32
-INDEX_AT_LAST = 4 * INDEX_EVERY_N_WRITES
-"""After so many writes a batch is indexed even if the lock has to be waited for: a long tail makes searches slow."""
 SEARCH_CATCH_UP_S = 2.0
 RANKING_CATCH_UP_S = 0.25
 """Blocks can wait: a store that has just been given them is searched by its messages until they are there."""
-CLOSE_CATCH_UP_S = 0.25
 UPKEEP_S = 3600.0
 TRUNCATE_S = 1.0
-SHORT_TAIL, QUIET_S = 64, 1.0
-"""A tail this short that grew within the last second is read, not indexed, by a search."""
 
 
-class SqliteEngine(SqliteCore):
+class SqliteEngine(SqliteFollower):
     """See `hermes.store.engine.Engine`."""
-
-    def __init__(self, path: Path, **figures: Any) -> None:
-        super().__init__(path, **figures)
-        self._indexed_at = 0
-
-    def write(self, work: Callable[[Writer], T], *, share: bool = True, repeatable: bool = True) -> T:
-        result = self._mending_the_index(
-            lambda: super(SqliteEngine, self).write(work, share=share, repeatable=repeatable)
-        )
-        unindexed = self._writes - self._indexed_at
-        # While other threads wait to write, they come first; the tail only grows a little longer.
-        if unindexed >= INDEX_EVERY_N_WRITES and (unindexed >= INDEX_AT_LAST or not self._queue.has_waiting):
-            self._index_some(patiently=unindexed >= INDEX_AT_LAST)
-        return result
-
-    def close(self) -> None:
-        if not self._closed and self._writes and self._damage is None and os.getpid() == self._pid:
-            try:
-                self.catch_up(CLOSE_CATCH_UP_S)
-            except errors.StoreError as problem:
-                log.debug("closing %s with its index behind: %s", self.path, problem)
-        super().close()
 
     # ---------------------------------------------------------------- searching
 
@@ -97,7 +69,7 @@ class SqliteEngine(SqliteCore):
         *,
         owners: Owners | None = None,
     ) -> SearchAnswer:
-        from hermes.store.sqlite import parts, search
+        from hermes.store.sqlite import index, parts, search
 
         if not self.read_only and owners is None and parts.is_asked(tree):
             self._list_terms()
@@ -105,10 +77,11 @@ class SqliteEngine(SqliteCore):
         def look(whatever: bool) -> SearchAnswer | None:
             with self.read(owners=owners) as reader:
                 snapshot = cast(SqliteReader, reader)
-                if not whatever and self._worth_indexing(snapshot):
+                standing = index.behind(snapshot, SHORT_TAIL + 1)
+                if not whatever and self._worth_indexing(snapshot, standing):
                     return None
                 known = parts.expanded(snapshot, tree, own=owners is not None)
-                answer = search.search(snapshot, known, wanted, limit, offset, order)
+                answer = search.search(snapshot, known, wanted, limit, offset, order, standing, self._texts)
                 return answer._replace(cut=parts.cut_in(known))
 
         answer = self._mending_the_index(lambda: look(self.read_only))
@@ -116,6 +89,12 @@ class SqliteEngine(SqliteCore):
             self.catch_up(SEARCH_CATCH_UP_S)
             answer = self._mending_the_index(lambda: look(True))
         return cast("SearchAnswer", answer)
+
+    def hits_of(self, ids: Sequence[int], *, owners: Owners | None = None) -> list[Hit]:
+        from hermes.store.sqlite import search
+
+        with self.read(owners=owners) as reader:
+            return search.hits_of(cast(SqliteReader, reader), ids)
 
     def _list_terms(self) -> None:
         """For `*part*`; the search is as exact without, so nothing that happens here is an error."""
@@ -140,103 +119,22 @@ class SqliteEngine(SqliteCore):
         days: Sequence[tuple[float, float]] = (),
         owners: Owners | None = None,
     ) -> Candidates:
-        from hermes.store.sqlite import ranking
+        from hermes.store.sqlite import parts, ranking
 
         if not self.read_only:
             if self._has_tail():
                 self.catch_up(SEARCH_CATCH_UP_S)
             self._settle_blocks(RANKING_CATCH_UP_S)
+            if owners is None and must is not None and parts.is_asked(must):
+                self._list_terms()
 
         def look() -> Candidates:
             with self.read(owners=owners) as reader:
-                return ranking.candidates(cast(SqliteReader, reader), terms, wanted, must, days)
+                snapshot = cast(SqliteReader, reader)
+                known = None if must is None else parts.expanded(snapshot, must, own=owners is not None)
+                return ranking.candidates(snapshot, terms, wanted, known, days)
 
         return self._mending_the_index(look)
-
-    def _settle_blocks(self, seconds: float) -> None:
-        """Index the blocks that still grow, in order to rank by them."""
-        from hermes.store.sqlite import index
-
-        self.catch_up(seconds)
-        until = time.monotonic() + seconds
-        while self._has_growing_blocks() and self._index_some(index.settle) and time.monotonic() < until:
-            pass
-
-    def _has_growing_blocks(self) -> bool:
-        from hermes.store.sqlite import blocks
-
-        with self.read() as reader:
-            return reader.value(blocks.ANY_WAITING) is not None
-
-    def _has_tail(self) -> bool:
-        from hermes.store.sqlite import index
-
-        with self.read() as reader:
-            _mark, above, changed = index.behind(cast(SqliteReader, reader), 1)
-            return bool(above or changed)
-
-    def catch_up(self, seconds: float) -> None:
-        until = time.monotonic() + seconds
-        while self._is_behind() and self._index_some() and time.monotonic() < until:
-            pass
-
-    @staticmethod
-    def _worth_indexing(reader: SqliteReader) -> bool:
-        """Whether to index before searching. A short tail that is still growing is cheaper to read than to index:
-        its writers do that anyway, and a search should not queue up among them for the lock."""
-        from hermes.store.sqlite import index
-
-        _mark, above, changed = index.behind(reader, SHORT_TAIL + 1)
-        if changed or above > SHORT_TAIL:
-            return True
-        return bool(above) and clock.now() - reader.value(index.NEWEST_TIME) > QUIET_S
-
-    def _is_behind(self) -> bool:
-        from hermes.store.sqlite import blocks, index
-
-        with self.read() as reader:
-            mark, above, changed = index.behind(cast(SqliteReader, reader), 1)
-            return bool(above or changed) or blocks.are_behind(cast(SqliteReader, reader), mark)
-
-    def _index_some(
-        self, work: Callable[[SqliteWriter], bool] | None = None, *, patiently: bool = False
-    ) -> bool:
-        """Index a batch (or do other such `work`), if the write lock can be had; True if that was done.
-
-        Never an error to the caller, whose own write is committed by now and must not be made a second time.
-        """
-        if self._damage is not None:
-            return False
-        from hermes.store.sqlite import parts
-
-        try:
-            self._queue.do(Ticket(work or parts.follow_index, impatient=not patiently))
-        except errors.StoreBusy:
-            return False
-        except errors.IndexDamaged:
-            self._rebuild_index()
-        except Exception as problem:  # noqa: BLE001 - see above
-            log.warning("%s: the search index waits: %s", self.path, problem)
-            return False
-        self._indexed_at = self._writes
-        return True
-
-    def _mending_the_index(self, act: Callable[[], T]) -> T:
-        """Do something that may find the index broken; if it does, rebuild the index and do it again."""
-        try:
-            return act()
-        except errors.IndexDamaged:
-            if self.read_only:
-                raise
-        self._rebuild_index()
-        return act()
-
-    def _rebuild_index(self) -> None:
-        log.warning("%s: the search index was damaged; it is being rebuilt from the messages", self.path)
-        from hermes.store.sqlite import index, parts
-
-        self.alone(parts.forget)
-        self.alone(index.rebuild)
 
     def delete_messages(self, writer: Writer, session_id: str) -> int:
         from hermes.store.sqlite import parts

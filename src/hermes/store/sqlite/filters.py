@@ -20,26 +20,28 @@ if TYPE_CHECKING:
 
 # Of a message `m` and its session `s`. Title, pin and archive are the conversation's: its first session has them.
 # A session that another program has just made has no root yet: it is its own.
-ALLOWED = """AND m.active = 1 AND s.trashed_at IS NULL
-    AND (?2 IS NULL OR s.source IN (SELECT value FROM json_each(?2)))
-    AND (?3 IS NULL OR s.source NOT IN (SELECT value FROM json_each(?3)))
+OF_MESSAGE = """AND m.active = 1
     AND (?4 IS NULL OR m.role IN (SELECT value FROM json_each(?4)))
     AND (?5 IS NULL OR m.timestamp >= ?5) AND (?6 IS NULL OR m.timestamp < ?6)
     AND (?7 IS NULL OR lower(m.tool_name) = lower(?7) OR EXISTS (SELECT 1 FROM json_each(
         CASE WHEN json_valid(m.tool_calls) THEN m.tool_calls ELSE '[]' END) c WHERE lower(CASE c.type WHEN 'object'
             THEN coalesce(json_extract(c.value, '$.function.name'), json_extract(c.value, '$.name')) END) = lower(?7)))
+    AND (?12 = 0 OR (m.role = 'tool' AND hermes_failed(m.content)))
+    AND (?13 = 0 OR m.role = 'tool' OR (m.tool_calls IS NOT NULL AND m.tool_calls NOT IN ('', '[]', 'null')))"""
+OF_SESSION = """AND s.trashed_at IS NULL
+    AND (?2 IS NULL OR s.source IN (SELECT value FROM json_each(?2)))
+    AND (?3 IS NULL OR s.source NOT IN (SELECT value FROM json_each(?3)))
     AND (?8 IS NULL OR coalesce(s.root_id, s.id) IN (SELECT coalesce(r.root_id, r.id) FROM sessions r
         WHERE r.title IS NOT NULL AND instr(hermes_folded(r.title), hermes_folded(?8)) > 0))
     AND (?9 IS NULL OR instr(lower(s.model), lower(?9)) > 0)
     AND (?10 IS NULL OR s.workspace = ?10 OR substr(s.workspace, -length(?10) - 1) IN ('/' || ?10, '\\' || ?10))
     AND (?11 IS NULL OR s.kind IN (SELECT value FROM json_each(?11)))
-    AND (?12 = 0 OR (m.role = 'tool' AND hermes_failed(m.content)))
-    AND (?13 = 0 OR m.role = 'tool' OR (m.tool_calls IS NOT NULL AND m.tool_calls NOT IN ('', '[]', 'null')))
     AND (?14 = 0 OR EXISTS (SELECT 1 FROM sessions p
         WHERE p.id = coalesce(s.root_id, s.id) AND p.pinned_at IS NOT NULL))
     AND (?15 = 0 OR NOT EXISTS (SELECT 1 FROM sessions a
         WHERE a.id = coalesce(s.root_id, s.id) AND a.archived <> 0))
     AND (?16 IS NULL OR coalesce(s.root_id, s.id) NOT IN (SELECT value FROM json_each(?16)))"""
+ALLOWED = " ".join((OF_MESSAGE, OF_SESSION))
 
 # How tools say that something went wrong, in lower case: fields of a JSON answer, and the beginnings of lines. Each is
 # first looked for by its letters, which takes a hundredth of the time that a pattern of them all would.
@@ -105,6 +107,18 @@ def _places(text: str, letters: str) -> Iterator[int]:
     while at >= 0:
         yield at
         at = text.find(letters, at + 1)
+
+
+def is_of_messages(wanted: MessageFilter) -> bool:
+    """Whether the filter tells messages of one session apart."""
+    return bool(
+        wanted.roles
+        or wanted.tool
+        or wanted.errors_only
+        or wanted.calls_only
+        or wanted.after is not None
+        or wanted.before is not None
+    )
 
 
 def values_of(wanted: MessageFilter) -> tuple[Any, ...]:

@@ -18,15 +18,13 @@ from typing import Any
 import apsw
 
 from hermes.store import blobs
-from hermes.store.content import decode
 from hermes.store.sqlite import blocks
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, run
-from hermes.terms import BETWEEN, index_texts
-from hermes.text import text_of, text_of_tool_calls
+from hermes.store.sqlite.texts import Texts, fields_of
+from hermes.terms import BETWEEN
 
-ROWS_AT_ONCE = 128
-BYTES_AT_ONCE = 64_000
-"""About what can be folded, split and inserted in 20 ms: nobody waits longer for the write lock than that."""
+ROWS_AT_ONCE, BYTES_AT_ONCE, CHANGED_AT_ONCE = 512, 160_000, 128
+"""About what can be inserted in 20 ms, split before that: nobody waits longer for the write lock."""
 
 WATERMARK = "SELECT value FROM index_progress WHERE name = 'messages'"
 SET_WATERMARK = "UPDATE index_progress SET value = ? WHERE name = 'messages'"
@@ -63,27 +61,36 @@ HAS_BLOCKS = """SELECT count(*) FROM sqlite_master
 NO_LIMIT = 1 << 62
 
 
-def fields_of(
-    content: Any, kind: str | None, tool_name: str | None, tool_calls: str | None
-) -> tuple[str, ...]:
-    """What of a message can be found: its text, its tool's name, its tool calls."""
-    return (
-        text_of(decode(content, kind)),
-        tool_name or "",
-        text_of_tool_calls(tool_calls) if tool_calls else "",
-    )
+Standing = tuple[int, int, bool]
+"""(watermark, rows above it, whether lower rows were changed)."""
 
 
-def behind(reader: SqliteReader, most: int) -> tuple[int, int, bool]:
-    """(watermark, rows above it counted up to `most`, whether lower rows were changed) in this snapshot."""
+def behind(reader: SqliteReader, most: int) -> Standing:
+    """Where the index stands in this snapshot; the rows above it are counted up to `most`."""
     mark = int(reader.value(WATERMARK) or 0)
     return mark, int(reader.value(COUNT_ABOVE, mark, most)), reader.value(ANY_CHANGED) is not None
 
 
-def follow(writer: SqliteWriter) -> bool:
-    """Index one batch; True if more is waiting."""
+def waiting(reader: SqliteReader) -> tuple[int, bool]:
+    """(about how many rows are above the watermark, whether lower ones were changed), without reading any."""
+    above = int(reader.value(HIGHEST) or 0) - int(reader.value(WATERMARK) or 0)
+    return above, reader.value(ANY_CHANGED) is not None
+
+
+def prepare(reader: SqliteReader, texts: Texts) -> None:
+    """Split what the next batch will hold while nobody waits for it."""
+    size = 0
+    for *row, length in reader.each(ABOVE, int(reader.value(WATERMARK) or 0), NO_LIMIT, ROWS_AT_ONCE):
+        size += length or 0
+        if size > BYTES_AT_ONCE:
+            break
+        _ = texts.of(row[0], tuple(row[1:5])).text.split
+
+
+def follow(writer: SqliteWriter, texts: Texts | None = None) -> bool:
+    """Index one batch; True if more is waiting. With the texts, as far as they are split already."""
     with _without_zeros(writer):
-        return _follow(writer)
+        return _follow(writer, texts or Texts())
 
 
 def settle(writer: SqliteWriter) -> bool:
@@ -104,10 +111,10 @@ def _without_zeros(writer: SqliteWriter) -> Iterator[None]:
         run(writer.raw, "PRAGMA secure_delete=ON")
 
 
-def _follow(writer: SqliteWriter) -> bool:
+def _follow(writer: SqliteWriter, texts: Texts) -> bool:
     mark, blocked = int(writer.value(WATERMARK) or 0), int(writer.value(blocks.WATERMARK) or 0)
     batch = blocks.Batch(writer)
-    changed = [row[0] for row in writer.rows(CHANGED, ROWS_AT_ONCE)]
+    changed = [row[0] for row in writer.rows(CHANGED, CHANGED_AT_ONCE)]
     if changed:
         blobs.adopt(writer, changed[-1])
     for message_id in changed:
@@ -115,7 +122,7 @@ def _follow(writer: SqliteWriter) -> bool:
         batch.take_out(message_id)
         present = writer.row(ONE, message_id) if message_id <= mark else None
         if present is not None:
-            piece = _put(writer, present)
+            piece = _put(writer, present, texts)
             if piece is not None and message_id <= blocked:
                 batch.put_back(message_id, piece.session_id)
         writer.run(CLEAR_CHANGED, message_id)
@@ -125,7 +132,7 @@ def _follow(writer: SqliteWriter) -> bool:
         if count and size + (length or 0) > BYTES_AT_ONCE:
             count = ROWS_AT_ONCE  # there is more
             break
-        piece = _put(writer, row)
+        piece = _put(writer, row, texts)
         if together and piece is not None:
             batch.add(piece)
         size, count, mark = size + (length or 0), count + 1, row[0]
@@ -135,7 +142,7 @@ def _follow(writer: SqliteWriter) -> bool:
     blocked = mark if together else _block_some(writer, batch, blocked, mark)
     writer.run(blocks.SET_WATERMARK, blocked)
     due = batch.finish(blocked - blocks.QUIET_AFTER)
-    return count >= ROWS_AT_ONCE or len(changed) == ROWS_AT_ONCE or blocked < mark or due
+    return count >= ROWS_AT_ONCE or len(changed) == CHANGED_AT_ONCE or blocked < mark or due
 
 
 def _block_some(writer: SqliteWriter, batch: blocks.Batch, blocked: int, mark: int) -> int:
@@ -146,16 +153,16 @@ def _block_some(writer: SqliteWriter, batch: blocks.Batch, blocked: int, mark: i
         if piece is not None:
             batch.add(piece)
         size, count, blocked = size + (length or 0), count + 1, row[0]
-        if size > BYTES_AT_ONCE:
+        if size > blocks.BYTES_AT_ONCE:
             return blocked
     return blocked if count == ROWS_AT_ONCE else mark
 
 
-def _put(writer: SqliteWriter, row: Any) -> blocks.Piece | None:
-    fields = fields_of(*row[1:5])
-    words, parts = index_texts(*fields)
+def _put(writer: SqliteWriter, row: Any, texts: Texts) -> blocks.Piece | None:
+    known = texts.of(row[0], tuple(row[1:5]))
+    words, parts = known.text.split
     writer.run(PUT, row[0], words, parts)
-    return _piece(row, fields[0], words.partition(BETWEEN)[0])
+    return _piece(row, known.said, words.partition(BETWEEN)[0])
 
 
 def _piece(row: Any, text: str, words: str | None) -> blocks.Piece | None:

@@ -28,6 +28,7 @@ from hermes.store.engine import Reader, Row, Writer
 from hermes.store.matching import LookUp, Node, parts, with_terms
 from hermes.store.sqlite import index
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, run
+from hermes.store.sqlite.texts import Texts, fields_of
 from hermes.terms import fold, index_texts, is_spaceless
 
 T = TypeVar("T")
@@ -186,7 +187,7 @@ def _terms_of(rows: Iterable[Any], pieces: Collection[str] = ()) -> Iterator[str
     """The terms of each row, each once; if pieces are named, those that hold any of them."""
     quick = bool(pieces) and all(map(str.isascii, pieces))
     for row in rows:
-        fields = index.fields_of(*row)
+        fields = fields_of(*row)
         # Splitting is the dear part, and most rows hold none of them.
         if quick and not any(piece in text for text in map(fold, fields) for piece in pieces):
             continue
@@ -294,12 +295,12 @@ def forget(connection: apsw.Connection) -> None:
         run(connection, "VACUUM")
 
 
-def follow_index(writer: SqliteWriter) -> bool:
+def follow_index(writer: SqliteWriter, texts: Texts) -> bool:
     """`index.follow`, with an account of what it takes out and puts back."""
-    noted = writer.rows(NOTED, index.ROWS_AT_ONCE)
+    noted = writer.rows(NOTED, index.CHANGED_AT_ONCE)
     if noted:
         _note(writer, [message_id for message_id, is_there in noted if is_there], len(noted))
-    return index.follow(writer)
+    return index.follow(writer, texts)
 
 
 def _note(writer: SqliteWriter, edited: list[int], removed: int) -> None:

@@ -1,8 +1,8 @@
 """The best messages and blocks for some words, by BM25: what conversations are ranked from.
 
-Ranking costs a microsecond or two for every match. In a large store only words that are not very common take part, the
-rarest first: all of them while that is affordable, the three rarest always. On recorded questions the five rarest words
-found conversations as well as all words did. What the index has not reached is scored here, by the same formula.
+Ranking costs a microsecond or two for every match, so that in a large store not everything that holds any of the words
+is ranked: what holds a rare word is, or two of the others together (see `expressions`). What is ranked is ranked by all
+the words. What the index has not reached is scored here, by the same formula.
 """
 
 from __future__ import annotations
@@ -11,19 +11,18 @@ from collections.abc import Iterable, Sequence
 from math import log
 from typing import TypeVar
 
-from hermes.store.matching import MessageText, Node, matches
-from hermes.store.sqlite import blocks, index
+from hermes.store.matching import MessageText, Node, matches, parts
+from hermes.store.sqlite import blocks, expressions, index
 from hermes.store.sqlite.connection import SqliteReader
-from hermes.store.sqlite.filters import ALLOWED, values_of
-from hermes.store.sqlite.search import COUNT, TAIL_ROWS, VERY_COMMON, fts5, matches_of
+from hermes.store.sqlite.filters import ALLOWED, OF_MESSAGE, OF_SESSION, is_of_messages, values_of
+from hermes.store.sqlite.search import COUNT, TAIL_ROWS, fts5, make_room
+from hermes.store.sqlite.texts import fields_of
 from hermes.store.values import Candidates, DayOf, MessageFilter, Order, RankedBlock, RankedMessage
 from hermes.terms import index_texts, is_spaceless
 
 MOST_FOUND, MOST_OF_ONE = 150, 10
 """Messages given back, and blocks; and of one conversation. One that talks of nothing else must not hide the others."""
-MOST_RANKED = 40_000
-"""Matches ranked, counted word by word: more words than the three rarest take part only up to here."""
-ALWAYS_RANKED = 3
+MOST_OF_PART = 32
 K1 = 1.2
 """FTS5's own; its other figure, the length of a text, is left out for the few that are not indexed yet."""
 
@@ -46,20 +45,23 @@ TAIL = " ".join((MESSAGE, UNKNOWN, "WHERE m.id > ?1", ALLOWED, "ORDER BY m.id DE
 CHANGED = " ".join(
     (MESSAGE, UNKNOWN, "WHERE m.id IN (SELECT message_id FROM changed_messages) AND m.id <= ?1", ALLOWED)
 )
-# A block counts if any message in it may be found, and all of it is as it was indexed.
-BLOCKS = " ".join(
+# A block counts if all of it is as it was indexed, and any message in it may be found. One of them at least is there
+# then; which, has to be looked up only if the filter is choosy.
+BLOCK = """SELECT r.session_id, coalesce(s.root_id, s.id), s.kind, r.first_id, r.last_id, -b.rank
+    FROM messages_fts_blocks b CROSS JOIN messages_fts_ranges r ON r.block_id = b.rowid
+    CROSS JOIN sessions s ON s.id = r.session_id WHERE b.messages_fts_blocks MATCH ?1"""
+HOLDING_ONE = " ".join(
     (
-        """SELECT r.session_id, coalesce(s.root_id, s.id), s.kind, r.first_id, r.last_id, -b.rank
-        FROM messages_fts_blocks b CROSS JOIN messages_fts_ranges r ON r.block_id = b.rowid
-        CROSS JOIN sessions s ON s.id = r.session_id WHERE b.messages_fts_blocks MATCH ?1
-        AND EXISTS (SELECT 1 FROM messages m WHERE m.session_id = r.session_id
-            AND m.id BETWEEN r.first_id AND r.last_id""",
-        ALLOWED,
-        """) AND r.block_id NOT IN (SELECT e.block_id FROM changed_messages c
-            JOIN messages_fts_members e ON e.message_id = c.message_id)
-        ORDER BY b.rank LIMIT 1500""",
+        """AND EXISTS (SELECT 1 FROM messages m WHERE m.session_id = r.session_id
+        AND m.id BETWEEN r.first_id AND r.last_id""",
+        OF_MESSAGE,
+        ")",
     )
 )
+AS_INDEXED = """AND r.block_id NOT IN (SELECT e.block_id FROM changed_messages c
+    JOIN messages_fts_members e ON e.message_id = c.message_id) ORDER BY b.rank LIMIT 1500"""
+BLOCKS = " ".join((BLOCK, OF_SESSION, AS_INDEXED))
+CHOSEN_BLOCKS = " ".join((BLOCK, HOLDING_ONE, OF_SESSION, AS_INDEXED))
 # ?1 is when the stretch begins, ?6 when it ends. SQLite takes the time from the row that has the lowest id.
 SAID_THEN = " ".join(
     (
@@ -88,62 +90,44 @@ def candidates(
     told = Candidates(
         [], [], said_then, waiting=max(0, above - TAIL_ROWS) + max(0, unblocked), total=mark + above
     )
+    if must is not None:  # a part is ranked by the words that hold it
+        terms = [*terms, *[term for leaf in parts(must) for term in (leaf.terms or ())[:MOST_OF_PART]]]
     if not terms:
         return told
-    worth = _worth_ranking(reader, terms, mark)
-    order: Order = "relevance" if worth else "newest"
+    make_room(reader, mark)
     allowed = values_of(wanted)
-    messages = _messages(reader, worth or terms, allowed, must, order)
-    if above or changed:
-        messages += _unindexed(reader, worth or terms, allowed, must, mark)
-    if order == "newest":
-        messages.sort(key=lambda message: -message.id)
-        return told._replace(messages=messages, order=order)
-    found = (
-        _several(map(RankedBlock._make, reader.each(BLOCKS, any_of(worth), *allowed))) if has_blocks else []
-    )
+    strictly = None if must is None else fts5(must)
+    asked = expressions.asked(reader, terms, mark)
+    messages: list[RankedMessage] = []
+    if asked.messages is not None:
+        expression = asked.messages if strictly is None else f"{asked.messages} AND {strictly}"
+        messages = _several(map(RankedMessage._make, reader.each(MESSAGES, expression, *allowed)))
+    found: list[RankedBlock] = []
+    if has_blocks and asked.blocks is not None:
+        sql = CHOSEN_BLOCKS if is_of_messages(wanted) else BLOCKS
+        found = _several(map(RankedBlock._make, reader.each(sql, asked.blocks, *allowed)))
     # Blocks know nothing of phrases, exclusions and who said what: they only add to what messages found.
     if must is not None or wanted.roles:
         within = {message.root_id for message in messages}
         found = [block for block in found if block.root_id in within]
-    return told._replace(messages=messages, blocks=found)
+    # Where every word is very common there is nothing to rank by, and nothing to be ranked if no two are together.
+    order: Order = "relevance" if messages or found or asked.is_all else "newest"
+    if order == "newest":
+        messages = _newest(reader, terms, allowed, strictly)
+    if above or changed:
+        messages += _unindexed(reader, asked.terms, allowed, must, mark)
+    if order == "newest":
+        messages.sort(key=lambda message: -message.id)
+    return told._replace(messages=messages, blocks=found, order=order)
 
 
-def any_of(terms: Sequence[str]) -> str:
-    return "(" + " OR ".join(map(_expression, terms)) + ")"
-
-
-def _expression(term: str) -> str:
-    """A lone character of a script without spaces is found wherever it begins a pair."""
-    return f'"{term}"*' if len(term) == 1 and is_spaceless(term) else f'"{term}"'
-
-
-def _worth_ranking(reader: SqliteReader, terms: Sequence[str], mark: int) -> list[str]:
-    """The words to rank by; none if all of them are very common."""
-    if mark < VERY_COMMON:
-        return list(terms)
-    counts = {term: matches_of(reader, _expression(term), mark) for term in terms}
-    kept: list[str] = []
-    matched = 0
-    for term in sorted(counts, key=lambda term: counts[term]):
-        matched += counts[term]
-        if counts[term] >= VERY_COMMON or (len(kept) >= ALWAYS_RANKED and matched > MOST_RANKED):
-            break
-        kept.append(term)
-    return kept
-
-
-def _messages(
-    reader: SqliteReader, terms: Sequence[str], allowed: tuple[object, ...], must: Node | None, order: Order
+def _newest(
+    reader: SqliteReader, terms: Sequence[str], allowed: tuple[object, ...], strictly: str | None
 ) -> list[RankedMessage]:
-    strictly = None if must is None else fts5(must)
-    if order == "relevance":
-        wanted = any_of(terms) if strictly is None else f"{any_of(terms)} AND {strictly}"
-        return _several(map(RankedMessage._make, reader.each(MESSAGES, wanted, *allowed)))
-    every = "(" + " AND ".join(map(_expression, terms)) + ")"
-    for expression in (strictly, every, any_of(terms)):
-        rows = reader.rows(NEWEST, expression, *allowed) if expression is not None else []
-        if rows:
+    """What was said last of what was asked for strictly; or of what holds all the words, or else any of them."""
+    loosely = (expressions.all_of(terms), expressions.any_of(terms))
+    for expression in loosely if strictly is None else (strictly,):
+        if rows := reader.rows(NEWEST, expression, *allowed):
             return [RankedMessage(*row) for row in rows]
     return []
 
@@ -166,12 +150,13 @@ def _unindexed(
 ) -> list[RankedMessage]:
     """Messages that the index does not know yet, scored as it would, roughly."""
     rows = [row for sql in (TAIL, CHANGED) for row in reader.rows(sql, mark, *allowed)]
-    texts = [index.fields_of(*row[7:]) for row in rows]
+    texts = [fields_of(*row[7:]) for row in rows]
     held = [index_texts(*fields)[0].split() for fields in texts]
     known = mark + len(rows)
     rarity = {}
     for term in terms:
-        count = int(reader.value(COUNT, _expression(term))) + sum(_times(term, words) > 0 for words in held)
+        indexed = int(reader.value(COUNT, expressions.expression_of(term)))
+        count = indexed + sum(_times(term, words) > 0 for words in held)
         rarity[term] = max(1e-6, log((known - count + 0.5) / (count + 0.5))) if count < known else 1e-6
     found = []
     for row, fields, words in zip(rows, texts, held, strict=True):

@@ -21,7 +21,7 @@ from hermes.store.sqlite.connection import run
 if TYPE_CHECKING:
     from hermes.store.matching import Node
     from hermes.store.sqlite.engine import SqliteEngine
-    from hermes.store.values import Candidates, MessageFilter, Order, SearchAnswer
+    from hermes.store.values import Candidates, Hit, MessageFilter, Order, SearchAnswer
 
 T = TypeVar("T")
 Owners = tuple[str, ...]
@@ -91,6 +91,9 @@ class ScopedEngine:
         self, tree: Node, wanted: MessageFilter, limit: int, offset: int, order: Order = "relevance"
     ) -> SearchAnswer:
         return self._engine.search(tree, wanted, limit, offset, order, owners=self._owners)
+
+    def hits_of(self, ids: Sequence[int]) -> list[Hit]:
+        return self._engine.hits_of(ids, owners=self._owners)
 
     def candidates(
         self,

@@ -1,5 +1,7 @@
 """Exact message search: the index narrows, the text decides, and rows the index has not reached are read directly.
 
+What matches is walked by its ids; texts are read only where they must decide, and for the few rows that are shown.
+
 Ranking costs a microsecond for every match, walking the matches a twentieth of that. So a query all of whose words are
 very common, for which BM25 has nothing to say, is answered newest first: FTS5 walks row ids downwards, and reading
 stops at the limit. Where only some branches of an OR are common, the others are ranked and the rest comes after them.
@@ -8,12 +10,13 @@ stops at the limit. Where only some branches of an OR are common, the others are
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from heapq import merge
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
-from hermes.store.content import decode
+from hermes.store.content import decode, to_json
+from hermes.store.engine import Row
 from hermes.store.matching import (
     And,
     Literal,
@@ -24,12 +27,14 @@ from hermes.store.matching import (
     Part,
     Phrase,
     Word,
+    confirms,
     matches,
     needs_check,
 )
 from hermes.store.sqlite import index
 from hermes.store.sqlite.connection import SqliteReader
 from hermes.store.sqlite.filters import ALLOWED, values_of
+from hermes.store.sqlite.texts import Texts, fields_of
 from hermes.store.values import Hit, MessageFilter, Order, SearchAnswer
 
 TAIL_ROWS = 500
@@ -37,12 +42,15 @@ TAIL_ROWS = 500
 TAIL_SECONDS = 2.0
 VERY_COMMON = 10_000
 """So many matches are not ranked."""
-LATELY = 4096
+LATELY = 2048
 """What is far from that, either way, among the messages written last is taken to be so at all: counting costs, too."""
 
+LARGE = 500_000
+MORE_CACHE = "PRAGMA cache_size=-24000"
+
 # Each statement is put together from these parts once, at import; values are always bound.
-FOUND = """SELECT m.id, m.session_id, m.role, m.content, m.content_kind, m.tool_name, m.tool_calls, m.timestamp,
-    s.source, s.model, s.started_at"""
+IDS = "SELECT m.id"
+TEXTS = "SELECT m.id, m.content, m.content_kind, m.tool_name, m.tool_calls"
 # CROSS JOIN keeps the order of the loops: rows come as the outermost table gives them, and reading stops at the limit.
 OF_INDEX = """FROM messages_fts_words f CROSS JOIN messages m ON m.id = f.rowid
     CROSS JOIN sessions s ON s.id = m.session_id"""
@@ -50,19 +58,32 @@ OF_ROWS = "FROM messages m CROSS JOIN sessions s ON s.id = m.session_id"
 OF_CHANGED = """FROM changed_messages c CROSS JOIN messages m ON m.id = c.message_id
     CROSS JOIN sessions s ON s.id = m.session_id"""
 MATCHING = "WHERE f.messages_fts_words MATCH ?1"
-INDEXED: dict[Order, str] = {
-    "relevance": " ".join((FOUND, OF_INDEX, MATCHING, ALLOWED, "ORDER BY f.rank")),
-    "newest": " ".join((FOUND, OF_INDEX, MATCHING, ALLOWED, "ORDER BY f.rowid DESC")),
-    "oldest": " ".join((FOUND, OF_INDEX, MATCHING, ALLOWED, "ORDER BY f.rowid")),
+BY: dict[Order, str] = {
+    "relevance": "ORDER BY f.rank",
+    "newest": "ORDER BY f.rowid DESC",
+    "oldest": "ORDER BY f.rowid",
 }
-NEWEST_FIRST = " ".join((FOUND, OF_ROWS, "WHERE m.id <= ?1", ALLOWED, "ORDER BY m.id DESC"))
-OLDEST_FIRST = " ".join((FOUND, OF_ROWS, "WHERE m.id <= ?1", ALLOWED, "ORDER BY m.id"))
-ABOVE = " ".join((FOUND, OF_ROWS, "WHERE m.id > ?1", ALLOWED, "ORDER BY m.id DESC"))
-CHANGED = " ".join((FOUND, OF_CHANGED, "WHERE m.id <= ?1", ALLOWED, "ORDER BY m.id DESC"))
+INDEXED = {order: " ".join((IDS, OF_INDEX, MATCHING, ALLOWED, by)) for order, by in BY.items()}
+INDEXED_TEXTS = {order: " ".join((TEXTS, OF_INDEX, MATCHING, ALLOWED, by)) for order, by in BY.items()}
+NEWEST_FIRST = " ".join((TEXTS, OF_ROWS, "WHERE m.id <= ?1", ALLOWED, "ORDER BY m.id DESC"))
+OLDEST_FIRST = " ".join((TEXTS, OF_ROWS, "WHERE m.id <= ?1", ALLOWED, "ORDER BY m.id"))
+ABOVE = " ".join((TEXTS, OF_ROWS, "WHERE m.id > ?1", ALLOWED, "ORDER BY m.id DESC"))
+CHANGED = " ".join((TEXTS, OF_CHANGED, "WHERE m.id <= ?1", ALLOWED, "ORDER BY m.id DESC"))
+SHOWN = """SELECT m.id, m.session_id, m.role, m.content, m.content_kind, m.tool_name, m.tool_calls, m.timestamp,
+    s.source, s.model, s.started_at, (SELECT b.id FROM messages b
+        WHERE b.session_id = m.session_id AND b.id < m.id AND b.active = 1 ORDER BY b.id DESC LIMIT 1),
+    (SELECT a.id FROM messages a
+        WHERE a.session_id = m.session_id AND a.id > m.id AND a.active = 1 ORDER BY a.id LIMIT 1)
+    FROM json_each(?) j CROSS JOIN messages m ON m.id = j.value CROSS JOIN sessions s ON s.id = m.session_id"""
+# The beginning of a text is enough. It is short of that also where a NUL ends it early for SQL: then all is read.
+NEIGHBOURS = """SELECT m.id, m.role, CASE WHEN length(substr(m.content, 1, 200)) = 200
+    THEN substr(m.content, 1, 200) ELSE m.content END, m.content_kind
+    FROM json_each(?) j CROSS JOIN messages m ON m.id = j.value"""
 CHANGED_IDS = "SELECT message_id FROM changed_messages"
 NO_TERM = "("
 """What no message holds: a term is made of letters and digits."""
-COUNT_LATELY = "SELECT count(*) FROM messages_fts_words WHERE messages_fts_words MATCH ? AND rowid > ?"
+COUNT_LATELY = """SELECT count(*) FROM
+    (SELECT 1 FROM messages_fts_words WHERE messages_fts_words MATCH ? AND rowid > ? LIMIT ?)"""
 COUNT = "SELECT count(*) FROM (SELECT 1 FROM messages_fts_words WHERE messages_fts_words MATCH ? LIMIT 10000)"
 
 
@@ -72,12 +93,15 @@ def search(
     wanted: MessageFilter,
     limit: int,
     offset: int,
-    order: Order = "relevance",
+    order: Order,
+    standing: index.Standing,
+    texts: Texts,
 ) -> SearchAnswer:
     """The matching messages of this snapshot. By relevance, what is not indexed yet comes first, newest first."""
     allowed = values_of(wanted)
-    mark, above, changed = index.behind(reader, TAIL_ROWS + 1)
-    tail, unseen = _tail(reader, tree, allowed, mark, above, changed)
+    mark, above, changed = standing
+    make_room(reader, mark)
+    tail, unseen = _tail(reader, tree, allowed, mark, above, changed, texts)
     skip = {row[0] for row in reader.rows(CHANGED_IDS)} if changed else frozenset[int]()
     found = _Indexed(reader, tree, allowed, mark, skip)
     if order == "relevance":
@@ -87,19 +111,42 @@ def search(
         rare = None
     if rare is None:
         newest = order == "newest"
-        tail.sort(key=lambda hit: hit.id, reverse=newest)
-        hits: Iterator[Hit] = merge(tail, found.walk(order), key=lambda hit: hit.id, reverse=newest)
+        tail.sort(reverse=newest)
+        found_ids: Iterator[int] = merge(tail, found.walk(order), reverse=newest)
     elif rare is tree:
-        hits = chain(tail, found.walk(order))
+        found_ids = chain(tail, found.walk(order))
     else:
-        hits = chain(tail, found.rare_first(rare))
-    end = offset + limit if limit >= 0 else None
-    taken: list[Hit] = []
-    while (end is None or len(taken) < end) and (hit := next(hits, None)) is not None:
-        taken.append(hit)
-    capped = rare is not tree and len(taken) == end and next(hits, None) is not None
+        found_ids = chain(tail, found.rare_first(rare))
+    if limit < 0:
+        taken, capped = list(islice(found_ids, offset, None)), False
+    else:
+        taken = list(islice(found_ids, offset, offset + limit + 1))
+        capped = len(taken) > limit
+        del taken[limit:]
     total = int(reader.value(index.HIGHEST) or 0) if unseen else 0
-    return SearchAnswer(taken[offset:], unseen, total, order=order, capped=capped)
+    return SearchAnswer(hits_of(reader, taken), unseen, total, order=order, capped=capped)
+
+
+def hits_of(reader: SqliteReader, ids: Sequence[int]) -> list[Hit]:
+    """These messages as results show them, in this order, each with the messages before and after it."""
+    if not ids:
+        return []
+    rows = {row[0]: row for row in reader.rows(SHOWN, to_json(ids))}
+    near = [beside for row in rows.values() for beside in row[11:] if beside is not None]
+    beside = {row[0]: (row[1], decode(row[2], row[3])) for row in reader.rows(NEIGHBOURS, to_json(near))}
+    return [_hit(rows[one], beside) for one in ids if one in rows]
+
+
+def _hit(row: Row, beside: dict[int, tuple[str, Any]]) -> Hit:
+    message_id, session_id, role, content, kind, *rest, before, after = row
+    hit = Hit(message_id, session_id, role, decode(content, kind), *rest)
+    return hit._replace(before=beside.get(before), after=beside.get(after))
+
+
+def make_room(reader: SqliteReader, mark: int) -> None:
+    """Ranking looks up the length of each match: of so many messages that takes more pages than are usually kept."""
+    if mark > LARGE:
+        reader.rows(MORE_CACHE)
 
 
 class _Indexed:
@@ -130,60 +177,71 @@ class _Indexed:
     def _is_common(self, expression: str) -> bool:
         return matches_of(self._reader, expression, self._mark) >= VERY_COMMON
 
-    def walk(self, order: Order) -> Iterator[Hit]:
+    def walk(self, order: Order) -> Iterator[int]:
         if self._expression is not None:
-            return self._hits(INDEXED[order], self._expression, needs_check(self._tree))
-        return self._hits(OLDEST_FIRST if order == "oldest" else NEWEST_FIRST, self._mark, True)
+            return self._among(self._expression, order)
+        rows = self._reader.each(
+            OLDEST_FIRST if order == "oldest" else NEWEST_FIRST, self._mark, *self._allowed
+        )
+        return (row[0] for row in self._known(rows) if matches(self._tree, _text(row)))
 
-    def rare_first(self, rare: Node) -> Iterator[Hit]:
+    def rare_first(self, rare: Node) -> Iterator[int]:
         seen: set[int] = set()
-        for hit in self._hits(INDEXED["relevance"], fts5(rare), needs_check(self._tree)):
-            seen.add(hit.id)
-            yield hit
-        yield from (hit for hit in self.walk("newest") if hit.id not in seen)
+        expression = fts5(rare)
+        assert expression is not None  # a branch that the index cannot find is not rare
+        for message_id in self._among(expression, "relevance", matches):
+            seen.add(message_id)
+            yield message_id
+        yield from (message_id for message_id in self.walk("newest") if message_id not in seen)
 
-    def _hits(self, sql: str, first: object, check: bool) -> Iterator[Hit]:
-        for row in self._reader.each(sql, first, *self._allowed):
-            known = row[0] <= self._mark and row[0] not in self._skip
-            if known and (not check or matches(self._tree, _text(row))):
-                yield _hit(row)
+    def _among(
+        self, expression: str, order: Order, holds: Callable[[Node, MessageText], bool] = confirms
+    ) -> Iterator[int]:
+        """What the index finds, as far as it is so; `holds` decides where the index cannot."""
+        checked = needs_check(self._tree)
+        sql = INDEXED_TEXTS[order] if checked else INDEXED[order]
+        rows = self._known(self._reader.each(sql, expression, *self._allowed))
+        return (row[0] for row in rows if not checked or holds(self._tree, _text(row)))
+
+    def _known(self, rows: Iterator[Row]) -> Iterator[Row]:
+        return (row for row in rows if row[0] <= self._mark and row[0] not in self._skip)
 
 
 def matches_of(reader: SqliteReader, expression: str, mark: int) -> int:
     """About how many messages match, as far as it matters here: up to VERY_COMMON."""
-    lately = int(reader.value(COUNT_LATELY, expression, mark - LATELY)) * mark // LATELY
+    enough = 2 * VERY_COMMON * LATELY // max(1, mark) + 1
+    lately = int(reader.value(COUNT_LATELY, expression, mark - LATELY, enough)) * mark // LATELY
     if lately >= 2 * VERY_COMMON or lately <= VERY_COMMON // 2:
         return min(lately, VERY_COMMON)
     return int(reader.value(COUNT, expression))
 
 
 def _tail(
-    reader: SqliteReader, tree: Node, allowed: tuple[Any, ...], mark: int, above: int, changed: bool
-) -> tuple[list[Hit], int]:
+    reader: SqliteReader,
+    tree: Node,
+    allowed: tuple[Any, ...],
+    mark: int,
+    above: int,
+    changed: bool,
+    texts: Texts,
+) -> tuple[list[int], int]:
     """(matching rows the index does not know, how many of them there was no time to look at)."""
-    found: list[Hit] = []
+    found: list[int] = []
     seen, until = 0, time.monotonic() + TAIL_SECONDS
     if above:
         for row in reader.each(ABOVE, mark, *allowed):
             seen += 1
             if seen > TAIL_ROWS and time.monotonic() > until:
                 return found, int(reader.value(index.HIGHEST)) - mark - seen
-            if matches(tree, _text(row)):
-                found.append(_hit(row))
+            if matches(tree, texts.of(row[0], row[1:]).text):
+                found.append(row[0])
     if changed:
-        found += [_hit(row) for row in reader.each(CHANGED, mark, *allowed) if matches(tree, _text(row))]
+        found += [row[0] for row in reader.each(CHANGED, mark, *allowed) if matches(tree, _text(row))]
     return found, 0
 
 
-def _text(row: Any) -> MessageText:
-    return MessageText.of(*index.fields_of(row[3], row[4], row[5], row[6]))
-
-
-def _hit(row: Any) -> Hit:
-    message_id, session_id, role, content, kind, tool_name, tool_calls, at, source, model, started = row
-    return Hit(
-        message_id, session_id, role, decode(content, kind), tool_name, tool_calls, at, source, model, started
-    )
+def _text(row: Row) -> MessageText:
+    return MessageText.of(*fields_of(*row[1:]))
 
 
 def fts5(tree: Node) -> str | None:

@@ -3,7 +3,7 @@
 SQLite's lock goes to whoever asks first after it is free, and a process in a hot loop asks sooner than one that wakes
 from a nap on a busy machine: one of eight writers was seen to get a hundredth of its share. So a process that has
 waited too long holds a lock on one byte of `<store>.lock`, and others look at it before they begin, and let it pass.
-The lock belongs to the open file, so that it is gone when its holder is.
+The lock belongs to the open file, so that it is gone when its holder is. Another byte is held by who is indexing.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ WAIT_IN_LINE_S = 0.0005
 
 _F_OFD_GETLK, _F_OFD_SETLK = 36, 37
 _FLOCK = struct.Struct("hhqqi")
-_BYTE = 1
-_MINE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _BYTE, 1, 0)
-_NOBODYS = _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, _BYTE, 1, 0)
+_LINE, _INDEXING = 1, 2
+_MINE, _NOBODYS, _INDEXER, _NO_INDEXER = (
+    _FLOCK.pack(kind, os.SEEK_SET, byte, 1, 0)
+    for byte in (_LINE, _INDEXING)
+    for kind in (fcntl.F_WRLCK, fcntl.F_UNLCK)
+)
 
 
 class Turnstile:
@@ -62,9 +65,27 @@ class Turnstile:
                 time.sleep(WAIT_IN_LINE_S)
 
     def leave(self) -> None:
+        self._let_go(_NOBODYS)
+
+    def start_indexing(self) -> bool:
+        """Whether no other process is indexing; then it is us, until we stop. Two would do the same work."""
+        if not self._usable or (self._descriptor < 0 and not self._open()):
+            return True
+        try:
+            fcntl.fcntl(self._descriptor, _F_OFD_SETLK, _INDEXER)
+        except (BlockingIOError, PermissionError):
+            return False
+        except OSError:
+            self._usable = False
+        return True
+
+    def stop_indexing(self) -> None:
+        self._let_go(_NO_INDEXER)
+
+    def _let_go(self, lock: bytes) -> None:
         if self._descriptor >= 0:
             try:
-                fcntl.fcntl(self._descriptor, _F_OFD_SETLK, _NOBODYS)
+                fcntl.fcntl(self._descriptor, _F_OFD_SETLK, lock)
             except OSError:
                 self._usable = False
 

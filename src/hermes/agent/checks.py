@@ -1,0 +1,75 @@
+"""What the value of a setting may be, and how that is told to a person who wrote something else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class Kind(NamedTuple):
+    told: str
+    """What is expected, for a person who wrote something else."""
+    read: Callable[[object], Any]
+    """The value as it is used, or ValueError."""
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError
+    return value.strip()
+
+
+def _url(value: object) -> str:
+    text = _text(value).rstrip("/")
+    if not re.fullmatch(r"https?://[^\s/]+(/\S*)?", text):
+        raise ValueError
+    return text
+
+
+def _variable(value: object) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text := _text(value)):
+        raise ValueError
+    return text
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError
+    return value
+
+
+def number(low: float, high: float, *, clamp: tuple[float, float] | None = None) -> Kind:
+    def read(value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            raise ValueError
+        return float(value) if clamp is None else min(max(float(value), clamp[0]), clamp[1])
+
+    return Kind(f"a number from {low:g} to {high:g}", read)
+
+
+def whole(low: int, high: int) -> Kind:
+    def read(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise ValueError
+        return value
+
+    return Kind(f"a whole number from {low} to {high}", read)
+
+
+def choice(*names: str) -> Kind:
+    def read(value: object) -> str:
+        if value not in names:
+            raise ValueError
+        return str(value)
+
+    return Kind(" or ".join(names), read)
+
+
+TEXT = Kind("a text", _text)
+URL = Kind("an address such as http://127.0.0.1:11434/v1", _url)
+VARIABLE = Kind("the name of an environment variable", _variable)
+FLAG = Kind("true or false", _flag)
+DAYS = number(0, 1_000_000)
+RATE = number(0, 1_000_000)
+RATES = ("input", "output", "cache_read", "cache_write")

@@ -1,0 +1,60 @@
+"""What an agent can do. Each tool is a file; they are put together, and loaded, when an agent is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hermes.agent.tool import Tool
+    from hermes.agent.tools.processes import Processes
+    from hermes.recall.summaries import Summarise
+
+
+def standard_tools(
+    *,
+    home: Path | None = None,
+    approvals: bool = True,
+    processes: Processes | None = None,
+    summarise: Summarise | None = None,
+    incognito: bool = False,
+) -> list[Tool]:
+    """All of them.
+
+    `home` is where memories and skills are, if not in that of the program; without `approvals` nobody is asked before
+    something destructive; `processes` are those that other surfaces know of, too. An incognito conversation has no
+    tools that write things down.
+    """
+    from hermes.agent.memory import Memory
+    from hermes.agent.skills import Skills
+    from hermes.agent.tools.memory import MemoryTool
+    from hermes.agent.tools.patch import Patch
+    from hermes.agent.tools.process import Process
+    from hermes.agent.tools.processes import Processes
+    from hermes.agent.tools.read_file import ReadFile
+    from hermes.agent.tools.search_files import SearchFiles
+    from hermes.agent.tools.session_search import SessionSearch
+    from hermes.agent.tools.skill_manage import SkillManage
+    from hermes.agent.tools.skill_view import SkillView
+    from hermes.agent.tools.skills_list import SkillsList
+    from hermes.agent.tools.terminal import Terminal
+    from hermes.agent.tools.todo import Todo
+    from hermes.agent.tools.write_file import WriteFile
+
+    known = Processes() if processes is None else processes
+    skills = Skills(home and home / "skills")
+    tools: list[Tool] = [
+        Terminal(known, ask=approvals),
+        Process(known),
+        ReadFile(),
+        WriteFile(ask=approvals),
+        Patch(ask=approvals),
+        SearchFiles(),
+        SkillsList(skills),
+        SkillView(skills),
+        SessionSearch(summarise),
+        Todo(),
+    ]
+    if not incognito:
+        tools += [MemoryTool(Memory(home and home / "memories")), SkillManage(skills)]
+    return tools

@@ -1,0 +1,37 @@
+"""What an edit changed, said in a few lines."""
+
+from __future__ import annotations
+
+import difflib
+
+MOST_LINES_COMPARED = 3_000
+SHOWN = 40
+LONGEST_LINE = 200
+
+
+def summary(before: str, after: str) -> str:
+    """How many lines came and went, and the first of them."""
+    if before == after:
+        return "nothing changed"
+    old, new = before.splitlines(), after.splitlines()
+    head = _common(old, new)
+    tail = _common(old[head:][::-1], new[head:][::-1])
+    gone, come = old[head : len(old) - tail], new[head : len(new) - tail]
+    if len(gone) + len(come) > MOST_LINES_COMPARED:
+        return f"+{len(come):,} -{len(gone):,} lines, from line {head + 1:,}"
+    around = slice(max(0, head - 2), len(old) - tail + 2), slice(max(0, head - 2), len(new) - tail + 2)
+    diff = list(difflib.unified_diff(old[around[0]], new[around[1]], lineterm="", n=2))[3:]
+    added = sum(line.startswith("+") for line in diff)
+    removed = sum(line.startswith("-") for line in diff)
+    lines = [line[:LONGEST_LINE] for line in diff[:SHOWN]]
+    if len(diff) > SHOWN:
+        lines.append(f"[... {len(diff) - SHOWN:,} more lines of the difference ...]")
+    told = "\n".join([f"+{added} -{removed} lines, near line {head + 1:,}", *lines])
+    return told if diff else "only line ends changed"
+
+
+def _common(one: list[str], other: list[str]) -> int:
+    for number, (left, right) in enumerate(zip(one, other, strict=False)):
+        if left != right:
+            return number
+    return min(len(one), len(other))

@@ -1,0 +1,131 @@
+"""What a model hands to a tool, checked against the tool's own schema: a bad argument is one clear sentence.
+
+Models fill in what they need not (null), and write a number as text; that is taken as it was meant. A name that is not
+in the schema is refused, because silently doing something else would mislead. It knows the words that our schemas use:
+type, enum, minimum, maximum, minLength, maxLength, items, maxItems, properties, required and additionalProperties.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hermes.agent.tool import ToolFailed
+from hermes.text import clean_in
+
+Schema = Mapping[str, Any]
+
+NAMES = {
+    "string": "a text",
+    "integer": "a whole number",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "an object",
+}
+YES_NO = {"true": True, "false": False, "yes": True, "no": False}
+MOST_DIGITS = 18
+
+
+def checked(schema: Schema, arguments: object) -> dict[str, Any]:
+    """The arguments as the schema wants them, or `ToolFailed`."""
+    if not isinstance(arguments, dict):
+        raise ToolFailed("the arguments must be a JSON object")
+    return _object("", schema, arguments)
+
+
+def text_field(description: str, most: int, least: int = 0) -> dict[str, Any]:
+    """The schema of a text, for those who describe arguments."""
+    return {"type": "string", "description": description, "minLength": least, "maxLength": most}
+
+
+def objects(required: list[str], **properties: Schema) -> dict[str, Any]:
+    """The schema of an object that has these fields and no others."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
+
+
+def _object(where: str, schema: Schema, value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _wrong(where, schema)
+    known: Mapping[str, Schema] = schema["properties"]
+    given = {key: one for key, one in value.items() if one is not None}
+    for key in given:
+        if key not in known:
+            raise ToolFailed(
+                f"there is no argument {_at(where, str(key)[:40])}; there are {', '.join(known)}"
+            )
+    for key in schema["required"]:
+        if key not in given:
+            raise ToolFailed(f"{_at(where, key)} is missing")
+    return {key: _value(_at(where, key), known[key], one) for key, one in given.items()}
+
+
+def _value(where: str, schema: Schema, value: object) -> Any:
+    return CHECKS[schema["type"]](where, schema, value)
+
+
+def _string(where: str, schema: Schema, value: object) -> str:
+    if not isinstance(value, str):
+        raise _wrong(where, schema)
+    text = clean_in(value)
+    if "enum" in schema:
+        word = text.strip().lower()
+        if word not in schema["enum"]:
+            raise ToolFailed(f"{where} is one of {', '.join(schema['enum'])}")
+        return word
+    if not text.strip() and schema.get("minLength"):
+        raise ToolFailed(f"{where} is empty")
+    if len(text) > schema["maxLength"]:
+        raise ToolFailed(f"{where} has {len(text):,} characters; {schema['maxLength']:,} are the most")
+    return text
+
+
+def _integer(where: str, schema: Schema, value: object) -> int:
+    if isinstance(value, str) and re.fullmatch(rf"\s*-?[0-9]{{1,{MOST_DIGITS}}}\s*", value, re.ASCII):
+        value = int(value)
+    if isinstance(value, float) and value.is_integer() and abs(value) < 10**MOST_DIGITS:
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _wrong(where, schema)
+    least, most = schema["minimum"], schema["maximum"]
+    if not least <= value <= most:
+        raise ToolFailed(f"{where} is a whole number from {least:,} to {most:,}")
+    return value
+
+
+def _boolean(where: str, schema: Schema, value: object) -> bool:
+    if isinstance(value, str):
+        value = YES_NO.get(value.strip().lower(), value)
+    if not isinstance(value, bool):
+        raise _wrong(where, schema)
+    return value
+
+
+def _array(where: str, schema: Schema, value: object) -> list[Any]:
+    if not isinstance(value, list):
+        raise _wrong(where, schema)
+    if len(value) > schema["maxItems"]:
+        raise ToolFailed(f"{where} has {len(value):,} items; {schema['maxItems']} are the most")
+    return [_value(f"{where}[{number}]", schema["items"], one) for number, one in enumerate(value)]
+
+
+CHECKS: Mapping[str, Callable[[str, Schema, object], Any]] = {
+    "string": _string,
+    "integer": _integer,
+    "boolean": _boolean,
+    "array": _array,
+    "object": _object,
+}
+
+
+def _at(where: str, key: str) -> str:
+    return f"{where}.{key}" if where else key
+
+
+def _wrong(where: str, schema: Schema) -> ToolFailed:
+    return ToolFailed(f"{where} must be {NAMES[schema['type']]}")

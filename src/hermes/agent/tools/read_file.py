@@ -1,0 +1,116 @@
+"""`read_file`: a text file, or a part of it, with the numbers of its lines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from hermes.agent.tool import ToolContext, ToolFailed
+from hermes.agent.tools.checking import checked, objects, text_field
+from hermes.agent.tools.files import LONGEST_PATH, place, refuse_to_read, regular_file
+from hermes.text import readable
+
+LINES, MOST_LINES = 500, 2_000
+LONGEST_LINE = 2_000
+ROOM = 45_000
+"""Characters of an answer."""
+LOOKED_AT = 8_192
+FARTHEST = 2_000_000_000
+
+PICTURES = {
+    b"\x89PNG\r\n\x1a\n": "PNG",
+    b"\xff\xd8\xff": "JPEG",
+    b"GIF8": "GIF",
+    b"RIFF": "WebP",
+    b"BM": "bitmap",
+    b"II*\0": "TIFF",
+    b"MM\0*": "TIFF",
+}
+
+
+class ReadFile:
+    name = "read_file"
+    description = (
+        "Read a text file with line numbers (a number, a tab, the line). Long files come in parts: the answer says"
+        " where to go on. The numbers are not part of the file."
+    )
+    parameters: Mapping[str, Any] = objects(
+        ["path"],
+        path=text_field("The file, from the working directory; ~ is the person's home.", LONGEST_PATH, 1),
+        offset={
+            "type": "integer",
+            "minimum": 1,
+            "maximum": FARTHEST,
+            "description": "The first line to show; 1 if not said.",
+        },
+        limit={
+            "type": "integer",
+            "minimum": 1,
+            "maximum": MOST_LINES,
+            "description": f"How many lines, {LINES} if not said.",
+        },
+    )
+    examples: Sequence[dict[str, Any]] = (
+        {"path": "src/main.py"},
+        {"path": "~/notes.txt", "offset": 200, "limit": 50},
+    )
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
+        given = checked(self.parameters, arguments)
+        path = place(given["path"], context)
+        refuse_to_read(path, context)
+        return await asyncio.to_thread(numbered, path, given.get("offset", 1), given.get("limit", LINES))
+
+
+def numbered(path: Path, first: int, limit: int) -> str:
+    """So many lines from one on. Read as far as needed: memory does not grow with the file."""
+    found = regular_file(path)
+    try:
+        with path.open("rb") as file:
+            _refuse_binary(path, file.read(LOOKED_AT), found.st_size)
+            file.seek(0)
+            return _numbered(file, path, first, limit)
+    except OSError as problem:
+        raise ToolFailed(f"{path}: {problem.strerror or problem}") from problem
+
+
+def _numbered(file: IO[bytes], path: Path, first: int, limit: int) -> str:
+    shown: list[str] = []
+    room, number, more = ROOM, 0, False
+    while line := file.readline(4 * LONGEST_LINE):
+        number += 1
+        cut = 0
+        while not line.endswith(b"\n") and (rest := file.readline(1_000_000)):
+            cut += len(rest)
+            if rest.endswith(b"\n"):
+                break
+        if number < first:
+            continue
+        text = readable(line.decode("utf-8", "replace").rstrip("\r\n")).replace("\n", " ")
+        if cut or len(text) > LONGEST_LINE:
+            cut += max(0, len(text) - LONGEST_LINE)
+            text = f"{text[:LONGEST_LINE]} [... about {cut:,} more characters in this line ...]"
+        room -= len(text) + 8
+        if len(shown) == limit or (room < 0 and shown):
+            more = True
+            break
+        shown.append(f"{number:>6}\t{text}")
+    if not shown:
+        if number == 0:
+            return f"{path} is empty"
+        raise ToolFailed(f"{path} has {number:,} lines; there is no line {first:,}")
+    if more:
+        shown.append(f"[there is more; go on with offset {first + len(shown):,}]".replace(",", ""))
+    return "\n".join(shown)
+
+
+def _refuse_binary(path: Path, start: bytes, size: int) -> None:
+    for mark, kind in PICTURES.items():
+        if start.startswith(mark) and (kind != "WebP" or start[8:12] == b"WEBP") and b"\0" in start:
+            raise ToolFailed(f"{path} is a picture ({kind}, {size:,} bytes); only text can be read")
+    if b"\0" in start:
+        raise ToolFailed(
+            f"{path} is not text ({size:,} bytes); a command such as `file` or `xxd` can look at it"
+        )

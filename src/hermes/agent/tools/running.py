@@ -1,0 +1,163 @@
+"""A command that runs: its process group, what it has printed so far within bounds, and its end.
+
+A thread of its own reads the output, so that a process outlives the turn and the event loop that started it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from time import monotonic
+
+from hermes.agent.tool import ToolFailed
+from hermes.text import readable
+
+CHUNK = 65_536
+PATIENCE_S = 0.5
+"""How long a group that was asked to end may take before it is made to."""
+
+# A command has no keyboard and no person before it, and the agent's own keys are none of its business.
+QUIET = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
+WITHHELD = ("HERMES_STORE_KEY", "HERMES_STORE_KEY_FILE", "OPENAI_API_KEY", "OPENROUTER_API_KEY")
+
+
+class Output:
+    """The beginning and the end of what was printed; memory does not grow with what lies between."""
+
+    def __init__(self, head: int, tail: int) -> None:
+        self._head_most, self._tail_most = head, tail
+        self._head, self._tail = bytearray(), bytearray()
+        self._lock = threading.Lock()
+        self.total = 0
+
+    def add(self, chunk: bytes) -> None:
+        with self._lock:
+            self.total += len(chunk)
+            room = self._head_most - len(self._head)
+            self._head += chunk[:room]
+            self._tail += chunk[room:]
+            if len(self._tail) > 2 * self._tail_most:  # cut now and then, not at every chunk
+                del self._tail[: -self._tail_most]
+
+    def text(self) -> str:
+        return self.since(0)[0]
+
+    def since(self, place: int) -> tuple[str, int]:
+        """What was printed after so many bytes, with a word about what is not kept of it; how many there are now."""
+        with self._lock:
+            head, tail, total = bytes(self._head[place:]), bytes(self._tail[-self._tail_most :]), self.total
+            kept = min(len(tail), total - place)
+            left_out = total - place - len(head) - kept
+        tail = tail[len(tail) - kept :]
+        if left_out <= 0:
+            return shown(head + tail), total
+        return "\n".join(
+            filter(None, (shown(head), f"[... {left_out:,} bytes left out ...]", shown(tail)))
+        ), total
+
+
+class Running:
+    def __init__(self, command: str, folder: Path, output: Output) -> None:
+        self.command, self.output, self.began = command, output, monotonic()
+        self.ended_after: float | None = None
+        self._ended = threading.Event()
+        self._tell: list[Callable[[], None]] = []
+        environment = {key: value for key, value in os.environ.items() if key not in WITHHELD}
+        try:
+            self._process = subprocess.Popen(
+                [_shell(), "-c", command],
+                cwd=folder,
+                env=environment | QUIET,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as problem:
+            raise ToolFailed(f"the command could not be started: {problem}") from problem
+        threading.Thread(target=self._follow, name="output of a command", daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def over(self) -> bool:
+        """The shell has ended, and nothing that it started holds its output open."""
+        return self._ended.is_set()
+
+    @property
+    def shell_over(self) -> bool:
+        return self._process.poll() is not None
+
+    @property
+    def seconds(self) -> float:
+        return monotonic() - self.began if self.ended_after is None else self.ended_after
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._process.poll()
+
+    def when_over(self, tell: Callable[[], None]) -> None:
+        """Call this, from whatever thread, once it is over."""
+        self._tell.append(tell)
+        if self.over:
+            tell()
+
+    def wait(self, seconds: float) -> bool:
+        return self._ended.wait(seconds)
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the shell and to all that it started."""
+        try:
+            os.killpg(self.pid, number)  # the group is there as long as anything in it is
+        except (ProcessLookupError, PermissionError):
+            pass
+
+    def kill(self, patience_s: float = PATIENCE_S) -> None:
+        """Ask the whole group to end, then make it. What is over is left alone: its number may be another's by now."""
+        if self.over:
+            return
+        self.signal(signal.SIGTERM)
+        self.wait(patience_s)
+        self.signal(signal.SIGKILL)
+        self.wait(patience_s)
+
+    def _follow(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as pipe:
+            while chunk := os.read(pipe.fileno(), CHUNK):
+                self.output.add(chunk)
+        self._process.wait()
+        self.ended_after = monotonic() - self.began
+        self._ended.set()
+        for tell in list(self._tell):
+            tell()
+
+
+def shown(output: bytes) -> str:
+    """Output as a model reads it: no control sequences, and of a line that was drawn again and again the last state."""
+    lines = output.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
+    return readable("\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)).rstrip()
+
+
+def how_it_ended(code: int | None) -> str:
+    if code is None:
+        return "running"
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"ended by signal {-code}"
+
+
+@cache
+def _shell() -> str:
+    return shutil.which("bash") or "/bin/sh"

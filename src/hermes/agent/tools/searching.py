@@ -1,0 +1,95 @@
+"""Searching files without ripgrep: a small program of its own, so that a pattern that never ends can be ended.
+
+Run by its path, with nothing but the standard library, it takes the question as JSON in its first argument and prints
+`path` or `path:line:text`, as ripgrep does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+SKIPPED = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", ".mypy_cache", ".tox"})
+LARGEST = 5_000_000
+"""Bytes of a file that is searched for its content."""
+LOOKED_AT = 8_192
+LONGEST_LINE = 300
+WILD = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+
+
+def files_of(top: Path, name: str | None) -> Iterator[Path]:
+    """Regular files below, in a steady order. A glob with a slash is about the path, one without about the name."""
+    wanted = None if name is None else glob_pattern(name.lstrip("/"))
+    by_path = name is not None and "/" in name
+    for folder, folders, files in os.walk(top):
+        folders[:] = sorted(one for one in folders if one not in SKIPPED)
+        for file in sorted(files):
+            path = Path(folder) / file
+            looked_at = path.relative_to(top).as_posix() if by_path else file
+            if (wanted is None or wanted.fullmatch(looked_at)) and path.is_file() and not path.is_symlink():
+                yield path
+
+
+def glob_pattern(glob: str) -> re.Pattern[str]:
+    """A glob with `*`, `?`, `**`, sets and `{this,that}` as a pattern for a whole path."""
+    pieces: list[str] = []
+    open_braces = 0
+    for token in re.findall(r"\*\*/|\*\*|\[[^\]/]+\]|.", glob, re.DOTALL):
+        if token in WILD:
+            pieces.append(WILD[token])
+        elif len(token) > 1:
+            inside = token[1:-1].replace("\\", r"\\").replace("[", r"\[")
+            pieces.append(f"[^{inside[1:]}]" if inside[0] in "!^" and inside[1:] else f"[{inside}]")
+        elif token == "{":
+            open_braces += 1
+            pieces.append("(?:")
+        elif token == "}" and open_braces:
+            open_braces -= 1
+            pieces.append(")")
+        else:
+            pieces.append("|" if token == "," and open_braces else re.escape(token))
+    return re.compile("".join(pieces) + ")" * open_braces, re.DOTALL)
+
+
+def lines_of(path: Path, wanted: re.Pattern[str]) -> Iterator[tuple[int, str]]:
+    """The lines of a text file in which it is found; none of one that is no text, too large, or not ours to read."""
+    try:
+        if path.stat().st_size > LARGEST:
+            return
+        data = path.read_bytes()
+    except OSError:
+        return
+    if b"\0" in data[:LOOKED_AT]:
+        return
+    for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
+        if wanted.search(line):
+            yield number, line[:LONGEST_LINE]
+
+
+def found(
+    top: Path, name: str | None, content: str | None, ignore_case: bool, passed_over: list[str]
+) -> Iterator[str]:
+    over = [Path(one) for one in passed_over]
+    wanted = None if content is None else re.compile(content, re.IGNORECASE if ignore_case else 0)
+    for path in [top] if top.is_file() else files_of(top, name):
+        if any(path.parent == one.parent and path.name.startswith(one.name) for one in over):
+            continue
+        if wanted is None:
+            yield str(path)
+        else:
+            for number, line in lines_of(path, wanted):
+                yield f"{path}:{number}:{line}"
+
+
+def main() -> None:
+    asked = json.loads(sys.argv[1])
+    for line in found(Path(asked.pop("top")), **asked):
+        sys.stdout.buffer.write(line.encode("utf-8", "replace") + b"\n")
+
+
+if __name__ == "__main__":
+    main()

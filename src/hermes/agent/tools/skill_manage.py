@@ -1,0 +1,68 @@
+"""`skill_manage`: write a skill down, mend it, or throw it away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hermes.agent.skills import LARGEST_FILE, LONGEST_DESCRIPTION, Skills
+from hermes.agent.tool import ToolContext, ToolFailed
+from hermes.agent.tools.checking import checked, objects, text_field
+from hermes.agent.tools.skill_view import LONGEST_NAME
+
+ACTIONS = ("create", "edit", "delete")
+
+
+class SkillManage:
+    name = "skill_manage"
+    description = (
+        "Write down how something is done, so that it need not be found out again: after work of many steps that may"
+        " come again, or when a skill turned out to be wrong. `create` needs description and content; `edit` takes"
+        " either, or with `file` the content of another file of the skill; `delete` puts it away."
+    )
+    parameters: Mapping[str, Any] = objects(
+        ["action", "name"],
+        action={"type": "string", "enum": list(ACTIONS), "description": "What to do."},
+        name=text_field("Of the skill: small letters, digits and hyphens.", LONGEST_NAME, 1),
+        description=text_field("One line: what it is for, and when to use it.", LONGEST_DESCRIPTION, 1),
+        content=text_field("The whole text, in Markdown, without front matter.", LARGEST_FILE, 1),
+        file=text_field("Another file of the skill, if not SKILL.md.", LONGEST_NAME, 1),
+    )
+    examples: Sequence[dict[str, Any]] = (
+        {
+            "action": "create",
+            "name": "release",
+            "description": "How a release of this project is made.",
+            "content": "1. Run the tests.\n2. Tag it.",
+        },
+        {"action": "edit", "name": "release", "file": "checks.md", "content": "- the changelog"},
+        {"action": "delete", "name": "release"},
+    )
+
+    def __init__(self, skills: Skills) -> None:
+        self._skills = skills
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
+        given = checked(self.parameters, arguments)
+        return await asyncio.to_thread(self._done, given)
+
+    def _done(self, given: dict[str, Any]) -> str:
+        name, description, content, file = (
+            given["name"].strip(),
+            given.get("description"),
+            given.get("content"),
+            given.get("file"),
+        )
+        if given["action"] == "create":
+            if description is None or content is None or file is not None:
+                raise ToolFailed("to create a skill, pass description and content, and no file")
+            self._skills.create(name, description, content)
+            return f"created the skill {name}"
+        if given["action"] == "edit":
+            if description is None and content is None:
+                raise ToolFailed("to edit a skill, pass description, content, or both")
+            self._skills.edit(name, description=description, content=content, file=file)
+            return f"changed {file or 'the skill'} of {name}" if file else f"changed the skill {name}"
+        self._skills.delete(name, file)
+        return f"deleted {f'{file} of ' if file else 'the skill '}{name}"

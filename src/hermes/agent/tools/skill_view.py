@@ -1,0 +1,39 @@
+"""`skill_view`: read a skill, or one of its files."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hermes.agent.skills import Skills
+from hermes.agent.tool import ToolContext, bounded
+from hermes.agent.tools.checking import checked, objects, text_field
+
+LONGEST_NAME = 200
+SHOWN = 45_000
+
+
+class SkillView:
+    name = "skill_view"
+    description = (
+        "Read a skill before doing what it is about. `file` reads one of the other files that it names."
+    )
+    parameters: Mapping[str, Any] = objects(
+        ["name"],
+        name=text_field("The skill, as skills_list names it.", LONGEST_NAME, 1),
+        file=text_field("One of its files, if not SKILL.md.", LONGEST_NAME, 1),
+    )
+    examples: Sequence[dict[str, Any]] = ({"name": "release"}, {"name": "release", "file": "notes/checks.md"})
+
+    def __init__(self, skills: Skills) -> None:
+        self._skills = skills
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
+        given = checked(self.parameters, arguments)
+        return await asyncio.to_thread(self._shown, given["name"].strip(), given.get("file"))
+
+    def _shown(self, name: str, file: str | None) -> str:
+        text = bounded(self._skills.view(name, file), SHOWN)
+        others = self._skills.files(name) if file is None else []
+        return f"{text}\n[files of this skill: {', '.join(others)}]" if others else text

@@ -1,0 +1,26 @@
+"""`skills_list`: which skills there are, and what each is for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hermes.agent.skills import Skills
+from hermes.agent.tool import ToolContext
+from hermes.agent.tools.checking import checked, objects
+
+
+class SkillsList:
+    name = "skills_list"
+    description = "List the skills: how-tos that were written down before, with what each is for."
+    parameters: Mapping[str, Any] = objects([])
+    examples: Sequence[dict[str, Any]] = ({},)
+
+    def __init__(self, skills: Skills) -> None:
+        self._skills = skills
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
+        checked(self.parameters, arguments)
+        known = await asyncio.to_thread(self._skills.all)
+        return "\n".join(f"{skill.name}: {skill.description}" for skill in known) or "there are no skills yet"

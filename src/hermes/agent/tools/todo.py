@@ -1,0 +1,111 @@
+"""`todo`: the list of what is to be done in this conversation.
+
+The list is the last result of this tool in the conversation, and nowhere else: so it is there again after a resume or a
+compression, goes back with a rewind, comes along into a branch, and is gone when the conversation is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hermes.agent.tool import ToolContext, ToolFailed
+from hermes.agent.tools.checking import checked, objects, text_field
+
+if TYPE_CHECKING:
+    from hermes.sessiondb import SessionDB
+
+STATES = ("pending", "in_progress", "completed")
+MOST_ITEMS, LONGEST = 40, 200
+BEGINNING = '{"todo":'
+MOST_SEGMENTS = 1_000
+
+
+class TodoItem(NamedTuple):
+    id: str
+    content: str
+    status: str
+
+
+class Todo:
+    name = "todo"
+    description = (
+        "Your list for work of several steps in this conversation. Pass `items` to replace the whole list, nothing to"
+        " read it. Have one item in progress at a time, and mark it completed as soon as it is done."
+    )
+    parameters: Mapping[str, Any] = objects(
+        [],
+        items={
+            "type": "array",
+            "maxItems": MOST_ITEMS,
+            "description": "The whole list as it shall be, in its order.",
+            "items": objects(
+                ["id", "content", "status"],
+                id=text_field("A short name of the item.", 40, 1),
+                content=text_field("What is to be done.", LONGEST, 1),
+                status={"type": "string", "enum": list(STATES), "description": "How far it is."},
+            ),
+        },
+    )
+    examples: Sequence[dict[str, Any]] = (
+        {},
+        {"items": [{"id": "1", "content": "Run the tests", "status": "in_progress"}]},
+    )
+
+    def __init__(self) -> None:
+        self._unstored: dict[str, list[TodoItem]] = {}
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
+        given = checked(self.parameters, arguments)
+        if "items" not in given:
+            items = await asyncio.to_thread(todo_of, context.db, context.session_id)
+            return told(items or self._unstored.get(context.session_id, []))
+        items = [TodoItem(**{key: one[key].strip() for key in TodoItem._fields}) for one in given["items"]]
+        if len({item.id for item in items}) < len(items):
+            raise ToolFailed("two items have the same id")
+        if await asyncio.to_thread(context.db.get_session, context.session_id) is None:  # incognito
+            self._unstored = {context.session_id: items}
+        return told(items)
+
+
+def told(items: Sequence[TodoItem]) -> str:
+    left = sum(item.status != "completed" for item in items)
+    value = {"todo": [item._asdict() for item in items], "left": left}
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def todo_of(db: SessionDB, session_id: str) -> list[TodoItem]:
+    """The list of a conversation as it is in this session; empty if there is none."""
+    wanted: str | None = session_id
+    look = True
+    for _ in range(MOST_SEGMENTS):
+        session = None if wanted is None else db.get_session(wanted)
+        if session is None or wanted is None:
+            return []
+        for row in reversed(db.get_context(wanted) if look else []):
+            content = row.get("content")
+            if (
+                row.get("tool_name") == Todo.name
+                and isinstance(content, str)
+                and content.startswith(BEGINNING)
+            ):
+                return items_in(content)
+        # What a compression left out is in the parent. A branch carries all of its parent that it knows: what the
+        # parent said later is not its own, but what had been left out before is.
+        relation = session.get("relation")
+        look = relation == "compression"
+        wanted = session["parent_session_id"] if relation in ("compression", "branch") else None
+    return []
+
+
+def items_in(result: str) -> list[TodoItem]:
+    """The items that a result of the tool tells; none if it was cut short."""
+    try:
+        return [
+            TodoItem(str(one["id"]), str(one["content"]), str(one["status"]))
+            for one in json.loads(result)["todo"]
+        ]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return []

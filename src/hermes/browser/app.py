@@ -1,0 +1,317 @@
+"""The browser: puts the widgets together, and turns keys into questions to the store.
+
+Whatever asks the store runs in a thread, so that typing never waits. An answer to an older question is dropped, and an
+error is a line at the bottom.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from textual import events, on, work
+from textual.app import App, ComposeResult
+from textual.binding import Binding
+from textual.containers import Container, Horizontal
+from textual.widgets import Input, Static
+from textual.worker import Worker, WorkerState
+
+from hermes.browser import doing, exporting, finding
+from hermes.browser.changing import Changes
+from hermes.browser.conversation_list import ConversationList
+from hermes.browser.dialogs import FilterDialog, HelpScreen
+from hermes.browser.keys import BINDINGS, KEYS, BottomLine
+from hermes.browser.preview import Preview
+from hermes.browser.question import Question
+from hermes.browser.rows import PAGE, Conversation
+from hermes.browser.search_input import SearchInput
+from hermes.browser.status import StatusLine
+from hermes.browser.view import View
+from hermes.text import printable
+
+if TYPE_CHECKING:
+    from hermes.sessiondb import SessionDB
+
+DEBOUNCE = 0.08
+WIDE, TALL = 80, 24
+"""From here on there is room for the preview, beside the list or below it."""
+INTERRUPTED: Final = "\0interrupted"
+"""What the app gives back after Ctrl-C; no session is called so."""
+OWN = frozenset(key.action for key in KEYS)
+PATIENCE = 0.01
+
+
+class Browser(App[str]):
+    CSS_PATH = "style.tcss"
+    TITLE = "hermes sessions"
+    ENABLE_COMMAND_PALETTE = False
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide"), (140, "-huge")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (TALL, "-tall")]  # noqa: RUF012
+    BINDINGS = [  # noqa: RUF012
+        *BINDINGS,
+        Binding("ctrl+c", "interrupt", show=False, priority=True),
+        Binding("ctrl+q", "quit", show=False, priority=True),
+    ]
+
+    def __init__(self, db: SessionDB, view: View, at: tuple[str, int | None] | None = None) -> None:
+        super().__init__()
+        self.animation_level = "none"  # a list that glides is a list that waits
+        self._db, self.view, self._at = db, view, at
+        self._asked = 0
+        """How many times the view was asked for: an answer to an earlier one is stale."""
+        self._answered = 0
+        self._pages: set[int] = set()
+        """Offsets of the pages that are on their way."""
+        self._has_room = True
+        self._wants_preview: bool | None = None
+        self._changes = Changes(self, db)
+        self.search, self.list, self.preview = SearchInput(), ConversationList(), Preview(db)
+        self.status, self.question = StatusLine(), Question()
+
+    def compose(self) -> ComposeResult:
+        with Horizontal(id="top"):
+            yield Static("❯ ", id="prompt")
+            yield self.search
+        with Container(id="body"):
+            yield self.list
+            yield self.preview
+        yield self.status
+        yield self.question
+        yield BottomLine()
+
+    def on_mount(self) -> None:
+        self.search.value = self.view.query
+        self.search.focus()
+        self._ask(pause=0)
+
+    # ---------------------------------------------------------------- what is shown
+
+    @on(Input.Changed, "#search")
+    def _typed(self, event: Input.Changed) -> None:
+        if event.value.strip() != self.view.query.strip():
+            self.view = self.view._replace(query=event.value)
+            self._ask(pause=DEBOUNCE)
+
+    def ask_again(self, cursor: int | None = None, stay_on: Conversation | None = None) -> None:
+        """Show the same view as it is by now, the cursor on the conversation where it is, or on another."""
+        place = self.list.cursor if cursor is None else cursor
+        self._ask(pause=0, cursor=place, stay_on=stay_on or self.list.current)
+
+    def _ask(self, pause: float, cursor: int = 0, stay_on: Conversation | None = None) -> None:
+        self._asked += 1
+        self._answer(self._asked, pause, cursor, stay_on)
+
+    @work(exclusive=True, group="view", exit_on_error=False)
+    async def _answer(self, number: int, pause: float, cursor: int, stay_on: Conversation | None) -> None:
+        view, at = self.view, self._at
+        try:
+            await asyncio.sleep(pause)
+            offset = 0 if view.is_search else cursor // PAGE * PAGE
+            rows = await asyncio.to_thread(finding.first_rows, self._db, view, offset)
+            if stay_on is not None:
+                moved_to = rows.index_of(stay_on.root_id)
+                cursor = cursor if moved_to is None else moved_to
+            if at is not None:
+                cursor = await asyncio.to_thread(finding.place_of, self._db, rows, *at)
+        finally:
+            is_stale = number != self._asked
+            self._answered = max(number, self._answered)
+        if not is_stale:
+            self._at = None
+            self._pages.clear()
+            self.preview.words = view.words
+            self.list.show(rows, view, cursor)
+
+    async def settled(self) -> None:
+        """What is typed is what is shown: who types quickly and presses Enter means what they typed."""
+        while self._answered != self._asked or self.search.value.strip() != self.view.query.strip():
+            await asyncio.sleep(PATIENCE)
+
+    @on(ConversationList.Needs)
+    def _fetch(self, event: ConversationList.Needs) -> None:
+        for offset in self.list.rows.missing(event.first, event.last):
+            if offset not in self._pages and not self.view.is_search:
+                self._pages.add(offset)
+                self._fetch_page(offset)
+
+    @work(group="pages", exit_on_error=False)
+    async def _fetch_page(self, offset: int) -> None:
+        number, rows = self._asked, self.list.rows
+        try:
+            page = await asyncio.to_thread(finding.page_of, self._db, self.view, offset)
+        finally:
+            self._pages.discard(offset)
+        if number != self._asked:
+            return
+        rows.put(offset, page)
+        if len(page) < min(PAGE, rows.rest(offset)):
+            self.ask_again()  # there are fewer by now
+        else:
+            self.list.redraw()
+
+    @on(ConversationList.Moved)
+    def _moved(self) -> None:
+        self.status.describe(self.view, self.list.rows, self.list.cursor)
+        if not self.preview.has_class("-hidden"):
+            self.preview.showing = self.list.current
+
+    @on(Preview.Gone)
+    def _gone(self) -> None:
+        if (one := self.list.current) is not None:
+            self.status.tell(f"{one.short_name} is gone: it was deleted elsewhere", is_problem=True)
+
+    def tell_gone(self, one: Conversation) -> None:
+        self.status.tell(f"{one.short_name} is gone: it was deleted elsewhere", is_problem=True)
+        self.ask_again()
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._has_room = event.size.width >= WIDE or event.size.height >= TALL
+        self._show_or_hide_preview()
+
+    def _show_or_hide_preview(self) -> None:
+        """Shown where there is room for it, unless it was asked for or sent away."""
+        shown = self._has_room if self._wants_preview is None else self._wants_preview
+        self.preview.set_class(not shown, "-hidden")
+        if not shown and self.preview.has_focus:
+            self.search.focus()
+        self._moved()
+
+    # ---------------------------------------------------------------- moving
+
+    def action_move(self, by: int) -> None:
+        self.list.move(by)
+
+    def action_move_pages(self, pages: int) -> None:
+        self.list.move_pages(pages)
+
+    def action_move_to_end(self, last: bool) -> None:
+        self.list.move_to_end(last)
+
+    def action_scroll_preview(self, lines: int) -> None:
+        self.preview.scroll_relative(y=3 * lines, animate=False)
+
+    def action_switch(self) -> None:
+        if self.preview.has_focus:
+            self.search.focus()
+            return
+        self._wants_preview = True
+        self._show_or_hide_preview()
+        self.preview.focus()
+
+    def on_key(self, event: events.Key) -> None:
+        """Who types while reading searches."""
+        if self.preview.has_focus and event.is_printable and event.character:
+            self.search.focus()
+            self.search.insert_text_at_cursor(event.character)
+
+    def action_preview(self) -> None:
+        self._wants_preview = self.preview.has_class("-hidden")
+        self._show_or_hide_preview()
+
+    def action_leave(self) -> None:
+        if self.preview.has_focus:
+            self.search.focus()
+        elif self.search.value:
+            self.search.value = ""
+        else:
+            self.exit()
+
+    def action_interrupt(self) -> None:
+        self.exit(INTERRUPTED)
+
+    async def action_help(self) -> None:
+        await self.push_screen(HelpScreen())
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """While something is asked, or lies over the list, the keys of the list mean nothing."""
+        return action not in OWN or (len(self.screen_stack) == 1 and not self.question.is_open)
+
+    # ---------------------------------------------------------------- choosing and changing
+
+    @on(ConversationList.Opened)
+    def _opened(self) -> None:
+        self.action_resume()
+
+    @work(group="choose", exclusive=True, exit_on_error=False)
+    async def action_resume(self) -> None:
+        await self.settled()
+        if (one := self.list.current) is None:
+            return
+        live = await asyncio.to_thread(finding.conversation, self._db, one.id)
+        if live is None:
+            self.tell_gone(one)
+        else:
+            self.exit(live.id)
+
+    @work(group="change", exit_on_error=False)
+    async def action_pin(self) -> None:
+        await self._changes.make(doing.pin)
+
+    @work(group="change", exit_on_error=False)
+    async def action_archive(self) -> None:
+        await self._changes.make(doing.archive)
+
+    @work(group="change", exit_on_error=False)
+    async def action_delete(self) -> None:
+        await self._changes.make(doing.delete)
+
+    @work(group="change", exit_on_error=False)
+    async def action_undo(self) -> None:
+        await self._changes.undo()
+
+    def action_rename(self) -> None:
+        if (one := self.list.current) is not None:
+            self.question.ask("rename", one, "New title:", printable(one.title or ""))
+
+    def action_export(self) -> None:
+        if (one := self.list.current) is not None:
+            self.question.ask("export", one, "Export to:", exporting.suggested_name(one))
+
+    @on(Question.Answered)
+    @work(group="change", exit_on_error=False)
+    async def _act_on_answer(self, event: Question.Answered) -> None:
+        one = event.conversation
+        if event.about == "rename":
+            await self._changes.rename(one, event.answer)
+            return
+        self.status.tell(f"Exporting {one.short_name} …")
+        target = await asyncio.to_thread(exporting.export, self._db.db_path, one, event.answer)
+        self.close_question()
+        self.status.tell(f"Exported {one.short_name} to {target}")
+
+    @on(Question.Cancelled)
+    def close_question(self) -> None:
+        self.question.close()
+        self.search.focus()
+
+    # ---------------------------------------------------------------- order and filters
+
+    def action_refresh_list(self) -> None:
+        self.ask_again()
+
+    def action_sort(self) -> None:
+        self.view = self.view.sorted_next()
+        self._ask(pause=0)
+
+    @work(group="filter", exclusive=True, exit_on_error=False)
+    async def action_filter(self) -> None:
+        sources = await asyncio.to_thread(finding.all_sources, self._db)
+        await self.push_screen(FilterDialog(self.view, sources), self._filtered)
+
+    def _filtered(self, view: View | None) -> None:
+        if view is not None:
+            self.view = view
+            self._ask(pause=0)
+
+    # ---------------------------------------------------------------- what goes wrong is one line
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        if event.state is WorkerState.ERROR and event.worker.error is not None:
+            self._tell_problem(event.worker.error)
+
+    @on(Preview.Failed)
+    def _preview_failed(self, event: Preview.Failed) -> None:
+        self._tell_problem(event.problem)
+
+    def _tell_problem(self, problem: BaseException) -> None:
+        self.status.tell(str(problem) or type(problem).__name__, is_problem=True)

@@ -1,0 +1,80 @@
+"""What lies over the browser for a moment: the filters, and the keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from hermes.browser.choices import Choice, Choices
+from hermes.browser.keys import KEYS, MOVING
+from hermes.browser.view import KIND_NAMES, View
+from hermes.store.listing import KINDS
+from hermes.text import printable
+
+ARCHIVE = "archive"
+
+
+class FilterDialog(ModalScreen[View | None]):
+    """Gives the view with other filters, or None if nothing is to change."""
+
+    BINDINGS = [  # noqa: RUF012
+        Binding("escape,ctrl+f", "cancel", show=False),
+        Binding("ctrl+x", "reset", show=False),
+    ]
+
+    def __init__(self, view: View, sources: Sequence[tuple[str, int]]) -> None:
+        super().__init__()
+        self._view, self._sources = view, sources
+
+    def compose(self) -> ComposeResult:
+        view = self._view
+        chosen = view.sources or ()
+        known = dict(self._sources)
+        sources = [
+            Choice(name, f"{printable(name, width_limit=16)}  {count:,}", name in chosen)
+            for name, count in {**known, **{name: known.get(name, 0) for name in chosen}}.items()
+        ]
+        kinds = [Choice(kind, KIND_NAMES[kind], kind in view.shown_kinds) for kind in KINDS]
+        with Vertical(id="dialog"):
+            with Horizontal(id="choices"):
+                with Vertical():
+                    yield Static("Only from", classes="heading")
+                    yield Choices(sources, id="sources")
+                with Vertical():
+                    yield Static("Show", classes="heading")
+                    yield Choices([*kinds, Choice(ARCHIVE, "the archive", view.archived)], id="kinds")
+            yield Static("Space tick · Tab other side · ⏎ apply · ^X reset", classes="hint")
+
+    async def action_apply(self) -> None:
+        """Kinds count only where they were changed: naming a source alone shows all that it has but subagents."""
+        sources = self.query_one("#sources", Choices).ticked
+        shown = self.query_one("#kinds", Choices).ticked
+        kinds: tuple[str, ...] | None = tuple(kind for kind in KINDS if kind in shown)
+        if not kinds or kinds == self._view.shown_kinds:
+            kinds = self._view.kinds
+        await self.dismiss(
+            self._view._replace(sources=sources or None, kinds=kinds, archived=ARCHIVE in shown)
+        )
+
+    async def action_reset(self) -> None:
+        await self.dismiss(View(query=self._view.query, limit=self._view.limit))
+
+    async def action_cancel(self) -> None:
+        await self.dismiss(None)
+
+
+class HelpScreen(ModalScreen[None]):
+    BINDINGS = [Binding("escape,enter,f1,q,question_mark", "dismiss", show=False)]  # noqa: RUF012
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(id="dialog", can_focus=True):
+            yield Static("Type to search titles and what was said", classes="heading")
+            for keys, told in [*((key.shown, key.help) for key in KEYS), *MOVING]:
+                with Horizontal(classes="key"):
+                    yield Static(keys)
+                    yield Static(told)

@@ -1,0 +1,266 @@
+"""The preview: the transcript of the conversation under the cursor, scrolled to what was found in it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+from textual import events, work
+from textual.binding import Binding
+from textual.geometry import Size
+from textual.message import Message
+from textual.reactive import reactive
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.worker import Worker, WorkerState
+
+from hermes.browser import drawing
+from hermes.browser.drawing import Palette
+from hermes.browser.finding import clues
+from hermes.browser.rows import Conversation
+from hermes.browser.transcript import Part, Transcript
+from hermes.text import printable
+
+if TYPE_CHECKING:
+    from hermes.sessiondb import SessionDB
+
+PAUSE = 0.05
+"""Seconds the cursor rests on a row before its conversation is read: holding an arrow key reads nothing."""
+NEAR = 10
+"""Lines before an end at which more is read."""
+GONE = "This conversation is gone: it was deleted elsewhere."
+EMPTY = "Nothing was said here yet."
+
+
+class Preview(ScrollView, can_focus=True):
+    COMPONENT_CLASSES = {  # noqa: RUF012 -- Textual reads it from the class
+        "preview--plain",
+        "preview--dim",
+        "preview--match",
+        "preview--you",
+        "preview--agent",
+        "preview--tool",
+    }
+    BINDINGS = [  # noqa: RUF012
+        Binding("tab", "app.switch", show=False),
+        Binding("up,k", "scroll_up", show=False),
+        Binding("down,j", "scroll_down", show=False),
+        Binding("pageup", "page_up", show=False),
+        Binding("pagedown,space", "page_down", show=False),
+        Binding("home,g", "beginning", show=False),
+        Binding("end,G", "ending", show=False),
+    ]
+
+    showing: reactive[Conversation | None] = reactive(None, init=False)
+
+    class Gone(Message):
+        """The conversation that was to be shown does not exist any more."""
+
+    class Failed(Message):
+        """It could not be read."""
+
+        def __init__(self, problem: BaseException) -> None:
+            super().__init__()
+            self.problem = problem
+
+    def __init__(self, db: SessionDB) -> None:
+        super().__init__(id="preview")
+        self._db = db
+        self._transcript = Transcript(db)
+        self.words: tuple[str, ...] = ()
+        """Those of the query: marked where nothing better is known of what matched."""
+        self._clues: tuple[str, ...] = ()
+        self._parts: list[Part] = []
+        """What is laid out; the transcript itself may be growing in a thread."""
+        self._drawn: dict[int, list[Text]] = {}
+        """The lines of each message at this width, so that reading on draws only what is new."""
+        self._width = 0
+        self._lines: list[Text] = []
+        self._starts: list[int] = []
+        """For each part the line on which it begins, its dividers included."""
+        self._reading = asyncio.Lock()
+
+    # ---------------------------------------------------------------- what is shown
+
+    def watch_showing(self, old: Conversation | None, new: Conversation | None) -> None:
+        if new is None:
+            self.workers.cancel_group(self, "read")
+            self._transcript = Transcript(self._db)
+            self._entitle(None)
+            self._say("")
+        elif old is None or _place(old) != _place(new):
+            self._read(new, "match")
+        else:
+            self._entitle(new)
+
+    def action_beginning(self) -> None:
+        if self.showing is not None:
+            self._read(self.showing, "beginning")
+
+    def action_ending(self) -> None:
+        if self.showing is not None:
+            self._read(self.showing, "end")
+
+    @work(exclusive=True, group="read", exit_on_error=False)
+    async def _read(self, one: Conversation, where: str) -> None:
+        await asyncio.sleep(PAUSE)
+        transcript = Transcript(self._db)
+        at_match = await asyncio.to_thread(_open, transcript, one, where)
+        if at_match is None:
+            self._transcript = Transcript(self._db)
+            self._entitle(None)
+            self._say(GONE)
+            self.post_message(self.Gone())
+            return
+        self._transcript, self._clues = transcript, clues(one.snippet) or self.words
+        self._drawn.clear()
+        self._entitle(one)
+        self._lay_out()
+        if not transcript.parts:
+            self._say(EMPTY)
+        elif at_match:
+            self.scroll_to(y=self._line_of_match(one.message_id) - self.size.height // 3, animate=False)
+        elif where == "beginning":
+            self.scroll_home(animate=False)
+        else:
+            self.scroll_end(animate=False)
+        self.call_after_refresh(self._read_on)
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        if event.state is WorkerState.ERROR and event.worker.error is not None:
+            self.post_message(self.Failed(event.worker.error))
+
+    def _entitle(self, one: Conversation | None) -> None:
+        self.border_title = "" if one is None else Text(one.name)
+        count = "" if one is None else "1 message" if one.messages == 1 else f"{one.messages:,} messages"
+        told = "" if one is None else f"{one.source} · {count} · {one.id}"
+        self.border_subtitle = Text(printable(told))
+
+    def _say(self, sentence: str) -> None:
+        self._lines = [Text.styled(sentence, self._palette().dim)] if sentence else []
+        self._parts, self._starts = [], []
+        self._measure()
+
+    # ---------------------------------------------------------------- reading on
+
+    def watch_scroll_y(self, old: float, new: float) -> None:
+        super().watch_scroll_y(old, new)
+        self._read_on()
+
+    def _read_on(self) -> None:
+        """Read more where an end of what was read comes into sight."""
+        if self._reading.locked() or not self.is_mounted:
+            return
+        if self.scroll_offset.y < NEAR and self._transcript.has_before:
+            self._read_more(upwards=True)
+        elif self.scroll_offset.y > self.max_scroll_y - NEAR and self._transcript.has_after:
+            self._read_more(upwards=False)
+
+    @work(group="more", exit_on_error=False)
+    async def _read_more(self, upwards: bool) -> None:
+        async with self._reading:
+            transcript = self._transcript
+            held = _anchor(self._parts, self._starts, self.scroll_offset.y)
+            await asyncio.to_thread(transcript.read_before if upwards else transcript.read_after)
+            if transcript is not self._transcript:
+                return
+            self._lay_out()
+            if held is not None and (line := self._start_of(held[0])) is not None:
+                self.scroll_to(y=line + held[1], animate=False)
+        self.call_after_refresh(self._read_on)
+
+    def _start_of(self, part: Part) -> int | None:
+        for one, start in zip(self._parts, self._starts, strict=True):
+            if one.said.id == part.said.id:
+                return start
+        return None
+
+    def _line_of_match(self, message_id: int | None) -> int:
+        """The first marked line of the message that was found."""
+        palette = self._palette()
+        for number, (part, start) in enumerate(zip(self._parts, self._starts, strict=True)):
+            if part.said.id == message_id:
+                following = self._starts[number + 1 :]
+                end = following[0] if following else len(self._lines)
+                for line in range(start, end):
+                    if any(span.style == palette.match for span in self._lines[line].spans):
+                        return line
+                return start
+        return 0
+
+    # ---------------------------------------------------------------- drawing
+
+    def _lay_out(self) -> None:
+        width, palette = max(10, self.scrollable_content_region.width - 1), self._palette()
+        lines: list[Text] = []
+        starts: list[int] = []
+        session = today = None
+        known, self._drawn = self._drawn if width == self._width else {}, {}
+        self._width, self._parts = width, list(self._transcript.parts)
+        for part in self._parts:
+            starts.append(len(lines))
+            if session not in (None, part.session_id):
+                lines += drawing.divider("went on after a compression", width, palette)
+            if (that_day := drawing.day(part.said.at)) != today:
+                lines += drawing.divider(that_day, width, palette)
+            session, today = part.session_id, that_day
+            drawn = known.get(part.said.id) or drawing.message(
+                part.said, width, palette, self._clues, self.app.console
+            )
+            self._drawn[part.said.id] = drawn
+            lines += drawn
+        self._lines, self._starts = lines, starts
+        self._measure()
+
+    def _measure(self) -> None:
+        self.virtual_size = Size(self.scrollable_content_region.width, len(self._lines))
+        self.refresh()
+
+    def on_resize(self, _: events.Resize) -> None:
+        held = _anchor(self._parts, self._starts, self.scroll_offset.y)
+        if self._parts:
+            self._lay_out()
+        if held is not None and (line := self._start_of(held[0])) is not None:
+            self.scroll_to(y=line, animate=False)
+
+    def render_line(self, y: int) -> Strip:
+        width, base = self.scrollable_content_region.width, self.rich_style
+        line = y + self.scroll_offset.y
+        if not 0 <= line < len(self._lines):
+            return Strip.blank(width, base)
+        segments = self._lines[line].render(self.app.console, end="")
+        return Strip(list(segments)).apply_style(base).adjust_cell_length(width, base)
+
+    def _palette(self) -> Palette:
+        names = ("plain", "dim", "match", "you", "agent", "tool")
+        return Palette(*[self.get_component_rich_style(f"preview--{name}", partial=True) for name in names])
+
+
+def _open(transcript: Transcript, one: Conversation, where: str) -> bool | None:
+    """Whether the transcript is open at what was found; None if the conversation is gone."""
+    found = (one.session_id, one.message_id)
+    if (
+        where == "match"
+        and None not in found
+        and transcript.open_at(str(found[0]), int(found[1] or 0), clues(one.snippet))
+    ):
+        return True
+    if where == "beginning":
+        return False if transcript.open_at_beginning(one.id) else None
+    return False if transcript.open_at_end(one.id) else None
+
+
+def _place(one: Conversation) -> tuple[object, ...]:
+    """What decides about what is read: if it is the same, so is the transcript."""
+    return one.id, one.message_id, one.snippet, one.last_active
+
+
+def _anchor(parts: list[Part], starts: list[int], line: int) -> tuple[Part, int] | None:
+    """The part in which a line is, and how far into it."""
+    found = None
+    for part, start in zip(parts, starts, strict=True):
+        if start > line:
+            break
+        found = (part, line - start)
+    return found

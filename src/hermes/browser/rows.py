@@ -1,0 +1,121 @@
+"""The conversations of a list, as far as somebody has looked at them.
+
+The invariant: at most `KEPT` rows are held, however many there are and however far one scrolls. What was dropped is
+asked for again when it comes back into sight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from hermes.text import printable
+
+PAGE = 50
+KEPT = 400
+
+UNTITLED = "(no title, nothing said yet)"
+
+
+class Conversation(NamedTuple):
+    id: str
+    """Its live session: the one to resume."""
+    root_id: str
+    title: str | None
+    preview: str
+    source: str
+    kind: str
+    started_at: object
+    last_active: object
+    messages: int
+    pinned: bool
+    archived: bool
+    snippet: str = ""
+    """Where a search found it: the text with `>>>` and `<<<` around what matched."""
+    session_id: str | None = None
+    message_id: int | None = None
+    """The message that was found, and the session it is in."""
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Conversation:
+        """From a row of `list_conversations`."""
+        return cls(
+            id=row["id"],
+            root_id=row["root_id"] or row["id"],
+            title=row["title"],
+            preview=row["preview"] or "",
+            source=str(row["source"]),
+            kind=str(row["kind"]),
+            started_at=row["started_at"],
+            last_active=row["last_active"],
+            messages=row["message_count"] or 0,
+            pinned=row["pinned_at"] is not None,
+            archived=bool(row["archived"]),
+        )
+
+    @property
+    def name(self) -> str:
+        return printable(self.title or self.preview or UNTITLED, width_limit=200)
+
+    @property
+    def short_name(self) -> str:
+        """As it is called in a sentence."""
+        return f"“{printable(self.title or self.preview or self.id, width_limit=22)}”"
+
+
+class Rows:
+    def __init__(self, total: int = 0, hidden: Mapping[str, int] | None = None) -> None:
+        self.total = total
+        self.hidden = dict(hidden or {})
+        self._at: dict[int, Conversation] = {}
+        self._before = 0
+        """1 if a row was put before those of the store, so that all of them stand one lower."""
+
+    def __len__(self) -> int:
+        """How many are held."""
+        return len(self._at)
+
+    def get(self, index: int) -> Conversation | None:
+        return self._at.get(index)
+
+    def rest(self, offset: int) -> int:
+        """How many the store should have from an offset on."""
+        return self.total - self._before - offset
+
+    def put(self, offset: int, rows: Iterable[Conversation]) -> None:
+        """Take in a page of the store."""
+        for index, row in enumerate(rows, offset + self._before):
+            self._at[index] = row
+        if len(self._at) > KEPT:
+            middle = offset + PAGE // 2
+            nearest = sorted(self._at, key=lambda index: abs(index - middle))[:KEPT]
+            self._at = {index: self._at[index] for index in nearest}
+
+    def missing(self, first: int, last: int) -> list[int]:
+        """Offsets of the pages that hold rows of this range which are not here; `last` is included."""
+        wanted = range(max(0, first), min(last, self.total - 1) + 1)
+        return sorted({(index - self._before) // PAGE * PAGE for index in wanted if index not in self._at})
+
+    def index_of(self, root_id: str) -> int | None:
+        return next((index for index, row in self._at.items() if row.root_id == root_id), None)
+
+    def change(self, root_id: str, **changes: Any) -> None:
+        index = self.index_of(root_id)
+        if index is not None:
+            self._at[index] = self._at[index]._replace(**changes)
+
+    def remove(self, root_id: str) -> None:
+        """Take one out; those below it move up."""
+        index = self.index_of(root_id)
+        if index is None:
+            return
+        self._at = {at - (at > index): row for at, row in self._at.items() if at != index}
+        self.total -= 1
+        if index < self._before:
+            self._before = 0
+
+    def put_first(self, row: Conversation) -> None:
+        """Put one before all others, once; it may come again further down."""
+        self._at = {0: row, **{at + 1: other for at, other in self._at.items()}}
+        self._before = 1
+        self.total += 1

@@ -1,0 +1,159 @@
+"""`hermes sessions import FILE...`: sessions that were exported as JSONL, back into a store.
+
+A line is what stands between two line feeds, and holds one session. A line that cannot be read is told with its number
+and left out; all others are taken in, each whole. Running it again adds nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+from hermes.cli.command import DONE, REFUSED, Refused, Words, takes_dry_run, takes_json, takes_store
+from hermes.cli.opening import opened
+from hermes.cli.output import add_details, complain, counted, say, say_json
+from hermes.cli.progress import Progress
+from hermes.errors import InvalidArgument
+from hermes.text import printable
+
+if TYPE_CHECKING:
+    from hermes.store.importing import Import
+
+STDIN = "-"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BLANK = b"\0 \t\r\n"
+"""What may stand around an object: also the zeros that a crash leaves at the end of a file."""
+MOST_TOLD = 20
+"""Remarks of one kind that are told one by one; of more, the number is told."""
+LONGEST_LINE = 300
+
+
+class Unreadable(NamedTuple):
+    file: str
+    line: int
+    why: str
+
+
+def define(parser: argparse.ArgumentParser, _: Words) -> None:
+    takes_store(parser, import_files)
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE", help="JSONL with one session a line, or - for stdin"
+    )
+    takes_dry_run(parser)
+    takes_json(parser)
+
+
+def import_files(arguments: argparse.Namespace) -> int:
+    paths = [None if name == STDIN else Path(name).expanduser() for name in arguments.files]
+    for path in paths:
+        if path is not None and not path.exists():
+            raise Refused(f"no such file: {path}")
+        if path is not None and path.is_dir():
+            raise Refused(f"{path} is a folder; name the files in it")
+    unreadable: list[Unreadable] = []
+    total = sum(path.stat().st_size for path in paths if path is not None)
+    with opened(arguments) as db:
+        taking = db.importing(dry_run=arguments.dry_run)
+        try:
+            with Progress("Importing", total, shown=None not in paths) as progress, taking:
+                for name, path in zip(arguments.files, paths, strict=True):
+                    unreadable += _import_one(taking, "stdin" if path is None else name, path, progress)
+        finally:  # also of an import that was broken off: what it took in stays
+            _tell(taking, unreadable, arguments)
+    return REFUSED if unreadable else DONE
+
+
+def _import_one(taking: Import, name: str, path: Path | None, progress: Progress) -> Iterator[Unreadable]:
+    with path.open("rb") if path is not None else nullcontext(sys.stdin.buffer) as file:
+        for number, line in enumerate(_lines(file), 1):
+            progress.step(len(line))
+            why = _take(taking, line)
+            if why is not None:
+                yield Unreadable(name, number, why)
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    for number, line in enumerate(file):
+        yield line.removeprefix(BYTE_ORDER_MARK) if number == 0 else line
+
+
+def _take(taking: Import, line: bytes) -> str | None:
+    """Take in the session of a line; why not, if that cannot be done."""
+    text = line.strip(BLANK)
+    if not text:
+        return None
+    try:
+        session = _decoded(text)
+    except (ValueError, RecursionError) as problem:
+        is_whole = line.endswith(b"\n")
+        return f"not valid JSON: {problem}" if is_whole else f"cut off in the middle: {problem}"
+    try:
+        taking.take(session)
+    except InvalidArgument as problem:
+        return str(problem)
+    return None
+
+
+def _decoded(text: bytes) -> Any:
+    import msgspec
+
+    try:
+        return msgspec.json.decode(text)
+    except (ValueError, RecursionError):
+        import json
+
+        return json.loads(
+            text
+        )  # numbers that are not finite or too large, and odd escapes: Python writes them
+
+
+def _tell(taking: Import, unreadable: list[Unreadable], arguments: argparse.Namespace) -> None:
+    told = taking.told()
+    if arguments.json:
+        say_json(
+            {
+                "dry_run": arguments.dry_run,
+                "read": len(told.added) + len(told.skipped) + len(unreadable),
+                "added": told.added,
+                "already_here": told.skipped,
+                "messages": told.messages,
+                "renamed": told.renamed,
+                "detached": told.detached,
+                "incomplete": told.incomplete,
+                "unreadable": [one._asdict() for one in unreadable],
+            }
+        )
+        return
+    read = len(told.added) + len(told.skipped) + len(unreadable)
+    would = "would be " if arguments.dry_run else ""
+    parts = [f"{len(told.added)} {would}added ({counted(told.messages, 'message')})"]
+    if told.skipped:
+        parts.append(f"{len(told.skipped)} already here")
+    if unreadable:
+        parts.append(f"{len(unreadable)} unreadable")
+    say([f"Read {counted(read, 'session')}: {', '.join(parts)}"])
+    say(_some(_renamed(told.renamed, arguments.dry_run)))
+    say(_some([f"{one}: its parent is neither here nor in the file" for one in told.detached]))
+    say(_some([f"{one}: carries messages that are neither here nor in the file" for one in told.incomplete]))
+    if unreadable:
+        complain(f"{counted(len(unreadable), 'line')} could not be read:")
+        add_details(_some([f"{one.file}:{one.line}: {one.why}" for one in unreadable]))
+
+
+def _renamed(renamed: dict[str, str], dry_run: bool) -> list[str]:
+    return [
+        f"{given} is a different session here; "
+        + ("it would get a new id" if dry_run else f"imported as {here}")
+        for given, here in renamed.items()
+    ]
+
+
+def _some(lines: list[str]) -> list[str]:
+    """The lines, fit to print; of very many, the first and how many more there are."""
+    more = len(lines) - MOST_TOLD
+    told = [printable(line, width_limit=LONGEST_LINE) for line in lines[:MOST_TOLD]]
+    return [*told, f"and {more} more"] if more > 0 else told

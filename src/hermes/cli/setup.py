@@ -1,0 +1,207 @@
+"""`hermes setup`: which model answers, where it is, and with which key. Tried out before it is written down."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from time import monotonic
+from typing import NamedTuple
+
+from hermes import config, environment
+from hermes.agent.checks import URL, VARIABLE
+from hermes.agent.choosing import OFFLINE
+from hermes.agent.endpoints import PROVIDERS, Provider, Server, found_servers, key_variable, models_at
+from hermes.agent.model import ModelError
+from hermes.agent.settings import VARIABLES
+from hermes.cli.asking import choice, hidden, line
+from hermes.cli.command import DONE, Refused, Words, WrongUsage, plain_text
+from hermes.cli.output import complain, confirm, counted, say
+from hermes.text import printable
+
+OWN_KEY = "HERMES_MODEL_API_KEY"
+"""Where the key for an address is kept that is none of the known providers'."""
+MOST_SHOWN = 30
+TEST = "Answer with the single word OK."
+
+
+class Chosen(NamedTuple):
+    base_url: str
+    key_env: str | None = None
+    """Only where it is not the one that the address says."""
+    key: str | None = None
+    new_key: bool = False
+    models: tuple[str, ...] | None = None
+    """None: not asked yet."""
+
+
+def define(parser: argparse.ArgumentParser, _: Words) -> None:
+    parser.set_defaults(run=setup)
+    parser.add_argument("--base-url", type=plain_text, metavar="URL", help="the endpoint, instead of asking")
+    parser.add_argument("--model", type=plain_text, metavar="M", help="the model, instead of asking")
+    parser.add_argument("--key-env", type=plain_text, metavar="NAME", help="the variable that holds the key")
+    parser.add_argument("--offline", action="store_true", help="choose the model that needs no network")
+    parser.add_argument("--no-test", action="store_true", help="do not try the model out")
+
+
+def setup(arguments: argparse.Namespace) -> int:
+    if arguments.offline:
+        if arguments.base_url or arguments.model or arguments.key_env:
+            raise WrongUsage("--offline needs no --base-url, --model or --key-env")
+        return _keep_offline()
+    asking = not (arguments.base_url or arguments.model or arguments.key_env)
+    chosen = _choose() if asking else _told(arguments)
+    if chosen is None:
+        return _keep_offline()
+    model = arguments.model or _model(chosen, asking)
+    if not arguments.no_test and not _try(model, chosen):
+        if not asking:
+            raise Refused("the model does not answer; --no-test keeps the settings anyway")
+        if not confirm("Keep these settings anyway?"):
+            raise Refused("cancelled; nothing was changed")
+    return _keep(model, chosen)
+
+
+# ---------------------------------------------------------------- where
+
+
+def _told(arguments: argparse.Namespace) -> Chosen:
+    """What the flags say, checked."""
+    from hermes.agent.choosing import endpoint
+
+    for flag, value, kind in (
+        ("--base-url", arguments.base_url, URL),
+        ("--key-env", arguments.key_env, VARIABLE),
+    ):
+        try:
+            _ = value is None or kind.read(value)
+        except ValueError:
+            raise WrongUsage(f"{flag} must be {kind.told}, not {value!r}") from None
+    at = endpoint(arguments.base_url and URL.read(arguments.base_url), arguments.key_env)
+    if arguments.key_env and at.key is None:
+        raise Refused(f"{arguments.key_env} is not set; `hermes config set {arguments.key_env}` asks for it")
+    return Chosen(at.base_url, arguments.key_env, at.key)
+
+
+def _choose() -> Chosen | None:
+    """What the person chooses; None is the offline model."""
+    servers = found_servers()
+    ready = [one for one in PROVIDERS if environment.variable(one.key_env)]
+    others = [one for one in PROVIDERS if one not in ready]
+    offered = [f"{one.title} on this machine ({counted(len(one.models), 'model')})" for one in servers]
+    offered += [f"{one.title} (there is a key in {one.key_env})" for one in ready]
+    offered += [f"{one.title}, with a key that you have" for one in others]
+    offered += ["another address", "the offline model: no language model, but it needs no network"]
+    say(["Which model should answer?"])
+    place = choice("Number", offered)
+    assert isinstance(place, int)
+    known: list[Server | Provider] = [*servers, *ready, *others]
+    if place == len(offered) - 1:
+        return None
+    if place == len(known):
+        return _another()
+    one = known[place]
+    if isinstance(one, Server):
+        return Chosen(one.base_url, models=one.models)
+    key = environment.variable(one.key_env)
+    return Chosen(one.base_url, key=key) if key else Chosen(one.base_url, key=_key(one.key_env), new_key=True)
+
+
+def _another() -> Chosen:
+    while True:
+        typed = line("Address (it usually ends in /v1)")
+        try:
+            address: str = URL.read(typed)
+            break
+        except ValueError:
+            say([f"It must be {URL.told}."])
+    key = hidden("Key (empty if it needs none; it is not shown): ")
+    return Chosen(address, OWN_KEY, key, new_key=True) if key else Chosen(address)
+
+
+def _key(name: str) -> str:
+    key = hidden(f"{name} (it is not shown): ")
+    if not key:
+        raise Refused("cancelled; nothing was changed")
+    return key
+
+
+# ---------------------------------------------------------------- which
+
+
+def _model(chosen: Chosen, asking: bool) -> str:
+    try:
+        names = list(chosen.models if chosen.models is not None else models_at(chosen.base_url, chosen.key))
+    except ModelError as problem:
+        if not asking:
+            raise
+        complain(str(problem))
+        names = []
+    if not asking:
+        if len(names) == 1:
+            return names[0]
+        raise Refused("which of its models? --model says it", names[:MOST_SHOWN])
+    if len(names) > MOST_SHOWN:
+        say([f"It has {len(names)} models; these are the first {MOST_SHOWN}."])
+    said = choice("Model, by number or name", names[:MOST_SHOWN], free=True)
+    return said if isinstance(said, str) else names[said]
+
+
+def _try(model: str, chosen: Chosen) -> bool:
+    """Ask it one small thing, and say what came back."""
+    import asyncio
+
+    say([f"Asking {printable(model)} …"])
+    began = monotonic()
+    try:
+        text = asyncio.run(_answer(model, chosen))
+    except ModelError as problem:
+        complain(str(problem))
+        return False
+    told = printable(text, width_limit=60) or "nothing, but it answered"
+    say([f"It says: {told} ({monotonic() - began:.1f} s)"])
+    return True
+
+
+async def _answer(model: str, chosen: Chosen) -> str:
+    from hermes.agent.model import Request, Text
+    from hermes.agent.openai_model import OpenAIModel
+
+    key_env = chosen.key_env or key_variable(chosen.base_url)
+    asked = OpenAIModel(
+        model, base_url=chosen.base_url, key=chosen.key, key_env=key_env, timeout=60, most_retries=1
+    )
+    try:
+        pieces = [piece async for piece in asked.stream(Request([{"role": "user", "content": TEST}]))]
+    finally:
+        await asked.close()
+    return "".join(piece.text for piece in pieces if isinstance(piece, Text)).strip()
+
+
+# ---------------------------------------------------------------- written down
+
+
+def _keep(model: str, chosen: Chosen) -> int:
+    if chosen.new_key:
+        environment.change(chosen.key_env or key_variable(chosen.base_url), chosen.key)
+    config.change_all(
+        [("model.default", model), ("model.base_url", chosen.base_url), ("model.key_env", chosen.key_env)]
+    )
+    say([f"{printable(model)} at {printable(chosen.base_url)} answers from now on."])
+    say([f"Settings: {printable(str(config.path()))}"])
+    if chosen.new_key:
+        say([f"Key: {printable(str(environment.path()))}"])
+    return _tell_who_wins()
+
+
+def _keep_offline() -> int:
+    config.change_all([("model.default", OFFLINE), ("model.base_url", None), ("model.key_env", None)])
+    say(["The offline model answers from now on. It is not a language model: it lists, searches and quotes."])
+    say([f"Settings: {printable(str(config.path()))}"])
+    return _tell_who_wins()
+
+
+def _tell_who_wins() -> int:
+    for name in VARIABLES.values():
+        if os.environ.get(name, "").strip():
+            complain(f"{name} is set in the environment, which wins over config.yaml")
+    return DONE

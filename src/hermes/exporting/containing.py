@@ -1,0 +1,135 @@
+"""Markdown that somebody else wrote, kept in its place in a document of ours.
+
+Headings go two levels down, tags are shown instead of obeyed, and so are underlines that would make a heading of the
+text above; a code block that was left open is closed. In code nothing is changed. Either it is clear where code begins
+and ends without parsing lists and quotes; or the whole text is put into a quote, which ends where it ends whatever is
+open inside, and what may be code there, and may be not, is treated as text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from hermes.text import readable
+
+_FENCE = re.compile(r"^( *)(`{3,}|~{3,})([^\n]*)$")
+_HIDDEN_FENCE = re.compile(r"^(?:[ \t>]|[-*+][ \t]|\d{1,9}[.)][ \t])*(?:`{3}|~{3})")
+_HEADING = re.compile(r"^( {0,3})(#{1,6})(?=[ \t]|$)")
+_UNDERLINE = re.compile(r"^( {0,3})(=+|-+)[ \t]*$")
+_TICKS = re.compile("`+")
+_TAG = re.compile(r"(\\*)<(?=[A-Za-z/!?])")
+
+
+class _Fence(NamedTuple):
+    indent: int
+    mark: str
+    info: str
+
+
+def contained(text: str) -> str:
+    """The text with nothing in it that could break out of where it is put."""
+    lines: list[str] = []
+    fence: _Fence | None = None
+    is_clear = True
+    words = _Words()
+    for line in readable(text).split("\n"):
+        found = _fence(line)
+        if not is_clear:
+            lines.append(words.shown(line))
+        elif fence is not None:
+            is_clear = _is_surely_inside(line, found, fence)
+            lines.append(line if is_clear else words.shown(line))
+            if is_clear and _closes(found, fence):
+                fence = None
+        elif found is not None and found.indent <= 3:
+            fence = found
+            words = _Words()
+            lines.append(line)
+        else:
+            is_clear = _HIDDEN_FENCE.match(line) is None
+            lines.append(words.shown(line))
+    if fence is not None and fence.indent == 0 and is_clear:
+        lines.append(fence.mark)
+    elif fence is not None or not is_clear:
+        lines = [f"> {line}" for line in lines]
+    return "\n".join(lines)
+
+
+def _fence(line: str) -> _Fence | None:
+    found = _FENCE.match(line)
+    if found is None or (found[2][0] == "`" and "`" in found[3]):
+        return None
+    return _Fence(len(found[1]), found[2], found[3].strip())
+
+
+def _closes(found: _Fence | None, fence: _Fence) -> bool:
+    """Whether a line ends a code block, going by itself; more indented than three it is one of its lines."""
+    return found is not None and found.mark.startswith(fence.mark) and not found.info and found.indent <= 3
+
+
+def _is_surely_inside(line: str, found: _Fence | None, fence: _Fence) -> bool:
+    """Whether a line belongs to a code block, or ends it, also if that is in a list, which ends where lines are less
+    indented and whose own indent is not known."""
+    if fence.indent == 0 or not line.strip():
+        return True
+    is_end = found is not None and found.mark.startswith(fence.mark) and not found.info
+    indent = len(line) - len(line.lstrip(" "))
+    return indent >= fence.indent and not (is_end and indent > 3)
+
+
+class _Words:
+    """Lines of text, one after the other, and what they leave open."""
+
+    def __init__(self) -> None:
+        self._code_is_open = self._is_text_above = False
+
+    def shown(self, line: str) -> str:
+        if not line.strip():
+            self._code_is_open = self._is_text_above = False
+            return line
+        line = self._without_tags(line)
+        line = _HEADING.sub(lambda found: f"{found[1]}{'#' * min(6, len(found[2]) + 2)}", line)
+        if self._is_text_above:
+            line = _UNDERLINE.sub(r"\1\\\2", line)
+        self._is_text_above = True
+        return line
+
+    def _without_tags(self, line: str) -> str:
+        """Code within a line is left alone where it surely is code: if all before it was closed."""
+        told, at = [], 0
+        if not self._code_is_open and "`" in line:
+            spans, self._code_is_open = _code_spans(line)
+            for start, end in spans:
+                told += [_text(line[at:start]), line[start:end]]
+                at = end
+        return "".join([*told, _text(line[at:])])
+
+
+def _text(line: str) -> str:
+    """The line with its tags escaped, if they are not already."""
+    return _TAG.sub(lambda found: found[0] if len(found[1]) % 2 else f"{found[1]}\\<", line)
+
+
+def _code_spans(line: str) -> tuple[list[tuple[int, int]], bool]:
+    """Where code is in a line, from one run of backticks to the next as long; and whether a run has no other."""
+    if "\\`" in line:  # what an escaped backtick opens or closes depends on too much
+        return [], True
+    ticks = [found.span() for found in _TICKS.finditer(line)]
+    following: dict[int, int] = {}
+    partner: list[int | None] = [None] * len(ticks)
+    for at in reversed(range(len(ticks))):
+        size = ticks[at][1] - ticks[at][0]
+        partner[at] = following.get(size)
+        following[size] = at
+    spans: list[tuple[int, int]] = []
+    is_open, at = False, 0
+    while at < len(ticks):
+        other = partner[at]
+        if other is None:
+            is_open = True
+        else:
+            spans.append((ticks[at][0], ticks[other][1]))
+            at = other
+        at += 1
+    return spans, is_open

@@ -1,0 +1,78 @@
+"""What a snippet looks for, and which of the places where it was found are shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from hermes.store.matching import Leaf, Literal, Node, Part, wanted
+from hermes.terms import fold, token_spans
+
+OPEN, CLOSE, CUT = ">>>", "<<<", "..."
+
+
+class Goal(NamedTuple):
+    """A leaf of the query: the tokens it looks for, and the literal that is marked rather than they."""
+
+    tokens: tuple[str, ...]
+    prefix: bool
+    literal: re.Pattern[str] | None
+    needle: str
+    """Its longest piece: quick to look for, and enough to pass a stretch of text by."""
+
+    @property
+    def is_caseless(self) -> bool:
+        """Whether it looks the same in capitals."""
+        return not any(token.isascii() or token != token.upper() for token in (*self.tokens, self.needle))
+
+
+@lru_cache(32)  # the results of one search share them
+def goals_of(tree: Node) -> tuple[Goal, ...]:
+    return tuple(dict.fromkeys(_goal(leaf) for leaf in wanted(tree)))
+
+
+def _goal(leaf: Leaf) -> Goal:
+    folded = fold(leaf.text)
+    tokens = tuple(folded[start:end] for start, end in token_spans(folded))
+    if isinstance(leaf, Part):
+        return Goal(tokens, True, re.compile(re.escape(leaf.literal or leaf.piece)), leaf.piece)
+    prefix = not isinstance(leaf, Literal) and leaf.prefix_last
+    if not leaf.literal:
+        return Goal(tokens, prefix, None, max(tokens, key=len))
+    pieces = leaf.literal.split()
+    return Goal(tokens, prefix, re.compile(r"\s+".join(map(re.escape, pieces))), max(pieces, key=len))
+
+
+def may_match(text: str, tree: Node, *, encoded: bool = False) -> bool:
+    """Whether some goal may be in a text; no is certain. Of JSON it is told by letters, which JSON leaves alone."""
+    if not text.isascii() or (encoded and "\\u" in text):
+        return True
+    folded = text.lower()
+    return any(
+        not goal.tokens or max(goal.tokens, key=len) in folded if encoded else goal.needle in folded
+        for goal in goals_of(tree)
+    )
+
+
+def best_cluster(hits: Sequence[tuple[int, int, int]], reach: int) -> tuple[int, int]:
+    """From where to where those hits stand that are within reach of each other and have most goals, then are most,
+    then come first. `hits` are sorted."""
+    if len(hits) == 1:
+        return hits[0][:2]
+    best, low, high = (0, 0), 0, 0
+    counts: dict[int, int] = {}
+    first = 0
+    for last, (_, end, goal) in enumerate(hits):
+        counts[goal] = counts.get(goal, 0) + 1
+        while first < last and end - hits[first][0] > reach:
+            left = hits[first][2]
+            counts[left] -= 1
+            if not counts[left]:
+                del counts[left]
+            first += 1
+        score = (len(counts), last - first + 1)
+        if score > best:
+            best, low, high = score, hits[first][0], max(hit[1] for hit in hits[first : last + 1])
+    return low, high

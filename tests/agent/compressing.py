@@ -1,0 +1,81 @@
+"""Another process that compresses a conversation.
+
+    python compressing.py STATE.DB SESSION calls N        the process is gone at its N-th call of the store
+    python compressing.py STATE.DB SESSION statements N   the same at the N-th statement inside of a transaction
+    python compressing.py STATE.DB SESSION wait           says `ready` when it has a summary, and waits for a line
+
+At its end it prints the id of the session in which the conversation goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, cast
+
+from hermes.agent.model import Piece, Request
+from hermes.agent.record import StoredRecord
+from hermes.sessiondb import SessionDB
+from tests.agent.long_talk import Summarizer, compressor, done
+
+DIED = 9
+
+
+class Dying:
+    """Something whose process is gone at one of its calls, without a word."""
+
+    def __init__(self, real: Any, left: list[int]) -> None:
+        self._real, self._left = real, left
+
+    def __getattr__(self, verb: str) -> Any:
+        found = getattr(self._real, verb)
+        if not callable(found):
+            return found
+
+        def call(*given: Any, **named: Any) -> Any:
+            self._left[0] -= 1
+            if self._left[0] == 0:
+                os._exit(DIED)
+            return found(*given, **named)
+
+        return call
+
+
+class DyingInside:
+    """An engine whose process is gone at a statement of a transaction."""
+
+    def __init__(self, engine: Any, left: list[int]) -> None:
+        self._engine, self._left = engine, left
+
+    def write(self, work: Callable[[Any], Any], **how: Any) -> Any:
+        return self._engine.write(lambda writer: work(Dying(writer, self._left)), **how)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+
+class Waiting(Summarizer):
+    async def stream(self, request: Request) -> AsyncIterator[Piece]:
+        async for piece in super().stream(request):
+            yield piece
+        os.write(1, b"ready\n")
+        await asyncio.to_thread(sys.stdin.readline)
+
+
+async def main(path: str, session_id: str, mode: str, number: str = "0") -> None:
+    db = SessionDB(Path(path))
+    store = cast(SessionDB, Dying(db, [int(number)])) if mode == "calls" else db
+    if mode == "statements":
+        db._engine = cast(Any, DyingInside(db._engine, [int(number)]))
+    record = StoredRecord(store, session_id)
+    await record.system_prompt()
+    await done(compressor(record, Waiting() if mode == "wait" else Summarizer()).compress(overflow=False))
+    db.close()
+    os.write(1, f"{record.session_id}\n".encode())
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,158 @@
+"""A local server that speaks OpenAI's streaming interface and says what it is told to say, request by request.
+
+model_server.will(says("hello"), refuses(429, "slow down", {"Retry-After": "0"}), says("again"))
+model_server.base_url, model_server.requests
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import threading
+from collections.abc import Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+
+DROP = object()
+"""Cut the connection here, without a goodbye."""
+
+Chunk = dict[str, Any]
+Step = Chunk | bytes | threading.Event | object
+"""A chunk of the stream, bytes as they are, an event to wait for, or DROP."""
+
+
+class Reply(NamedTuple):
+    steps: Sequence[Step] = ()
+    status: int = 200
+    headers: Mapping[str, str] = {"Content-Type": "text/event-stream"}
+
+
+class Asked(NamedTuple):
+    path: str
+    headers: Mapping[str, str]
+    """Their names in small letters."""
+    body: dict[str, Any]
+
+
+def chunk(delta: Mapping[str, Any] | None = None, finish: str | None = None, **more: Any) -> Chunk:
+    choices = [] if delta is None else [{"index": 0, "delta": dict(delta), "finish_reason": finish}]
+    made = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": choices}
+    return {**made, **more}
+
+
+def usage(**counts: Any) -> Chunk:
+    return chunk(usage=counts)
+
+
+def says(text: str, *, used: Chunk | None = None, finish: str = "stop") -> Reply:
+    """A text, word by word, then how it ended and, if told, what it took."""
+    words = [word if place == 0 else f" {word}" for place, word in enumerate(text.split(" "))]
+    steps: list[Step] = [chunk({"content": word}) for word in words]
+    return Reply([*steps, chunk({}, finish), *([used] if used else []), b"data: [DONE]\n\n"])
+
+
+def calls(*wanted: tuple[str, str, str]) -> Reply:
+    """(id, name, arguments) of each call; the arguments in two pieces."""
+    steps: list[Step] = []
+    for index, (call_id, name, arguments) in enumerate(wanted):
+        half = len(arguments) // 2
+        first = {"index": index, "id": call_id, "type": "function"}
+        steps.append(
+            chunk({"tool_calls": [{**first, "function": {"name": name, "arguments": arguments[:half]}}]})
+        )
+        steps.append(chunk({"tool_calls": [{"index": index, "function": {"arguments": arguments[half:]}}]}))
+    return Reply([*steps, chunk({}, "tool_calls"), b"data: [DONE]\n\n"])
+
+
+def refuses(status: int, error: object = "", headers: Mapping[str, str] | None = None) -> Reply:
+    """An error in the usual shape; one that is no text is the body itself."""
+    body = {"error": {"message": error, "type": "error"}} if isinstance(error, str) else error
+    told = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return Reply([told], status, {"Content-Type": "application/json", **(headers or {})})
+
+
+class ModelServer:
+    def __init__(self) -> None:
+        self.requests: list[Asked] = []
+        self.models = ["small-model", "large-model"]
+        self.listing: Reply | None = None
+        """What stands in place of the list of models, if anything does."""
+        self._replies: list[Reply] = []
+        self._lock = threading.Lock()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
+        self._thread.start()
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    def will(self, *replies: Reply) -> ModelServer:
+        """Answer the next requests so, one after the other."""
+        with self._lock:
+            self._replies += replies
+        return self
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def take(self, asked: Asked) -> Reply:
+        with self._lock:
+            self.requests.append(asked)
+            return self._replies.pop(0) if self._replies else refuses(418, "the script is at its end")
+
+
+def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            if server.listing is not None:
+                return self._send(server.listing)
+            listed = {"object": "list", "data": [{"id": name, "object": "model"} for name in server.models]}
+            return self._send(
+                Reply([json.dumps(listed).encode()], headers={"Content-Type": "application/json"})
+            )
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            self._send(
+                server.take(
+                    Asked(self.path, {name.lower(): value for name, value in self.headers.items()}, body)
+                )
+            )
+
+        def _send(self, reply: Reply) -> None:
+            self.send_response(reply.status)
+            for name, value in reply.headers.items():
+                self.send_header(name, value)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            try:
+                for step in reply.steps:
+                    if step is DROP:
+                        return self._cut()
+                    if isinstance(step, threading.Event):
+                        step.wait(30)
+                    else:
+                        data = step if isinstance(step, bytes) else f"data: {json.dumps(step)}\n\n".encode()
+                        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+                        self.wfile.flush()
+                self.wfile.write(b"0\r\n\r\n")
+            except OSError:  # whoever asked has gone
+                self.close_connection = True
+
+        def _cut(self) -> None:
+            self.close_connection = True
+            now = struct.pack("ii", 1, 0)
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, now)
+            self.connection.close()
+
+        def log_message(self, *_: Any) -> None:
+            """Tests say what they saw."""
+
+    return Handler

@@ -1,0 +1,147 @@
+"""An agent with its real tools and a real store, and a model that follows a script."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from hermes.agent.agent import Agent
+from hermes.agent.events import Done, Interrupted, ToolEnded
+from hermes.agent.memory import Memory
+from hermes.agent.prompt import build_system_prompt
+from hermes.agent.record import StoredRecord
+from hermes.agent.skills import Skills
+from hermes.agent.tools import standard_tools
+from hermes.agent.tools.processes import Processes
+from hermes.agent.tools.todo import TodoItem, todo_of
+from hermes.agent.turn import Turn
+from hermes_state import SessionDB
+from tests.agent.scripted import ScriptedModel, calls, says
+from tests.agent.tools.conftest import Person
+from tests.agent.tools.test_terminal import eventually, lives
+
+
+def call(number: int, tool: str, /, **arguments: Any) -> tuple[str, str, str]:
+    return f"call_{number}", tool, json.dumps(arguments)
+
+
+async def test_a_turn_with_every_kind_of_tool(db: SessionDB, tmp_path: Path, home: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    item = {"id": "1", "content": "Write the program", "status": "completed"}
+    model = ScriptedModel(
+        calls(
+            call(1, "todo", items=[{**item, "status": "in_progress"}]),
+            call(2, "write_file", path="hello.py", content="print('hello')\n"),
+        ),
+        calls(
+            call(3, "patch", path="hello.py", old_text="hello", new_text="good day"),
+            call(4, "memory", action="add", target="user", content="Says good day."),
+        ),
+        calls(
+            call(5, "terminal", command="python3 hello.py; rm -rf hello.py"),
+            call(6, "search_files", content="good", name="*.py"),
+            call(
+                7, "skill_manage", action="create", name="greet", description="Greeting", content="Be kind."
+            ),
+            call(8, "read_file", path=7),
+        ),
+        calls(call(9, "todo", items=[item])),
+        says("done"),
+        says("yes"),
+    )
+    person = Person()
+    person.says = False
+    processes = Processes()
+    tools = standard_tools(processes=processes)
+
+    async def prompt() -> str:
+        return build_system_prompt(
+            tools=tools,
+            cwd=folder,
+            source="cli",
+            model=model.name,
+            started_at=0,
+            memory=Memory(),
+            skills=Skills(),
+        )
+
+    def agent(record: StoredRecord) -> Agent:
+        return Agent(
+            db,
+            record,
+            model,
+            tools=tools,
+            prompt=prompt,
+            price=lambda _model, _used: (None, {}),
+            approve=person.approve,
+            cwd=folder,
+        )
+
+    record = StoredRecord(db)
+    happened = [event async for event in agent(record).turn().events("write a program")]
+    ended = {event.call_id: event for event in happened if isinstance(event, ToolEnded)}
+    assert isinstance(happened[-1], Done)
+    assert ended["call_2"].output == "hello.py: created, 15 bytes"
+    assert "+print('good day')" in ended["call_3"].output
+    assert ended["call_4"].output.startswith("kept; user holds 14 of 1,400")
+    assert ended["call_5"].failed
+    assert "did not allow this command" in ended["call_5"].output
+    assert ended["call_6"].output == "hello.py:1:print('good day')"
+    assert ended["call_8"].output == "error: path must be a text"
+    assert (folder / "hello.py").read_text() == "print('good day')\n"
+    assert person.asked[0][0] == "python3 hello.py; rm -rf hello.py"
+
+    # Resumed elsewhere, the list is there, and so is the prompt, word for word, whatever was remembered since.
+    await record.close()
+    assert todo_of(db, record.session_id) == [TodoItem("1", "Write the program", "completed")]
+    again = StoredRecord(db, record.session_id)
+    assert isinstance([event async for event in agent(again).turn().events("all of it?")][-1], Done)
+    await again.close()
+    systems = {request.messages[0]["content"] for request in model.requests}
+    assert len(systems) == 1
+    assert "Says good day." not in systems.pop()
+    assert "<user-profile>\nSays good day.\n</user-profile>" in await prompt()
+    assert "- greet: Greeting" in await prompt()
+    processes.close()
+
+
+async def test_a_turn_that_is_stopped_ends_its_command_and_keeps_what_happened(
+    db: SessionDB, tmp_path: Path
+) -> None:
+    async def prompt() -> str:
+        return "be kind"
+
+    processes, record = Processes(), StoredRecord(db)
+    model = ScriptedModel(
+        calls(call(1, "terminal", command="sleep 987 & echo $! > pid; wait")), says("well then")
+    )
+    agent = Agent(
+        db,
+        record,
+        model,
+        tools=standard_tools(processes=processes),
+        prompt=prompt,
+        price=lambda _model, _used: (None, {}),
+        approve=Person().approve,
+        cwd=tmp_path,
+    )
+    turn = agent.turn()
+    stopping = asyncio.create_task(_stop_when(tmp_path / "pid", turn))
+    happened = [event async for event in turn.events("wait a while")]
+    await stopping
+    assert isinstance(happened[-1], Interrupted)
+    child = int((tmp_path / "pid").read_text())
+    assert await eventually(lambda: not lives(child))
+    assert db.get_messages(record.session_id)[-1]["role"] == "tool"
+    again = [event async for event in agent.turn().events("go on")]
+    assert again[-1] == Done("wellthen", "stop")
+    await record.close()
+    processes.close()
+
+
+async def _stop_when(file: Path, turn: Turn) -> None:
+    await eventually(lambda: file.exists() and bool(file.read_text().strip()))
+    turn.stop()

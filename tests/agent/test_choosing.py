@@ -1,0 +1,98 @@
+"""Which model is chosen, where it is asked, and which key it is given."""
+
+from __future__ import annotations
+
+import pytest
+
+from hermes import environment
+from hermes.agent.choosing import auxiliary_model, endpoint, main_model
+from hermes.agent.endpoints import found_servers, models_at
+from hermes.agent.model import BadRequest, ModelError, NotAuthorized, Request, Text, Unreachable
+from hermes.agent.settings import AuxiliarySettings, ModelSettings, Settings
+from tests.agent.openai_server import ModelServer, Reply, refuses, says
+
+HELLO = Request([{"role": "user", "content": "hello"}])
+
+
+def test_without_a_model_it_says_how_to_get_one() -> None:
+    with pytest.raises(ModelError, match="no model is chosen: run `hermes setup`"):
+        main_model(Settings())
+    with pytest.raises(ModelError, match="`hermes setup`"):
+        auxiliary_model(Settings())
+    with pytest.raises(ModelError, match="no key and no address"):
+        main_model(Settings(model=ModelSettings("gpt-5")))
+
+
+def test_the_offline_model_needs_no_key_and_no_address() -> None:
+    settings = Settings(model=ModelSettings("offline"))
+    assert (main_model(settings).name, main_model(settings).base_url) == ("offline", None)
+    assert auxiliary_model(settings).name == "offline"
+
+
+def test_the_key_there_is_says_where_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment.change("OPENROUTER_API_KEY", "router")
+    assert endpoint(None) == ("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "router")
+    monkeypatch.setenv("OPENAI_API_KEY", "openai")
+    assert endpoint(None) == ("https://api.openai.com/v1", "OPENAI_API_KEY", "openai")
+
+
+def test_a_key_goes_to_its_provider_and_to_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "openai")
+    assert endpoint("https://openrouter.ai/api/v1").key is None
+    assert endpoint("https://api.anthropic.com/v1").key is None
+    assert endpoint("https://api.openai.com/v1").key == "openai"
+    assert endpoint("https://models.example.org/v1").key == "openai"
+    assert endpoint("https://models.example.org/v1", "MY_API_KEY") == (
+        "https://models.example.org/v1",
+        "MY_API_KEY",
+        None,
+    )
+
+
+async def test_the_main_and_the_auxiliary_model_are_asked_apart(model_server: ModelServer) -> None:
+    environment.change("OPENAI_API_KEY", "one")
+    environment.change("SMALL_API_KEY", "two")
+    settings = Settings(
+        model=ModelSettings("large", "http://127.0.0.1:1/v1", context_window=5_000),
+        auxiliary=AuxiliarySettings("small", model_server.base_url, "SMALL_API_KEY"),
+    )
+    main, small = main_model(settings), auxiliary_model(settings)
+    assert (main.name, main.context_window) == ("large", 5_000)
+    assert (small.name, small.context_window) == ("small", 128_000)
+    model_server.will(says("hi"))
+    assert Text("hi") in [piece async for piece in small.stream(HELLO)]
+    assert model_server.requests[0].headers["authorization"] == "Bearer two"
+    await small.close()
+
+
+def test_the_auxiliary_model_is_the_main_one_unless_another_is_chosen() -> None:
+    environment.change("MY_API_KEY", "mine")
+    main = ModelSettings("large", "http://127.0.0.1:1/v1", "MY_API_KEY")
+    assert auxiliary_model(Settings(model=main)).name == "large"
+    other = auxiliary_model(Settings(model=main, auxiliary=AuxiliarySettings("small")))
+    assert (other.name, other.base_url) == ("small", "http://127.0.0.1:1/v1")
+
+
+def test_the_models_of_an_endpoint(model_server: ModelServer) -> None:
+    assert models_at(model_server.base_url) == ["small-model", "large-model"]
+    model_server.listing = refuses(401, "who are you")
+    with pytest.raises(NotAuthorized, match="wants a key: set OPENAI_API_KEY"):
+        models_at(model_server.base_url)
+    model_server.listing = Reply([b"<html>"], headers={})
+    with pytest.raises(BadRequest, match="does not list its models"):
+        models_at(model_server.base_url)
+    for nothing in (b"[1, 2]", b'{"data": null}', b"null", b"7"):
+        model_server.listing = Reply([nothing], headers={})
+        assert models_at(model_server.base_url) == []
+    with pytest.raises(Unreachable, match=r"http://127\.0\.0\.1:1/v1 cannot be reached"):
+        models_at("http://127.0.0.1:1/v1")
+
+
+@pytest.mark.parametrize("told", ["{host}", "http://{host}", "http://{host}/"])
+def test_ollama_is_found_where_it_says_that_it_is(
+    model_server: ModelServer, monkeypatch: pytest.MonkeyPatch, told: str
+) -> None:
+    host = model_server.base_url.removeprefix("http://").removesuffix("/v1")
+    monkeypatch.setenv("OLLAMA_HOST", told.format(host=host))
+    found = [server for server in found_servers() if server.base_url == model_server.base_url]
+    assert [(server.title, server.models) for server in found] == [("Ollama", ("small-model", "large-model"))]

@@ -1,0 +1,83 @@
+"""The offline model: drives every tool path, answers from the person's own sessions, and says what it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermes.agent import events
+from hermes.agent.agent import Agent
+from hermes.agent.model import Request, Text
+from hermes.agent.offline import OfflineModel
+from hermes.agent.record import StoredRecord
+from hermes.agent.tools import standard_tools
+from hermes_state import SessionDB
+
+Say = Any
+
+
+@pytest.fixture
+async def say(db: SessionDB, tmp_path: Path) -> Say:
+    """Say something to an agent with every tool; what it answers."""
+    record = StoredRecord(db)
+
+    async def approve(_what: str, _why: str) -> bool:
+        return True
+
+    async def prompt() -> str:
+        return "be kind"
+
+    agent = Agent(
+        db,
+        record,
+        OfflineModel(),
+        tools=standard_tools(),
+        prompt=prompt,
+        price=lambda _model, _used: (0.0, {}),
+        approve=approve,
+        cwd=tmp_path,
+    )
+
+    async def one(text: str) -> str:
+        happened = [event async for event in agent.turn().events(text)]
+        assert isinstance(happened[-1], events.Done), happened[-1]
+        return happened[-1].text
+
+    return one
+
+
+async def test_it_says_what_it_is(say: Say) -> None:
+    for greeting in ("hello", "help", "who are you?"):
+        assert "not a language model" in await say(greeting)
+
+
+async def test_it_searches_and_quotes_your_own_sessions(db: SessionDB, say: Say) -> None:
+    db.create_session("old", "cli")
+    db.append_message("old", "user", "The retry budget is five tries.")
+    db.set_session_title("old", "retries")
+    for asked in ("search retry budget", "What did we decide about the retry budget?"):
+        answer = await say(asked)
+        assert "*retries*" in answer
+        assert "**retry** **budget**" in answer
+    assert "Nothing about that" in await say("search zebra crossing")
+    assert "retries" in await say("list my sessions")
+
+
+async def test_it_runs_commands_and_works_with_files_memory_and_the_list(
+    say: Say, tmp_path: Path, home: Path
+) -> None:
+    assert "hello there" in await say("run echo hello there")
+    await say("write notes.txt: buy milk")
+    assert (tmp_path / "notes.txt").read_text().strip() == "buy milk"
+    assert "buy milk" in await say("read notes.txt")
+    await say("remember I prefer tabs")
+    assert "I prefer tabs" in (home / "memories" / "USER.md").read_text()
+    assert "call Ann" in await say("todo buy milk, call Ann")
+
+
+async def test_without_tools_it_picks_sentences(say: Say) -> None:
+    request = Request([{"role": "user", "content": "First point. More of it.\n\nSecond point."}])
+    said = "".join([piece.text async for piece in OfflineModel().stream(request) if isinstance(piece, Text)])
+    assert said == "- First point.\n- Second point."

@@ -1,0 +1,504 @@
+"""Models over HTTP: what is asked, what is heard, and what happens when it goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from email.utils import formatdate
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes.agent import model as models
+from hermes.agent.failures import message_in, retry_after
+from hermes.agent.model import CallPiece, Finished, Piece, Request, Retrying, Text, Thought, Used
+from hermes.agent.openai_model import OpenAIModel
+from tests.agent.openai_server import DROP, ModelServer, Reply, calls, chunk, refuses, says, usage
+
+KEY = "sk-" + "proj-" + "MadeUpForThisTest0123456789"
+HELLO = Request([{"role": "user", "content": "hello"}])
+TOOL = {
+    "type": "function",
+    "function": {"name": "look", "description": "look", "parameters": {"type": "object"}},
+}
+DONE = b"data: [DONE]\n\n"
+FIELDS = st.sampled_from(["message", "error", "detail", "metadata", "raw", "code", "type"])
+
+
+def opened(server: ModelServer, name: str = "small-model", **settings: Any) -> OpenAIModel:
+    return OpenAIModel(name, **{"base_url": server.base_url, "key": KEY, "first_pause": 0.01, **settings})
+
+
+async def heard(model: OpenAIModel, request: Request = HELLO) -> list[Piece]:
+    try:
+        return [piece async for piece in model.stream(request)]
+    finally:
+        await model.close()
+
+
+def text_of(pieces: list[Piece]) -> str:
+    """As the turn takes it: what came before a retry counts no more."""
+    said = ""
+    for piece in pieces:
+        said = "" if isinstance(piece, Retrying) else said + (piece.text if isinstance(piece, Text) else "")
+    return said
+
+
+# ---------------------------------------------------------------- what is heard
+
+
+async def test_text_comes_as_it_is_streamed_and_says_how_it_ended(model_server: ModelServer) -> None:
+    pieces = await heard(opened(model_server.will(says("good morning"))))
+    assert pieces == [Text("good"), Text(" morning"), Finished("stop")]
+
+
+async def test_a_piece_is_heard_before_the_next_is_sent(model_server: ModelServer) -> None:
+    go_on = threading.Event()
+    steps = [chunk({"content": "a"}), go_on, chunk({"content": "b"}, "stop"), DONE]
+    model = opened(model_server.will(Reply(steps)))
+    stream = model.stream(HELLO)
+    assert await anext(stream) == Text("a")
+    go_on.set()
+    assert await anext(stream) == Text("b")
+    await stream.aclose()
+    await model.close()
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+async def test_thoughts_are_told_apart_from_the_answer(model_server: ModelServer, field: str) -> None:
+    steps = [chunk({field: "hm"}), chunk({"content": "yes"}, "stop"), DONE]
+    assert await heard(opened(model_server.will(Reply(steps)))) == [
+        Thought("hm"),
+        Text("yes"),
+        Finished("stop"),
+    ]
+
+
+async def test_thoughts_in_parts_of_the_content(model_server: ModelServer) -> None:
+    parts = [
+        {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]},
+        {"type": "text", "text": "yes"},
+    ]
+    pieces = await heard(opened(model_server.will(Reply([chunk({"content": parts}, "stop")]))))
+    assert pieces == [Thought("hm"), Text("yes"), Finished("stop")]
+
+
+async def test_calls_come_in_pieces(model_server: ModelServer) -> None:
+    pieces = await heard(opened(model_server.will(calls(("c1", "look", '{"a":1}'), ("c2", "find", "{}")))))
+    assert pieces == [
+        CallPiece(0, "c1", "look", '{"a'),
+        CallPiece(0, None, None, '":1}'),
+        CallPiece(1, "c2", "find", "{"),
+        CallPiece(1, None, None, "}"),
+        Finished("tool_calls"),
+    ]
+
+
+@pytest.mark.parametrize("index", [0, None])
+async def test_calls_without_positions_of_their_own_are_kept_apart(
+    model_server: ModelServer, index: int | None
+) -> None:
+    def call(call_id: str) -> dict[str, Any]:
+        one = {"id": call_id, "type": "function", "function": {"name": "look", "arguments": "{}"}}
+        return {"tool_calls": [one if index is None else {**one, "index": index}]}
+
+    pieces = await heard(opened(model_server.will(Reply([chunk(call("a")), chunk(call("b"), "tool_calls")]))))
+    assert pieces[:2] == [CallPiece(0, "a", "look", "{}"), CallPiece(1, "b", "look", "{}")]
+
+
+async def test_usage_counts_what_the_cache_served_apart(model_server: ModelServer) -> None:
+    told = usage(
+        prompt_tokens=100,
+        completion_tokens=20,
+        total_tokens=120,
+        prompt_tokens_details={"cached_tokens": 60, "cache_write_tokens": 10},
+        completion_tokens_details={"reasoning_tokens": 5},
+        cost=0.0042,
+    )
+    pieces = await heard(opened(model_server.will(says("hi", used=told))))
+    used = next(piece for piece in pieces if isinstance(piece, Used))
+    assert used == Used(30, 20, 60, 10, 5, 0.0042)
+    assert used.prompt_tokens == 100
+
+
+async def test_what_is_not_told_is_unknown_and_not_zero(model_server: ModelServer) -> None:
+    pieces = await heard(
+        opened(
+            model_server.will(says("hi", used=usage(prompt_tokens=3, completion_tokens=1, total_tokens=4)))
+        )
+    )
+    assert Used(3, 1, None, None, None, None) in pieces
+    assert not any(isinstance(piece, Used) for piece in await heard(opened(model_server.will(says("hi")))))
+
+
+async def test_the_other_names_for_cached_tokens(model_server: ModelServer) -> None:
+    told = usage(prompt_tokens=10, completion_tokens=1, total_tokens=11, prompt_cache_hit_tokens=4)
+    assert Used(6, 1, 4) in await heard(opened(model_server.will(says("hi", used=told))))
+
+
+async def test_usage_that_is_told_all_along_does_not_hide_a_lost_connection(
+    model_server: ModelServer,
+) -> None:
+    half = chunk({"content": "half"}, usage={"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2})
+    assert text_of(await heard(opened(model_server.will(Reply([half]), says("whole"))))) == "whole"
+
+
+async def test_a_refusal_to_answer_is_an_answer(model_server: ModelServer) -> None:
+    steps = [chunk({"refusal": "I will not"}, "stop")]
+    assert text_of(await heard(opened(model_server.will(Reply(steps))))) == "I will not"
+
+
+# ---------------------------------------------------------------- what is asked
+
+
+async def test_the_request_is_what_was_asked_for(model_server: ModelServer) -> None:
+    model = opened(model_server.will(says("hi")))
+    await heard(model, Request(HELLO.messages, [TOOL], max_tokens=5, temperature=0.5))
+    (asked,) = model_server.requests
+    assert asked.path == "/v1/chat/completions"
+    assert asked.headers["authorization"] == f"Bearer {KEY}"
+    assert asked.body == {
+        "model": "small-model",
+        "messages": HELLO.messages,
+        "tools": [TOOL],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "max_tokens": 5,
+        "temperature": 0.5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ("stream_options", "Unrecognized request argument supplied: stream_options"),
+        ("stream_options", "Extra inputs are not permitted · stream_options"),
+        ("tools", "registry.ollama.ai/library/gemma:2b does not support tools"),
+        ("tools", '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'),
+        ("temperature", "Unsupported value: 'temperature' does not support 0.5 with this model."),
+    ],
+)
+async def test_what_an_endpoint_refuses_is_left_out_from_then_on(
+    model_server: ModelServer, part: str, message: str
+) -> None:
+    model = opened(model_server.will(refuses(400, message), says("hi"), says("again")))
+    request = Request(HELLO.messages, [TOOL], temperature=0.5)
+    first = [piece async for piece in model.stream(request)]
+    assert text_of(first) == "hi"
+    assert isinstance(first[0], Retrying)
+    assert part in first[0].why
+    assert text_of(await heard(model, request)) == "again"
+    assert [part in asked.body for asked in model_server.requests] == [True, False, False]
+
+
+async def test_what_did_not_help_to_leave_out_is_sent_again_the_next_time(model_server: ModelServer) -> None:
+    request = Request(HELLO.messages, [TOOL])
+    model = opened(model_server.will(*[refuses(400, "tools are not supported here")] * 2, says("hi")))
+    with pytest.raises(models.BadRequest):
+        async for _ in model.stream(request):
+            pass
+    assert text_of(await heard(model, request)) == "hi"
+    assert ["tools" in asked.body for asked in model_server.requests] == [True, False, True]
+
+
+async def test_a_broken_history_of_calls_does_not_cost_the_tools(model_server: ModelServer) -> None:
+    told = "messages.3: unexpected `tool_use_id` found in `tool_result` blocks: toolu_1"
+    with pytest.raises(models.BadRequest, match="unexpected"):
+        await heard(opened(model_server.will(refuses(400, told))), Request(HELLO.messages, [TOOL]))
+    assert len(model_server.requests) == 1
+
+
+async def test_the_newer_name_for_the_longest_answer(model_server: ModelServer) -> None:
+    told = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+    await heard(
+        opened(model_server.will(refuses(400, told), says("hi"))), Request(HELLO.messages, max_tokens=7)
+    )
+    assert model_server.requests[1].body["max_completion_tokens"] == 7
+    assert "max_tokens" not in model_server.requests[1].body
+
+
+async def test_a_tool_that_is_described_wrongly_is_an_error_and_not_left_out(
+    model_server: ModelServer,
+) -> None:
+    told = "Invalid schema for function 'look': 'obj' is not valid under any of the given schemas · tools[0].function"
+    with pytest.raises(models.BadRequest, match="Invalid schema for function"):
+        await heard(opened(model_server.will(refuses(400, told))), Request(HELLO.messages, [TOOL]))
+    assert len(model_server.requests) == 1
+
+
+# ---------------------------------------------------------------- asking again
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 529])
+async def test_a_busy_endpoint_is_asked_again_and_that_is_told(
+    model_server: ModelServer, status: int
+) -> None:
+    pieces = await heard(opened(model_server.will(refuses(status, "slow down"), says("hi"))))
+    assert text_of(pieces) == "hi"
+    told = [piece for piece in pieces if isinstance(piece, Retrying)]
+    assert len(told) == 1
+    assert str(status) in told[0].why
+    assert 0.005 <= told[0].seconds <= 0.01
+
+
+async def test_it_gives_up_after_a_bounded_number_of_times(model_server: ModelServer) -> None:
+    model = opened(model_server.will(*[refuses(503, "overloaded")] * 9), most_retries=3)
+    pauses: list[float] = []
+
+    async def listen() -> None:
+        async for piece in model.stream(HELLO):
+            assert isinstance(piece, Retrying)
+            pauses.append(piece.seconds)
+
+    with pytest.raises(models.ProviderBusy, match=r"cannot answer now \(503\): overloaded"):
+        await listen()
+    await model.close()
+    assert len(model_server.requests) == 4
+    for pause, longest in zip(pauses, (0.01, 0.02, 0.04), strict=True):
+        assert longest / 2 <= pause <= longest
+
+
+async def test_it_waits_as_long_as_it_was_told(model_server: ModelServer) -> None:
+    model_server.will(
+        refuses(429, "slow", {"Retry-After": "0.25"}), refuses(429, "slow", {"retry-after-ms": "30"})
+    )
+    pieces = await heard(opened(model_server.will(says("hi"))))
+    assert [piece.seconds for piece in pieces if isinstance(piece, Retrying)] == [0.25, 0.03]
+
+
+async def test_who_asks_to_wait_for_hours_is_not_waited_for(model_server: ModelServer) -> None:
+    with pytest.raises(models.ProviderBusy):
+        await heard(opened(model_server.will(refuses(429, "tomorrow", {"Retry-After": "7200"}))))
+
+
+def test_the_time_to_wait_may_be_a_date() -> None:
+    assert 55 < (retry_after({"Retry-After": formatdate(time.time() + 60, usegmt=True)}) or 0) <= 61
+    assert retry_after({"Retry-After": formatdate(time.time() - 60, usegmt=True)}) == 0
+    assert retry_after({"Retry-After": "soon"}) is None
+
+
+@pytest.mark.parametrize("steps", [[DROP], [chunk({"content": "half"}), DROP], [chunk({"content": "half"})]])
+async def test_an_answer_that_breaks_off_starts_again(model_server: ModelServer, steps: list[object]) -> None:
+    pieces = await heard(opened(model_server.will(Reply(steps), says("whole answer"))))
+    assert text_of(pieces) == "whole answer"
+    assert sum(isinstance(piece, Retrying) for piece in pieces) == 1
+
+
+@pytest.mark.parametrize("garbage", [b"data: {nonsense\n\n", b'data: {"choices": 7}\n\n', b"<html>\n\n"])
+async def test_nonsense_is_asked_for_again_and_then_told(model_server: ModelServer, garbage: bytes) -> None:
+    assert text_of(await heard(opened(model_server.will(Reply([garbage]), says("hi"))))) == "hi"
+    with pytest.raises(models.Unreachable, match=r"makes no sense|broke off"):
+        await heard(opened(model_server.will(Reply([garbage])), most_retries=0))
+
+
+async def test_an_error_in_the_middle_of_the_stream(model_server: ModelServer) -> None:
+    busy = {"error": {"code": 502, "message": "Provider disconnected"}}
+    steps = [chunk({"content": "half"}), busy]
+    assert text_of(await heard(opened(model_server.will(Reply(steps), says("hi"))))) == "hi"
+    too_long = {"error": {"code": 400, "message": "the request exceeds the available context size"}}
+    with pytest.raises(models.ContextOverflow):
+        await heard(opened(model_server.will(Reply([too_long]))))
+
+
+async def test_a_silent_endpoint_is_given_up(model_server: ModelServer) -> None:
+    never = threading.Event()
+    model_server.will(Reply([never]), Reply([never]))
+    with pytest.raises(models.Unreachable, match=r"no answer within 0\.1 s"):
+        await heard(opened(model_server, timeout=0.1, most_retries=1))
+    never.set()
+
+
+async def test_nobody_there(model_server: ModelServer) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    model = OpenAIModel("m", base_url=address)
+    with pytest.raises(models.Unreachable, match=f"{address} cannot be reached.*is the server running"):
+        await anext(model.stream(HELLO))  # nothing before it: a server that does not run is not waited for
+    await model.close()
+
+
+async def test_an_address_that_does_not_exist_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    model = OpenAIModel("m", base_url="http://nowhere.invalid/v1", first_pause=0.01, most_retries=1)
+    stream = model.stream(HELLO)
+    assert isinstance(await anext(stream), Retrying)
+    with pytest.raises(models.Unreachable, match=r"http://nowhere\.invalid/v1 cannot be reached"):
+        await anext(stream)
+    await model.close()
+
+
+async def test_whoever_stops_listening_closes_the_connection(model_server: ModelServer) -> None:
+    waiting = threading.Event()
+    model = opened(model_server.will(Reply([chunk({"content": "a"}), waiting])))
+    task = asyncio.create_task(heard(model))
+    while not model_server.requests:
+        await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    waiting.set()
+
+
+# ---------------------------------------------------------------- what is told
+
+OVERFLOWS = [
+    (
+        400,
+        "This model's maximum context length is 128000 tokens. However, your messages resulted in 200000 tokens.",
+    ),
+    (400, {"error": {"message": "too much", "code": "context_length_exceeded"}}),
+    (400, "the request exceeds the available context size, try increasing it"),
+    (
+        400,
+        {
+            "error": {
+                "code": 400,
+                "message": "request (9 tokens) exceeds",
+                "type": "exceed_context_size_error",
+            }
+        },
+    ),
+    (400, "prompt is too long: 210000 tokens > 200000 maximum"),
+    (400, "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."),
+    (400, "Please reduce the length of the messages or completion."),
+    (400, "Input is too long for requested model."),
+    (400, "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000"),
+    (
+        400,
+        "Trying to keep the first 5000 tokens when context the overflows. However, the model is loaded with context",
+    ),
+    (400, "Your request exceeded model token limit: 131072"),
+    (400, "The prompt is too long for the available context window"),
+    (400, "tokens in request more than max tokens allowed"),
+    (422, {"message": "Prompt contains 40000 tokens, too large for model with 32768 maximum context length"}),
+    (413, ""),
+    (429, "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 50000."),
+]
+
+
+@pytest.mark.parametrize(("status", "error"), OVERFLOWS)
+async def test_a_conversation_that_is_too_long_in_every_known_wording(
+    model_server: ModelServer, status: int, error: object
+) -> None:
+    with pytest.raises(models.ContextOverflow, match="too long for small-model"):
+        await heard(opened(model_server.will(refuses(status, error))))
+
+
+async def test_too_many_tokens_per_minute_is_no_overflow(model_server: ModelServer) -> None:
+    told = "Rate limit reached: too many tokens per minute"
+    with pytest.raises(models.ProviderBusy):
+        await heard(opened(model_server.will(refuses(429, told)), most_retries=0))
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_key_that_is_not_accepted(model_server: ModelServer, status: int) -> None:
+    with pytest.raises(models.NotAuthorized) as told:
+        await heard(
+            opened(model_server.will(refuses(status, f"Incorrect API key provided: {KEY}")), key_env="MY_KEY")
+        )
+    assert model_server.base_url in str(told.value)
+    assert "MY_KEY" in str(told.value)
+    assert KEY not in str(told.value)
+
+
+async def test_a_key_that_is_missing_says_what_to_set(model_server: ModelServer) -> None:
+    with pytest.raises(models.NotAuthorized, match="wants a key: set OPENAI_API_KEY, or run `hermes setup`"):
+        await heard(opened(model_server.will(refuses(401, "no")), key=None))
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (404, "The model `small-model` does not exist or you do not have access to it."),
+        (404, "model 'small-model' not found"),
+        (400, "small-model is not a valid model ID"),
+        (404, {"error": {"message": "nothing", "code": "model_not_found"}}),
+    ],
+)
+async def test_a_model_that_does_not_exist(model_server: ModelServer, status: int, error: object) -> None:
+    with pytest.raises(models.NoSuchModel, match="has no model 'small-model'"):
+        await heard(opened(model_server.will(refuses(status, error))))
+
+
+async def test_an_account_without_money_is_not_asked_again(model_server: ModelServer) -> None:
+    told = {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}
+    with pytest.raises(models.NotAuthorized, match="wants to be paid first"):
+        await heard(opened(model_server.will(refuses(429, told))))
+    assert len(model_server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "first line\n  second line",
+        {"detail": "first line\nsecond line"},
+        {"error": "first line second line"},
+        [{"error": {"message": "first line second line"}}],
+        {
+            "error": {
+                "message": "Provider returned error",
+                "metadata": {"raw": '{"error":{"message":"first line second line"}}'},
+            }
+        },
+    ],
+)
+async def test_a_refusal_is_told_in_one_line_whatever_its_shape(
+    model_server: ModelServer, error: object
+) -> None:
+    with pytest.raises(models.BadRequest) as told:
+        await heard(opened(model_server.will(refuses(400, error))))
+    assert "first line second line" in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(FIELDS, inner)
+    )
+)
+def test_a_refusal_of_any_shape_says_something_or_nothing(body: object) -> None:
+    assert isinstance(message_in(body), str)
+    assert message_in(json.loads("[" * 200 + "]" * 200)) == ""
+
+
+async def test_a_page_where_there_should_be_an_interface(model_server: ModelServer) -> None:
+    with pytest.raises(models.BadRequest, match="is the address right"):
+        await heard(opened(model_server.will(refuses(404, b"<html>a very long page</html>"))))
+
+
+async def test_a_password_in_the_address_is_not_told(model_server: ModelServer) -> None:
+    address = model_server.base_url.replace("127.0.0.1", "me:hunter2hunter2@127.0.0.1")
+    with pytest.raises(models.BadRequest) as told:
+        await heard(OpenAIModel("m", base_url=address))
+    assert "hunter2" not in str(told.value)
+
+
+# ---------------------------------------------------------------- the rest
+
+
+def test_whose_it_is_and_how_much_it_takes() -> None:
+    def made(base_url: str, **more: Any) -> OpenAIModel:
+        return OpenAIModel("m", base_url=base_url, **more)
+
+    assert made("https://openrouter.ai/api/v1").provider == "openrouter"
+    assert made("http://localhost:11434/v1").provider == "local"
+    assert made("https://models.example.org/v1").provider == "models.example.org"
+    assert made("https://api.openai.com/v1").context_window == 128_000
+    assert made("https://api.openai.com/v1", context_window=9).context_window == 9
+
+
+def test_the_sdk_is_imported_when_it_is_first_used() -> None:
+    program = (
+        "import sys, hermes.agent.openai_model as m; assert 'openai' not in sys.modules;"
+        "m.preload(); assert 'openai' in sys.modules"
+    )
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0

@@ -1,0 +1,153 @@
+"""Settings: where a value comes from, what it may be, and that the page about them tells the truth."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermes import environment, errors
+from hermes.agent.endpoints import PROVIDERS
+from hermes.agent.settings import SECTIONS, SETTINGS, VARIABLES, Settings, default, read_settings
+
+PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
+
+
+def write(home: Path, text: str) -> None:
+    home.mkdir(exist_ok=True)
+    (home / "config.yaml").write_text(text, encoding="utf-8")
+
+
+def test_without_a_file_everything_is_as_by_default() -> None:
+    assert read_settings() == Settings()
+
+
+def test_every_setting_is_told_of_once_and_every_field_is_a_setting() -> None:
+    fields = [f"{section}.{name}" for section in SECTIONS for name in getattr(Settings(), section)._fields]
+    assert sorted(fields) == sorted(SETTINGS)
+
+
+def test_every_default_is_a_value_that_the_setting_can_have() -> None:
+    for key, setting in SETTINGS.items():
+        if default(key) is not None:
+            assert setting.kind.read(default(key)) == default(key)
+
+
+def test_arguments_win_over_the_environment_over_the_env_file_over_the_config(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def model(**arguments: Any) -> tuple[str | None, str | None]:
+        settings = read_settings({"model.default": arguments.get("model")})
+        return settings.model.default, settings.origins.get("model.default")
+
+    assert model() == (None, None)
+    write(home, "model:\n  default: in-config\n")
+    assert model() == ("in-config", str(home / "config.yaml"))
+    environment.change("HERMES_MODEL", "in-env-file")
+    assert model() == ("in-env-file", "HERMES_MODEL")
+    monkeypatch.setenv("HERMES_MODEL", "in-environment")
+    assert model() == ("in-environment", "HERMES_MODEL")
+    assert model(model="told") == ("told", "the command line")
+
+
+def test_values_are_read_with_their_types(home: Path) -> None:
+    write(
+        home,
+        "model: {default: m, base_url: 'http://127.0.0.1:8080/v1/', context_window: 4096}\n"
+        "compression: {enabled: false, threshold: 0.7, target_ratio: 0.99}\nsessions: {retention_days: 7}\n",
+    )
+    settings = read_settings()
+    assert settings.model.base_url == "http://127.0.0.1:8080/v1"
+    assert settings.model.context_window == 4096
+    assert settings.compression.enabled is False
+    assert settings.compression.threshold == 0.7
+    assert settings.compression.target_ratio == 0.8  # more is no use
+    assert settings.sessions.retention_days == 7.0
+
+
+def test_the_size_of_one_model_is_not_taken_for_that_of_another(home: Path) -> None:
+    write(home, "model: {default: m, context_window: 4096}")
+    assert read_settings().model.context_window == 4096
+    assert read_settings({"model.default": "other"}).model.context_window is None
+    told = {"model.default": "other", "model.context_window": 9_000}
+    assert read_settings(told).model.context_window == 9_000
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("agent: {max_steps: many}", "agent.max_steps must be a whole number from 1 to 10000, not 'many'"),
+        ("agent: {max_steps: 0}", "agent.max_steps must be"),
+        ("agent: {max_steps: true}", "agent.max_steps must be"),
+        ("model: {base_url: localhost}", "model.base_url must be an address such as"),
+        ("model: {default: 7}", "model.default must be a text"),
+        ("display: {resume_display: loud}", "display.resume_display must be full or minimal"),
+        ("sessions: {auto_prune: 1}", "sessions.auto_prune must be true or false"),
+        ("model: small", "model must hold settings such as model.default"),
+        ("model: {default: '${NOT_SET_ANYWHERE}'}", "names ${NOT_SET_ANYWHERE}, which is not set"),
+        ("prices: {m: {input: 1}}", "prices.m must say input and output"),
+        ("prices: {m: {input: 1, output: dear}}", "prices.m must be dollars per million tokens"),
+    ],
+)
+def test_what_makes_no_sense_is_told_with_file_key_and_what_is_expected(
+    home: Path, text: str, told: str
+) -> None:
+    write(home, text)
+    with pytest.raises(errors.BadConfig) as problem:
+        read_settings()
+    assert str(problem.value).startswith(str(home / "config.yaml"))
+    assert told in str(problem.value)
+    assert "\n" not in str(problem.value)
+
+
+def test_a_text_may_name_a_variable(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(home, "model:\n  base_url: http://${MODEL_HOST}:${MODEL_PORT}/v1\n")
+    monkeypatch.setenv("MODEL_HOST", "10.0.0.7")
+    environment.change("MODEL_PORT", "8000")
+    assert read_settings().model.base_url == "http://10.0.0.7:8000/v1"
+
+
+def test_what_nobody_knows_is_told_in_one_line_and_does_no_harm(home: Path) -> None:
+    write(home, "model:\n  defualt: x\n")
+    settings = read_settings()
+    assert settings.model.default is None
+    assert settings.warning == f"{home / 'config.yaml'}: nobody knows model.defualt; is model.default meant?"
+    write(home, "model:\n  x: 1\nnonsense: 2\n")
+    assert "nobody knows model.x, nonsense" in (read_settings().warning or "")
+    write(home, "model:\nprices:\n")
+    assert read_settings().warning is None
+
+
+def test_a_secret_in_a_wrong_value_is_not_told(home: Path) -> None:
+    secret = "sk-" + "proj-" + "MadeUpForThisTest0123456789"
+    write(home, f"agent:\n  max_steps: {secret}\n")
+    with pytest.raises(errors.BadConfig) as problem:
+        read_settings()
+    assert secret not in str(problem.value)
+
+
+# ---------------------------------------------------------------- the page
+
+
+def row(key: str) -> str:
+    value = default(key)
+    if isinstance(value, bool):
+        shown = str(value).lower()
+    elif isinstance(value, float):
+        shown = f"{value:g}"
+    else:
+        shown = "" if value is None else str(value)
+    setting = SETTINGS[key]
+    return f"| `{key}` | {f'`{shown}`' if shown else ''} | {setting.kind.told} | {setting.meaning} |"
+
+
+def test_the_page_tells_every_setting_its_default_and_nothing_else() -> None:
+    told = re.findall(r"^\| `\w+\.\w+` \|.*$", PAGE, re.MULTILINE)
+    assert told == [row(key) for key in SETTINGS]
+
+
+def test_the_page_names_every_variable() -> None:
+    for name in (*VARIABLES.values(), *(provider.key_env for provider in PROVIDERS), "OLLAMA_HOST"):
+        assert f"`{name}`" in PAGE

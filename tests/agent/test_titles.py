@@ -1,0 +1,186 @@
+"""Titles: made beside the conversation, once, in any script, and never in anybody's way."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from hermes.agent.model import Text, Unreachable, Used
+from hermes.agent.record import StoredRecord
+from hermes.agent.titles import LONGEST, TitleMaker, cleaned, from_words
+from hermes_state import SessionDB
+from tests.agent.long_talk import Summarizer, compressor, done, talk
+from tests.agent.scripted import Script, ScriptedModel
+
+
+def maker(db: SessionDB, *scripts: Script, **more: Any) -> TitleMaker:
+    price = lambda _model, _used: (0.01, {"estimated_cost_usd": 0.01})  # noqa: E731
+    return TitleMaker(db, ScriptedModel(*scripts) if scripts else None, price, **more)
+
+
+def exchange(
+    db: SessionDB, session_id: str = "s", said: str = "Please fix the login page", answered: str = "ok"
+) -> str:
+    db.create_session(session_id, "cli")
+    db.append_message(session_id, "user", said)
+    if answered:
+        db.append_message(session_id, "assistant", answered)
+    return session_id
+
+
+async def made(titles: TitleMaker, session_id: str) -> str | None:
+    return await titles.make(session_id)
+
+
+async def test_a_model_names_it_after_the_first_exchange(db: SessionDB) -> None:
+    titles = maker(db, [Text('Title: "Fixing the login page"'), Used(50, 6)])
+    exchange(db, said="x" * 600 + "SECRET PLACE", answered="y" * 600)
+    assert await made(titles, "s") == "Fixing the login page"
+    assert db.get_session_title("s") == "Fixing the login page"
+    model: Any = titles._model
+    shown = model.requests[0].messages[-1]["content"]
+    assert shown.count("x") == shown.count("y") == 500
+    (line,) = db.usage_of("s").by_model
+    assert (line.purpose, line.used.input_tokens, line.used.estimated_cost_usd) == ("auxiliary", 50, 0.01)
+
+
+async def test_the_model_that_names_it_sees_no_secret(db: SessionDB) -> None:
+    titles = maker(db, [Text("A key")])
+    key = "sk-" + "0123456789abcdef" * 2
+    await titles.make(exchange(db, said=f"is {key} a key?"))
+    model: Any = titles._model
+    assert key not in model.requests[0].messages[-1]["content"]
+
+
+async def test_it_is_tried_once(db: SessionDB) -> None:
+    titles = maker(db, [Text("One")])
+    task = titles.begin(exchange(db))
+    assert task is not None
+    assert await task == "One"
+    assert titles.begin("s") is None
+
+
+async def test_a_person_s_title_stays_also_if_it_comes_while_the_model_thinks(db: SessionDB) -> None:
+    thinking = asyncio.Event()
+    titles = maker(db, [thinking, Text("By the model")])
+    task = titles.begin(exchange(db))
+    assert task is not None
+    await asyncio.sleep(0)
+    db.set_session_title("s", "By the person")
+    thinking.set()
+    assert await task is None
+    assert db.get_session_title("s") == "By the person"
+    other = maker(db, [Text("Never asked")])
+    assert await made(other, "s") is None
+
+
+async def test_a_title_that_is_taken_is_told_apart(db: SessionDB) -> None:
+    for one in ("a", "b"):
+        await made(maker(db, [Text("Login page")]), exchange(db, one))
+    assert db.get_session_title("b") == "Login page (2)"
+
+
+async def test_before_an_answer_there_is_no_title(db: SessionDB) -> None:
+    assert await made(maker(db, [Text("x")]), exchange(db, answered="")) is None
+    assert await made(maker(db, [Text("x")]), "nobody") is None
+
+
+@pytest.mark.parametrize(
+    "script", [[Unreachable("nobody there")], [Text("half"), Unreachable("lost")], [Text(" ")], None]
+)
+async def test_without_an_answer_the_words_name_it(db: SessionDB, script: Script | None) -> None:
+    titles = maker(db, *([script] if script else []))
+    assert await made(titles, exchange(db)) == "Fix login page"
+
+
+async def test_a_slow_model_does_not_keep_anybody(db: SessionDB) -> None:
+    assert await made(maker(db, [asyncio.Event()], seconds=0.01), exchange(db)) == "Fix login page"
+    titles = maker(db, [asyncio.Event()])
+    task = titles.begin(exchange(db, "t", "Water the garden"))
+    assert task is not None
+    await asyncio.sleep(0.05)
+    await titles.close(grace=0.01)
+    assert task.cancelled()
+    assert db.get_session_title("t") == "Water garden"
+    await titles.close()
+
+
+async def test_a_store_that_fails_is_nobody_s_trouble(db: SessionDB) -> None:
+    titles = maker(db, [Text("x")])
+    exchange(db)
+    db.close()
+    assert await made(titles, "s") is None
+
+
+async def test_it_finds_the_session_where_the_conversation_goes_on(db: SessionDB) -> None:
+    thinking = asyncio.Event()
+    titles = maker(db, [thinking, Text("The garden planner")])
+    task = titles.begin(talk(db))
+    assert task is not None
+    record = StoredRecord(db, "talk")
+    await asyncio.sleep(0.02)
+    await done(compressor(record, Summarizer()).compress(overflow=False))
+    thinking.set()
+    await task
+    assert db.get_session_title(record.session_id) == "The garden planner"
+
+
+@pytest.mark.parametrize(
+    ("answer", "title"),
+    [
+        ("Fix login", "Fix login"),
+        ('"Fix login"', "Fix login"),
+        ("**Title:** Fix login", "Fix login"),
+        ("Title: “Fix login”", "Fix login"),
+        ("\n\n# Fix login\n\nThis is about", "Fix login"),
+        ("标题：修复登录页面", "修复登录页面"),
+        ("「庭の計画」", "庭の計画"),
+        ("Titel: Anmeldung reparieren", "Anmeldung reparieren"),
+        ("key sk-" + "0123456789abcdef" * 2, "key [redacted API key]"),
+        ("", ""),
+        ("***", ""),
+        ("\ud800", "\ufffd"),
+    ],
+)
+def test_what_a_model_answers_becomes_a_plain_title(answer: str, title: str) -> None:
+    assert cleaned(answer) == title
+
+
+def test_a_long_answer_is_cut() -> None:
+    assert len(cleaned("word " * 100)) <= LONGEST
+    assert cleaned("word " * 100).endswith("...")
+
+
+@pytest.mark.parametrize(
+    "thought",
+    ["<think>hm, maybe\nFoo</think>\nFix login", "hm</think>Fix login", "<THINKING>x</THINKING> Fix login"],
+)
+async def test_what_it_thought_is_no_title(db: SessionDB, thought: str) -> None:
+    assert await made(maker(db, [Text(thought)]), exchange(db)) == "Fix login"
+
+
+async def test_a_thought_without_an_end_is_no_title_either(db: SessionDB) -> None:
+    assert await made(maker(db, [Text("<think>what could it")]), exchange(db)) == "Fix login page"
+
+
+@pytest.mark.parametrize(
+    ("said", "title"),
+    [
+        ("Can you please help me fix the login page in src/app.py?", "Help fix login page src/app.py"),
+        ("Hi! How do I deploy it with docker-compose?", "Hi deploy docker-compose"),
+        ("帮我写一个计算房贷的程序，谢谢。", "帮我写一个计算房贷的程序"),
+        ("庭に水をやる計画を立ててください", "庭に水をやる計画を立てて"),
+        ("สวัสดีครับ", "สวัสดีครับ"),
+        ("Привет! Почини страницу входа", "Привет Почини страницу входа"),
+        ("हिन्दी में लिखो", "हिन्दी में लिखो"),
+        ("أصلح صفحة الدخول؟", "أصلح صفحة الدخول"),
+        ("what is it", "What is it"),
+        ("🎉🎉", "🎉🎉"),
+        ("use sk-" + "0123456789abcdef" * 2, "Use redacted API key"),
+        ("", ""),
+    ],
+)
+def test_the_words_of_a_message_name_it_in_every_script(said: str, title: str) -> None:
+    assert from_words(said) == title

@@ -1,0 +1,50 @@
+"""Tools at work: a folder, a store with one conversation, and somebody who is asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hermes.agent.tool import ToolContext
+from hermes.agent.tools.processes import Processes
+from hermes_state import SessionDB
+
+
+class Person:
+    """Who is asked, what they were asked, and what they say."""
+
+    def __init__(self) -> None:
+        self.says = True
+        self.asked: list[tuple[str, str]] = []
+
+    async def approve(self, what: str, why: str) -> bool:
+        self.asked.append((what, why))
+        return self.says
+
+
+@pytest.fixture
+def person() -> Person:
+    return Person()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "work"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def context(db: SessionDB, folder: Path, person: Person) -> ToolContext:
+    db.create_session("here", "cli")
+    return ToolContext(db, "here", folder, person.approve, asyncio.Event())
+
+
+@pytest.fixture
+def processes() -> Iterator[Processes]:
+    made = Processes()
+    yield made
+    made.close()

@@ -1,0 +1,154 @@
+"""Every tool says exactly what it takes, and answers anything else with one clear line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hermes.agent.tool import MOST_OUTPUT, Tool, ToolContext, ToolFailed, schema_of
+from hermes.agent.tools import standard_tools
+from hermes.agent.tools.checking import checked
+from hermes.errors import HermesError
+from hermes_state import SessionDB
+from tests.agent.tools.conftest import Person
+
+TOOLS = standard_tools()
+NAMES = [tool.name for tool in TOOLS]
+SCHEMA_WORDS = {
+    "object": {"type", "properties", "required", "additionalProperties", "description"},
+    "string": {"type", "enum", "minLength", "maxLength", "description"},
+    "integer": {"type", "minimum", "maximum", "description"},
+    "boolean": {"type", "description"},
+    "array": {"type", "items", "minItems", "maxItems", "description"},
+}
+
+texts = st.text(max_size=20).map(
+    lambda text: text.translate({ord(one): "_" for one in "/~"})
+)  # nobody's files
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def schemas(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield schema
+    for inner in [*schema.get("properties", {}).values(), *schema.get("anyOf", [])]:
+        yield from schemas(inner)
+    if "items" in schema:
+        yield from schemas(schema["items"])
+
+
+def test_there_are_the_tools_that_were_promised() -> None:
+    assert set(NAMES) == {
+        *("terminal", "process", "read_file", "write_file", "patch", "search_files", "memory", "todo"),
+        *("skills_list", "skill_view", "skill_manage", "session_search"),
+    }
+    assert len(NAMES) == 12
+
+
+def test_an_incognito_conversation_has_no_tool_that_writes_things_down() -> None:
+    missing = set(NAMES) - {tool.name for tool in standard_tools(incognito=True)}
+    assert missing == {"memory", "skill_manage"}
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=NAMES)
+def test_a_schema_is_valid_and_strict(tool: Tool) -> None:
+    told = schema_of(tool)
+    assert json.loads(json.dumps(told)) == told
+    assert tool.parameters["type"] == "object"
+    for schema in schemas(tool.parameters):
+        if "anyOf" in schema:
+            continue
+        assert set(schema) <= SCHEMA_WORDS[schema["type"]]
+        if schema["type"] == "object":
+            assert schema["additionalProperties"] is False
+            assert set(schema["required"]) <= set(schema["properties"])
+            described = schema["properties"].values()
+            assert all(one.get("description", "").endswith((".", ")")) for one in described)
+
+
+@pytest.mark.parametrize(
+    "tool", [tool for tool in TOOLS if tool.name != "session_search"], ids=lambda tool: tool.name
+)
+def test_the_examples_of_a_tool_are_what_its_schema_takes(tool: Tool) -> None:
+    for example in tool.examples:  # type: ignore[attr-defined]
+        assert checked(tool.parameters, example) == example
+
+
+@pytest.mark.parametrize(
+    "tool", [tool for tool in TOOLS if tool.name != "session_search"], ids=lambda tool: tool.name
+)
+def test_a_name_that_is_not_in_the_schema_is_refused(tool: Tool) -> None:
+    with pytest.raises(ToolFailed, match="there is no argument colour"):
+        checked(tool.parameters, {**tool.examples[0], "colour": "red"})  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"command": "ls", "timeout": "30"}, {"command": "ls", "timeout": 30}),
+        (
+            {"command": "ls", "timeout": 30.0, "background": "false"},
+            {"command": "ls", "timeout": 30, "background": False},
+        ),
+        ({"command": "ls", "timeout": None, "folder": None}, {"command": "ls"}),
+        ({"command": "ls \ud800"}, {"command": "ls �"}),
+    ],
+)
+def test_what_models_write_is_taken_as_it_was_meant(given: dict[str, Any], meant: dict[str, Any]) -> None:
+    assert checked(TOOLS[0].parameters, given) == meant
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "command is missing"),
+        ({"command": None}, "command is missing"),
+        ({"command": "  "}, "command is empty"),
+        ({"command": ["ls"]}, "command must be a text"),
+        ({"command": "x" * 20_001}, "command has 20,001 characters; 20,000 are the most"),
+        ({"command": "ls", "timeout": 601}, "timeout is a whole number from 1 to 600"),
+        ({"command": "ls", "timeout": True}, "timeout must be a whole number"),
+        ({"command": "ls", "timeout": float("nan")}, "timeout must be a whole number"),
+        ({"command": "ls", "timeout": "9" * 5_000}, "timeout must be a whole number"),
+        ({"command": "ls", "background": "perhaps"}, "background must be true or false"),
+        ("ls", "the arguments must be a JSON object"),
+    ],
+)
+def test_a_bad_argument_is_one_clear_sentence(given: Any, said: str) -> None:
+    with pytest.raises(ToolFailed) as problem:
+        checked(TOOLS[0].parameters, given)
+    assert str(problem.value) == said
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "terminal"])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_hostile_arguments_never_break_a_tool(
+    name: str, data: st.DataObject, db: SessionDB, tmp_path: Path
+) -> None:
+    """Known names with any values: the answer is a text within bounds, or an error that is told in a line."""
+    tool = TOOLS[NAMES.index(name)]
+    keys = st.sampled_from(list(tool.parameters["properties"]) or ["x"])
+    example = data.draw(st.sampled_from([{}, *tool.examples]))  # type: ignore[attr-defined]
+    arguments = {**example, **data.draw(st.dictionaries(keys, anything, max_size=4))}
+
+    async def run() -> str:
+        context = ToolContext(db, "nowhere", tmp_path, Person().approve, asyncio.Event())
+        return await tool.run(arguments, context)
+
+    try:
+        answer = asyncio.run(run())
+    except (ToolFailed, HermesError) as problem:
+        answer = str(problem)
+    assert 0 < len(answer) <= MOST_OUTPUT
+    assert "Traceback" not in answer

@@ -1,0 +1,250 @@
+"""Reading, writing and patching files: exactly what was asked, whole or not at all, and not everything."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes.agent.tool import ToolContext, ToolFailed
+from hermes.agent.tools.patch import Patch, replaced
+from hermes.agent.tools.read_file import ReadFile
+from hermes.agent.tools.write_file import WriteFile
+from hermes_state import SessionDB
+from tests.agent.tools.conftest import Person
+
+read, write, patch = ReadFile(), WriteFile(), Patch()
+
+
+# ---------------------------------------------------------------- read_file
+
+
+async def test_a_file_is_read_with_the_numbers_of_its_lines(context: ToolContext) -> None:
+    (context.cwd / "a.txt").write_text("one\r\ntwo\n\nfour")
+    assert await read.run({"path": "a.txt"}, context) == "     1\tone\n     2\ttwo\n     3\t\n     4\tfour"
+    assert await read.run({"path": "a.txt", "offset": 2, "limit": 1}, context) == (
+        "     2\ttwo\n[there is more; go on with offset 3]"
+    )
+
+
+async def test_a_long_file_comes_in_parts_that_join_without_a_gap(context: ToolContext) -> None:
+    (context.cwd / "long").write_text("".join(f"line {number} {'x' * 200}\n" for number in range(1, 1_001)))
+    offset, seen = 1, []
+    while True:
+        lines = (await read.run({"path": "long", "offset": offset}, context)).splitlines()
+        seen += [int(line.split("\t")[0]) for line in lines if "\t" in line]
+        if "\t" in lines[-1]:
+            break
+        offset = int(lines[-1].rstrip("]").rsplit(" ", 1)[1])
+    assert seen == list(range(1, 1_001))
+
+
+async def test_a_line_without_end_is_cut_and_says_so(context: ToolContext) -> None:
+    with (context.cwd / "huge").open("wb") as file:
+        file.write(b"a" * 3_000_000 + b"\nsecond\n")
+    told = await read.run({"path": "huge"}, context)
+    assert len(told) < 3_000
+    assert "more characters in this line ...]" in told
+    assert told.endswith("     2\tsecond")
+
+
+async def test_what_is_no_text_is_refused_kindly(context: ToolContext) -> None:
+    (context.cwd / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
+    (context.cwd / "a.bin").write_bytes(b"ELF\0\1\2")
+    os.mkfifo(context.cwd / "pipe")
+    for path, said in (
+        ("a.png", r"is a picture \(PNG, 108 bytes\); only text can be read"),
+        ("a.bin", r"is not text \(6 bytes\)"),
+        (".", "is a folder; search_files lists what is in it"),
+        ("pipe", "is not a regular file"),
+        ("/dev/zero", "is not a regular file"),
+        ("none", "No such file"),
+        ("a\0b", "NUL"),
+    ):
+        with pytest.raises(ToolFailed, match=said):
+            await read.run({"path": path}, context)
+
+
+async def test_the_end_of_a_file_is_told(context: ToolContext) -> None:
+    (context.cwd / "a").write_text("one\n")
+    (context.cwd / "empty").write_text("")
+    with pytest.raises(ToolFailed, match="has 1 lines; there is no line 5"):
+        await read.run({"path": "a", "offset": 5}, context)
+    assert (await read.run({"path": "empty"}, context)).endswith("empty is empty")
+
+
+async def test_terminal_escapes_in_a_file_do_not_reach_anybody(context: ToolContext) -> None:
+    (context.cwd / "a").write_text("\033]0;title\007plain\033[2J\n")
+    assert await read.run({"path": "a"}, context) == "     1\tplain"
+
+
+# ---------------------------------------------------------------- write_file
+
+
+async def test_a_file_is_created_with_its_folders_or_replaced_and_the_difference_is_told(
+    context: ToolContext,
+) -> None:
+    assert await write.run({"path": "a/b/c.txt", "content": "é\n"}, context) == "a/b/c.txt: created, 3 bytes"
+    file = context.cwd / "a/b/c.txt"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o644
+    assert await write.run({"path": "a/b/c.txt", "content": "é\nmore\n"}, context) == (
+        "a/b/c.txt: replaced, 8 bytes; +1 -0 lines, near line 2\n é\n+more"
+    )
+    assert file.read_text() == "é\nmore\n"
+    assert [one.name for one in file.parent.iterdir()] == ["c.txt"]
+
+
+async def test_the_mode_of_a_file_stays_and_a_link_is_followed(context: ToolContext) -> None:
+    real = context.cwd / "run.sh"
+    real.write_text("old\n")
+    real.chmod(0o750)
+    (context.cwd / "link").symlink_to(real)
+    await write.run({"path": "link", "content": "new\n"}, context)
+    assert (context.cwd / "link").is_symlink()
+    assert (real.read_text(), stat.S_IMODE(real.stat().st_mode)) == ("new\n", 0o750)
+
+
+async def test_names_in_every_script_can_be_as_long_as_the_system_allows(context: ToolContext) -> None:
+    name = "語" * 84
+    await write.run({"path": name, "content": "x"}, context)
+    assert [one.name for one in context.cwd.iterdir()] == [name]
+
+
+async def test_what_a_killed_process_left_half_written_is_cleared_away(context: ToolContext) -> None:
+    (context.cwd / ".a.0123456789ab.hermes-partial").write_text("half")
+    await write.run({"path": "a", "content": "whole"}, context)
+    assert [one.name for one in context.cwd.iterdir()] == ["a"]
+
+
+async def test_home_is_where_the_person_lives(context: ToolContext) -> None:
+    await write.run({"path": "~/a.txt", "content": "x"}, context)
+    assert (Path.home() / "a.txt").read_text() == "x"
+
+
+async def test_what_cannot_be_written_is_one_line(context: ToolContext) -> None:
+    (context.cwd / "file").write_text("x")
+    for path in ("file/below", ".", "n" * 300, "/proc/self/status/x"):
+        with pytest.raises(ToolFailed) as problem:
+            await write.run({"path": path, "content": "x"}, context)
+        assert len(str(problem.value).splitlines()) == 1
+
+
+async def test_the_store_the_keys_and_the_settings_are_not_for_tools(
+    context: ToolContext, home: Path, db: SessionDB
+) -> None:
+    (home / ".env").write_text("OPENAI_API_KEY=x")
+    (home / "config.yaml").write_text("model: {}")
+    (context.cwd / "link").symlink_to(home / "state.db")
+    os.link(home / ".env", context.cwd / "hard")
+    before = (home / ".env").read_bytes()
+    forbidden = [
+        home / name for name in ("state.db", "state.db-wal", "state.db-shm", ".env", "config.yaml", "spool/x")
+    ]
+    for path in (*forbidden, context.cwd / "link", context.cwd / "hard", home / "../home/.env"):
+        with pytest.raises(ToolFailed, match=r"session store|person's"):
+            await write.run({"path": str(path), "content": "x"}, context)
+        with pytest.raises(ToolFailed, match=r"session store|person's"):
+            await patch.run({"path": str(path), "old_text": "x", "new_text": "y"}, context)
+    for path in (home / "state.db", home / ".env", context.cwd / "hard", context.cwd / "link"):
+        with pytest.raises(ToolFailed, match=r"session store|keys"):
+            await read.run({"path": str(path)}, context)
+    assert (home / ".env").read_bytes() == before
+    assert (await read.run({"path": str(home / "config.yaml")}, context)).endswith("model: {}")
+    assert db.verify().ok
+
+
+async def test_what_the_account_depends_on_is_asked_about(context: ToolContext, person: Person) -> None:
+    person.says = False
+    (Path.home() / ".ssh").mkdir()
+    (context.cwd / ".git/hooks").mkdir(parents=True)
+    (context.cwd / "link").symlink_to(Path.home() / ".ssh")
+    for path in (
+        "~/.ssh/authorized_keys",
+        "~/.bashrc",
+        "link/config",
+        ".git/hooks/pre-commit",
+        "/etc/none-such",
+    ):
+        with pytest.raises(ToolFailed, match="did not allow"):
+            await write.run({"path": path, "content": "x"}, context)
+    assert len(person.asked) == 5
+    assert not (Path.home() / ".bashrc").exists()
+    await WriteFile(ask=False).run({"path": "~/.bashrc", "content": "x"}, context)
+    await write.run({"path": "etc/bashrc", "content": "x"}, context)
+    assert len(person.asked) == 5
+
+
+# ---------------------------------------------------------------- patch
+
+
+async def test_one_place_is_changed_and_shown(context: ToolContext) -> None:
+    file = context.cwd / "a.py"
+    file.write_text("a = 1\nb = 2\nc = 3\n")
+    told = await patch.run({"path": "a.py", "old_text": "b = 2", "new_text": "b = 20"}, context)
+    assert told == "a.py: +1 -1 lines, near line 2\n a = 1\n-b = 2\n+b = 20\n c = 3"
+    assert file.read_text() == "a = 1\nb = 20\nc = 3\n"
+
+
+async def test_an_ambiguous_place_is_refused_unless_all_are_meant(context: ToolContext) -> None:
+    file = context.cwd / "a"
+    file.write_text("x\ny\nx\n")
+    with pytest.raises(ToolFailed, match=r"is in the file 2 times \(line 1, 3\); take more context along"):
+        await patch.run({"path": "a", "old_text": "x", "new_text": "z"}, context)
+    assert file.read_text() == "x\ny\nx\n"
+    told = await patch.run({"path": "a", "old_text": "x", "new_text": "z", "replace_all": True}, context)
+    assert told.startswith("a: 2 places changed; ")
+    assert file.read_text() == "z\ny\nz\n"
+
+
+async def test_a_place_that_is_not_there_is_answered_with_the_nearest(context: ToolContext) -> None:
+    (context.cwd / "a.py").write_text("import os\n\n\ndef add(one, two):\n    return one + two\n")
+    with pytest.raises(ToolFailed) as problem:
+        await patch.run({"path": "a.py", "old_text": "def add(one,two):", "new_text": "x"}, context)
+    assert "The nearest place:\n" in str(problem.value)
+    assert "     4\tdef add(one, two):" in str(problem.value)
+    with pytest.raises(ToolFailed, match="Nothing in it is like it; read the file first"):
+        await patch.run({"path": "a.py", "old_text": "§§§§", "new_text": "x"}, context)
+
+
+async def test_changes_of_one_file_that_are_made_at_once_are_all_there(context: ToolContext) -> None:
+    file = context.cwd / "a"
+    file.write_text("".join(f"<{number}>\n" for number in range(20)))
+    asked = [{"path": "a", "old_text": f"<{number}>", "new_text": f"[{number}]"} for number in range(20)]
+    await asyncio.gather(*(patch.run(one, context) for one in asked))
+    assert file.read_text() == "".join(f"[{number}]\n" for number in range(20))
+
+
+async def test_a_file_keeps_its_own_line_ends(context: ToolContext) -> None:
+    file = context.cwd / "dos.txt"
+    file.write_bytes(b"one\r\ntwo\r\nthree\r\n")
+    await patch.run({"path": "dos.txt", "old_text": "one\ntwo\n", "new_text": "1\n2\n"}, context)
+    assert file.read_bytes() == b"1\r\n2\r\nthree\r\n"
+
+
+async def test_what_is_not_utf8_is_not_changed(context: ToolContext) -> None:
+    (context.cwd / "latin").write_bytes(b"caf\xe9")
+    with pytest.raises(ToolFailed, match="not UTF-8"):
+        await patch.run({"path": "latin", "old_text": "caf", "new_text": "x"}, context)
+    assert (await write.run({"path": "latin", "content": "x"}, context)).startswith("latin: replaced")
+
+
+@given(
+    before=st.text("ab\n", max_size=12),
+    old=st.text("ab\n", min_size=1, max_size=4),
+    after=st.text("ab\n", max_size=12),
+    new=st.text("cd", max_size=4),
+)
+def test_a_patch_changes_its_place_and_nothing_else(before: str, old: str, after: str, new: str) -> None:
+    text = f"{before}{old}{after}"
+    try:
+        changed, count = replaced(text, old, new, False)
+    except ToolFailed:
+        assert text.count(old) > 1
+    else:
+        at = text.index(old)
+        assert (changed, count) == (text[:at] + new + text[at + len(old) :], 1)

@@ -1,0 +1,266 @@
+"""`terminal` and `process`: real processes, in bounds, and none that outlives what it should."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from hermes.agent.tool import ToolContext, ToolFailed
+from hermes.agent.tools.process import Process
+from hermes.agent.tools.processes import MOST_AT_ONCE, Processes, has_active_processes
+from hermes.agent.tools.running import Output
+from hermes.agent.tools.terminal import Terminal
+from hermes_state import SessionDB
+from tests.agent.tools.conftest import Person
+
+
+@pytest.fixture
+def terminal(processes: Processes) -> Terminal:
+    return Terminal(processes)
+
+
+async def eventually(so: Callable[[], object]) -> bool:
+    """Whether it comes to be so; nobody waits longer than it takes."""
+    until = monotonic() + 20
+    while monotonic() < until:
+        if so():
+            return True
+        await asyncio.sleep(0.01)
+    return False
+
+
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except OSError:
+        return False
+
+
+# ---------------------------------------------------------------- in the foreground
+
+
+async def test_output_and_exit_code_are_told(terminal: Terminal, context: ToolContext) -> None:
+    assert await terminal.run({"command": "echo out; echo err >&2"}, context) == "out\nerr\n[exit code 0]"
+    assert await terminal.run({"command": "exit 3"}, context) == "[exit code 3]"
+    assert await terminal.run({"command": "kill -TERM $$"}, context) == "[ended by SIGTERM]"
+
+
+async def test_it_runs_in_the_working_directory_or_in_a_folder_that_is_named(
+    terminal: Terminal, context: ToolContext
+) -> None:
+    (context.cwd / "sub").mkdir()
+    assert (await terminal.run({"command": "pwd"}, context)).startswith(str(context.cwd))
+    assert (await terminal.run({"command": "pwd", "folder": "sub"}, context)).startswith(
+        f"{context.cwd}/sub\n"
+    )
+    with pytest.raises(ToolFailed, match="there is no folder"):
+        await terminal.run({"command": "pwd", "folder": "nowhere"}, context)
+
+
+async def test_a_command_has_no_keyboard(terminal: Terminal, context: ToolContext) -> None:
+    assert await terminal.run({"command": "read x; echo got:$x"}, context) == "got:\n[exit code 0]"
+
+
+async def test_the_keys_of_the_agent_are_not_handed_to_commands(
+    terminal: Terminal, context: ToolContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HERMES_STORE_KEY", "k1")
+    monkeypatch.setenv("OPENAI_API_KEY", "k2")
+    monkeypatch.setenv("OTHER", "k3")
+    told = await terminal.run({"command": "echo $HERMES_STORE_KEY$OPENAI_API_KEY$OTHER"}, context)
+    assert told.startswith("k3\n")
+
+
+async def test_control_sequences_are_stripped_and_progress_bars_keep_their_last_state(
+    terminal: Terminal, context: ToolContext
+) -> None:
+    told = await terminal.run(
+        {"command": r"printf '\033[31mred\033[0m\033]0;title\007\n10%%\r50%%\r100%%\r\ndone\n'"}, context
+    )
+    assert told == "red\n100%\ndone\n[exit code 0]"
+
+
+async def test_long_output_keeps_its_ends_and_says_what_was_left_out(
+    terminal: Terminal, context: ToolContext
+) -> None:
+    told = await terminal.run({"command": "seq 1 200000"}, context)
+    assert told.startswith("1\n2\n3\n")
+    assert told.endswith("199999\n200000\n[exit code 0]")
+    (left_out,) = re.findall(r"\[\.\.\. ([\d,]+) bytes left out \.\.\.\]", told)
+    assert len(told) < 50_000
+    assert int(left_out.replace(",", "")) == 1_288_895 - 40_000
+
+
+async def test_what_is_not_text_is_shown_as_well_as_it_can_be(
+    terminal: Terminal, context: ToolContext
+) -> None:
+    assert (await terminal.run({"command": r"printf 'a\377\000b'"}, context)).startswith("a�b")
+
+
+async def test_at_its_timeout_a_command_is_ended_with_all_that_it_started(
+    terminal: Terminal, context: ToolContext
+) -> None:
+    told = await terminal.run(
+        {"command": "echo before; trap '' TERM; sleep 987 & echo $! > pid; wait", "timeout": 1}, context
+    )
+    assert told == "before\n[not done after 1 seconds; it was ended with all that it started]"
+    assert await eventually(lambda: not lives(int((context.cwd / "pid").read_text())))
+
+
+async def test_it_is_ended_when_the_person_stops_the_turn(terminal: Terminal, context: ToolContext) -> None:
+    running = asyncio.create_task(terminal.run({"command": "echo $$ > pid; sleep 987"}, context))
+    assert await eventually(
+        lambda: (context.cwd / "pid").exists() and (context.cwd / "pid").read_text().strip()
+    )
+    context.stop.set()
+    assert "the person stopped the turn" in await running
+    assert not lives(int((context.cwd / "pid").read_text()))
+
+
+async def test_it_is_ended_when_nobody_waits_for_it_any_longer(
+    terminal: Terminal, context: ToolContext
+) -> None:
+    running = asyncio.create_task(terminal.run({"command": "sleep 987 & echo $! > pid; wait"}, context))
+    assert await eventually(
+        lambda: (context.cwd / "pid").exists() and (context.cwd / "pid").read_text().strip()
+    )
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert await eventually(lambda: not lives(int((context.cwd / "pid").read_text())))
+
+
+async def test_what_a_command_leaves_running_becomes_a_known_process(
+    terminal: Terminal, context: ToolContext, processes: Processes
+) -> None:
+    told = await terminal.run({"command": "(sleep 987; echo late) & echo started"}, context)
+    assert told == "started\n[exit code 0; what it started goes on in the background as p1]"
+    assert (await Process(processes).run({"action": "kill", "id": "p1"}, context)).endswith(
+        "(nothing new was printed)"
+    )
+    assert not processes.has_active("here")
+
+
+# ---------------------------------------------------------------- asking first
+
+
+async def test_a_destructive_command_is_asked_about_and_a_refusal_is_told(
+    terminal: Terminal, context: ToolContext, person: Person
+) -> None:
+    (context.cwd / "kept").mkdir()
+    person.says = False
+    with pytest.raises(ToolFailed, match="the person did not allow this command, which deletes folders"):
+        await terminal.run({"command": "rm -rf kept"}, context)
+    assert (context.cwd / "kept").is_dir()
+    with pytest.raises(ToolFailed, match="did not allow"):
+        await terminal.run({"command": "rm -rf kept", "background": True}, context)
+    assert person.asked[0] == ("rm -rf kept", "deletes folders and all that is in them")
+    person.says = True
+    assert await terminal.run({"command": "rm -rf kept"}, context) == "[exit code 0]"
+    assert not (context.cwd / "kept").exists()
+
+
+async def test_nobody_is_asked_about_the_rest_or_when_it_is_switched_off(
+    processes: Processes, context: ToolContext, person: Person
+) -> None:
+    await Terminal(processes).run({"command": "ls"}, context)
+    await Terminal(processes, ask=False).run({"command": "rm -rf nothing-here"}, context)
+    assert person.asked == []
+
+
+# ---------------------------------------------------------------- in the background
+
+
+async def test_a_background_process_is_polled_waited_for_and_listed(
+    terminal: Terminal, processes: Processes, context: ToolContext
+) -> None:
+    process = Process(processes)
+    fifo = context.cwd / "go"
+    os.mkfifo(fifo)
+    told = await terminal.run({"command": f"echo one; cat {fifo}; echo three", "background": True}, context)
+    assert re.fullmatch(r"started in the background as p1 \(process \d+\)", told)
+    assert await eventually(lambda: processes.named("here", "p1").running.output.total > 0)
+    assert (await process.run({"action": "poll", "id": "p1"}, context)).endswith("\none")
+    assert (await process.run({"action": "poll", "id": "p1"}, context)).endswith("(nothing new was printed)")
+    assert re.match(r"p1  running  \d+ s  echo one;", await process.run({"action": "list"}, context))
+    assert (await process.run({"action": "wait", "id": "p1", "timeout": 1}, context)).startswith(
+        "p1  running"
+    )
+    fifo.write_text("two\n")
+    assert (await process.run({"action": "wait", "id": "p1"}, context)).endswith("\ntwo\nthree")
+    assert (await process.run({"action": "list"}, context)).startswith("p1  exit code 0")
+
+
+async def test_a_background_process_is_killed_with_its_children(
+    terminal: Terminal, processes: Processes, context: ToolContext
+) -> None:
+    await terminal.run({"command": "sleep 987 & echo $!; wait", "background": True}, context)
+    assert await eventually(lambda: processes.named("here", "p1").running.output.total > 0)
+    child = int(processes.named("here", "p1").running.output.text())
+    told = await Process(processes).run({"action": "kill", "id": "p1"}, context)
+    assert "SIGTERM" in told
+    assert await eventually(lambda: not lives(child))
+
+
+async def test_processes_belong_to_their_conversation(
+    terminal: Terminal, processes: Processes, context: ToolContext, db: SessionDB
+) -> None:
+    await terminal.run({"command": "sleep 987", "background": True}, context)
+    db.create_session("other", "cli")
+    elsewhere = context._replace(session_id="other")
+    with pytest.raises(ToolFailed, match="there is no background process 'p1'; there are none"):
+        await Process(processes).run({"action": "kill", "id": "p1"}, elsewhere)
+    assert not has_active_processes(processes, db, "other")
+    db.append_message("here", "user", "hello")
+    later = db.begin_continuation("here", "what was said")
+    assert has_active_processes(processes, db, later)
+    assert "p1" in await Process(processes).run({"action": "list"}, context._replace(session_id=later))
+
+
+async def test_there_are_never_too_many(terminal: Terminal, context: ToolContext) -> None:
+    for _ in range(MOST_AT_ONCE):
+        await terminal.run({"command": "sleep 987", "background": True}, context)
+    with pytest.raises(ToolFailed, match="16 background processes are running"):
+        await terminal.run({"command": "sleep 987", "background": True}, context)
+
+
+async def test_which_process_must_be_said(processes: Processes, context: ToolContext) -> None:
+    with pytest.raises(ToolFailed, match="id is missing"):
+        await Process(processes).run({"action": "poll"}, context)
+    assert "no background processes" in await Process(processes).run({"action": "list"}, context)
+
+
+def test_background_processes_end_with_the_program(tmp_path: Path) -> None:
+    program = """if True:
+        from pathlib import Path
+        from hermes.agent.tools.processes import Processes
+        one = Processes().start("here", "echo $$; trap '' TERM; while true; do sleep 0.05; done", Path("."))
+        while not one.running.output.total: pass
+        print(one.running.output.text())
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert not lives(int(done.stdout))
+
+
+def test_output_that_is_polled_is_told_once_and_in_order() -> None:
+    output = Output(0, 100)
+    place, told = 0, ""
+    for number in range(30):
+        output.add(f"{number:03}\n".encode())
+        text, place = output.since(place)
+        told += f"{text}\n"
+    assert told == "".join(f"{number:03}\n" for number in range(30))
+    output.add(b"x" * 1_000)
+    text, place = output.since(place)
+    assert text == f"[... 900 bytes left out ...]\n{'x' * 100}"
+    assert output.since(place) == ("", place)

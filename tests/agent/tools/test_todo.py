@@ -1,0 +1,101 @@
+"""The list of a conversation: it is wherever the conversation goes, and nowhere else."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from hermes.agent.tool import ToolContext, ToolFailed
+from hermes.agent.tools.todo import Todo, TodoItem, todo_of
+from hermes_state import SessionDB
+
+TESTS = {"id": "1", "content": "Run the tests", "status": "pending"}
+FIRST = [TodoItem("1", "Run the tests", "pending")]
+SECOND = [TodoItem("2", "Tag it", "in_progress")]
+
+
+async def kept(context: ToolContext, session_id: str, items: list[TodoItem] | None) -> str:
+    """Call the tool and keep its result, as a turn does."""
+    arguments: dict[str, Any] = {} if items is None else {"items": [item._asdict() for item in items]}
+    result = await Todo().run(arguments, context._replace(session_id=session_id))
+    context.db.append_message(session_id, "user", "go on")
+    context.db.append_message(session_id, "tool", result, tool_name="todo", tool_call_id="c")
+    return result
+
+
+async def test_the_list_is_replaced_and_read(context: ToolContext, db: SessionDB) -> None:
+    assert await kept(context, "here", None) == '{"todo":[],"left":0}'
+    assert json.loads(await kept(context, "here", FIRST)) == {"todo": [TESTS], "left": 1}
+    assert todo_of(db, "here") == FIRST
+    await kept(context, "here", SECOND)
+    assert json.loads(await kept(context, "here", None))["todo"] == [SECOND[0]._asdict()]
+    await kept(context, "here", [])
+    assert todo_of(db, "here") == []
+
+
+async def test_it_survives_compressions_in_which_it_is_not_carried(
+    context: ToolContext, db: SessionDB
+) -> None:
+    await kept(context, "here", FIRST)
+    second = db.begin_continuation("here", "so far")
+    third = db.begin_continuation(second, "so far, again")
+    assert todo_of(db, third) == FIRST
+    await kept(context, third, SECOND)
+    assert (todo_of(db, third), todo_of(db, "here")) == (SECOND, FIRST)
+
+
+async def test_it_goes_back_with_a_rewind(context: ToolContext, db: SessionDB) -> None:
+    await kept(context, "here", FIRST)
+    later = db.append_message("here", "user", "now the other thing")
+    await kept(context, "here", SECOND)
+    db.rewind_to_message("here", later)
+    assert todo_of(db, "here") == FIRST
+    db.restore_rewound("here")
+    assert todo_of(db, "here") == SECOND
+
+
+async def test_a_branch_has_what_was_so_where_it_began(context: ToolContext, db: SessionDB) -> None:
+    await kept(context, "here", FIRST)
+    second = db.begin_continuation("here", "so far")
+    at = db.append_message(second, "user", "a fork in the road")
+    await kept(context, second, SECOND)
+    assert todo_of(db, db.branch(second, at, end_parent=False)) == FIRST
+    assert todo_of(db, db.branch(second, end_parent=False)) == SECOND
+
+
+async def test_a_reset_begins_without_one(context: ToolContext, db: SessionDB) -> None:
+    await kept(context, "here", FIRST)
+    assert todo_of(db, db.reset("here")) == []
+
+
+async def test_what_only_looks_like_a_list_is_none(context: ToolContext, db: SessionDB) -> None:
+    db.append_message(
+        "here", "tool", '{"todo":[{"id":"x","content":"y","status":"z"}]}', tool_name="terminal"
+    )
+    db.append_message("here", "tool", "error: items must be a list", tool_name="todo")
+    assert todo_of(db, "here") == []
+    db.append_message("here", "tool", '{"todo":[{"id":"x"', tool_name="todo")
+    assert todo_of(db, "here") == []
+    assert todo_of(db, "nowhere") == []
+
+
+async def test_an_incognito_conversation_has_one_too(context: ToolContext) -> None:
+    todo, unstored = Todo(), context._replace(session_id="never stored")
+    await todo.run({"items": [TESTS]}, unstored)
+    assert json.loads(await todo.run({}, unstored))["todo"] == [TESTS]
+    assert json.loads(await todo.run({}, context))["todo"] == []
+
+
+async def test_bad_items_are_refused(context: ToolContext) -> None:
+    for items, said in (
+        ([TESTS, TESTS], "two items have the same id"),
+        ([{**TESTS, "status": "soon"}], r"items\[0\].status is one of pending, in_progress, completed"),
+        ([{"id": "1"}], r"items\[0\].content is missing"),
+        (["x"], r"items\[0\] must be an object"),
+        ([TESTS] * 41, "items has 41 items; 40 are the most"),
+        ("x", "items must be a list"),
+    ):
+        with pytest.raises(ToolFailed, match=said):
+            await Todo().run({"items": items}, context)

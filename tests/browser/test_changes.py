@@ -1,0 +1,235 @@
+"""Renaming, pinning, archiving, deleting; and taking it back."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from hermes.browser.view import View
+from hermes_state import SessionDB
+from tests.browser.conftest import Browsing, Told
+
+
+class Slow(SessionDB):
+    """A store that throws nothing away before it may."""
+
+    may_go = threading.Event()
+
+    def trash_session(self, session_id: str, *, segment: bool = False) -> list[str]:
+        assert self.may_go.wait(30)
+        return super().trash_session(session_id, segment=segment)
+
+
+async def test_delete_goes_to_the_trash_at_once_and_comes_back(
+    browsing: Browsing, told: Told, db: SessionDB
+) -> None:
+    for number in range(4):
+        told(f"s{number}", title=f"number {number}", age=number)
+    async with browsing() as screen:
+        await screen.press("down", "ctrl+d")
+        assert screen.status == "Deleted “number 1” · ctrl+z to undo"
+        assert screen.names == ["number 0", "number 2", "number 3"]
+        assert screen.current == "number 2"
+        assert [row["id"] for row in db.list_trash()] == ["s1"]
+        await screen.press("ctrl+z")
+        assert screen.status == "Undone: Deleted “number 1”"
+        assert screen.names == ["number 0", "number 1", "number 2", "number 3"]
+        assert screen.current == "number 1"
+        assert db.list_trash() == []
+
+
+async def test_a_key_pressed_twice_deletes_two_and_both_come_back(
+    browsing: Browsing, told: Told, db: SessionDB
+) -> None:
+    for number in range(4):
+        told(f"s{number}", age=number)
+    async with browsing() as screen:
+        await screen.press("down", "ctrl+d", "ctrl+d")
+        assert screen.names == ["hello from s0", "hello from s3"]
+        await screen.press("ctrl+z", "ctrl+z")
+        assert len(screen.names) == 4
+        assert db.list_trash() == []
+        await screen.press("ctrl+z")
+        assert screen.status == "There is nothing to undo"
+
+
+async def test_what_is_meant_is_under_the_cursor_when_the_key_is_pressed(
+    browsing: Browsing, told: Told, db: SessionDB
+) -> None:
+    for number in range(4):
+        told(f"s{number}", age=number)
+    with Slow() as store:
+        async with browsing(store=store) as screen:
+            await screen.pilot.press("ctrl+d", "down", "ctrl+d", "up")
+            assert db.list_trash() == []
+            Slow.may_go.set()
+            await screen.settle()
+            assert [row["id"] for row in db.list_trash()] == ["s2", "s0"]
+            assert screen.current == "hello from s1"
+
+
+async def test_undo_goes_back_to_where_it_was_done(browsing: Browsing, told: Told) -> None:
+    for number in range(120):
+        told(f"s{number:03}", age=number * 60)
+    async with browsing() as screen:
+        await screen.press("end", "ctrl+d", "home")
+        assert screen.current == "hello from s000"
+        await screen.press("ctrl+z")
+        assert screen.current == "hello from s119"
+        assert screen.app.list.rows.total == 120
+
+
+async def test_deleting_what_a_search_found(browsing: Browsing, told: Told) -> None:
+    told("a", "zebra one")
+    told("b", "zebra two")
+    async with browsing(View(query="zebra")) as screen:
+        gone = screen.current
+        await screen.press("ctrl+d")
+        assert len(screen.names) == 1
+        await screen.press("ctrl+z")
+        assert screen.current == gone
+
+
+async def test_pin_stays_where_it_is_until_the_list_is_asked_for_again(
+    browsing: Browsing, told: Told, db: SessionDB
+) -> None:
+    told("a", age=1)
+    told("b", age=2)
+    async with browsing() as screen:
+        await screen.press("down", "ctrl+p")
+        assert screen.names == ["hello from a", "hello from b"]
+        assert "★ hello from b" in screen.lines[2]
+        assert db.list_conversations(pinned_only=True).total == 1
+        await screen.press("ctrl+p")
+        assert screen.status.startswith("Unpinned “hello from b”")
+        await screen.press("ctrl+z")
+        assert screen.names == ["hello from b", "hello from a"]
+        assert screen.current == "hello from b"
+
+
+async def test_archive_and_back(browsing: Browsing, told: Told, db: SessionDB) -> None:
+    told("a", age=1)
+    told("b", age=2)
+    async with browsing() as screen:
+        await screen.press("ctrl+t")
+        assert screen.names == ["hello from b"]
+        assert screen.status.startswith("Archived “hello from a”")
+        assert db.list_conversations(archived=True).total == 1
+        await screen.press("ctrl+z")
+        assert screen.names == ["hello from a", "hello from b"]
+    async with browsing(View(archived=True)) as screen:
+        await screen.press("ctrl+t")
+        assert "▢ hello from a" in screen.lines[1]
+        await screen.press("ctrl+t")
+        assert screen.status.startswith("Unarchived")
+        assert "▢" not in screen.lines[1]
+
+
+async def test_rename_and_back(browsing: Browsing, told: Told, db: SessionDB) -> None:
+    told("a", title="Old")
+    async with browsing() as screen:
+        await screen.press("ctrl+r")
+        assert "New title: Old" in screen.text
+        await screen.press("ctrl+u", *"New", "enter")
+        assert screen.names == ["New"]
+        assert db.get_session_title("a") == "New"
+        assert screen.app.search.has_focus
+        await screen.press("ctrl+z")
+        assert screen.names == ["Old"]
+        await screen.press("ctrl+r", "ctrl+u", "enter")
+        assert db.get_session_title("a") is None
+        await screen.press("ctrl+z")
+        assert db.get_session_title("a") == "Old"
+
+
+async def test_a_title_in_use_is_said_and_can_be_changed(
+    browsing: Browsing, told: Told, db: SessionDB
+) -> None:
+    told("a", title="Taken", age=2)
+    told("b", title="Other", age=1)
+    async with browsing() as screen:
+        await screen.press("ctrl+r", "ctrl+u", *"Taken", "enter")
+        assert "already in use" in screen.text
+        await screen.press("2", "enter")
+        assert db.get_session_title("b") == "Taken2"
+
+
+async def test_escape_leaves_a_question_and_keys_of_the_list_mean_nothing_there(
+    browsing: Browsing, told: Told, db: SessionDB
+) -> None:
+    told("a", title="Old")
+    async with browsing() as screen:
+        await screen.press("ctrl+r", "x", "ctrl+p", "escape")
+        assert screen.app.search.has_focus
+        assert db.get_session_title("a") == "Old"
+        assert db.list_conversations(pinned_only=True).total == 0
+        assert "New title" not in screen.text
+
+
+@pytest.mark.parametrize("key", ["ctrl+d", "ctrl+p", "ctrl+t"])
+async def test_changing_what_was_deleted_elsewhere_says_so(browsing: Browsing, told: Told, key: str) -> None:
+    told("a", age=1)
+    told("b", age=2)
+    async with browsing() as screen:
+        with SessionDB() as elsewhere:
+            elsewhere.delete_session("a")
+        await screen.press(key)
+        assert screen.status == "“hello from a” is gone: it was deleted elsewhere"
+        assert screen.names == ["hello from b"]
+
+
+async def test_a_store_that_cannot_be_written_is_one_line(told: Told, browsing: Browsing) -> None:
+    told("a")
+    with SessionDB(read_only=True) as store:
+        async with browsing(store=store) as screen:
+            await screen.press("ctrl+d")
+            assert "is open read-only" in " ".join(screen.text.split())
+            assert screen.names == ["hello from a"]
+
+
+async def test_a_store_that_is_closed_under_it_is_one_line(told: Told, browsing: Browsing) -> None:
+    told("a")
+    store = SessionDB()
+    async with browsing(store=store) as screen:
+        store.close()
+        await screen.type("hel")
+        assert "closed" in screen.status
+        assert screen.app.is_running
+
+
+async def test_a_conversation_that_cannot_be_read_is_one_line(told: Told, browsing: Browsing) -> None:
+    told("a", age=1)
+    told("b", age=2)
+    store = SessionDB()
+    async with browsing(store=store) as screen:
+        store.close()
+        await screen.press("down")
+        assert "closed" in screen.status
+        assert screen.current == "hello from b"
+
+
+async def test_what_others_did_is_seen_when_looking_again(
+    told: Told, browsing: Browsing, db: SessionDB
+) -> None:
+    told("a", age=5)
+    async with browsing() as screen:
+        told("b")
+        db.set_session_title("a", "named elsewhere")
+        await screen.press("ctrl+l")
+        assert screen.names == ["hello from b", "named elsewhere"]
+        assert screen.current == "named elsewhere"
+
+
+async def test_an_export_needs_a_format_and_passes_on_what_the_command_says(
+    browsing: Browsing, told: Told
+) -> None:
+    told("a", title="My plan: part 1/2")
+    async with browsing() as screen:
+        await screen.press("ctrl+e")
+        assert "Export to: My-plan-part-1-2.md" in screen.text
+        await screen.press("ctrl+u", *"plan", "enter")
+        assert "end the name in .jsonl, .md or .html" in screen.text
+        await screen.press("ctrl+u", *"/nowhere/at/all.md", "enter")
+        assert "Export to:" in screen.text
+        assert "Exported" not in screen.text

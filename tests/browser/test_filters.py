@@ -1,0 +1,71 @@
+"""The filter dialog, and the view behind it."""
+
+from __future__ import annotations
+
+from hermes.browser.finding import all_sources
+from hermes.browser.view import View, with_everything
+from hermes_state import SessionDB
+from tests.browser.conftest import Browsing, Told
+
+
+def some(told: Told, db: SessionDB) -> None:
+    told("a", source="cli", age=1)
+    told("b", source="telegram", age=2)
+    told("c", source="cron", age=3)
+    told("d", source="cli", age=4)
+    db.set_session_archived("d", True)
+
+
+def test_all_sources_are_counted(told: Told, db: SessionDB) -> None:
+    assert all_sources(db) == []
+    some(told, db)
+    assert all_sources(db) == [("cli", 2), ("cron", 1), ("telegram", 1)]
+
+
+async def test_a_source_is_ticked_and_reset(browsing: Browsing, told: Told, db: SessionDB) -> None:
+    some(told, db)
+    async with browsing() as screen:
+        await screen.press("ctrl+f")
+        assert "[ ] cli  2" in screen.text
+        await screen.press("down", "space", "enter")
+        assert screen.names == ["hello from c"]
+        assert "cron" in screen.status
+        await screen.press("ctrl+f")
+        assert "[x] cron  1" in screen.text
+        await screen.press("ctrl+x")
+        assert screen.names == ["hello from a", "hello from b"]
+
+
+async def test_kinds_and_the_archive_are_ticked(browsing: Browsing, told: Told, db: SessionDB) -> None:
+    some(told, db)
+    async with browsing() as screen:
+        await screen.press("ctrl+f", "tab", "down", "space", "enter")
+        assert screen.names == ["hello from a", "hello from b", "hello from c"]
+        assert "chats, jobs" in screen.status
+        await screen.press("ctrl+f", "tab", "end", "space", "enter")
+        assert screen.names == ["hello from a", "hello from b", "hello from c", "hello from d"]
+
+
+async def test_escape_changes_nothing(browsing: Browsing, told: Told, db: SessionDB) -> None:
+    some(told, db)
+    async with browsing() as screen:
+        await screen.press("ctrl+f", "space", "escape")
+        assert screen.names == ["hello from a", "hello from b"]
+        assert screen.app.search.has_focus
+
+
+async def test_everything_is_everything(browsing: Browsing, told: Told, db: SessionDB) -> None:
+    some(told, db)
+    async with browsing(with_everything(View())) as screen:
+        assert len(screen.names) == 4
+        assert "hidden" not in screen.status
+
+
+async def test_a_named_source_shows_its_jobs_and_a_filter_holds_for_searches(
+    browsing: Browsing, told: Told, db: SessionDB
+) -> None:
+    some(told, db)
+    async with browsing(View(sources=("cron",))) as screen:
+        assert screen.names == ["hello from c"]
+        await screen.type("hello")
+        assert screen.names == ["hello from c"]

@@ -1,0 +1,157 @@
+"""The list: what it shows, says that it hides, and how little of a large store it reads."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from hermes.browser.rows import KEPT, PAGE
+from hermes.browser.view import View
+from hermes.store.listing import ConversationPage
+from hermes_state import SessionDB
+from tests.browser.conftest import DAY, HOUR, Browsing, Told
+
+MANY = """INSERT INTO sessions (id, source, started_at)
+    WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?)
+    SELECT printf('s%05d', i), 'cli', ? - i * 60 FROM n"""
+
+
+class Counting(SessionDB):
+    """A store that counts the rows which lists take out of it."""
+
+    rows_read = 0
+
+    def list_conversations(self, **asked: Any) -> ConversationPage:
+        page = super().list_conversations(**asked)
+        self.rows_read += len(page.rows)
+        return page
+
+
+async def test_conversations_are_shown_newest_first_with_source_and_time(
+    browsing: Browsing, told: Told
+) -> None:
+    told("a", title="Retry budget", age=2 * HOUR)
+    told("b", "What about the weather?", source="telegram", age=3 * DAY + HOUR)
+    async with browsing() as screen:
+        assert screen.names == ["Retry budget", "What about the weather?"]
+        assert "▌ Retry budget" in screen.lines[1]
+        assert screen.lines[1].split("│")[0].split("╭")[0].rstrip().endswith("cli      2h ago")
+        assert "tele     3d ago" in screen.lines[2]
+        assert screen.status == "1 of 2 · by last activity"
+
+
+async def test_an_empty_store_says_so(browsing: Browsing) -> None:
+    async with browsing() as screen:
+        assert screen.status == "no conversations · by last activity"
+        await screen.press("enter", "ctrl+d", "ctrl+p", "ctrl+r", "ctrl+z", "down", "end", "tab")
+        assert screen.app.is_running
+
+
+async def test_what_is_hidden_is_counted(browsing: Browsing, told: Told, db: SessionDB) -> None:
+    told("mine")
+    told("nightly", source="cron")
+    db.set_session_archived(told("old"), True)
+    async with browsing() as screen:
+        assert screen.names == ["hello from mine"]
+        assert "1 archived, 1 cron hidden" in screen.status
+
+
+async def test_pinned_ones_come_first_and_are_marked(browsing: Browsing, told: Told, db: SessionDB) -> None:
+    told("new", age=HOUR)
+    db.pin_session(told("old", age=DAY))
+    async with browsing() as screen:
+        assert screen.names == ["hello from old", "hello from new"]
+        assert "★ hello from old" in screen.lines[1]
+
+
+@pytest.mark.parametrize("count", [200, 10_000])
+async def test_as_much_is_read_of_ten_thousand_as_of_two_hundred(browsing: Browsing, count: int) -> None:
+    store = Counting()
+    with store:
+        store._execute_write(lambda connection: connection.execute(MANY, (count, time.time())))
+        async with browsing(store=store) as screen:
+            assert screen.app.list.rows.total == count
+            assert store.rows_read == PAGE
+            await screen.press("end")
+            assert store.rows_read <= 3 * PAGE
+            assert screen.app.list.current is not None
+            assert screen.app.list.current.id == f"s{count - 1:05}"
+
+
+async def test_however_far_one_scrolls_only_some_rows_are_held(browsing: Browsing) -> None:
+    with SessionDB() as store:
+        store._execute_write(lambda connection: connection.execute(MANY, (2 * KEPT, time.time())))
+        async with browsing(store=store, size=(60, 250)) as screen:
+            while screen.app.list.cursor < 2 * KEPT - 1:
+                await screen.press("pagedown")
+            assert len(screen.app.list.rows) == KEPT
+            await screen.press("home")
+            assert screen.app.list.current is not None
+            assert screen.app.list.current.id == "s00000"
+
+
+async def test_arrows_move_while_the_query_keeps_the_focus(browsing: Browsing, told: Told) -> None:
+    for number in range(5):
+        told(f"s{number}", age=number)
+    async with browsing() as screen:
+        assert screen.app.search.has_focus
+        await screen.press("down", "down")
+        assert screen.current == "hello from s2"
+        await screen.press("up")
+        assert screen.current == "hello from s1"
+        await screen.press("end", "down")
+        assert screen.current == "hello from s4"
+        await screen.press("home", "up")
+        assert screen.current == "hello from s0"
+        assert screen.app.search.has_focus
+
+
+async def test_a_limit_is_a_limit(browsing: Browsing, told: Told) -> None:
+    for number in range(5):
+        told(f"s{number}", age=number)
+    async with browsing(View(limit=3)) as screen:
+        assert screen.names == ["hello from s0", "hello from s1", "hello from s2"]
+
+
+async def test_the_order_can_be_changed(browsing: Browsing, told: Told, db: SessionDB) -> None:
+    told("b", title="banana", age=2 * HOUR)
+    told("a", title="Apple", age=HOUR)
+    db.append_message("b", "user", "again")
+    async with browsing() as screen:
+        assert screen.names == ["banana", "Apple"]
+        await screen.press("ctrl+s")
+        assert screen.names == ["Apple", "banana"]
+        assert screen.status.endswith("by start")
+        await screen.press("ctrl+s")
+        assert screen.names == ["Apple", "banana"]
+        assert screen.status.endswith("by title")
+        await screen.press("ctrl+s")
+        assert screen.names == ["banana", "Apple"]
+
+
+async def test_a_click_chooses_a_row_and_a_double_click_resumes_it(browsing: Browsing, told: Told) -> None:
+    told("a", age=1)
+    told("b", age=2)
+    async with browsing() as screen:
+        await screen.pilot.click("#list", offset=(5, 1))
+        await screen.settle()
+        assert screen.current == "hello from b"
+        await screen.pilot.click("#list", offset=(5, 1), times=2)
+        await screen.settle()
+    assert screen.app.return_value == "b"
+
+
+async def test_nothing_stored_is_taken_for_markup_or_drives_the_terminal(
+    browsing: Browsing, told: Told
+) -> None:
+    told(
+        "a", "see [red]this[/red] \x1b[2J\x07\u202e[link=x]", title="[bold]loud[/bold] [/] [@click=app.quit]x"
+    )
+    async with browsing() as screen:
+        assert "[bold]loud[/bold] [/] [@click=" in screen.lines[1]
+        assert "see [red]this[/red] [link=x]" in screen.text
+        assert not {"\x1b", "\x07", "\u202e"} & set(screen.text)
+        await screen.press("ctrl+p")
+        assert "Pinned “[bold]loud[/bold] [/]…”" in screen.status

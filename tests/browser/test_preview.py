@@ -1,0 +1,130 @@
+"""The preview: the transcript at the match, read in pieces, never whole."""
+
+from __future__ import annotations
+
+from hermes.browser.transcript import MOST, Transcript
+from hermes_state import SessionDB
+from tests.browser.conftest import Browsing, Told
+
+
+async def test_the_transcript_is_scrolled_to_the_match(browsing: Browsing, told: Told) -> None:
+    texts = [f"message {number} about nothing" for number in range(300)]
+    texts[100] = "here the zebra crosses"
+    told("a", *texts)
+    async with browsing() as screen:
+        assert "message 299 about nothing" in screen.text
+        await screen.type("zebra")
+        assert "here the zebra crosses" in screen.text
+        assert "message 99 about" in screen.text
+        assert "message 299" not in screen.text
+
+
+async def test_more_is_read_where_one_scrolls_in_both_directions(browsing: Browsing, told: Told) -> None:
+    texts = [f"message {number} " + "x" * 200 for number in range(300)]
+    texts[150] = "zebra"
+    told("a", *texts)
+    async with browsing(size=(100, 120)) as screen:
+        await screen.type("zebra")
+        await screen.press("tab")
+        assert screen.app.preview.has_focus
+        assert len(screen.app.preview._parts) < 200
+        while "message 100 " not in screen.text:
+            await screen.press("pageup")
+        while "message 220 " not in screen.text:
+            await screen.press("pagedown")
+        await screen.press("home")
+        assert "message 0 " in screen.text
+        await screen.press("end")
+        assert "message 299 " in screen.text
+        await screen.press("escape")
+        assert screen.app.search.has_focus
+
+
+async def test_only_so_much_is_held(told: Told, db: SessionDB) -> None:
+    told("a", *[f"{number} " + "x" * 5_000 for number in range(60)])
+    transcript = Transcript(db)
+    assert transcript.open_at_end("a")
+    seen = {part.said.text.piece.split()[0] for part in transcript.parts}
+    while transcript.has_before:
+        seen |= {part.said.text.piece.split()[0] for part in transcript.read_before()}
+        assert sum(part.said.length for part in transcript.parts) <= MOST + 12_000
+    assert seen == {str(number) for number in range(60)}
+    back: list[str] = []
+    while new := transcript.read_after():
+        back += [part.said.text.piece.split()[0] for part in new]
+    assert back[-1] == "59"
+
+
+async def test_a_huge_message_is_cut_and_says_so(browsing: Browsing, told: Told) -> None:
+    told("a", "needle " + "hay " * 100_000)
+    async with browsing() as screen:
+        await screen.type("needle")
+        assert "needle hay hay" in screen.text
+        await screen.press("tab", "end")
+        assert "more characters …]" in screen.text
+
+
+async def test_tools_are_folded_to_a_line_each(browsing: Browsing, told: Told, db: SessionDB) -> None:
+    told("a", "list them")
+    call = {"id": "1", "type": "function", "function": {"name": "terminal", "arguments": '{"command": "ls"}'}}
+    db.append_message("a", "assistant", None, tool_calls=[call])
+    db.append_message("a", "tool", "first line\nsecond line\n" + "x\n" * 500, tool_name="terminal")
+    async with browsing(size=(140, 30)) as screen:
+        assert '▸ terminal({"command": "ls"})' in screen.text
+        assert "◂ terminal  first line second line" in screen.text
+        assert "1,023 characters" in screen.text
+
+
+async def test_a_compressed_conversation_reads_on_into_its_past(
+    browsing: Browsing, told: Told, db: SessionDB
+) -> None:
+    told("root", "how it began")
+    db.begin_continuation("root", "a summary", session_id="tip")
+    db.append_message("tip", "user", "how it went on")
+    async with browsing() as screen:
+        assert "how it began" in screen.text
+        assert "went on after a compression" in screen.text
+        assert "how it went on" in screen.text
+
+
+async def test_a_conversation_deleted_elsewhere_is_gone_without_an_error(
+    browsing: Browsing, told: Told, db: SessionDB
+) -> None:
+    told("a", age=1)
+    told("b", age=2)
+    async with browsing() as screen:
+        with SessionDB() as elsewhere:
+            elsewhere.delete_session("b")
+        await screen.press("down")
+        assert "This conversation is gone" in screen.text
+        await screen.press("enter")
+        assert screen.app.is_running
+        assert "is gone: it was deleted elsewhere" in screen.status
+        assert screen.names == ["hello from a"]
+
+
+async def test_the_preview_hides_where_there_is_no_room_and_comes_when_asked(
+    browsing: Browsing, told: Told
+) -> None:
+    told("a", "hello", "said here", title="a title")
+    async with browsing(size=(60, 15)) as screen:
+        assert "said here" not in screen.text
+        await screen.press("ctrl+o")
+        assert "said here" in screen.text
+        await screen.press("ctrl+o")
+        assert "said here" not in screen.text
+        await screen.pilot.resize_terminal(100, 30)
+        await screen.settle()
+        assert "said here" not in screen.text
+    async with browsing(size=(60, 15)) as screen:
+        await screen.pilot.resize_terminal(100, 30)
+        await screen.settle()
+        assert "said here" in screen.text
+
+
+async def test_who_types_while_reading_searches(browsing: Browsing, told: Told) -> None:
+    told("a")
+    async with browsing() as screen:
+        await screen.press("tab", "h")
+        assert screen.app.search.has_focus
+        assert screen.app.search.value == "h"

@@ -1,0 +1,132 @@
+"""Typing: titles and content are searched as one types, and what was typed is what counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from hermes.browser.view import View
+from hermes_state import SessionDB
+from tests.browser.conftest import HOUR, Browsing, Told
+
+
+async def test_what_was_said_is_found_and_shown_below_the_name(browsing: Browsing, told: Told) -> None:
+    told("a", "how do I brew coffee", title="Mornings")
+    told("b", "the kubernetes ingress is down", title="Work")
+    async with browsing() as screen:
+        await screen.type("ingress")
+        assert screen.names == ["Work"]
+        assert "the kubernetes ingress is down" in screen.lines[2]
+        assert screen.status == "1 of 1 found · best first"
+
+
+@pytest.mark.parametrize("typed", ["kuber", "k", "Kubernetes ing", "work", "the WORK", "source:cli kube"])
+async def test_the_beginning_of_a_word_or_title_is_enough(browsing: Browsing, told: Told, typed: str) -> None:
+    told("a", "how do I brew coffee", title="Mornings")
+    told("b", "the kubernetes ingress is down", title="The work of a day")
+    async with browsing() as screen:
+        await screen.type(typed)
+        assert screen.names == ["The work of a day"]
+
+
+@pytest.mark.parametrize("typed", ["桂", "桂林", "广西"])
+async def test_chinese_is_found(browsing: Browsing, told: Told, typed: str) -> None:
+    told("a", "我们去广西桂林")
+    told("b", "something else")
+    async with browsing() as screen:
+        await screen.type(typed)
+        assert screen.names == ["我们去广西桂林"]
+
+
+async def test_a_conversation_is_shown_once_and_as_its_live_session(
+    browsing: Browsing, told: Told, db: SessionDB
+) -> None:
+    told("root", "zebra one", "zebra two", title="Stripes")
+    db.begin_continuation("root", "summary with a zebra", session_id="tip")
+    async with browsing() as screen:
+        await screen.type("zebra")
+        assert len(screen.names) == 1
+        await screen.press("enter")
+    assert screen.app.return_value == "tip"
+
+
+async def test_escape_clears_the_query_and_then_leaves(browsing: Browsing, told: Told) -> None:
+    told("a")
+    async with browsing() as screen:
+        await screen.type("nothing like it")
+        assert screen.names == []
+        assert screen.status.startswith("nothing found")
+        await screen.press("escape")
+        assert screen.names == ["hello from a"]
+        await screen.press("escape")
+    assert screen.app.return_value is None
+    assert screen.app.return_code == 0
+
+
+async def test_who_types_quickly_and_presses_enter_gets_what_they_typed(
+    browsing: Browsing, told: Told
+) -> None:
+    told("newest", "tea", age=1)
+    told("wanted", "the zebra", age=HOUR)
+    async with browsing() as screen:
+        await screen.pilot.press(*"zebra", "enter")
+        await screen.settle()
+    assert screen.app.return_value == "wanted"
+
+
+async def test_what_filters_hide_of_what_was_found_is_counted(browsing: Browsing, told: Told) -> None:
+    told("a", "the zebra")
+    told("nightly", "a zebra again", source="cron")
+    async with browsing() as screen:
+        await screen.type("zebra")
+        assert screen.names == ["the zebra"]
+        assert "1 cron hidden" in screen.status
+    async with browsing(View(query="zebra", sources=("cron",))) as screen:
+        assert screen.names == ["a zebra again"]
+
+
+async def test_what_was_found_can_be_sorted(browsing: Browsing, told: Told) -> None:
+    told("old", "zebra zebra zebra", title="b", age=HOUR)
+    told("new", "one zebra among a good many other words", title="a")
+    async with browsing(View(query="zebra")) as screen:
+        await screen.press("ctrl+s")
+        assert screen.names == ["a", "b"]
+        assert screen.status.endswith("by last activity")
+
+
+async def test_it_can_be_opened_at_a_hit(browsing: Browsing, told: Told, db: SessionDB) -> None:
+    told("a", "zebra")
+    told("b", "zebra zebra")
+    told("c", "no stripes", "here is the place")
+    message = db.get_messages("c")[1]["id"]
+    async with browsing(View(query="zebra"), at=("c", message)) as screen:
+        assert screen.current == "no stripes"
+        assert "here is the place" in screen.text
+    async with browsing(View(query="zebra"), at=("a", None)) as screen:
+        assert screen.current == "zebra"
+        assert len(screen.names) == 2
+
+
+async def test_opened_at_a_conversation_far_down_the_list_the_pages_still_fit(
+    browsing: Browsing, told: Told
+) -> None:
+    for number in range(120):
+        told(f"s{number:03}", age=number * 60)
+    async with browsing(at=("s110", None)) as screen:
+        assert screen.current == "hello from s110"
+        await screen.press("end")
+        assert screen.current == "hello from s119"
+        await screen.press("home", *["pagedown"] * 6)
+        expected = ["hello from s110", *[f"hello from s{number:03}" for number in range(120)]]
+        assert screen.names == expected
+
+
+async def test_a_question_mark_helps_only_where_nothing_is_typed(browsing: Browsing, told: Told) -> None:
+    told("a", "why?")
+    async with browsing() as screen:
+        await screen.press("question_mark")
+        assert "throw it into the trash" in screen.text
+        await screen.press("escape")
+        await screen.type("why")
+        await screen.press("question_mark")
+        assert screen.app.search.value == "why?"
+        assert screen.names == ["why?"]

@@ -1,0 +1,192 @@
+"""`hermes sessions browse`: in a real terminal, and by number where there is none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hermes_state import SessionDB
+from tests.cli.conftest import COMMAND, Hermes
+
+needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="there is no tmux here")
+
+
+@pytest.fixture
+def three(db: SessionDB) -> None:
+    for number, text in enumerate(("the newest", "a zebra", "the oldest")):
+        when = time.time() - number * 3600
+        db.create_session(f"s{number}", "telegram" if number == 1 else "cli", started_at=when)
+        db.append_message(f"s{number}", "user", text, timestamp=when)
+    db.create_session("job", "cron")
+    db.set_session_title("s2", "[bold]Old\u202e one[/bold]")
+
+
+# Without a terminal
+
+
+@pytest.mark.usefixtures("three")
+def test_without_a_terminal_one_chooses_by_number(hermes: Hermes) -> None:
+    result = hermes("sessions", "browse", stdin="2\n")
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("1. the newest")
+    assert lines[0].endswith("cli        s0")
+    assert lines[1].startswith("2. a zebra")
+    assert lines[2].startswith("3. [bold]Old one[/bold]")
+    assert lines[3] == "Number (1-3, nothing to cancel):"
+    assert lines[4] == "Resuming session: s1"
+    assert "needs a terminal" in result.stderr
+
+
+@pytest.mark.usefixtures("three")
+@pytest.mark.parametrize("stdin", ["", "\n", "nonsense\n", "0\n9\n²\n\n"])
+def test_no_choice_is_cancelled(hermes: Hermes, stdin: str) -> None:
+    result = hermes("sessions", "browse", stdin=stdin)
+    assert result.returncode == 1
+    assert result.stdout.splitlines()[-1] == "Cancelled."
+    assert result.stderr.count("hermes: not a number from 1 to 3") == len(stdin.split())
+
+
+@pytest.mark.usefixtures("three")
+def test_the_flags_choose_what_is_numbered(hermes: Hermes) -> None:
+    def numbered(*flags: str) -> list[str]:
+        lines = hermes("sessions", "browse", *flags).stdout.splitlines()
+        return [line.split()[-1] for line in lines if line[:1].isdigit()]
+
+    assert numbered("--source", "telegram") == ["s1"]
+    assert numbered("--source", "telegram", "--source", "cron") == ["job", "s1"]
+    assert numbered("--all") == ["job", "s0", "s1", "s2"]
+    assert numbered("--limit", "2") == ["s0", "s1"]
+
+
+def test_an_empty_store_has_nothing_to_choose(hermes: Hermes) -> None:
+    result = hermes("sessions", "browse", stdin="1\n")
+    assert (result.returncode, result.stdout) == (1, "No sessions found.\nCancelled.\n")
+
+
+def test_textual_is_not_loaded_where_it_is_not_needed(three: None) -> None:
+    program = (
+        "import sys; from hermes.cli.main import main; code = main(['sessions', 'browse']); "
+        "print([name for name in ('textual', 'rich', 'asyncio') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+# In a terminal
+
+
+class Terminal:
+    """A terminal in which the browser runs, on a tmux server of its own."""
+
+    def __init__(self, socket: Path) -> None:
+        self._tmux = ["tmux", "-u", "-S", str(socket), "-f", "/dev/null"]
+
+    def start(self, width: int, height: int, *words: str, **environment: str) -> None:
+        settings = [f"{name}={value}" for name, value in environment.items()]
+        command = ["env", *settings, *COMMAND, "sessions", "browse", *words]
+        script = " ".join(f"'{word}'" for word in command) + "; echo EXIT $?; sleep 60"
+        self._run("new-session", "-d", "-s", "b", "-x", str(width), "-y", str(height), script)
+
+    def keys(self, *keys: str) -> None:
+        self._run("send-keys", "-t", "b", *keys)
+
+    def resize(self, width: int, height: int) -> None:
+        self._run("resize-window", "-t", "b", "-x", str(width), "-y", str(height))
+
+    @property
+    def text(self) -> str:
+        return self._run("capture-pane", "-t", "b", "-p")
+
+    def shows(self, *wanted: str, but: str = "\0") -> str:
+        """Wait until all of these are to be seen; what is seen then."""
+        deadline = time.monotonic() + 30
+        while not all(one in (text := self.text) for one in wanted) or but in text:
+            assert time.monotonic() < deadline, f"{wanted} not in:\n{text}"
+            time.sleep(0.05)
+        return text
+
+    def stop(self) -> None:
+        self._run("kill-server")
+
+    def _run(self, *words: str) -> str:
+        done = subprocess.run(
+            [*self._tmux, *words], capture_output=True, encoding="utf-8", timeout=30, env=os.environ
+        )
+        return done.stdout
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    one = Terminal(tmp_path / "tmux")
+    yield one
+    one.stop()
+
+
+@needs_tmux
+@pytest.mark.usefixtures("three")
+def test_a_person_finds_changes_and_chooses_a_conversation(terminal: Terminal, db: SessionDB) -> None:
+    terminal.start(60, 15, TERM="xterm-256color", COLUMNS="80", LINES="24")
+    first = terminal.shows("the newest", "a zebra", "1 of 3", "1 cron hidden", "⏎ resume")
+    assert len(first.splitlines()) == 15
+    terminal.keys("Down", "Down", "C-d")
+    terminal.shows("Deleted “[bold]Old one[/bold]” · ctrl+z to undo", but="▌ [bold]")
+    assert [row["id"] for row in db.list_trash()] == ["s2"]
+    terminal.keys("C-z")
+    terminal.shows("Undone", "▌ [bold]Old one")
+    terminal.resize(120, 30)
+    terminal.shows("the oldest", "╭─ [bold]Old one[/bold]")
+    terminal.keys("zeb")
+    terminal.shows("❯ zeb", "1 of 1 found", "telegram · 1 message ")
+    terminal.keys("C-r")
+    terminal.shows("New title:")
+    terminal.keys("斑马", "Enter")
+    terminal.shows("Renamed to “斑马”")
+    assert db.get_session_title("s1") == "斑马"
+    terminal.keys("Enter")
+    terminal.shows("↻ Resumed session s1", "● You: a zebra", "❯")
+    terminal.keys("C-d")
+    terminal.shows("Resume this session with:", "EXIT")
+
+
+@needs_tmux
+@pytest.mark.usefixtures("three")
+@pytest.mark.parametrize(("key", "said", "code"), [("Escape", "Cancelled.", 1), ("C-c", "interrupted", 130)])
+def test_leaving_gives_the_terminal_back(terminal: Terminal, key: str, said: str, code: int) -> None:
+    terminal.start(80, 24, TERM="xterm-256color")
+    terminal.shows("the newest")
+    terminal.keys(key)
+    text = terminal.shows(said, f"EXIT {code}")
+    assert "Traceback" not in text
+    assert "⏎ resume" not in text
+
+
+@needs_tmux
+@pytest.mark.usefixtures("three")
+def test_a_terminal_that_cannot_draw_gets_numbers(terminal: Terminal) -> None:
+    terminal.start(80, 24, TERM="dumb")
+    terminal.shows("1. the newest", "Number (1-3")
+    terminal.keys("Enter")
+    terminal.shows("Cancelled.", "EXIT 1")
+
+
+@needs_tmux
+@pytest.mark.usefixtures("three")
+def test_without_the_extra_it_says_how_to_get_it_and_takes_numbers(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    """A finder that knows no Textual stands for a machine on which it is not installed."""
+    blocker = "import sys\nimport importlib.util as u\nfind = u.find_spec\n"
+    blocker += "u.find_spec = lambda name, package=None: None if name == 'textual' else find(name, package)\n"
+    (tmp_path / "sitecustomize.py").write_text(blocker)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    terminal.start(110, 24, TERM="xterm-256color", PYTHONPATH=path)
+    terminal.shows("pip install 'hermes-sessions[tui]'", "1. the newest", "Number (1-3")

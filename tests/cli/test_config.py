@@ -1,0 +1,158 @@
+"""`hermes config`: what is set, from where, and changing it without showing a key."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Hermes
+
+KEY = "sk-" + "proj-" + "MadeUpForThisTest0123456789"
+
+
+def editor(tmp_path: Path, *texts: str) -> str:
+    """An editor that writes these texts, one each time that it is started."""
+    for number, text in enumerate(texts):
+        (tmp_path / f"text{number}").write_text(text)
+    script = tmp_path / "editor"
+    count = tmp_path / "count"
+    script.write_text(
+        f'#!/bin/sh\nn=$(cat "{count}" 2>/dev/null || echo 0)\ncp "{tmp_path}/text$n" "$1"\necho $((n+1)) > "{count}"\n'
+    )
+    script.chmod(0o755)
+    return str(script)
+
+
+def test_a_setting_is_set_and_read_back(hermes: Hermes, home: Path) -> None:
+    done = hermes("config", "set", "agent.max_steps", "7")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert hermes("config", "get", "agent.max_steps").stdout == "7\n"
+    assert (home / "config.yaml").read_text() == "agent:\n  max_steps: 7\n"
+    assert json.loads(hermes("config", "get", "agent.max_steps", "--json").stdout) == {
+        "key": "agent.max_steps",
+        "value": 7,
+        "origin": str(home / "config.yaml"),
+    }
+    assert hermes("config", "unset", "agent.max_steps").returncode == 0
+    assert hermes("config", "get", "agent.max_steps").stdout == "60\n"
+
+
+def test_a_text_that_looks_like_a_number_stays_a_text(hermes: Hermes) -> None:
+    assert hermes("config", "set", "model.default", "7").returncode == 0
+    assert json.loads(hermes("config", "get", "model.default", "--json").stdout)["value"] == "7"
+
+
+def test_comments_are_kept(hermes: Hermes, home: Path) -> None:
+    home.mkdir()
+    written = "# mine\nmodel:\n  default: a # why\n\n# looks\ndisplay:\n  resume_display: full\n"
+    (home / "config.yaml").write_text(written)
+    assert hermes("config", "set", "model.default", "b").returncode == 0
+    assert (home / "config.yaml").read_text() == written.replace("default: a", "default: b")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("set", "agent.max_steps", "many"), 1, "agent.max_steps must be a whole number"),
+        (("set", "agent.max_step", "7"), 1, "there is no setting agent.max_step; is agent.max_steps meant?"),
+        (("set", "prices.m.input", "7"), 1, "`hermes config edit` sets them"),
+        (("set", "agent.max_steps"), 2, "what should agent.max_steps be?"),
+        (("get", "nothing.there"), 1, "there is no setting nothing.there"),
+        (("get", "model.default"), 1, "model.default is not set"),
+        (("get", "OPENAI_API_KEY"), 1, "OPENAI_API_KEY is not set"),
+        (("unset", "model.default"), 1, "model.default is not set in"),
+        (("unset", "OPENAI_API_KEY"), 1, "OPENAI_API_KEY is not set in"),
+        (("set", "b a d_API_KEY", "x"), 1, "not a name"),
+    ],
+)
+def test_what_cannot_be_is_told_in_one_line(
+    hermes: Hermes, home: Path, words: tuple[str, ...], code: int, told: str
+) -> None:
+    done = hermes("config", *words)
+    assert done.returncode == code
+    assert told in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (home / "config.yaml").exists()
+
+
+def test_a_key_goes_to_the_private_file_and_is_shown_nowhere(hermes: Hermes, home: Path) -> None:
+    said = hermes("config", "set", "OPENAI_API_KEY", KEY).stdout
+    said += hermes("config", "set", "OTHER_API_KEY", stdin=f"{KEY}\n").stdout
+    assert stat.S_IMODE((home / ".env").stat().st_mode) == 0o600
+    assert (home / ".env").read_text() == f"OPENAI_API_KEY={KEY}\nOTHER_API_KEY={KEY}\n"
+    said += hermes("config", "get", "OPENAI_API_KEY").stdout
+    said += hermes("config", "list").stdout + hermes("config", "list", "--json").stdout
+    assert KEY not in said
+    assert "sk-…6789" in said
+    assert hermes("config", "unset", "OTHER_API_KEY").returncode == 0
+    assert (home / ".env").read_text() == f"OPENAI_API_KEY={KEY}\n"
+
+
+def test_the_list_says_where_each_value_comes_from(hermes: Hermes, home: Path) -> None:
+    hermes("config", "set", "model.default", "in-file")
+    done = hermes("config", "list", "--json", HERMES_MODEL="in-environment", GROQ_API_KEY="short")
+    rows = {row["key"]: (row["value"], row["origin"]) for row in json.loads(done.stdout)}
+    assert rows["model.default"] == ("in-environment", "HERMES_MODEL")
+    assert rows["GROQ_API_KEY"] == ("…", "environment")
+    assert rows["agent.max_steps"] == (60, None)
+    assert "OPENAI_API_KEY" not in rows
+
+
+def test_who_sets_what_the_environment_overrides_is_told(hermes: Hermes) -> None:
+    done = hermes("config", "set", "model.default", "x", HERMES_MODEL="y")
+    assert (done.returncode, done.stderr) == (
+        0,
+        "hermes: HERMES_MODEL is set in the environment, which wins over it\n",
+    )
+
+
+def test_a_password_in_an_address_is_not_shown(hermes: Hermes) -> None:
+    done = hermes("config", "set", "model.base_url", "https://me:Tr0ub4dor3@example.org/v1")
+    assert "Tr0ub4dor3" not in done.stdout + hermes("config", "list").stdout
+
+
+def test_what_nobody_knows_is_told_once(hermes: Hermes, home: Path) -> None:
+    home.mkdir()
+    (home / "config.yaml").write_text("modle:\n  default: x\n")
+    assert hermes("config", "list").stderr == f"hermes: {home / 'config.yaml'}: nobody knows modle\n"
+
+
+def test_the_path_is_printed_whether_or_not_it_exists(hermes: Hermes, home: Path) -> None:
+    assert hermes("config", "path").stdout == f"{home / 'config.yaml'}\n"
+
+
+def test_an_edited_file_is_checked_before_it_takes_effect(hermes: Hermes, home: Path, tmp_path: Path) -> None:
+    program = editor(tmp_path, "agent: {max_steps: many}\n", "agent: {max_steps: 9}\n")
+    done = hermes("config", "edit", stdin="y\n", EDITOR=program, VISUAL="")
+    assert done.returncode == 0
+    assert "agent.max_steps must be a whole number" in done.stderr
+    assert "Edit it again?" in done.stdout
+    assert (home / "config.yaml").read_text() == "agent: {max_steps: 9}\n"
+    assert stat.S_IMODE((home / "config.yaml").stat().st_mode) == 0o600
+    assert sorted(path.name for path in home.iterdir()) == ["config.yaml"]
+
+
+def test_what_was_written_is_kept_if_it_is_not_edited_again(
+    hermes: Hermes, home: Path, tmp_path: Path
+) -> None:
+    hermes("config", "set", "agent.max_steps", "5")
+    before = (home / "config.yaml").read_text()
+    done = hermes("config", "edit", EDITOR=editor(tmp_path, "model: [", "model:\n  default: x\n"), VISUAL="")
+    assert done.returncode == 1
+    assert (home / "config.yaml").read_text() == before
+    assert (home / "config.yaml.edited").read_text() == "model: ["
+    done = hermes("config", "edit", EDITOR=str(tmp_path / "editor"), VISUAL="")
+    assert done.returncode == 0
+    assert "going on with what you wrote before" in done.stderr
+    assert (home / "config.yaml").read_text() == "model:\n  default: x\n"
+
+
+@pytest.mark.parametrize("program", ["/nowhere/at/all", "false"])
+def test_an_editor_that_fails_changes_nothing(hermes: Hermes, home: Path, program: str) -> None:
+    done = hermes("config", "edit", EDITOR=program, VISUAL="")
+    assert done.returncode == 1
+    assert done.stderr.startswith("hermes: the editor")
+    assert not (home / "config.yaml").exists()

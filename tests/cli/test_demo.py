@@ -1,0 +1,42 @@
+"""`hermes demo`: everything seen in a minute, and nothing of the person's touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hermes.cli.completion import SOURCES
+from hermes.demo.samples import SAMPLES
+from hermes_state import SessionDB
+from tests.cli.conftest import Hermes
+
+
+def test_it_shows_everything_and_leaves_nothing(hermes: Hermes, home: Path, tmp_path: Path) -> None:
+    (tmp_path / "tmp").mkdir()
+    shown = hermes("demo", TMPDIR=str(tmp_path / "tmp"))
+    assert (shown.returncode, shown.stderr) == (0, "")
+    for seen in (
+        "showing 12 of",
+        ">>>retry<<< >>>budget<<<",
+        ">>>桂林<<<",
+        "└─ continued:",
+        "Hermes Insights",
+    ):
+        assert seen in shown.stdout
+    assert not home.exists()
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_the_home_can_be_kept_and_holds_every_source(hermes: Hermes, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    assert hermes("demo", "--keep", str(kept)).returncode == 0
+    with SessionDB(kept / "state.db") as db:
+        assert {row["source"] for row in db.list_sessions_rich(limit=1000)} == set(SOURCES)
+        assert db.verify().ok
+        assert db.named("schema migration").id is not None
+    again = hermes("demo", "--keep", str(kept))
+    assert (again.returncode, again.stderr) == (1, f"hermes: {kept} is not empty\n")
+
+
+def test_the_samples_speak_of_nothing_twice() -> None:
+    titles = [sample.title for sample in SAMPLES if sample.title]
+    assert len(titles) == len(set(titles))

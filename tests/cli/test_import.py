@@ -1,0 +1,271 @@
+"""`hermes sessions import`, as a person runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermes_state import SessionDB
+from tests.cli.conftest import Hermes
+
+T = 1_780_000_000.0
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "sessions.jsonl"
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Iterator[SessionDB]:
+    with SessionDB(tmp_path / "elsewhere" / "state.db") as db:
+        yield db
+
+
+def session(session_id: str, *said: Any, **more: Any) -> dict[str, Any]:
+    """As another program may export it: what the documentation names, and no more."""
+    messages = [
+        {"role": "user", "content": content, "timestamp": T + step} for step, content in enumerate(said)
+    ]
+    return {"id": session_id, "source": "cli", "started_at": T, "messages": messages, **more}
+
+
+def text(*sessions: dict[str, Any]) -> str:
+    return "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in sessions)
+
+
+def contents(session_id: str) -> list[Any]:
+    with SessionDB() as db:
+        return [row["content"] for row in db.get_messages(session_id)]
+
+
+def session_ids() -> list[str]:
+    with SessionDB() as db:
+        return sorted(row["id"] for row in db.search_sessions(limit=100))
+
+
+def grown(db: SessionDB, longest: int = 1000) -> None:
+    """A family with everything that is hard to bring over."""
+    db.create_session("a", "cli", started_at=T, model="m", system_prompt="be kind")
+    said = [
+        db.append_message("a", "user", text, timestamp=T + step)
+        for step, text in enumerate(["日本語", "👩‍👩‍👧‍👦\u2028\0\x1b[2J</script>", "x" * longest])
+    ]
+    call = {"id": "c", "type": "function", "function": {"name": "terminal", "arguments": "{}"}}
+    db.append_message(
+        "a", "assistant", [{"type": "text", "text": "done"}], tool_calls=[call], timestamp=T + 5
+    )
+    db.set_session_title("a", "タイトル")
+    db.add_tags("a", "work")
+    db.begin_continuation("a", "the summary", said[:2], session_id="b", started_at=T + 10)
+    db.append_message("b", "user", "goes on about the lighthouse", timestamp=T + 11)
+    db.branch("b", session_id="c", end_parent=False, started_at=T + 20)
+    db.delegate("b", session_id="d", started_at=T + 30)
+    db.append_message("a", "user", "an afterthought", timestamp=T + 40)
+    db.create_session("job", "cron", started_at=T - 5)
+    db.set_session_archived("job", True)
+
+
+def test_what_was_exported_comes_back_byte_for_byte(
+    hermes: Hermes, elsewhere: SessionDB, file: Path, tmp_path: Path
+) -> None:
+    grown(elsewhere, longest=12_000_000)
+    store = str(elsewhere.db_path)
+    assert hermes("sessions", "export", str(file), "--store", store).returncode == 0
+    result = hermes("sessions", "import", str(file))
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == "Read 5 sessions: 5 added (7 messages)\n"
+    again = tmp_path / "again.jsonl"
+    assert hermes("sessions", "export", str(again)).returncode == 0
+    assert again.read_bytes() == file.read_bytes()
+    with SessionDB() as db:
+        assert db.verify().ok
+        assert [row["session_id"] for row in db.search_messages("lighthouse")] == ["b"]
+        there = elsewhere.get_messages_as_conversation("b")
+        assert db.get_messages_as_conversation("b") == there
+        everything = elsewhere.get_messages_as_conversation("b", include_ancestors=True)
+        assert db.get_messages_as_conversation("b", include_ancestors=True) == everything
+
+
+def test_a_second_time_adds_nothing(hermes: Hermes, elsewhere: SessionDB, file: Path) -> None:
+    grown(elsewhere)
+    hermes("sessions", "export", str(file), "--store", str(elsewhere.db_path))
+    hermes("sessions", "import", str(file))
+    result = hermes("sessions", "import", str(file))
+    assert (result.returncode, result.stdout) == (
+        0,
+        "Read 5 sessions: 0 added (0 messages), 5 already here\n",
+    )
+
+
+def test_into_a_store_with_messages_of_its_own(hermes: Hermes, elsewhere: SessionDB, file: Path) -> None:
+    with SessionDB() as db:
+        db.create_session("mine", "cli")
+        kept = [db.append_message("mine", "user", f"mine {n}") for n in range(40)]
+    grown(elsewhere)
+    hermes("sessions", "export", str(file), "--store", str(elsewhere.db_path))
+    assert hermes("sessions", "import", str(file)).returncode == 0
+    with SessionDB() as db:
+        assert [row["id"] for row in db.get_messages("mine")] == kept
+        assert db.get_messages_as_conversation("b") == elsewhere.get_messages_as_conversation("b")
+        assert [row["session_id"] for row in db.search_messages("lighthouse")] == ["b"]
+        assert db.verify().ok
+
+
+def test_a_different_session_of_the_same_id_gets_a_new_one_and_it_is_said(
+    hermes: Hermes, home: Path, file: Path
+) -> None:
+    with SessionDB() as db:
+        db.create_session("a", "cli", started_at=1.0)
+        db.append_message("a", "user", "mine")
+    file.write_text(text(session("a", "theirs")))
+    result = hermes("sessions", "import", str(file))
+    (other,) = [one for one in session_ids() if one != "a"]
+    assert result.returncode == 0
+    assert (
+        result.stdout
+        == f"Read 1 session: 1 added (1 message)\na is a different session here; imported as {other}\n"
+    )
+    assert (contents("a"), contents(other)) == (["mine"], ["theirs"])
+    assert "1 already here" in hermes("sessions", "import", str(file)).stdout
+    assert len(session_ids()) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "spoilt"),
+    [
+        ("byte order mark", b"\xef\xbb\xbf%s"),
+        ("trailing zeros", b"%s" + b"\0" * 4096),
+        ("zeros before what came next", b"\0\0\0%s"),
+        ("carriage returns", b"%s"),
+        ("blank lines", b"\n\n%s\n\n"),
+        ("no line feed at the end", b"%s"),
+    ],
+)
+def test_what_crashes_and_editors_do_to_files_is_no_matter(
+    hermes: Hermes, file: Path, name: str, spoilt: bytes
+) -> None:
+    whole = text(session("a", "one"), session("b", "two\u2028three\x85four")).encode()
+    if name == "carriage returns":
+        whole = whole.replace(b"\n", b"\r\n")
+    if name == "no line feed at the end":
+        whole = whole[:-1]
+    file.write_bytes(spoilt % whole)
+    result = hermes("sessions", "import", str(file))
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == "Read 2 sessions: 2 added (2 messages)\n"
+    assert contents("b") == ["two\u2028three\x85four"]
+
+
+def test_bad_lines_are_told_and_left_out(hermes: Hermes, file: Path) -> None:
+    lines = [
+        text(session("a", "one")),
+        "this is not JSON\n",
+        '["nor", "a session"]\n',
+        text(session("", "no id")),
+        text(session("b", messages="no list")),
+        text(session("c", "fine")),
+        text(session("d", "torn"))[:40],
+    ]
+    file.write_text("".join(lines))
+    result = hermes("sessions", "import", str(file))
+    assert result.returncode == 1
+    assert result.stdout == "Read 7 sessions: 2 added (2 messages), 5 unreadable\n"
+    complaint, *details = result.stderr.splitlines()
+    assert complaint == "hermes: 5 lines could not be read:"
+    assert [line.strip().partition(f"{file}:")[2].partition(":")[0] for line in details] == list("23457")
+    assert "not valid JSON" in details[0]
+    assert "must be an object, got list" in details[1]
+    assert "must have an id" in details[2]
+    assert "messages of session 'b' must be a list" in details[3]
+    assert "cut off in the middle" in details[4]
+    assert session_ids() == ["a", "c"]
+
+
+def test_many_bad_lines_are_counted(hermes: Hermes, file: Path) -> None:
+    file.write_text("{\n" * 1000)
+    result = hermes("sessions", "import", str(file))
+    assert result.returncode == 1
+    assert result.stdout == "Read 1000 sessions: 0 added (0 messages), 1000 unreadable\n"
+    assert result.stderr.splitlines()[-1] == "  and 980 more"
+
+
+def test_a_name_in_a_file_cannot_act_on_the_terminal(hermes: Hermes, file: Path) -> None:
+    file.write_text(text(session("a\x1b[2J\nforged", parent_session_id="x", messages=7)))
+    result = hermes("sessions", "import", str(file))
+    assert "\x1b" not in result.stdout + result.stderr
+    assert len(result.stderr.splitlines()) == 2
+
+
+def test_a_dry_run_says_the_same_and_stores_nothing(hermes: Hermes, home: Path, file: Path) -> None:
+    with SessionDB() as db:
+        db.create_session("a", "cli", started_at=T)
+        db.append_message("a", "user", "one")
+        db.create_session("b", "telegram", started_at=T)
+    given = [session("a", "one"), session("b", "theirs"), session("c", "new"), session("c", "new")]
+    lost = session("d", parent_session_id="nobody")
+    file.write_text(text(*given, lost) + "torn")
+    dry = hermes("sessions", "import", str(file), "--dry-run")
+    assert dry.returncode == 1
+    assert dry.stdout.splitlines() == [
+        "Read 6 sessions: 3 would be added (2 messages), 2 already here, 1 unreadable",
+        "b is a different session here; it would get a new id",
+        "d: its parent is neither here nor in the file",
+    ]
+    assert session_ids() == ["a", "b"]
+    done = hermes("sessions", "import", str(file))
+    assert done.stdout.startswith("Read 6 sessions: 3 added (2 messages), 2 already here, 1 unreadable\n")
+
+
+def test_stdin_and_several_files(hermes: Hermes, tmp_path: Path) -> None:
+    one, two = tmp_path / "1.jsonl", tmp_path / "2.jsonl"
+    one.write_text(text(session("child", "x", parent_session_id="parent", relation="branch")))
+    two.write_text(text(session("parent", "y")))
+    result = hermes("sessions", "import", str(one), "-", str(two), stdin=text(session("in", "z")))
+    assert result.stdout == "Read 3 sessions: 3 added (3 messages)\n"
+    with SessionDB() as db:
+        assert (db.get_session("child") or {})["parent_session_id"] == "parent"
+
+
+def test_json_for_programs(hermes: Hermes, file: Path) -> None:
+    file.write_text(text(session("a", "one")) + "torn")
+    result = hermes("sessions", "import", str(file), "--json")
+    assert result.returncode == 1
+    told = json.loads(result.stdout)
+    (bad,) = told.pop("unreadable")
+    assert (bad["file"], bad["line"]) == (str(file), 2)
+    assert told == {
+        "dry_run": False,
+        "read": 2,
+        "added": ["a"],
+        "already_here": [],
+        "messages": 1,
+        "renamed": {},
+        "detached": [],
+        "incomplete": [],
+    }
+
+
+@pytest.mark.parametrize("name", ["nowhere.jsonl", "folder"])
+def test_what_is_no_file_is_refused_before_anything_is_taken(
+    hermes: Hermes, file: Path, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    file.write_text(text(session("a", "one")))
+    result = hermes("sessions", "import", str(file), str(tmp_path / name))
+    assert result.returncode == 1
+    assert result.stderr.count("\n") == 1
+    assert not os.path.exists(os.environ["HERMES_HOME"])
+
+
+def test_numbers_that_json_does_not_have_come_back(hermes: Hermes, elsewhere: SessionDB, file: Path) -> None:
+    elsewhere.create_session("a", "cli")
+    elsewhere.append_message("a", "user", [float("inf"), 2**80, "x"])
+    hermes("sessions", "export", str(file), "--store", str(elsewhere.db_path))
+    assert hermes("sessions", "import", str(file)).returncode == 0
+    assert contents("a") == [[float("inf"), 2**80, "x"]]

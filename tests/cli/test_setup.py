@@ -1,0 +1,125 @@
+"""`hermes setup`: it finds what there is, tries the model out, and writes down what works."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+from hermes import config, environment
+from tests.agent.openai_server import ModelServer, refuses, says
+from tests.cli.conftest import Hermes
+
+KEY = "sk-" + "proj-" + "MadeUpForThisTest0123456789"
+
+
+def model() -> object:
+    return config.read()["model"]
+
+
+def host(server: ModelServer) -> str:
+    return server.base_url.removeprefix("http://").removesuffix("/v1")
+
+
+def test_a_server_on_this_machine_is_found_chosen_and_tried(
+    hermes: Hermes, model_server: ModelServer
+) -> None:
+    model_server.will(says("OK"))
+    done = hermes("setup", stdin="1\n2\n", OLLAMA_HOST=host(model_server))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "1  Ollama on this machine (2 models)" in done.stdout
+    assert "It says: OK" in done.stdout
+    assert model() == {"default": "large-model", "base_url": model_server.base_url}
+    (asked,) = model_server.requests
+    assert asked.body["model"] == "large-model"
+
+
+def test_another_address_with_a_key(hermes: Hermes, model_server: ModelServer, home: Path) -> None:
+    model_server.will(says("OK"))
+    place = 9  # after the eight providers
+    done = hermes("setup", stdin=f"{place}\nnonsense\n{model_server.base_url}/\n{KEY}\nmy-model\n")
+    assert done.returncode == 0, done.stderr
+    assert model() == {
+        "default": "my-model",
+        "base_url": model_server.base_url,
+        "key_env": "HERMES_MODEL_API_KEY",
+    }
+    assert environment.read() == {"HERMES_MODEL_API_KEY": KEY}
+    assert stat.S_IMODE((home / ".env").stat().st_mode) == 0o600
+    assert model_server.requests[0].headers["authorization"] == f"Bearer {KEY}"
+    assert KEY not in done.stdout + done.stderr
+
+
+def test_keys_in_the_environment_are_offered_and_not_copied(hermes: Hermes, home: Path) -> None:
+    done = hermes("setup", XAI_API_KEY=KEY)
+    assert done.returncode == 1
+    assert "1  xAI (there is a key in XAI_API_KEY)" in done.stdout
+    assert "cancelled; nothing was changed" in done.stderr
+    assert not home.exists() or list(home.iterdir()) == []
+
+
+def test_a_model_that_does_not_answer_is_kept_only_if_wanted(
+    hermes: Hermes, model_server: ModelServer
+) -> None:
+    for answer, code in (("n", 1), ("y", 0)):
+        model_server.will(refuses(404, "model 'small-model' not found"))
+        done = hermes("setup", stdin=f"1\n1\n{answer}\n", OLLAMA_HOST=host(model_server))
+        assert done.returncode == code
+        assert "has no model 'small-model'" in done.stderr
+        assert (config.read() == {}) == (code == 1)
+
+
+def test_the_offline_model(hermes: Hermes) -> None:
+    config.change("model.base_url", "http://127.0.0.1:1/v1")
+    done = hermes("setup", stdin="10\n")
+    assert done.returncode == 0
+    assert "not a language model" in done.stdout
+    assert model() == {"default": "offline"}
+    assert hermes("setup", "--offline").returncode == 0
+    assert hermes("setup", "--offline", "--model", "x").returncode == 2
+
+
+def test_without_questions(hermes: Hermes, model_server: ModelServer) -> None:
+    model_server.will(says("OK"))
+    flags = ("--base-url", model_server.base_url, "--model", "small-model", "--key-env", "MY_API_KEY")
+    done = hermes("setup", *flags, MY_API_KEY=KEY)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert model() == {"default": "small-model", "base_url": model_server.base_url, "key_env": "MY_API_KEY"}
+    assert environment.read() == {}
+    assert model_server.requests[0].headers["authorization"] == f"Bearer {KEY}"
+
+
+def test_without_questions_it_refuses_what_does_not_work(hermes: Hermes, model_server: ModelServer) -> None:
+    address = ("--base-url", model_server.base_url)
+    done = hermes("setup", *address, "--model", "m", "--key-env", "NOT_SET")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "NOT_SET is not set" in done.stderr
+    done = hermes("setup", *address)
+    assert (done.returncode, done.stderr) == (
+        1,
+        "hermes: which of its models? --model says it\n  small-model\n  large-model\n",
+    )
+    assert hermes("setup", "--base-url", "nonsense", "--model", "m").returncode == 2
+    assert hermes("setup", "--model", "m").returncode == 1
+    model_server.will(refuses(401, "who are you"))
+    done = hermes("setup", *address, "--model", "m")
+    assert done.returncode == 1
+    assert "wants a key: set OPENAI_API_KEY" in done.stderr
+    assert config.read() == {}
+    assert hermes("setup", *address, "--model", "m", "--no-test").returncode == 0
+
+
+def test_the_only_model_needs_no_name(hermes: Hermes, model_server: ModelServer) -> None:
+    model_server.models = ["the-one"]
+    assert hermes("setup", "--base-url", model_server.base_url, "--no-test").returncode == 0
+    assert model() == {"default": "the-one", "base_url": model_server.base_url}
+
+
+def test_what_the_environment_overrides_is_told(hermes: Hermes) -> None:
+    done = hermes("setup", "--offline", HERMES_MODEL="x")
+    assert done.stderr == "hermes: HERMES_MODEL is set in the environment, which wins over config.yaml\n"
+
+
+def test_names_of_models_cannot_act_on_the_terminal(hermes: Hermes, model_server: ModelServer) -> None:
+    model_server.models = ["\x1b[31mred", "other"]
+    done = hermes("setup", OLLAMA_HOST=host(model_server), stdin="1\n")
+    assert "\x1b" not in done.stdout

@@ -1,0 +1,45 @@
+"""A few sessions as `export_session` gives them, and the formats on top of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hermes.exporting.formats import FORMATS
+from hermes.exporting.plan import conversations
+from hermes_state import SessionDB
+
+Written = Callable[..., str]
+
+T = 1_780_000_000.0
+
+
+@pytest.fixture
+def written(db: SessionDB) -> Written:
+    """`written("md", "a")`: what a format makes of the conversations of those sessions."""
+
+    def write(name: str, *session_ids: str) -> str:
+        chosen = conversations(db.outlines(session_ids, whole=True))
+        return "".join(FORMATS[name].write(chosen, db.export_session))
+
+    return write
+
+
+def talk(db: SessionDB, session_id: str, *said: tuple[str, Any], **more: Any) -> list[int]:
+    """A session in which this was said, a second apart; the ids of the messages."""
+    started_at = more.pop("started_at", T)
+    db.create_session(session_id, more.pop("source", "cli"), started_at=started_at, **more)
+    return [
+        db.append_message(session_id, role, content, timestamp=started_at + 1 + step)
+        for step, (role, content) in enumerate(said)
+    ]
+
+
+def compressed(db: SessionDB) -> str:
+    """A conversation of two sessions, of which the second carries two messages of the first; the second's id."""
+    said = talk(db, "first", ("user", "alpha"), ("assistant", "beta"), ("user", "gamma"))
+    tip = db.begin_continuation("first", "the summary", said[1:], session_id="second", started_at=T + 100)
+    db.append_message(tip, "user", "delta", timestamp=T + 101)
+    return tip
