@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from hermes import clock, errors
 from hermes.agent import events as happened
-from hermes.chat import keys, recap, second, upkeep
+from hermes.chat import keys, second, upkeep
 from hermes.chat.commands import typed
 from hermes.chat.commands_settings import Leave
 from hermes.chat.leaving import farewell
 from hermes.chat.mentions import with_files
+from hermes.chat.recap import recap
 from hermes.chat.rendering import status
 from hermes.config import setting
 from hermes.text import printable
@@ -113,7 +114,6 @@ class Chat:
     async def _once_shown(self) -> None:
         """What can wait until the person sees a prompt: the model is made, and the store is looked after."""
         await self.prompting.shown()
-        self.talk.prepare()
         with suppress(errors.HermesError):
             await self.talk.agent()
             self.prompting.refresh()
@@ -152,7 +152,7 @@ class Chat:
     def toolbar(self) -> str:
         talk = self.talk
         name = self._title or talk.queued_title or ("" if talk.exists else "new conversation")
-        model = talk.model
+        model = talk.answering.model
         used = talk.total if talk.total.model or model is None else talk.total._replace(model=model.name)
         shown = status(used) if talk.total.model else (printable(model.name) if model is not None else "")
         return " · ".join(filter(None, (printable(name, width_limit=40), shown, str(talk.cwd))))
@@ -186,11 +186,11 @@ class Chat:
         try:
             told = await self.talk.resume(session_id, asked=asked)
         except errors.LeaseHeld as held:
-            return await self._shared(session_id, held.holder)
-        await self._recall(told)
+            return await second.decide(self, session_id, held.holder)
+        await self.recall(told)
         return True
 
-    async def _recall(self, told: list[str]) -> None:
+    async def recall(self, told: list[str]) -> None:
         """Say where we are, and what was said."""
         rows = await self.talk.rows()
         title = await asyncio.to_thread(self.talk.title)
@@ -203,44 +203,7 @@ class Chat:
         if not rows:
             self.screen.note("Nothing was said in it yet; it starts fresh.")
         elif setting("display", "resume_display") != "minimal":
-            self.screen.recap(recap.recap(rows))
-
-    async def _shared(self, session_id: str, lease: Any) -> bool:
-        """Somebody else works in the conversation: the person decides."""
-        self.screen.line(second.who(lease), "yellow")
-        while True:
-            chosen = await self.prompting.choose("What now?", second.CHOICES)
-            match chosen:
-                case second.FOLLOW:
-                    await self._follow(session_id)
-                    continue
-                case second.TAKE_OVER:
-                    told = await self.talk.resume(session_id, take_over=True)
-                    await self._recall(["It is yours now.", *told])
-                    return True
-                case second.BRANCH:
-                    child = await self.talk.branch_off(session_id)
-                    await self._recall([f"A branch of {session_id}, which the other one keeps: {child}"])
-                    return True
-                case _:
-                    return False
-
-    async def _follow(self, session_id: str) -> None:
-        self.screen.note("Following; Ctrl-C ends it.")
-        rows = await asyncio.to_thread(self.talk.db.get_context, session_id)
-        stop = asyncio.Event()
-
-        def show(row: dict[str, Any]) -> None:
-            shown = second.followed(row)
-            if shown is not None:
-                self.screen.line(shown[0], "bold #ffd700" if row["role"] == "user" else "bold #5fd75f")
-                self.screen.line(shown[1])
-
-        last = max((row["id"] for row in rows), default=0)
-        with keys.unseen(), self._interruptible(stop.set):
-            ended = await second.follow(self.talk.db, session_id, last, show, stop)
-        if ended is not None:
-            self.screen.note(ended)
+            self.screen.recap(recap(rows))
 
     # ---------------------------------------------------------------- one turn
 
@@ -256,7 +219,7 @@ class Chat:
         ticking = asyncio.create_task(self._tick())
         me = asyncio.current_task()
         try:
-            with keys.unseen(), self._interruptible(self._stop, me):
+            with keys.unseen(), self.interruptible(self._stop, me):
                 async with aclosing(self.talk.say(content)) as happening:
                     async for event in happening:
                         self.screen.event(event)
@@ -267,7 +230,7 @@ class Chat:
             taken = self.talk.taken
             self.screen.end(taken if taken.model else None)
         if lost is not None:
-            await self._overtaken(typed_text)
+            await second.overtaken(self, typed_text)
 
     async def _tick(self) -> None:
         while True:
@@ -279,7 +242,7 @@ class Chat:
             self.talk.turn.stop()
 
     @contextmanager
-    def _interruptible(self, stop: Callable[[], None], me: asyncio.Task[Any] | None = None) -> Iterator[None]:
+    def interruptible(self, stop: Callable[[], None], me: asyncio.Task[Any] | None = None) -> Iterator[None]:
         """Ctrl-C stops what is going on; if that takes long, a second one leaves."""
         loop, pressed = asyncio.get_running_loop(), 0
 
@@ -318,16 +281,6 @@ class Chat:
             if chosen == "always":
                 self._allowed.add(what)
             return chosen in ("once", "always")
-
-    async def _overtaken(self, typed_text: str) -> None:
-        """Another terminal has taken the conversation over; what was typed is not lost."""
-        self.prefill = typed_text
-        session_id = await asyncio.to_thread(self.talk.db.get_compression_tip, self.talk.session_id)
-        lease = await asyncio.to_thread(self.talk.db.leases.holder, session_id)
-        if lease is None:
-            await self._recall(await self.talk.resume(session_id, take_over=True))
-        elif not await self._shared(session_id, lease):
-            raise Leave
 
 
 def _nobody_listens() -> None:

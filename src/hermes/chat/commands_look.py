@@ -13,7 +13,7 @@ from hermes.chat import commands_move
 from hermes.chat.commands import Command, commands
 from hermes.chat.leaving import duration
 from hermes.chat.recap import collapsed, names_of_calls, said
-from hermes.chat.rendering import status
+from hermes.chat.rendering import GOLD, GREEN, status
 from hermes.insights.wording import counted, dollars, plural
 from hermes.text import printable
 
@@ -55,7 +55,7 @@ async def history(chat: Chat, _: str) -> None:
             chat.screen.line("\n".join(f"  {line}" for line in told.splitlines()))
 
 
-_SPEAKERS = {"user": ("● You", "#ffd700"), "assistant": ("◆ Hermes", "#5fd75f")}
+_SPEAKERS = {"user": ("● You", GOLD), "assistant": ("◆ Hermes", GREEN)}
 
 
 def _short(text: str) -> str:
@@ -101,7 +101,7 @@ def _as_markdown(title: str | None, session_id: str, rows: Sequence[Row]) -> str
 async def show_status(chat: Chat, _: str) -> None:
     talk = chat.talk
     rows = await talk.rows()
-    model = talk.model
+    model = talk.answering.model
     facts = [
         ("Session", f"{talk.session_id}{'' if talk.exists else ' (not stored yet)'}"),
         ("Title", talk.title() or talk.queued_title or "—"),
@@ -138,7 +138,7 @@ async def insights(chat: Chat, argument: str) -> None:
 
     days = int(argument) if argument.isdecimal() and 0 < int(argument) < 10_000 else 30
     report = await asyncio.to_thread(InsightsEngine(chat.talk.db).generate, days)
-    chat.screen.markdown(markdown(report))
+    chat.screen.markdown(markdown(report).replace("\n", "  \n"))  # in a chat a line stays a line
 
 
 COMMANDS = (

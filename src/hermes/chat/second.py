@@ -10,21 +10,24 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hermes import clock
+from hermes.chat import keys
+from hermes.chat.commands_settings import Leave
 from hermes.chat.recap import collapsed, names_of_calls, said
+from hermes.chat.rendering import GOLD, GREEN
 from hermes.text import printable
 
 if TYPE_CHECKING:
+    from hermes.chat.chat import Chat
     from hermes.sessiondb import SessionDB
     from hermes.store.leases import Lease
 
 Row = dict[str, Any]
 
-FOLLOW, TAKE_OVER, BRANCH, LEAVE = "follow", "take over", "branch", "leave"
 CHOICES = [
-    (FOLLOW, "follow, and only read"),
-    (TAKE_OVER, "take over: the other one cannot write any more"),
-    (BRANCH, "branch: go on from here in a conversation of your own"),
-    (LEAVE, "leave it"),
+    ("follow", "follow, and only read"),
+    ("take over", "take over: the other one cannot write any more"),
+    ("branch", "branch: go on from here in a conversation of your own"),
+    ("leave", "leave it"),
 ]
 POLL_S = 0.5
 
@@ -66,3 +69,51 @@ def followed(row: Row) -> tuple[str, str] | None:
     if row["role"] == "assistant":
         return "◆ Hermes", "\n".join(filter(None, (text, collapsed(names_of_calls(row)))))
     return None
+
+
+async def decide(chat: Chat, session_id: str, lease: Lease) -> bool:
+    """Ask the person; False if they would rather leave it."""
+    chat.screen.line(who(lease), "yellow")
+    while True:
+        match await chat.prompting.choose("What now?", CHOICES):
+            case "follow":
+                await _watch(chat, session_id)
+            case "take over":
+                told = await chat.talk.resume(session_id, take_over=True)
+                await chat.recall(["It is yours now.", *told])
+                return True
+            case "branch":
+                child = await chat.talk.branch_off(session_id)
+                await chat.recall([f"A branch of {session_id}, which the other one keeps: {child}"])
+                return True
+            case _:
+                return False
+
+
+async def overtaken(chat: Chat, typed_text: str) -> None:
+    """Another terminal has taken our conversation over; what was typed is not lost."""
+    chat.prefill = typed_text
+    session_id = await asyncio.to_thread(chat.talk.db.get_compression_tip, chat.talk.session_id)
+    lease = await asyncio.to_thread(chat.talk.db.leases.holder, session_id)
+    if lease is None:  # and has left it already
+        await chat.recall(await chat.talk.resume(session_id, take_over=True))
+    elif not await decide(chat, session_id, lease):
+        raise Leave
+
+
+async def _watch(chat: Chat, session_id: str) -> None:
+    chat.screen.note("Following; Ctrl-C ends it.")
+    rows = await asyncio.to_thread(chat.talk.db.get_context, session_id)
+    stop = asyncio.Event()
+
+    def show(row: Row) -> None:
+        shown = followed(row)
+        if shown is not None:
+            chat.screen.line(shown[0], f"bold {GOLD if row['role'] == 'user' else GREEN}")
+            chat.screen.line(shown[1])
+
+    last = max((row["id"] for row in rows), default=0)
+    with keys.unseen(), chat.interruptible(stop.set):
+        ended = await follow(chat.talk.db, session_id, last, show, stop)
+    if ended is not None:
+        chat.screen.note(ended)

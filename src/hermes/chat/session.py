@@ -7,7 +7,7 @@ that is only looked at stays as it was: it is reopened when something is said in
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,12 +17,11 @@ from hermes.agent.agent import Agent
 from hermes.agent.events import Counted, Done, Event, Failed, Moved, Note, Stored
 from hermes.agent.model import Model, Used
 from hermes.agent.record import IncognitoRecord, StoredRecord
-from hermes.agent.tool import Approve, Tool
+from hermes.agent.tool import Approve
 from hermes.agent.turn import Turn
 from hermes.chat import place
+from hermes.chat.answering import Answering
 from hermes.chat.parts import NO_WISH, ByHand, Parts, Wish, Working
-from hermes.store.content import from_json
-from hermes.text import printable
 
 if TYPE_CHECKING:
     from hermes.sessiondb import SessionDB
@@ -53,7 +52,8 @@ class Talk:
         cwd: Path | None = None,
         incognito: bool = False,
     ) -> None:
-        self.db, self.parts, self.wish, self.source, self.incognito = db, parts, wish, source, incognito
+        self.db, self.parts, self.source, self.incognito = db, parts, source, incognito
+        self.answering = Answering(parts, wish, incognito=incognito)
         self.cwd = cwd or Path.cwd()
         self.queued_title: str | None = None
         self.began = clock.now()
@@ -61,10 +61,6 @@ class Talk:
         """What was used since the conversation was entered, and by the last turn."""
         self.turn: Turn | None = None
         self._approve = approve
-        self._made: asyncio.Task[Model] | None = None
-        self._tools: Sequence[Tool] | None = None
-        self._as_before: Wish | None = None
-        self._untold: str | None = None
         self._agent: Agent | None = None
         self.compressor: ByHand | None = None
         self._open = False
@@ -73,44 +69,13 @@ class Talk:
 
     # ---------------------------------------------------------------- who answers
 
-    def prepare(self) -> None:
-        """Make the model and the tools, beside what else is going on."""
-        if self._made is None:
-            self._made = asyncio.create_task(asyncio.to_thread(self._make))
-
-    def _make(self) -> Model:
-        if self._tools is None:
-            self._tools = self.parts.make_tools(self.incognito)
-        if self._as_before is not None:
-            try:
-                return self.parts.make_model(self._as_before)
-            except errors.HermesError as problem:
-                self._untold = (
-                    f"{self._as_before.model} is not to be had ({problem}); the usual model answers."
-                )
-                self._as_before = None
-        return self.parts.make_model(self.wish)
-
-    @property
-    def model(self) -> Model | None:
-        """Who answers; None until that is known."""
-        made = self._made
-        if made is None or not made.done() or made.cancelled() or made.exception() is not None:
-            return None
-        return made.result()
-
     async def agent(self) -> Agent:
         """Raises what is wrong with the model; it is tried again the next time."""
-        if self._agent is not None:
+        model = await self.answering.ready()
+        if self._agent is not None and self._agent.model is model:
             return self._agent
-        self.prepare()
-        assert self._made is not None
-        try:
-            model = await asyncio.shield(self._made)
-        except errors.HermesError:
-            self._made = None
-            raise
-        working = Working(self.db, model, self._tools or (), self.cwd, self.source, self.incognito)
+        tools = self.answering.tools
+        working = Working(self.db, model, tools, self.cwd, self.source, self.incognito)
         make, record = self.parts.make_compressor, self.record
         if make is not None and isinstance(record, StoredRecord):
             self.compressor = await asyncio.to_thread(make, record, working)
@@ -118,7 +83,7 @@ class Talk:
             self.db,
             record,
             model,
-            tools=working.tools,
+            tools=tools,
             prompt=lambda: self.parts.make_prompt(working),
             price=self.parts.price,
             approve=self._approve,
@@ -130,19 +95,10 @@ class Talk:
 
     async def choose_model(self, name: str) -> Model:
         """Go on with another model; as before, if there is none of this name."""
-        wish = self.wish._replace(model=name)
-        model = await asyncio.to_thread(self.parts.make_model, wish)
-        self.wish, self._as_before = wish, None
-        self._answer_with(asyncio.create_task(_ready(model)))
+        model = await self.answering.choose(name)
         if self.exists:
             await asyncio.to_thread(self.db.set_session_model, self.session_id, model.name)
         return model
-
-    def _answer_with(self, made: asyncio.Task[Model] | None) -> None:
-        old = self.model
-        if old is not None:
-            self._later(old.close())
-        self._made, self._agent, self.compressor = made, None, None
 
     # ---------------------------------------------------------------- which conversation
 
@@ -166,8 +122,8 @@ class Talk:
         if self.incognito:
             return IncognitoRecord()
         new: dict[str, Any] = place.belonging(self.cwd)
-        if self.wish.base_url is not None:
-            new["model_config"] = {"base_url": self.wish.base_url}
+        if self.answering.wish.base_url is not None:
+            new["model_config"] = {"base_url": self.answering.wish.base_url}
         return StoredRecord(self.db, source=self.source, **new)
 
     def _enter(self, record: StoredRecord | IncognitoRecord, *, is_open: bool) -> None:
@@ -197,23 +153,7 @@ class Talk:
         if str(where.cwd) != row["cwd"]:
             branch = place.branch_of(where.cwd)
             await asyncio.to_thread(self.db.set_session_workspace, session_id, where.cwd, branch)
-        with_model = self._restore_model(row)
-        return [line for line in (where.said, with_model) if line]
-
-    def _restore_model(self, row: Row) -> str | None:
-        """Go on with the model that the conversation was held with, unless the person asked for another."""
-        wanted, config = row["model"], row["model_config"]
-        if (
-            self.wish.model is not None
-            or not wanted
-            or (self.model is not None and self.model.name == wanted)
-        ):
-            return None
-        kept = from_json(config, None) if isinstance(config, str) else config
-        stored_url = kept.get("base_url") if isinstance(kept, dict) else None
-        self._as_before = Wish(wanted, self.wish.base_url or stored_url)
-        self._answer_with(None)
-        return f"{printable(wanted)} answers, as before."
+        return [line for line in (where.said, self.answering.restore(row)) if line]
 
     async def branch(self, name: str | None) -> str:
         """Go on in a conversation of its own with the same context; its id. Nothing is copied."""
@@ -263,14 +203,7 @@ class Talk:
         await asyncio.gather(*self._behind, return_exceptions=True)
         if isinstance(self.record, StoredRecord):
             await self._end(self.record, "cli_close" if self._open else None, None)
-        if self._made is not None:
-            await asyncio.gather(
-                self._made, return_exceptions=True
-            )  # a thread that imports cannot be cancelled
-        if self.model is not None:
-            await self.model.close()
-        if self.parts.close is not None:
-            await self.parts.close()
+        await self.answering.close()
 
     def forget(self) -> None:
         """Somebody else has the conversation: it is theirs to end."""
@@ -281,9 +214,8 @@ class Talk:
     async def say(self, content: Any) -> AsyncGenerator[Event, None]:
         """One turn. None tries again with what was said last."""
         agent = await self.agent()
-        untold, self._untold = self._untold, None
-        if untold is not None:
-            yield Note(untold)
+        if (news := self.answering.news()) is not None:
+            yield Note(news)
         if self.exists and not self._open:
             with suppress(errors.StoreError):  # what is said next tells that the store cannot be written
                 await asyncio.to_thread(self.db.reopen_session, self.session_id)
@@ -378,7 +310,3 @@ def _plus(one: Any, other: Any) -> Any:
     if one is None and other is None:
         return None
     return (one or 0) + (other or 0)
-
-
-async def _ready(model: Model) -> Model:
-    return model

@@ -86,11 +86,12 @@ class _Standard:
 
     @cached_property
     def auxiliary(self) -> Model | None:
-        """Who makes titles and summaries; None: they are made without a model."""
-        from hermes.agent.choosing import auxiliary_model
+        """Who makes titles and summaries; None: nobody, which is better than the offline model."""
+        from hermes.agent.choosing import OFFLINE, auxiliary_model
 
         with suppress(errors.HermesError):
-            return self.prices.know(auxiliary_model(self._settings_of(self._wish)))
+            made = self.prices.know(auxiliary_model(self._settings_of(self._wish)))
+            return None if made.name == OFFLINE else made
         return None
 
     def make_tools(self, incognito: bool) -> Sequence[Tool]:
