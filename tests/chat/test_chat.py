@@ -264,7 +264,9 @@ async def test_only_looking_changes_nothing(db: SessionDB, typing: Typing) -> No
     db.create_session("one", "cli")
     db.append_message("one", "user", "hello", timestamp=1000.0)
     db.end_session("one", "branched")
+    before = db.get_session("one")
     await typing("/history", "/status", resuming="one")
+    assert {**(before or {}), "lease_epoch": 0} == {**(db.get_session("one") or {}), "lease_epoch": 0}
     row = only(db)
     assert (row["end_reason"], row["last_active"]) == ("branched", 1000.0)
 
@@ -401,7 +403,7 @@ async def test_a_directory_that_is_gone_is_replaced_and_that_is_said(
 ) -> None:
     db.create_session("one", "cli", cwd=str(tmp_path / "gone"))
     db.append_message("one", "user", "hello")
-    shown = await typing(resuming="one")
+    shown = await typing("here", resuming="one")
     assert f"{tmp_path / 'gone'} is gone; working in {tmp_path}." in shown.replace("\n", " ").replace(
         "  ", " "
     )

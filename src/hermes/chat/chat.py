@@ -209,11 +209,6 @@ class Chat:
 
     async def answer(self, content: Any, *, typed_text: str = "") -> None:
         """Say something and show what comes of it. None tries again with what was said last."""
-        try:
-            await self.talk.agent()
-        except errors.HermesError:
-            self.prefill = typed_text  # nobody heard it
-            raise
         lost: errors.LeaseLost | None = None
         self.screen.begin()
         ticking = asyncio.create_task(self._tick())
@@ -225,6 +220,9 @@ class Chat:
                         self.screen.event(event)
                         if isinstance(event, happened.Failed) and isinstance(event.error, errors.LeaseLost):
                             lost = event.error
+        except errors.HermesError:
+            self.prefill = typed_text  # nobody heard it
+            raise
         finally:
             ticking.cancel()
             taken = self.talk.taken
@@ -242,8 +240,10 @@ class Chat:
             self.talk.turn.stop()
 
     @contextmanager
-    def interruptible(self, stop: Callable[[], None], me: asyncio.Task[Any] | None = None) -> Iterator[None]:
-        """Ctrl-C stops what is going on; if that takes long, a second one leaves."""
+    def interruptible(
+        self, stop: Callable[[], object], me: asyncio.Task[Any] | None = None
+    ) -> Iterator[None]:
+        """Ctrl-C stops what is going on; where that does not help, the third one leaves."""
         loop, pressed = asyncio.get_running_loop(), 0
 
         def on_interrupt() -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
+from hermes.chat import keys
 from hermes.chat.commands import Command
 from hermes.chat.recap import said
 from hermes.text import printable
@@ -88,13 +88,23 @@ async def compress(chat: Chat, argument: str) -> None:
     if chat.talk.compressor is None:
         chat.screen.note("There is no compression here.")
         return
+    happening = chat.talk.compressor.compress_by_hand(argument or None)
+
+    async def show() -> None:
+        async for event in happening:
+            chat.screen.event(event)
+
+    working = asyncio.create_task(show())
     chat.screen.begin()
     try:
-        async with aclosing(chat.talk.compressor.compress_by_hand(argument or None)) as happening:  # type: ignore[type-var]
-            async for event in happening:
-                chat.screen.event(event)
+        with keys.unseen(), chat.interruptible(working.cancel):
+            await asyncio.wait([working])
     finally:
         chat.screen.end()
+    if working.cancelled():
+        chat.screen.note("Stopped; nothing is lost.")
+    else:
+        working.result()
 
 
 async def stop(chat: Chat, _: str) -> None:

@@ -63,7 +63,7 @@ class Talk:
         self._approve = approve
         self._agent: Agent | None = None
         self.compressor: ByHand | None = None
-        self._open = False
+        self._open = self._is_elsewhere = False
         self._behind: set[asyncio.Task[Any]] = set()
         self.record = self._new_record()
 
@@ -128,6 +128,7 @@ class Talk:
 
     def _enter(self, record: StoredRecord | IncognitoRecord, *, is_open: bool) -> None:
         self.record, self._open, self._agent, self.compressor = record, is_open, None, None
+        self._is_elsewhere = False
         self.queued_title, self.began = None, clock.now()
         self.total = self.taken = NOTHING_YET
 
@@ -149,10 +150,7 @@ class Talk:
         self._let_go("resumed_other")
         self._enter(record, is_open=False)
         where = place.restored(row["cwd"], asked, self.cwd)
-        self.cwd = where.cwd
-        if str(where.cwd) != row["cwd"]:
-            branch = place.branch_of(where.cwd)
-            await asyncio.to_thread(self.db.set_session_workspace, session_id, where.cwd, branch)
+        self.cwd, self._is_elsewhere = where.cwd, str(where.cwd) != row["cwd"]
         return [line for line in (where.said, self.answering.restore(row)) if line]
 
     async def branch(self, name: str | None) -> str:
@@ -218,7 +216,7 @@ class Talk:
             yield Note(news)
         if self.exists and not self._open:
             with suppress(errors.StoreError):  # what is said next tells that the store cannot be written
-                await asyncio.to_thread(self.db.reopen_session, self.session_id)
+                await asyncio.to_thread(self._reopen)
         self._open = True
         self.turn, self.taken = agent.turn(), NOTHING_YET
         try:
@@ -229,6 +227,11 @@ class Talk:
                         yield more
         finally:
             self.turn = None
+
+    def _reopen(self) -> None:
+        self.db.reopen_session(self.session_id)
+        if self._is_elsewhere:
+            self.db.set_session_workspace(self.session_id, self.cwd, place.branch_of(self.cwd))
 
     async def _after(self, event: Event) -> AsyncGenerator[Event, None]:
         match event:
