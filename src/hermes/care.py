@@ -94,6 +94,13 @@ class Care(Handle):
         mine = Keeping(self._writing(session_id))
         return self._quietly(lambda: mine.set_workspace(session_id, cwd, git_branch), False)
 
+    def set_session_model(self, session_id: str, model: str) -> bool:
+        """Record with which model a session goes on; True iff there is one."""
+        from hermes.store.sessions import Sessions
+
+        mine = Sessions(self._writing(session_id))
+        return self._quietly(lambda: mine.set_model(session_id, model), False)
+
     @staticmethod
     def workspace_of(directory: Path | str) -> Path:
         """The git root of a directory, else the directory itself."""

@@ -40,7 +40,8 @@ def test_without_a_terminal_one_chooses_by_number(hermes: Hermes) -> None:
     assert lines[1].startswith("2. a zebra")
     assert lines[2].startswith("3. [bold]Old one[/bold]")
     assert lines[3] == "Number (1-3, nothing to cancel):"
-    assert lines[4] == "Session: s1"
+    assert lines[4] == "Resuming session: s1"
+    assert "needs a terminal" in result.stderr
 
 
 @pytest.mark.usefixtures("three")
@@ -151,7 +152,9 @@ def test_a_person_finds_changes_and_chooses_a_conversation(terminal: Terminal, d
     terminal.shows("Renamed to “斑马”")
     assert db.get_session_title("s1") == "斑马"
     terminal.keys("Enter")
-    terminal.shows("Session: s1", "EXIT")
+    terminal.shows("↻ Resumed session s1", "● You: a zebra", "❯")
+    terminal.keys("C-d")
+    terminal.shows("Resume this session with:", "EXIT")
 
 
 @needs_tmux

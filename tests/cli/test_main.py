@@ -17,12 +17,18 @@ def one_complaint(stderr: str) -> str:
     return stderr
 
 
-def test_alone_it_shows_its_help(hermes: Hermes) -> None:
-    result = hermes()
+def test_it_shows_its_help(hermes: Hermes) -> None:
+    result = hermes("--help")
     assert result.returncode == 0
     assert "usage: hermes" in result.stdout
     assert "sessions" in result.stdout
     assert result.stderr == ""
+
+
+def test_alone_it_is_a_chat_and_asks_for_a_terminal(hermes: Hermes) -> None:
+    result = hermes()
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "needs a terminal" in one_complaint(result.stderr)
 
 
 def test_a_group_alone_shows_its_help(hermes: Hermes) -> None:

@@ -187,3 +187,12 @@ def test_a_directory_is_a_path(db: SessionDB, wrong: Any) -> None:
     db.create_session("a", "cli")
     with pytest.raises(ValueError, match="cwd"):
         db.set_session_workspace("a", wrong)
+
+
+def test_the_model_that_a_session_goes_on_with(db: SessionDB) -> None:
+    db.create_session("one", "cli", model="small")
+    assert db.set_session_model("one", "large") is True
+    assert column(db, "one", "model") == "large"
+    assert db.set_session_model("nobody", "large") is False
+    with pytest.raises(errors.InvalidArgument):
+        db.set_session_model("one", None)  # type: ignore[arg-type]

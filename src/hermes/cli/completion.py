@@ -116,6 +116,8 @@ def offer(arguments: argparse.Namespace) -> int:
     from hermes.cli.main import parser
 
     *done, begun = arguments.typed or [""]
+    if done and done[0].startswith("-"):  # flags that stand alone are those of the chat
+        done.insert(0, "chat")
     reached = _walk(parser([word for word in done if not word.startswith("-")]), done)
     say(f"{printable(word)}\t{printable(told)}" for word, told in _offers(reached, done, begun.lstrip("'\"")))
     return DONE

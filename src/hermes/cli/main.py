@@ -30,6 +30,9 @@ from hermes.cli.command import (
 from hermes.errors import HermesError
 
 COMMANDS = {
+    "chat": Command(
+        "hermes.cli.chat", "talk with the agent, or go on where you were (the same as no command)"
+    ),
     "sessions": Command("hermes.cli.sessions", "list, find, show and look after the stored conversations"),
     "search": Command("hermes.cli.sessions.search", "find conversations by what was said in them"),
     "insights": Command("hermes.cli.insights", "see what was done, when, with what, and what it cost"),
@@ -80,6 +83,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
+    if not argv or argv[0].startswith("-") or argv[0] == "chat":
+        from hermes.cli.chat import as_chat
+
+        argv = as_chat(argv, COMMANDS)
     arguments = parser([word for word in argv if not word.startswith("-")]).parse_args(argv)
     code: int = arguments.run(arguments)
     return code

@@ -38,6 +38,7 @@ SETTLE_CHILDREN = "UPDATE sessions SET relation = 'delegate' WHERE parent_sessio
 END = "UPDATE sessions SET ended_at = ?, end_reason = ? WHERE id = ? AND ended_at IS NULL"
 REOPEN = "UPDATE sessions SET ended_at = NULL, end_reason = NULL WHERE id = ?"
 SET_PROMPT = "UPDATE sessions SET system_prompt = ? WHERE id = ?"
+SET_MODEL = "UPDATE sessions SET model = ? WHERE id = ? AND trashed_at IS NULL"
 COUNT = "SELECT count(*) FROM sessions WHERE trashed_at IS NULL AND (? IS NULL OR source = ?)"
 PREFIX = (
     """SELECT id FROM sessions WHERE trashed_at IS NULL AND lower(id) LIKE lower(?) ESCAPE '\\' LIMIT 2"""
@@ -223,6 +224,11 @@ class Sessions:
     def set_system_prompt(self, session_id: str, text: str | None) -> None:
         prompt = optional_text("system_prompt", text)
         self._engine.write(lambda writer: writer.run(SET_PROMPT, prompt, session_id))
+
+    def set_model(self, session_id: str, model: str) -> bool:
+        """What a session goes on with; its usage tells with which models it was held."""
+        name = required_text("model", model)
+        return self._engine.write(lambda writer: writer.run(SET_MODEL, name, session_id) > 0)
 
     def get(self, session_id: str) -> dict[str, Any] | None:
         with self._engine.read(settled=True) as reader:

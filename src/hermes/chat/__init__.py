@@ -1,0 +1,1 @@
+"""TALKING: the conversation in a terminal. Knows the agent and the store; no other surface knows it."""

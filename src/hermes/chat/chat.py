@@ -1,0 +1,287 @@
+"""The conversation at a terminal: ask, answer, ask again, until the person leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import aclosing, contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from hermes import clock, errors
+from hermes.agent import events as happened
+from hermes.chat import keys, second, upkeep
+from hermes.chat.commands import typed
+from hermes.chat.commands_settings import Leave
+from hermes.chat.leaving import farewell
+from hermes.chat.mentions import with_files
+from hermes.chat.recap import recap
+from hermes.chat.rendering import status
+from hermes.config import setting
+from hermes.text import printable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hermes.chat.prompting import Prompting
+    from hermes.chat.rendering import Screen
+    from hermes.chat.session import Talk
+
+TWICE_WITHIN_S = 2.0
+TICK_S = 0.1
+
+
+class Chat:
+    def __init__(self, talk: Talk, screen: Screen) -> None:
+        self.talk, self.screen = talk, screen
+        self.prompting: Prompting
+        self.prefill = ""
+        self.listed: list[str] = []
+        """Ids in the order of the last list that was shown: `/resume 3` means the third."""
+        self._title: str | None = None
+        self._interrupted_at = float("-inf")
+        self._asking = asyncio.Lock()
+        self._allowed: set[str] = set()
+        self._listen: Callable[[], None] = _nobody_listens
+
+    # ---------------------------------------------------------------- the loop
+
+    async def run(self, resuming: str | None = None, asked: Path | None = None) -> None:
+        """Until the person leaves; `resuming` is the conversation to go on in, `asked` the directory they named."""
+        beside = asyncio.create_task(self._once_shown())
+        me = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        for number in (
+            signal.SIGTERM,
+            signal.SIGHUP,
+        ):  # a window that is closed ends the conversation properly
+            loop.add_signal_handler(number, lambda: me.cancel() if me is not None else None)
+        try:
+            if resuming is None or await self.enter(resuming, asked=asked, first=True):
+                if resuming is None:
+                    self.greet()
+                await self._converse()
+        except (Leave, asyncio.CancelledError):
+            pass
+        finally:
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                loop.remove_signal_handler(number)
+            beside.cancel()
+            await asyncio.gather(beside, return_exceptions=True)
+            await self._part()
+
+    async def _converse(self) -> None:
+        while True:
+            prefill, self.prefill = self.prefill, ""
+            self._title = await asyncio.to_thread(self.talk.title)
+            try:
+                text = (await self.prompting.ask(prefill)).strip()
+            except EOFError:
+                return
+            except KeyboardInterrupt:
+                if time.monotonic() - self._interrupted_at < TWICE_WITHIN_S:
+                    return
+                self._interrupted_at = time.monotonic()
+                self.screen.note("Ctrl-C again leaves; so does Ctrl-D.")
+                continue
+            if text:
+                await self._take(text)
+
+    async def _take(self, text: str) -> None:
+        command = typed(text)
+        try:
+            if command is None:
+                await self.answer(with_files(text, self.talk.cwd), typed_text=text)
+            elif command.command is None:
+                alike = ", ".join(f"/{name}" for name in command.alike)
+                hint = f"; there are {alike}" if alike else "; /help lists them"
+                self.screen.problem(f"There is no command {text.split()[0]}{hint}")
+            else:
+                await command.command.run(self, command.argument)
+        except Leave:
+            raise
+        except errors.HermesError as problem:
+            self.screen.problem(str(problem))
+        except Exception as problem:  # whatever happened, the conversation goes on
+            if os.environ.get("HERMES_TRACEBACK"):
+                raise
+            self.screen.problem(
+                f"unexpected {type(problem).__name__}: {problem} (HERMES_TRACEBACK=1 shows where)"
+            )
+
+    async def _once_shown(self) -> None:
+        """What can wait until the person sees a prompt: the model is made, and the store is looked after."""
+        await self.prompting.shown()
+        with suppress(errors.HermesError):
+            await self.talk.agent()
+            self.prompting.refresh()
+        if self.talk.parts.warning is not None:
+            with suppress(errors.HermesError):
+                warned = await asyncio.to_thread(self.talk.parts.warning)
+                if warned is not None:
+                    await self.prompting.above(lambda: self.screen.note(warned))
+        if not self.talk.incognito:
+            line = await upkeep.tidied(self.talk.db)
+            if line is not None:
+                await self.prompting.above(lambda: self.screen.note(line))
+
+    async def _part(self) -> None:
+        """Leave the conversation to others, and tell how to come back."""
+        rows: list[dict[str, Any]] = []
+        with suppress(errors.StoreError):
+            rows = [row for row in await self.talk.rows() if row.get("role") != "system"]
+        kept = self.talk.exists
+        title = await asyncio.to_thread(self.talk.title) if kept else None
+        await self.talk.leave()
+        if self.talk.incognito:
+            self.screen.line("Goodbye. Nothing of this was kept.")
+            return
+        seconds = clock.now() - self.talk.began
+        for line in farewell(self.talk.session_id, title, seconds, rows if kept else []):
+            self.screen.line(line)
+
+    # ---------------------------------------------------------------- what is on the screen
+
+    def greet(self) -> None:
+        if self.talk.incognito:
+            self.screen.line("Incognito: nothing of this conversation is written anywhere.", "bold #af87ff")
+        self.screen.note("Hermes. /help lists the commands, Ctrl-D leaves.")
+
+    def toolbar(self) -> str:
+        talk = self.talk
+        name = self._title or talk.queued_title or ("" if talk.exists else "new conversation")
+        model = talk.answering.model
+        used = talk.total if talk.total.model or model is None else talk.total._replace(model=model.name)
+        shown = status(used) if talk.total.model else (printable(model.name) if model is not None else "")
+        return " · ".join(filter(None, (printable(name, width_limit=40), shown, str(talk.cwd))))
+
+    async def has_history(self) -> bool:
+        return bool(await self.talk.rows())
+
+    def numbered(self, text: str) -> str | None:
+        """The conversation that a number of the last list stands for."""
+        number = int(text) if text.isdecimal() and len(text) < 6 else 0
+        return self.listed[number - 1] if 0 < number <= len(self.listed) else None
+
+    async def confirmed(self, question: str) -> bool:
+        """Whether the person wants it: this time, or from now on without being asked."""
+        if setting("approvals", "destructive_slash_confirm") is False:
+            return True
+        options = [("once", "yes"), ("always", "yes, and do not ask again"), ("cancel", "no")]
+        chosen = await self.prompting.choose(question, options)
+        keep = self.talk.parts.keep_setting
+        if chosen == "always" and keep is not None:
+            await asyncio.to_thread(keep, "approvals.destructive_slash_confirm", False)
+        return chosen in ("once", "always")
+
+    # ---------------------------------------------------------------- going on in a conversation
+
+    async def enter(self, session_id: str, *, asked: Path | None = None, first: bool = False) -> bool:
+        """Go on in a conversation; False if the person would rather not, because somebody else works in it."""
+        if not first and session_id == self.talk.session_id:
+            self.screen.line("Already on that session.")
+            return True
+        try:
+            told = await self.talk.resume(session_id, asked=asked)
+        except errors.LeaseHeld as held:
+            return await second.decide(self, session_id, held.holder)
+        await self.recall(told)
+        return True
+
+    async def recall(self, told: list[str]) -> None:
+        """Say where we are, and what was said."""
+        rows = await self.talk.rows()
+        title = await asyncio.to_thread(self.talk.title)
+        by_person = sum(1 for row in rows if row["role"] == "user")
+        name = f' "{printable(title)}"' if title else ""
+        count = f"{by_person} user message{'' if by_person == 1 else 's'}, {len(rows)} total messages"
+        self.screen.line(f"↻ Resumed session {self.talk.session_id}{name} ({count})", "bold")
+        for line in told:
+            self.screen.note(line)
+        if not rows:
+            self.screen.note("Nothing was said in it yet; it starts fresh.")
+        elif setting("display", "resume_display") != "minimal":
+            self.screen.recap(recap(rows))
+
+    # ---------------------------------------------------------------- one turn
+
+    async def answer(self, content: Any, *, typed_text: str = "") -> None:
+        """Say something and show what comes of it. None tries again with what was said last."""
+        lost: errors.LeaseLost | None = None
+        self.screen.begin()
+        ticking = asyncio.create_task(self._tick())
+        me = asyncio.current_task()
+        try:
+            with keys.unseen(), self.interruptible(self._stop, me):
+                async with aclosing(self.talk.say(content)) as happening:
+                    async for event in happening:
+                        self.screen.event(event)
+                        if isinstance(event, happened.Failed) and isinstance(event.error, errors.LeaseLost):
+                            lost = event.error
+        except errors.HermesError:
+            self.prefill = typed_text  # nobody heard it
+            raise
+        finally:
+            ticking.cancel()
+            taken = self.talk.taken
+            self.screen.end(taken if taken.model else None)
+        if lost is not None:
+            await second.overtaken(self, typed_text)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            self.screen.tick()
+
+    def _stop(self) -> None:
+        if self.talk.turn is not None:
+            self.talk.turn.stop()
+
+    @contextmanager
+    def interruptible(
+        self, stop: Callable[[], object], me: asyncio.Task[Any] | None = None
+    ) -> Iterator[None]:
+        """Ctrl-C stops what is going on; where that does not help, the third one leaves."""
+        loop, pressed = asyncio.get_running_loop(), 0
+
+        def on_interrupt() -> None:
+            nonlocal pressed
+            pressed += 1
+            if pressed > 2 and me is not None:
+                me.cancel()
+            else:
+                stop()
+
+        def listen() -> None:
+            loop.add_signal_handler(signal.SIGINT, on_interrupt)
+
+        self._listen = listen
+        listen()
+        try:
+            yield
+        finally:
+            self._listen = _nobody_listens
+            loop.remove_signal_handler(signal.SIGINT)
+
+    async def approve(self, what: str, why: str) -> bool:
+        """Ask whether a tool may do something. Several ask one after the other."""
+        async with self._asking:
+            if what in self._allowed:
+                return True
+            self.screen.pause()
+            self.screen.line(what, "bold")
+            options = [("once", "yes"), ("always", "yes, whenever it is this, until you leave"), ("no", "no")]
+            try:
+                chosen = await self.prompting.choose(f"May it? ({printable(why)})", options)
+            finally:
+                self.screen.go_on()
+                self._listen()  # the question had Ctrl-C for itself
+            if chosen == "always":
+                self._allowed.add(what)
+            return chosen in ("once", "always")
+
+
+def _nobody_listens() -> None:
+    """Between turns Ctrl-C is a key of the prompt."""

@@ -1,0 +1,72 @@
+"""What a chat is made of: who answers, with which tools, at which price. `standard` says which they are."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from hermes.agent.agent import Agent
+from hermes.agent.events import Event
+from hermes.agent.model import Model
+from hermes.agent.record import StoredRecord
+from hermes.agent.tool import Tool
+from hermes.agent.turn import MOST_STEPS, Compressor, Price
+
+if TYPE_CHECKING:
+    from hermes.sessiondb import SessionDB
+
+
+class Wish(NamedTuple):
+    """Which model a person asked for; None is what their settings say."""
+
+    model: str | None = None
+    base_url: str | None = None
+
+
+NO_WISH = Wish()
+
+
+class Working(NamedTuple):
+    """What an agent is about to work with."""
+
+    db: SessionDB
+    model: Model
+    tools: Sequence[Tool]
+    cwd: Path
+    source: str
+    incognito: bool
+
+
+class ByHand(Compressor, Protocol):
+    """One that a person can ask, too."""
+
+    def compress_by_hand(self, focus: str | None = None) -> AsyncIterator[Event]: ...
+
+
+class Parts(NamedTuple):
+    """What is None does not exist, and the chat says so where it is asked for."""
+
+    make_model: Callable[[Wish], Model]
+    """May take its time, and may raise: it is called in a thread, while the person types."""
+    make_tools: Callable[[bool], Sequence[Tool]]
+    """True asks for those only that keep nothing, for an incognito conversation."""
+    make_prompt: Callable[[Working], Awaitable[str]]
+    """The system prompt of a session that begins now."""
+    price: Price
+    most_steps: int = MOST_STEPS
+    make_compressor: Callable[[StoredRecord, Working], ByHand] | None = None
+    make_title: Callable[[SessionDB, str], Awaitable[str | None]] | None = None
+    """Titles a session after its first exchange if it has no title; the title it got."""
+    save: Callable[[Agent], Awaitable[object]] | None = None
+    """One silent, bounded turn in which the agent keeps what matters of a conversation that ends."""
+    memory: Callable[[], str] | None = None
+    skills: Callable[[], Sequence[tuple[str, str]]] | None = None
+    """Names, and what each is good for."""
+    stop_processes: Callable[[SessionDB, str], int] | None = None
+    """Ends what the tools of a conversation left running; how many there were."""
+    keep_setting: Callable[[str, object], None] | None = None
+    """Writes one value of config.yaml, by its dotted path."""
+    warning: Callable[[], str | None] | None = None
+    """What is odd about the settings, in one line."""
+    close: Callable[[], Awaitable[None]] | None = None

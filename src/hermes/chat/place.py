@@ -1,0 +1,51 @@
+"""Where a conversation works: its directory, the branch checked out there, and what became of it since."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from hermes.store.processes import this_process
+from hermes.store.workspace import workspace_of
+
+
+class Place(NamedTuple):
+    cwd: Path
+    said: str | None = None
+    """What a person should know about it, in one line."""
+
+
+def restored(stored: str | None, asked: Path | None, here: Path) -> Place:
+    """Where to work in a conversation that was held in `stored`: there, unless it is gone or another was asked for."""
+    if asked is not None:
+        return Place(asked, f"Working in {asked}.")
+    if not stored or Path(stored) == here:
+        return Place(here)
+    if Path(stored).is_dir():
+        return Place(Path(stored), f"Working in {stored}, as before.")
+    return Place(here, f"{stored} is gone; working in {here}.")
+
+
+def branch_of(cwd: Path) -> str | None:
+    """The git branch that is checked out here; None outside of git, or on no branch."""
+    git = workspace_of(cwd) / ".git"
+    try:
+        if git.is_file():  # a worktree says where its own folder is
+            git = (git.parent / git.read_text(encoding="utf-8").partition("gitdir:")[2].strip()).resolve()
+        head = (git / "HEAD").read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    mark = "ref: refs/heads/"
+    return head[len(mark) :] if head.startswith(mark) else None
+
+
+def belonging(cwd: Path) -> dict[str, str | None]:
+    """What a new session's row says of where, and by whom, it was begun."""
+    process = this_process()
+    return {
+        "cwd": str(cwd),
+        "workspace": str(workspace_of(cwd)),
+        "git_branch": branch_of(cwd),
+        "process": json.dumps(process._asdict()),
+    }

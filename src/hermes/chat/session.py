@@ -1,0 +1,315 @@
+"""The conversation that a person is in: begun, taken up, branched, gone back in, ended. Knows no terminal.
+
+The row of a new one is made with its first message, so that one in which nothing was said leaves nothing behind. One
+that is only looked at stays as it was: it is reopened when something is said in it, and ended when it is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hermes import clock, errors
+from hermes.agent.agent import Agent
+from hermes.agent.events import Counted, Done, Event, Failed, Moved, Note, Stored
+from hermes.agent.model import Model, Used
+from hermes.agent.record import IncognitoRecord, StoredRecord
+from hermes.agent.tool import Approve
+from hermes.agent.turn import Turn
+from hermes.chat import place
+from hermes.chat.answering import Answering
+from hermes.chat.parts import NO_WISH, ByHand, Parts, Wish, Working
+
+if TYPE_CHECKING:
+    from hermes.sessiondb import SessionDB
+
+Row = dict[str, Any]
+
+NOTHING_YET = Counted("", Used(), 0.0)
+SAVING_S, GRACE_S = 60.0, 0.5
+LONG_ENOUGH_TO_TITLE = 2
+"""A conversation with more messages of a person than this has had its chance of an automatic title."""
+
+
+class TakenBack(NamedTuple):
+    messages: int
+    said: Any
+    """What the person had said there, to be said again."""
+
+
+class Talk:
+    def __init__(
+        self,
+        db: SessionDB,
+        parts: Parts,
+        *,
+        approve: Approve,
+        wish: Wish = NO_WISH,
+        source: str = "cli",
+        cwd: Path | None = None,
+        incognito: bool = False,
+    ) -> None:
+        self.db, self.parts, self.source, self.incognito = db, parts, source, incognito
+        self.answering = Answering(parts, wish, incognito=incognito)
+        self.cwd = cwd or Path.cwd()
+        self.queued_title: str | None = None
+        self.began = clock.now()
+        self.total = self.taken = NOTHING_YET
+        """What was used since the conversation was entered, and by the last turn."""
+        self.turn: Turn | None = None
+        self._approve = approve
+        self._agent: Agent | None = None
+        self.compressor: ByHand | None = None
+        self._open = self._is_elsewhere = False
+        self._behind: set[asyncio.Task[Any]] = set()
+        self.record = self._new_record()
+
+    # ---------------------------------------------------------------- who answers
+
+    async def agent(self) -> Agent:
+        """Raises what is wrong with the model; it is tried again the next time."""
+        model = await self.answering.ready()
+        if self._agent is not None and self._agent.model is model:
+            return self._agent
+        tools = self.answering.tools
+        working = Working(self.db, model, tools, self.cwd, self.source, self.incognito)
+        make, record = self.parts.make_compressor, self.record
+        if make is not None and isinstance(record, StoredRecord):
+            self.compressor = await asyncio.to_thread(make, record, working)
+        self._agent = Agent(
+            self.db,
+            record,
+            model,
+            tools=tools,
+            prompt=lambda: self.parts.make_prompt(working),
+            price=self.parts.price,
+            approve=self._approve,
+            cwd=self.cwd,
+            compressor=self.compressor,
+            most_steps=self.parts.most_steps,
+        )
+        return self._agent
+
+    async def choose_model(self, name: str) -> Model:
+        """Go on with another model; as before, if there is none of this name."""
+        model = await self.answering.choose(name)
+        if self.exists:
+            await asyncio.to_thread(self.db.set_session_model, self.session_id, model.name)
+        return model
+
+    # ---------------------------------------------------------------- which conversation
+
+    @property
+    def session_id(self) -> str:
+        return self.record.session_id
+
+    @property
+    def exists(self) -> bool:
+        """Whether it is in the store."""
+        return isinstance(self.record, StoredRecord) and self.record.exists
+
+    @property
+    def epoch(self) -> int | None:
+        return self.record.epoch if isinstance(self.record, StoredRecord) else None
+
+    def title(self) -> str | None:
+        return self.db.get_session_title(self.session_id) if self.exists else None
+
+    def _new_record(self) -> StoredRecord | IncognitoRecord:
+        if self.incognito:
+            return IncognitoRecord()
+        new: dict[str, Any] = place.belonging(self.cwd)
+        if self.answering.wish.base_url is not None:
+            new["model_config"] = {"base_url": self.answering.wish.base_url}
+        return StoredRecord(self.db, source=self.source, **new)
+
+    def _enter(self, record: StoredRecord | IncognitoRecord, *, is_open: bool) -> None:
+        self.record, self._open, self._agent, self.compressor = record, is_open, None, None
+        self._is_elsewhere = False
+        self.queued_title, self.began = None, clock.now()
+        self.total = self.taken = NOTHING_YET
+
+    async def begin(self, title: str | None = None) -> None:
+        """Leave the conversation for a new one. The agent may still save what matters of the old one, behind us."""
+        self._let_go("new_session", save=True)
+        self._enter(self._new_record(), is_open=False)
+        self.queued_title = title
+
+    async def resume(
+        self, session_id: str, *, asked: Path | None = None, take_over: bool = False
+    ) -> list[str]:
+        """Go on in a conversation; what a person should know, a line each. `LeaseHeld` if somebody else works in it."""
+        row = await asyncio.to_thread(self.db.get_session, session_id)
+        if row is None:
+            raise errors.raised(errors.UnknownSession, f"Session not found: {session_id}")
+        record = StoredRecord(self.db, session_id, source=self.source)
+        await record.hold(take_over=take_over)
+        self._let_go("resumed_other")
+        self._enter(record, is_open=False)
+        where = place.restored(row["cwd"], asked, self.cwd)
+        self.cwd, self._is_elsewhere = where.cwd, str(where.cwd) != row["cwd"]
+        return [line for line in (where.said, self.answering.restore(row)) if line]
+
+    async def branch(self, name: str | None) -> str:
+        """Go on in a conversation of its own with the same context; its id. Nothing is copied."""
+        child = await asyncio.to_thread(
+            lambda: self.db.branch(self.session_id, lease_epoch=self.epoch, title=name)
+        )
+        assert isinstance(self.record, StoredRecord)
+        await self.record.close()  # the old one has ended already
+        await self._enter_branch(child)
+        return child
+
+    async def branch_off(self, session_id: str) -> str:
+        """The same of a conversation that somebody else works in, who keeps it; the branch's id."""
+        child = await asyncio.to_thread(lambda: self.db.branch(session_id, end_parent=False))
+        self._let_go("resumed_other")
+        await self._enter_branch(child)
+        return child
+
+    async def _enter_branch(self, child: str) -> None:
+        record = StoredRecord(self.db, child, source=self.source)
+        await record.hold()
+        self._enter(record, is_open=True)
+
+    def _let_go(self, reason: str, *, save: bool = False) -> None:
+        """End the conversation and let others have it, without making anybody wait."""
+        record, is_open, agent = self.record, self._open, self._agent
+        if isinstance(record, StoredRecord):
+            self._later(self._end(record, reason if is_open else None, agent if save and is_open else None))
+
+    async def _end(self, record: StoredRecord, reason: str | None, saving: Agent | None) -> None:
+        try:
+            if saving is not None and self.parts.save is not None:
+                with suppress(errors.HermesError, TimeoutError):
+                    await asyncio.wait_for(self.parts.save(saving), SAVING_S)
+        finally:
+            if reason is not None:
+                with suppress(errors.StoreError):
+                    self.db.end_session(record.session_id, reason)
+            await record.close()
+
+    async def leave(self) -> None:
+        """The end of the program: what is under way behind us has a moment left."""
+        if self._behind:
+            await asyncio.wait(self._behind, timeout=GRACE_S)
+        for task in list(self._behind):
+            task.cancel()
+        await asyncio.gather(*self._behind, return_exceptions=True)
+        if isinstance(self.record, StoredRecord):
+            await self._end(self.record, "cli_close" if self._open else None, None)
+        await self.answering.close()
+
+    def forget(self) -> None:
+        """Somebody else has the conversation: it is theirs to end."""
+        self._open = False
+
+    # ---------------------------------------------------------------- saying
+
+    async def say(self, content: Any) -> AsyncGenerator[Event, None]:
+        """One turn. None tries again with what was said last."""
+        agent = await self.agent()
+        if (news := self.answering.news()) is not None:
+            yield Note(news)
+        if self.exists and not self._open:
+            with suppress(errors.StoreError):  # what is said next tells that the store cannot be written
+                await asyncio.to_thread(self._reopen)
+        self._open = True
+        self.turn, self.taken = agent.turn(), NOTHING_YET
+        try:
+            async with aclosing(self.turn.events(content)) as events:
+                async for event in events:
+                    yield event
+                    async for more in self._after(event):
+                        yield more
+        finally:
+            self.turn = None
+
+    def _reopen(self) -> None:
+        self.db.reopen_session(self.session_id)
+        if self._is_elsewhere:
+            self.db.set_session_workspace(self.session_id, self.cwd, place.branch_of(self.cwd))
+
+    async def _after(self, event: Event) -> AsyncGenerator[Event, None]:
+        match event:
+            case Stored(_, "user") if self.queued_title is not None:
+                yield Note(await asyncio.to_thread(self._apply_title))
+            case Counted():
+                self.total, self.taken = _together(self.total, event), _together(self.taken, event)
+            case Moved():
+                self.queued_title = None
+            case Done():
+                self._title_later()
+            case Failed(_, errors.LeaseLost()):
+                self.forget()
+            case _:
+                pass
+
+    def _apply_title(self) -> str:
+        title, self.queued_title = self.queued_title, None
+        if title is None or not self.exists:
+            return "The title is not set."
+        try:
+            self.db.set_session_title(self.session_id, title)
+        except errors.InvalidTitle as problem:
+            return f"Not titled: {problem}"
+        except errors.StoreError as problem:
+            self.queued_title = title  # tried again with the next message
+            return f"Not titled yet: {problem}"
+        return f"Session title set: {title}"
+
+    def _title_later(self) -> None:
+        if self.parts.make_title is not None and self.exists:
+            self._later(self._make_title(self.session_id))
+
+    async def _make_title(self, session_id: str) -> None:
+        with suppress(errors.HermesError):
+            if await asyncio.to_thread(self.db.get_session_title, session_id) is not None:
+                return
+            said = await asyncio.to_thread(
+                self.db.list_recent_user_messages, session_id, LONG_ENOUGH_TO_TITLE + 1
+            )
+            if len(said) <= LONG_ENOUGH_TO_TITLE and self.parts.make_title is not None:
+                await self.parts.make_title(self.db, session_id)
+
+    def _later(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._behind.add(task)
+        task.add_done_callback(self._behind.discard)
+
+    # ---------------------------------------------------------------- going back
+
+    async def rows(self) -> list[Row]:
+        """What is in the context, without marks of other programs."""
+        return [row for row in await self.record.context() if row.get("role") != "session_meta"]
+
+    async def take_back(self, message_id: int) -> TakenBack:
+        """Go back to before a message of the person."""
+        done = await asyncio.to_thread(
+            lambda: self.db.rewind_to_message(self.session_id, message_id, lease_epoch=self.epoch)
+        )
+        return TakenBack(done["rewound_count"], done["target_message"]["content"])
+
+    async def bring_back(self) -> int:
+        """Bring back what was taken back behind the present end of the conversation; how many messages."""
+        said = [row["id"] for row in await self.rows() if row.get("role") != "system" and "id" in row]
+        since = said[-1] + 1 if said else 0
+        return await asyncio.to_thread(
+            lambda: self.db.restore_rewound(self.session_id, since, lease_epoch=self.epoch)
+        )
+
+
+def _together(before: Counted, event: Counted) -> Counted:
+    used = Used._make(_plus(one, other) for one, other in zip(before.used, event.used, strict=True))
+    known = before.cost_usd is not None and event.cost_usd is not None
+    return Counted(event.model, used, before.cost_usd + event.cost_usd if known else None)  # type: ignore[operator]
+
+
+def _plus(one: Any, other: Any) -> Any:
+    """Two counts together; unknown if nobody said either."""
+    if one is None and other is None:
+        return None
+    return (one or 0) + (other or 0)

@@ -1,0 +1,201 @@
+"""The parts of a chat as this installation has them. The only file of the chat that knows where they come from.
+
+Nothing is imported or read before it is needed: a person sees the prompt first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from hermes import clock, errors
+from hermes.agent.agent import Agent
+from hermes.agent.model import Model, Used
+from hermes.agent.record import StoredRecord
+from hermes.agent.tool import Tool
+from hermes.chat.parts import ByHand, Parts, Wish, Working
+
+if TYPE_CHECKING:
+    from hermes.agent.prices import Prices
+    from hermes.agent.saving import Saver
+    from hermes.agent.settings import Settings
+    from hermes.agent.tools.processes import Processes
+    from hermes.sessiondb import SessionDB
+
+SAVING = ("memory", "skills_list", "skill_view", "skill_manage")
+"""The tools of a silent turn."""
+
+
+def standard() -> Parts:
+    return _Standard().parts()
+
+
+class _Standard:
+    def __init__(self) -> None:
+        self._processes: Processes | None = None
+        self._savers: dict[str, Saver] = {}
+        self._wish = Wish()
+
+    def parts(self) -> Parts:
+        return Parts(
+            self.make_model,
+            self.make_tools,
+            self.make_prompt,
+            self.price,
+            make_compressor=self.make_compressor,
+            make_title=self.make_title,
+            save=self.save,
+            memory=self.memory,
+            skills=self.skills,
+            stop_processes=self.stop_processes,
+            keep_setting=self.keep_setting,
+            warning=lambda: self.settings.warning,
+            close=self.close,
+        )
+
+    @cached_property
+    def settings(self) -> Settings:
+        from hermes.agent.settings import read_settings
+
+        return read_settings()
+
+    @cached_property
+    def prices(self) -> Prices:
+        from hermes.agent.prices import Prices
+
+        return Prices(self.settings.prices)
+
+    def price(self, model: str, used: Used) -> tuple[float | None, Mapping[str, Any]]:
+        return self.prices(model, used)
+
+    # ---------------------------------------------------------------- who answers
+
+    def make_model(self, wish: Wish) -> Model:
+        from hermes.agent.choosing import main_model
+
+        return self.prices.know(main_model(self._settings_of(wish)))
+
+    def _settings_of(self, wish: Wish) -> Settings:
+        from hermes.agent.settings import read_settings
+
+        self._wish = wish
+        return read_settings({"model.default": wish.model, "model.base_url": wish.base_url})
+
+    @cached_property
+    def auxiliary(self) -> Model | None:
+        """Who makes titles and summaries; None: nobody, which is better than the offline model."""
+        from hermes.agent.choosing import OFFLINE, auxiliary_model
+
+        with suppress(errors.HermesError):
+            made = self.prices.know(auxiliary_model(self._settings_of(self._wish)))
+            return None if made.name == OFFLINE else made
+        return None
+
+    def make_tools(self, incognito: bool) -> Sequence[Tool]:
+        from hermes.agent.tools import standard_tools
+        from hermes.agent.tools.processes import Processes
+
+        self._processes = Processes()
+        asks = self.settings.approvals.destructive_commands
+        return standard_tools(approvals=asks, processes=self._processes, incognito=incognito)
+
+    async def make_prompt(self, working: Working) -> str:
+        from hermes.agent.memory import Memory
+        from hermes.agent.prompt import build_system_prompt
+        from hermes.agent.skills import Skills
+
+        return await asyncio.to_thread(
+            lambda: build_system_prompt(
+                tools=working.tools,
+                cwd=working.cwd,
+                source=working.source,
+                model=working.model.name,
+                started_at=clock.now(),
+                memory=Memory(),
+                skills=Skills(),
+            )
+        )
+
+    # ---------------------------------------------------------------- beside the conversation
+
+    def make_compressor(self, record: StoredRecord, working: Working) -> ByHand:
+        from hermes.agent.compression import ContextCompressor
+        from hermes.agent.tools.todo import todo_of, told
+
+        def todo(session_id: str) -> str | None:
+            items = todo_of(working.db, session_id)
+            return told(items) if items else None
+
+        return ContextCompressor(
+            record,
+            working.model,
+            self.auxiliary,
+            price=self.price,
+            prompt=lambda: self.make_prompt(working),
+            tools=working.tools,
+            settings=self.settings.compression,
+            todo=todo,
+            save=self._saver(working).begin,
+        )
+
+    async def make_title(self, db: SessionDB, session_id: str) -> str | None:
+        from hermes.agent.titles import TitleMaker
+
+        if not self.settings.agent.auto_title:
+            return None
+        auxiliary = await asyncio.to_thread(lambda: self.auxiliary)
+        return await TitleMaker(db, auxiliary, self.price).make(session_id)
+
+    async def save(self, agent: Agent) -> None:
+        working = Working(agent.db, agent.model, agent.tools, agent.cwd, "", False)
+        await self._saver(working).save(agent.record.session_id, await agent.record.context())
+
+    def _saver(self, working: Working) -> Saver:
+        from hermes.agent.saving import Saver
+
+        if working.model.name not in self._savers:
+            tools = [tool for tool in working.tools if tool.name in SAVING]
+            enabled = self.settings.agent.save_memory and any(tool.name == "memory" for tool in tools)
+            self._savers[working.model.name] = Saver(
+                working.db, working.model, tools, price=self.price, cwd=working.cwd, enabled=enabled
+            )
+        return self._savers[working.model.name]
+
+    # ---------------------------------------------------------------- what commands ask for
+
+    def memory(self) -> str:
+        from hermes.agent.memory import FILES, Memory
+
+        return "\n\n".join(text for text in (Memory().read(target).text for target in FILES) if text)
+
+    def skills(self) -> list[tuple[str, str]]:
+        from hermes.agent.skills import Skills
+
+        return [(skill.name, skill.description) for skill in Skills().all()]
+
+    def stop_processes(self, db: SessionDB, session_id: str) -> int:
+        from hermes.agent.tools.processes import conversation_of
+
+        if self._processes is None:
+            return 0
+        mine = self._processes.of(conversation_of(db, session_id))
+        active = [one for one in mine if not one.running.over]
+        for one in active:
+            one.running.kill()
+        return len(active)
+
+    def keep_setting(self, key: str, value: object) -> None:
+        from hermes import config
+
+        config.change(key, value)
+
+    async def close(self) -> None:
+        for saver in self._savers.values():
+            await saver.close()
+        if self._processes is not None:
+            await asyncio.to_thread(self._processes.close)
+        if "auxiliary" in self.__dict__ and self.auxiliary is not None:
+            await self.auxiliary.close()

@@ -1,0 +1,280 @@
+"""`hermes` and `hermes chat`: talk, go on where you were, or ask one question.
+
+What a person types behind `-c` and `-r` needs no quotes: `as_chat` joins the words before argparse sees them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes.cli.command import (
+    DONE,
+    INTERRUPTED,
+    REFUSED,
+    Refused,
+    Words,
+    WrongUsage,
+    plain_text,
+    takes_json,
+    takes_store,
+)
+from hermes.cli.opening import place
+from hermes.cli.output import complain, say, say_json
+from hermes.text import printable, readable
+
+if TYPE_CHECKING:
+    from hermes.chat.parts import Parts
+    from hermes.chat.session import Talk
+    from hermes.sessiondb import SessionDB
+
+NAMED = {"-c": "--continue", "--continue": "--continue", "-r": "--resume", "--resume": "--resume"}
+
+
+def as_chat(argv: Sequence[str], commands: Collection[str]) -> list[str]:
+    """What was typed, with `chat` before flags that stand alone, and names of conversations in one piece."""
+    if argv and not argv[0].startswith("-") and argv[0] != "chat":
+        return list(argv)
+    if argv[:1] in (["-h"], ["--help"], ["--version"]):
+        return list(argv)
+    made: list[str] = []
+    rest = list(argv[1:] if argv[:1] == ["chat"] else argv)
+    while rest:
+        word = rest.pop(0)
+        if word in NAMED:
+            name: list[str] = []
+            while rest and not rest[0].startswith("-") and rest[0] not in commands:
+                name.append(rest.pop(0))
+            made.append(f"{NAMED[word]}={' '.join(name)}" if name else word)
+            if rest and rest[0] == "chat":
+                rest.pop(0)
+            elif rest and rest[0] in commands:
+                return [*rest, *made]
+        else:
+            made.append(word)
+    return ["chat", *made]
+
+
+def define(parser: argparse.ArgumentParser, _: Words) -> None:
+    takes_store(parser, run)
+    parser.set_defaults(parts=None)
+    parser.add_argument(
+        "-c",
+        "--continue",
+        dest="go_on",
+        nargs="?",
+        const="",
+        type=plain_text,
+        metavar="ID|TITLE",
+        help="go on in the last conversation of the terminal, or in the one of this name (no quotes needed)",
+    )
+    parser.add_argument(
+        "-r",
+        "--resume",
+        type=plain_text,
+        metavar="ID|TITLE",
+        help="go on in the conversation of this id or title; `latest` is the last one",
+    )
+    parser.add_argument("--here", action="store_true", help="with -c: the last one of this project")
+    parser.add_argument(
+        "-q", "--query", type=plain_text, metavar="QUESTION", help="ask one question and print the answer"
+    )
+    takes_json(parser)
+    parser.add_argument("-m", "--model", type=plain_text, metavar="NAME", help="which model answers")
+    parser.add_argument("--base-url", type=plain_text, metavar="URL", help="where the model is")
+    parser.add_argument(
+        "--source", type=plain_text, metavar="S", help="what new conversations are tagged with (cli)"
+    )
+    parser.add_argument("--incognito", action="store_true", help="keep nothing of this conversation")
+    parser.add_argument("--in", dest="cwd", type=Path, metavar="DIR", help="work in this directory")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    _check(arguments)
+    question = _question(arguments)
+    if question is None and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise Refused("the chat needs a terminal; -q asks one question without")
+    with _opened(arguments) as db:
+        chosen = _chosen(db, arguments, can_pick=question is None)
+        import asyncio
+
+        if question is not None:
+            return asyncio.run(_ask(db, arguments, question, chosen))
+        asyncio.run(_talk(db, arguments, chosen))
+    return DONE
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    if arguments.here and arguments.go_on != "":
+        raise WrongUsage("--here goes with -c alone: the last conversation of this project")
+    if arguments.json and arguments.query is None and sys.stdin.isatty():
+        raise WrongUsage("--json goes with -q")
+    if arguments.incognito and (arguments.go_on is not None or arguments.resume is not None):
+        raise WrongUsage("--incognito is a conversation of its own: it goes on from none")
+    if arguments.cwd is not None:
+        arguments.cwd = arguments.cwd.expanduser().absolute()
+        if not arguments.cwd.is_dir():
+            raise Refused(f"there is no directory '{arguments.cwd}'")
+
+
+def _question(arguments: argparse.Namespace) -> str | None:
+    """What is asked: what was typed, with what was piped below it; None for a conversation."""
+    piped = "" if sys.stdin.isatty() else sys.stdin.read()
+    if arguments.query is None and not piped.strip():
+        return None
+    question = "\n\n".join(part for part in (arguments.query or "", piped.strip()) if part)
+    if not question.strip():
+        raise WrongUsage("-q needs a question")
+    return question
+
+
+@contextmanager
+def _opened(arguments: argparse.Namespace) -> Iterator[SessionDB]:
+    """The store, with a place beside it for what it cannot take; an incognito conversation only reads it."""
+    from hermes.sessiondb import SessionDB
+
+    path = place(arguments)
+    if not arguments.incognito:
+        db = SessionDB(path, spool=True)
+    elif path.exists():
+        db = SessionDB(path, read_only=True)
+    else:
+        with _nothing_to_read() as empty:
+            yield empty
+        return
+    try:
+        yield db
+    finally:
+        db.close()
+
+
+@contextmanager
+def _nothing_to_read() -> Iterator[SessionDB]:
+    """A store without anything in it, for tools that look things up, where there is none; gone afterwards."""
+    import tempfile
+
+    from hermes.sessiondb import SessionDB
+
+    with tempfile.TemporaryDirectory(prefix="hermes-") as folder, SessionDB(Path(folder) / "empty.db") as db:
+        yield db
+
+
+def _chosen(db: SessionDB, arguments: argparse.Namespace, *, can_pick: bool) -> str | None:
+    """The conversation to go on in; None for a new one."""
+    from hermes.chat import which
+
+    name = arguments.resume if arguments.resume is not None else arguments.go_on
+    if name is None:
+        return None
+    if not name:
+        workspace = db.workspace_of(arguments.cwd or Path.cwd()) if arguments.here else None
+        row = which.latest(db, workspace)
+        if row is None:
+            where = f" in {workspace}" if workspace else ""
+            raise Refused(f"No previous CLI session found to continue{where}.")
+        return str(row["id"])
+    meant = which.meant(db, name)
+    if meant.id is not None:
+        return meant.id
+    if not meant.candidates:
+        hint = ["hermes sessions list shows what there is"]
+        if arguments.resume is not None:
+            raise Refused(f"Session not found: {name}", hint)
+        raise Refused(f"No session found matching '{name}'.", hint)
+    if can_pick:
+        return _picked(name, meant.candidates)
+    raise Refused(f"'{name}' could be any of these:", [which.told(row) for row in meant.candidates])
+
+
+def _picked(name: str, candidates: Sequence[dict[str, object]]) -> str:
+    from prompt_toolkit.shortcuts import choice
+
+    from hermes.chat import which
+
+    options = [(str(row["id"]), which.told(row)) for row in candidates]
+    try:
+        return choice(f"'{printable(name)}' could be any of these:", options=options)
+    except (KeyboardInterrupt, EOFError):
+        raise Refused("Cancelled.") from None
+
+
+def _parts(arguments: argparse.Namespace) -> Parts:
+    if arguments.parts is not None:
+        made: Parts = arguments.parts
+        return made
+    from hermes.chat.standard import standard
+
+    return standard()
+
+
+def _new_talk(db: SessionDB, arguments: argparse.Namespace, approve: object) -> Talk:
+    import os
+
+    from hermes.chat.parts import Wish
+    from hermes.chat.session import Talk
+
+    return Talk(
+        db,
+        _parts(arguments),
+        approve=approve,  # type: ignore[arg-type]
+        wish=Wish(arguments.model, arguments.base_url),
+        source=arguments.source or os.environ.get("HERMES_SESSION_SOURCE") or "cli",
+        cwd=arguments.cwd,
+        incognito=arguments.incognito,
+    )
+
+
+async def _ask(db: SessionDB, arguments: argparse.Namespace, question: str, chosen: str | None) -> int:
+    """One question. The answer is all that goes to stdout."""
+    import asyncio
+    import signal
+
+    from hermes.chat.oneshot import STOPPED, as_json, ask
+
+    async def nobody(_what: str, _why: str) -> bool:
+        return False
+
+    talk = _new_talk(db, arguments, nobody)
+
+    def stop() -> None:
+        if talk.turn is not None:
+            talk.turn.stop()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop)  # what was said so far is kept
+    try:
+        if chosen is not None:
+            await talk.resume(chosen, asked=arguments.cwd)
+        answered = await ask(talk, question, complain)
+        if arguments.json:
+            say_json(as_json(talk, answered))
+        elif answered.text:
+            say([readable(answered.text)])
+    finally:
+        await talk.leave()
+    if not talk.incognito and not arguments.json:
+        print(f"session_id: {talk.session_id}", file=sys.stderr, flush=True)
+    if answered.problem is not None:
+        complain(answered.problem)
+        return INTERRUPTED if answered.problem == STOPPED else REFUSED
+    return DONE
+
+
+async def _talk(db: SessionDB, arguments: argparse.Namespace, chosen: str | None) -> None:
+    from hermes.chat.chat import Chat
+    from hermes.chat.commands import commands
+    from hermes.chat.completing import ChatCompleter
+    from hermes.chat.prompting import Prompting
+    from hermes.chat.rendering import Screen
+
+    async def approve(what: str, why: str) -> bool:
+        return await chat.approve(what, why)
+
+    talk = _new_talk(db, arguments, approve)
+    chat = Chat(talk, Screen())
+    completer = ChatCompleter(db, commands().values(), lambda: talk.cwd)
+    chat.prompting = Prompting(completer, chat.toolbar, incognito=arguments.incognito)
+    await chat.run(chosen, arguments.cwd)

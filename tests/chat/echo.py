@@ -1,0 +1,132 @@
+"""The real command with a model that repeats what it is told, for tests that drive it from outside.
+
+    python -m tests.chat.echo -q "hello"
+
+What it is told decides what happens: `slow N` takes N tenths of a second, `use TOOL ARG` calls a tool, `fail` fails,
+`markdown` answers with some, everything else comes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hermes.agent.model import CallPiece, Finished, NoSuchModel, Piece, Request, Text, Unreachable, Used
+from hermes.agent.tool import Tool, ToolContext, ToolFailed
+from hermes.chat.parts import Parts, Wish, Working
+from hermes.cli.command import Command
+
+if TYPE_CHECKING:
+    import argparse
+
+
+MARKDOWN = """# A heading
+
+Some *words* and `code`, then a list:
+
+1. one
+2. two
+
+```python
+def answer() -> int:
+    return 42
+```
+
+| a | b |
+|---|---|
+| 1 | 2 |
+
+That is all.
+"""
+
+
+class EchoModel:
+    provider, base_url, context_window = "test", None, 128_000
+
+    def __init__(self, name: str = "echo") -> None:
+        self.name = name
+
+    async def stream(self, request: Request) -> AsyncIterator[Piece]:
+        last = request.messages[-1]
+        text = last["content"] if isinstance(last["content"], str) else "?"
+        word, _, rest = text.partition(" ")
+        if last["role"] == "tool":
+            yield Text(f"the tool said: {text}")
+        elif word == "use":
+            name, _, argument = rest.partition(" ")
+            yield CallPiece(0, "call_1", name, json.dumps({"text": argument}))
+        elif word == "fail":
+            raise Unreachable("nobody answers at http://localhost:1")
+        elif word == "slow":
+            for number in range(int(rest.split()[0])):
+                yield Text(f"{number} ")
+                await asyncio.sleep(0.1)
+        elif word == "markdown":
+            for line in MARKDOWN.splitlines(keepends=True):
+                yield Text(line)
+                await asyncio.sleep(0.01)
+        elif word == "break":
+            raise ZeroDivisionError("a mistake of ours")
+        elif word == "context":
+            yield Text(f"{len(request.messages)} messages")
+        else:
+            yield Text(f"you said: {text}")
+        yield Used(input_tokens=len(request.messages), output_tokens=3)
+        yield Finished("stop")
+
+    async def close(self) -> None:
+        pass
+
+
+class Shout:
+    name, description = "shout", "Says it loudly."
+    parameters: Mapping[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}}
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
+        text = str(arguments["text"])
+        if text == "wait":
+            await context.stop.wait()
+        if text == "may I":
+            return "allowed" if await context.approve("rm -rf /", "it deletes") else "refused"
+        if text == "break":
+            raise ToolFailed("it would not")
+        return text.upper()
+
+
+def make_model(wish: Wish) -> EchoModel:
+    if wish.model == "missing":
+        raise NoSuchModel("there is no model 'missing'")
+    return EchoModel(wish.model or "echo")
+
+
+def make_tools(_incognito: bool) -> Sequence[Tool]:
+    return [Shout()]
+
+
+async def make_prompt(_working: Working) -> str:
+    return "Repeat."
+
+
+PARTS = Parts(
+    make_model,
+    make_tools,
+    make_prompt,
+    lambda _model, _used: (0.01, {"estimated_cost_usd": 0.01, "cost_status": "estimated"}),
+)
+
+
+def define(parser: argparse.ArgumentParser, words: Sequence[str] | None) -> None:
+    from hermes.cli import chat
+
+    chat.define(parser, words)
+    parser.set_defaults(parts=PARTS)
+
+
+if __name__ == "__main__":
+    from hermes.cli.main import COMMANDS, main
+
+    COMMANDS["chat"] = Command("tests.chat.echo", "talk with an echo")
+    sys.exit(main())

@@ -1,0 +1,571 @@
+"""The chat, key by key: what a person types, what they see, and what is in the store afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermes import config
+from hermes.agent.agent import Agent
+from hermes.agent.events import Event, Moved
+from hermes.agent.model import Used
+from hermes.agent.record import StoredRecord
+from hermes.chat import second
+from hermes.chat.commands import commands
+from hermes_state import SessionDB
+from tests.chat.conftest import DOWN, ENTER, INTERRUPT, LEAVE, NEW_LINE, Typing
+from tests.chat.echo import PARTS, EchoModel
+from tests.survival.processes import impatient
+from tests.survival.test_spool import locked
+
+Row = dict[str, Any]
+YES, ALWAYS, NO = ENTER, "2" + ENTER, "3" + ENTER
+
+
+def sessions(db: SessionDB) -> list[Row]:
+    return db.search_sessions()
+
+
+def only(db: SessionDB) -> Row:
+    (row,) = sessions(db)
+    return row
+
+
+def said(db: SessionDB, session_id: str) -> list[Any]:
+    return [row["content"] for row in db.get_messages(session_id) if row["role"] == "user"]
+
+
+def live(db: SessionDB, session_id: str) -> list[Any]:
+    return [row["content"] for row in db.get_context(session_id) if row["role"] == "user"]
+
+
+# Beginning and leaving
+
+
+async def test_a_conversation_is_kept_and_leaving_tells_how_to_come_back(
+    db: SessionDB, typing: Typing, tmp_path: Path
+) -> None:
+    shown = await typing("hello", "again")
+    row = only(db)
+    assert said(db, row["id"]) == ["hello", "again"]
+    assert (row["source"], row["model"], row["end_reason"]) == ("cli", "echo", "cli_close")
+    session = db.get_session(row["id"])
+    assert session is not None
+    assert (session["cwd"], session["workspace"], session["system_prompt"]) == (
+        str(tmp_path),
+        str(tmp_path),
+        "Repeat.",
+    )
+    assert json.loads(session["process"])["pid"] > 0
+    assert "you said: hello\n" in shown
+    assert "echo · 2 in · 3 out · $0.01" in shown
+    assert f"Resume this session with:\n  hermes --resume {row['id']}\n\nSession:  {row['id']}\n" in shown
+    assert "Messages: 4 (2 user, 0 tool calls)" in shown
+    assert db.leases.holder(row["id"]) is None
+
+
+async def test_one_in_which_nothing_was_said_leaves_nothing_behind(db: SessionDB, typing: Typing) -> None:
+    shown = await typing(
+        "", "/title a name", "/status", "/help", "/model", "/history", "/retry", "/undo", "/branch"
+    )
+    assert sessions(db) == []
+    assert "Goodbye." in shown
+
+
+async def test_two_interrupts_at_an_empty_prompt_leave(db: SessionDB, typing: Typing) -> None:
+    shown = await typing("hello", keys=f"typed{INTERRUPT}{INTERRUPT}{INTERRUPT}never said{ENTER}")
+    assert "Ctrl-C again leaves" in shown
+    assert said(db, only(db)["id"]) == ["hello"]
+
+
+async def test_several_lines_are_one_message(db: SessionDB, typing: Typing) -> None:
+    await typing(f"one{NEW_LINE}two")
+    assert said(db, only(db)["id"]) == ["one\ntwo"]
+
+
+async def test_a_pasted_megabyte_is_one_message(db: SessionDB, typing: Typing) -> None:
+    long = "\n".join(["word " * 20] * 10_000)
+    await typing(f"see \x1b[200~{long}\x1b[201~ and tell")
+    assert said(db, only(db)["id"]) == [f"see {long} and tell"]
+
+
+async def test_what_was_typed_before_is_remembered_privately(
+    db: SessionDB, typing: Typing, home: Path
+) -> None:
+    await typing("hello")
+    file = home / "chat_history"
+    assert "hello" in file.read_text()
+    assert file.stat().st_mode & 0o777 == 0o600
+    await typing("\x1b[A\x1b[A")
+    assert said(db, sessions(db)[0]["id"]) == ["hello"]
+
+
+async def test_an_unknown_command_is_not_said(db: SessionDB, typing: Typing) -> None:
+    shown = await typing("/nonsense", "/re")
+    assert "There is no command /nonsense; /help lists them" in shown
+    assert "There is no command /re; there are /reset, /resume, /rewind, /retry" in shown
+    assert sessions(db) == []
+
+
+async def test_a_tool_is_shown_with_what_it_was_given(typing: Typing) -> None:
+    shown = await typing("use shout good day", "use shout break")
+    assert "✓ shout good day  0.0s" in shown
+    assert "the tool said: GOOD DAY" in shown
+    assert "✗ shout break  0.0s\n  error: it would not" in shown
+
+
+async def test_a_tool_that_asks_waits_for_the_person(typing: Typing) -> None:
+    shown = await typing(
+        "use shout may I",
+        keys=f"{YES}use shout may I{ENTER}{NO}use shout may I{ENTER}{ALWAYS}use shout may I{ENTER}",
+    )
+    assert [line for line in shown.splitlines() if line.startswith("the tool")] == [
+        "the tool said: allowed",
+        "the tool said: refused",
+        "the tool said: allowed",
+        "the tool said: allowed",
+    ]
+    assert shown.count("rm -rf /\n") == 3
+
+
+async def test_a_failure_is_told_and_what_was_said_is_kept(db: SessionDB, typing: Typing) -> None:
+    shown = await typing("fail", "hello")
+    assert "✗ nobody answers at http://localhost:1" in shown
+    assert said(db, only(db)["id"]) == ["fail", "hello"]
+
+
+async def test_a_mistake_of_ours_does_not_end_the_conversation(db: SessionDB, typing: Typing) -> None:
+    shown = await typing("break", "hello")
+    assert "unexpected ZeroDivisionError: a mistake of ours" in shown
+    assert said(db, only(db)["id"]) == ["break", "hello"]
+
+
+async def test_without_a_model_it_is_said_why_and_nothing_is_stored(db: SessionDB, typing: Typing) -> None:
+    def no_model(*_: object) -> Any:
+        from hermes.agent.model import NotAuthorized
+
+        raise NotAuthorized("no key is set")
+
+    shown = await typing("hello", keys=INTERRUPT, parts=PARTS._replace(make_model=no_model))
+    assert "no key is set" in shown
+    assert sessions(db) == []
+
+
+# Titles
+
+
+async def test_a_title_before_the_first_message_is_queued_and_applied(db: SessionDB, typing: Typing) -> None:
+    shown = await typing("/title my research", "/title", "hello", "/title")
+    assert "Session title queued: my research (will be saved on first message)" in shown
+    assert "Session title set: my research" in shown
+    assert only(db)["title"] == "my research"
+    assert 'hermes -c "my research"' in shown
+
+
+async def test_a_title_is_set_changed_and_unique(db: SessionDB, typing: Typing) -> None:
+    db.create_session("other", "cli")
+    db.set_session_title("other", "taken")
+    shown = await typing("/title taken", "hello", "/title mine", "/title taken", "/title " + "x" * 101)
+    assert shown.count("Title 'taken' is already in use by session other") == 2
+    assert "Title too long (101 chars, max 100)" in shown
+    assert db.get_session_title(sessions(db)[0]["id"]) == "mine"
+
+
+async def test_an_automatic_title_is_made_once_after_the_first_exchange(
+    db: SessionDB, typing: Typing
+) -> None:
+    asked: list[str] = []
+
+    async def make_title(store: SessionDB, session_id: str) -> str | None:
+        asked.append(session_id)
+        return store.set_auto_title_if_empty(session_id, "A good title")
+
+    await typing("hello", "slow 1", "slow 1", parts=PARTS._replace(make_title=make_title))
+    row = only(db)
+    assert asked == [row["id"]]
+    assert row["title"] == "A good title"
+
+
+# From one conversation to another
+
+
+async def test_new_ends_the_old_one_and_titles_the_next(db: SessionDB, typing: Typing) -> None:
+    await typing("one", "/new second", keys=f"{YES}two{ENTER}")
+    second, first = sessions(db)
+    assert (first["end_reason"], second["end_reason"], second["title"]) == (
+        "new_session",
+        "cli_close",
+        "second",
+    )
+    assert said(db, second["id"]) == ["two"]
+
+
+async def test_new_can_be_cancelled(db: SessionDB, typing: Typing) -> None:
+    await typing("one", "/reset", keys=f"{NO}two{ENTER}")
+    assert said(db, only(db)["id"]) == ["one", "two"]
+
+
+async def test_always_is_kept_as_a_setting(db: SessionDB, typing: Typing, home: Path) -> None:
+    parts = PARTS._replace(keep_setting=config.change)
+    await typing("one", "/clear", keys=f"{ALWAYS}two{ENTER}/new{ENTER}three{ENTER}", parts=parts)
+    assert len(sessions(db)) == 3
+    assert "destructive_slash_confirm: false" in (home / "config.yaml").read_text()
+
+
+async def test_what_matters_is_saved_before_a_conversation_ends(db: SessionDB, typing: Typing) -> None:
+    saved: list[str] = []
+
+    async def save(agent: Agent) -> None:
+        saved.append(agent.record.session_id)
+
+    await typing("/new", "one", "/new", keys=f"{YES}slow 1{ENTER}", parts=PARTS._replace(save=save))
+    assert saved == [sessions(db)[-1]["id"]]
+
+
+async def test_resume_by_title_by_number_and_by_any_id(db: SessionDB, typing: Typing) -> None:
+    for name in ("alpha", "beta"):
+        db.create_session(f"id_{name}", "cli", started_at=1000.0)
+        db.append_message(f"id_{name}", "user", f"about {name}", timestamp=1000.0)
+        db.set_session_title(f"id_{name}", name)
+        db.end_session(f"id_{name}", "cli_close")
+    shown = await typing(
+        "mine", "/resume alpha", "in alpha", "/resume id_al", "/sessions about b", "/resume 1", "in beta"
+    )
+    assert said(db, "id_alpha") == ["about alpha", "in alpha"]
+    assert said(db, "id_beta") == ["about beta", "in beta"]
+    assert "Already on that session." in shown
+    assert '↻ Resumed session id_alpha "alpha" (1 user message, 1 total messages)' in shown
+    assert "● You: about alpha" in shown
+    ended = {row["id"]: row["end_reason"] for row in sessions(db)}
+    assert ended.pop("id_alpha") == "resumed_other"
+    assert ended.pop("id_beta") == "cli_close"
+    assert list(ended.values()) == ["resumed_other"]
+
+
+async def test_resume_offers_those_it_might_be(db: SessionDB, typing: Typing) -> None:
+    for name in ("alpha", "alpine"):
+        db.create_session(f"id_{name}", "cli")
+        db.append_message(f"id_{name}", "user", "hello")
+        db.set_session_title(f"id_{name}", name)
+    shown = await typing("/resume alp", keys=f"{ENTER}/status{ENTER}/resume nothing{ENTER}")
+    assert "Resumed session id_al" in shown
+    assert "No session found matching 'nothing'." in shown
+
+
+async def test_only_looking_changes_nothing(db: SessionDB, typing: Typing) -> None:
+    db.create_session("one", "cli")
+    db.append_message("one", "user", "hello", timestamp=1000.0)
+    db.end_session("one", "branched")
+    before = db.get_session("one")
+    await typing("/history", "/status", resuming="one")
+    assert {**(before or {}), "lease_epoch": 0} == {**(db.get_session("one") or {}), "lease_epoch": 0}
+    row = only(db)
+    assert (row["end_reason"], row["last_active"]) == ("branched", 1000.0)
+
+
+async def test_a_branch_copies_nothing_and_leaves_the_old_one(db: SessionDB, typing: Typing) -> None:
+    shown = await typing("/title trunk", "one", "/branch twig", "two", "context")
+    twig, trunk = sessions(db)
+    assert (trunk["title"], trunk["end_reason"], twig["title"]) == ("trunk", "branched", "twig")
+    assert said(db, trunk["id"]) == ["one"]
+    assert said(db, twig["id"]) == ["two", "context"]
+    assert live(db, twig["id"]) == ["one", "two", "context"]
+    assert "6 messages" in shown
+
+
+# Going back
+
+
+async def test_undo_is_stored_fills_the_prompt_and_comes_back(db: SessionDB, typing: Typing) -> None:
+    shown = await typing("one", "two", "/undo", keys=f"{YES}{LEAVE}{INTERRUPT}")
+    row = only(db)
+    assert live(db, row["id"]) == ["one"]
+    assert "Took back 2 messages; /rewind undo brings them back." in shown
+    await typing("/rewind undo", resuming=row["id"])
+    assert live(db, row["id"]) == ["one", "two"]
+
+
+async def test_what_was_taken_back_can_be_said_again(db: SessionDB, typing: Typing) -> None:
+    await typing("one", "two", "/undo", keys=f"{YES} more{ENTER}")
+    assert live(db, only(db)["id"]) == ["one", "two more"]
+
+
+async def test_undo_of_several_exchanges_comes_back_at_once(db: SessionDB, typing: Typing) -> None:
+    await typing(
+        "one", "two", "three", "/undo 2", keys=f"{YES}{INTERRUPT}/undo{ENTER}{YES}{INTERRUPT}/history{ENTER}"
+    )
+    row = only(db)
+    assert live(db, row["id"]) == []
+    await typing("/rewind undo", resuming=row["id"])
+    assert live(db, row["id"]) == ["one", "two", "three"]
+
+
+async def test_who_went_on_does_not_get_it_back(db: SessionDB, typing: Typing) -> None:
+    shown = await typing("one", "two", "/undo", keys=f"{YES}{INTERRUPT}three{ENTER}/rewind undo{ENTER}")
+    assert live(db, only(db)["id"]) == ["one", "three"]
+    assert "Nothing to bring back." in shown
+
+
+async def test_rewind_to_a_message_that_is_chosen(db: SessionDB, typing: Typing) -> None:
+    await typing("one", "two", "three", "/rewind", keys=f"{DOWN}{ENTER}{INTERRUPT}")
+    assert live(db, only(db)["id"]) == ["one"]
+    await typing("/rewind undo", "/rewind 3", keys=f"{YES}{INTERRUPT}", resuming=only(db)["id"])
+    assert live(db, only(db)["id"]) == []
+
+
+async def test_retry_asks_again_and_keeps_what_was_answered_before(db: SessionDB, typing: Typing) -> None:
+    await typing("one", "/retry")
+    row = only(db)
+    assert live(db, row["id"]) == ["one"]
+    assert db.message_count(row["id"]) == 2
+    assert [message["content"] for message in db.get_context(row["id"])] == ["one", "you said: one"]
+
+
+async def test_retry_of_what_was_never_answered_says_it_once(db: SessionDB, typing: Typing) -> None:
+    db.create_session("one", "cli")
+    db.append_message("one", "user", "hello")
+    shown = await typing("/retry", resuming="one")
+    assert "you said: hello" in shown
+    assert said(db, "one") == ["hello"]
+
+
+# Looking
+
+
+async def test_the_help_names_every_command(typing: Typing) -> None:
+    shown = await typing("/help")
+    assert [name for name in commands() if f"/{name}" not in shown] == []
+    wanted = (
+        "help new reset clear handoff title resume sessions search branch rewind undo retry compress history save"
+        " status usage insights model memory skills stop quit"
+    )
+    assert sorted(commands()) == sorted(wanted.split())
+
+
+async def test_what_only_shows_something(typing: Typing) -> None:
+    shown = await typing(
+        *("use shout hi", "/history", "/status", "/usage", "/insights", "/search shout", "/sessions"),
+        *("/memory", "/skills", "/stop", "/handoff telegram", "/compress", "/model"),
+    )
+    for told in (
+        "  [1 tool call: shout]",
+        "  ⚙ shout: 2 characters",
+        "Messages:  4 in the context",
+        "echo   2",
+        "Hermes Insights",
+        ">>>shout<<<",
+        "(this one)",
+        "Nothing is remembered yet.",
+        "There are no skills yet.",
+        "Nothing is running.",
+        "There is no gateway yet that could take this conversation to telegram.",
+        "There is no compression here.",
+        "echo (test)",
+    ):
+        assert told in shown
+
+
+async def test_a_conversation_is_saved_to_a_file_once(typing: Typing, tmp_path: Path) -> None:
+    shown = await typing("hello", "/save talk.md", "/save talk.md", "/save talk.json")
+    assert (tmp_path / "talk.md").read_text().endswith("## You\n\nhello\n\n## Hermes\n\nyou said: hello\n")
+    assert json.loads((tmp_path / "talk.json").read_text())["messages"][0]["content"] == "hello"
+    assert "talk.md' exists; name another file" in " ".join(shown.split())
+
+
+async def test_another_model_answers_and_is_remembered(db: SessionDB, typing: Typing) -> None:
+    shown = await typing("/model other", "hello", "/model missing", "/model third")
+    assert "there is no model 'missing'" in shown
+    row = only(db)
+    assert row["model"] == "third"
+    shown = await typing("/model", resuming=row["id"])
+    assert "third answers, as before." in shown
+    assert "third (test)" in shown
+
+
+async def test_a_model_that_is_gone_is_replaced_and_that_is_said(db: SessionDB, typing: Typing) -> None:
+    db.create_session("one", "cli", model="missing")
+    db.append_message("one", "user", "hello")
+    shown = await typing("again", resuming="one")
+    assert "missing is not to be had (there is no model 'missing'); the usual model answers." in shown
+    assert "you said: hello\n\nagain" in shown
+
+
+async def test_a_directory_that_is_gone_is_replaced_and_that_is_said(
+    db: SessionDB, typing: Typing, tmp_path: Path
+) -> None:
+    db.create_session("one", "cli", cwd=str(tmp_path / "gone"))
+    db.append_message("one", "user", "hello")
+    shown = await typing("here", resuming="one")
+    assert f"{tmp_path / 'gone'} is gone; working in {tmp_path}." in shown.replace("\n", " ").replace(
+        "  ", " "
+    )
+    row = db.get_session("one")
+    assert row is not None
+    assert row["cwd"] == str(tmp_path)
+
+
+async def test_the_recap_can_be_turned_off(db: SessionDB, typing: Typing, home: Path) -> None:
+    db.create_session("one", "cli")
+    db.append_message("one", "user", "hello")
+    (home / "config.yaml").write_text("display:\n  resume_display: minimal\n")
+    shown = await typing(resuming="one")
+    assert "↻ Resumed session one (1 user message, 1 total messages)" in shown
+    assert "Previous Conversation" not in shown
+
+
+# Compression, as far as the chat has to do with it
+
+
+class Compressing:
+    """Goes on from a summary when the person asks for it."""
+
+    def __init__(self, record: StoredRecord) -> None:
+        self.record = record
+
+    async def is_due(self, _rows: Sequence[Row], _used: Used | None) -> bool:
+        return False
+
+    def fitted(self, rows: Sequence[Row]) -> Sequence[Row]:
+        return rows
+
+    def compress(self, *, overflow: bool) -> AsyncIterator[Event]:
+        return self.compress_by_hand(str(overflow))
+
+    async def compress_by_hand(self, focus: str | None = None) -> AsyncIterator[Event]:
+        last = (await self.record.context())[-1]["id"]
+        await self.record.continue_with(f"a summary of {focus}", head=[], carried=[last], prompt="Repeat.")
+        yield Moved(self.record.session_id, 4, 2)
+
+
+async def test_compression_goes_on_in_the_continuation(db: SessionDB, typing: Typing) -> None:
+    parts = PARTS._replace(make_compressor=lambda record, _working: Compressing(record))
+    shown = await typing("/title long", "one", "two", "/compress the goal", "three", parts=parts)
+    tip = db.tip("long")
+    assert tip is not None
+    assert f"going on as {tip}, 4 → 2 messages" in shown
+    assert db.get_session_title(tip) == "long #2"
+    assert said(db, tip) == ["three"]
+    assert db.get_context(tip)[0]["content"] == "a summary of the goal"
+    assert f"hermes --resume {tip}" in shown
+
+
+# Upkeep, incognito
+
+
+async def test_maintenance_that_was_asked_for_runs_once_and_says_what_it_did(
+    db: SessionDB, typing: Typing, home: Path
+) -> None:
+    db.create_session("old", "cli", started_at=1000.0)
+    db.append_message("old", "user", "hello", timestamp=1000.0)
+    db.end_session("old", "cli_close")
+    await typing("slow 3")
+    assert db.get_session("old") is not None
+    (home / "config.yaml").write_text("sessions:\n  auto_prune: true\n  retention_days: 30\n")
+    shown = await typing("slow 3")
+    assert db.get_session("old") is None
+    assert "Maintenance (sessions.auto_prune): removed 1 old session." in shown
+    assert "Maintenance" not in await typing("slow 3")
+
+
+async def test_of_an_incognito_conversation_nothing_is_kept(
+    db: SessionDB, typing: Typing, home: Path
+) -> None:
+    db.create_session("one", "cli")
+    before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
+    shown = await typing("hello secret", "/title x", "/status", "use shout hi", incognito=True)
+    assert "Incognito: nothing of this conversation is written anywhere." in shown
+    assert "you said: hello secret" in shown
+    assert "Nothing of this was kept." in shown
+    assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == before
+
+
+# A second terminal
+
+
+@contextmanager
+def other_terminal(db: SessionDB, session_id: str, verb: str = "acquire") -> Iterator[int]:
+    """A process that works in a conversation; its number."""
+    program = (
+        "import sys; from hermes_state import SessionDB; db = SessionDB(sys.argv[1]);"
+        "getattr(db.leases, sys.argv[3])(sys.argv[2], 'terminal'); print(flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", program, str(db.db_path), session_id, verb]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process.pid
+        process.communicate()
+
+
+@pytest.mark.parametrize(("choice", "own", "theirs"), [("2", 0, 2), ("3", 1, 1), ("4", 0, 1)])
+async def test_a_second_terminal_is_told_and_may_take_over_or_branch(
+    db: SessionDB, typing: Typing, choice: str, own: int, theirs: int
+) -> None:
+    db.create_session("shared", "cli")
+    db.append_message("shared", "user", "hello")
+    with other_terminal(db, "shared") as pid:
+        shown = await typing(keys=f"{choice}{ENTER}mine{ENTER}", resuming="shared")
+    assert f"Another terminal (process {pid} on" in shown
+    assert "has been in this conversation since" in shown.replace("\n", " ")
+    assert len(said(db, "shared")) == theirs
+    branches = [row for row in sessions(db) if row["id"] != "shared"]
+    assert [said(db, row["id"]) for row in branches] == [["mine"]] * own
+
+
+async def test_who_follows_sees_what_is_said_and_when_it_is_over(db: SessionDB) -> None:
+    db.create_session("shared", "cli")
+    before = db.append_message("shared", "user", "hello")
+    seen: list[Any] = []
+    with other_terminal(db, "shared"):
+        following = asyncio.create_task(second.follow(db, "shared", before, seen.append, asyncio.Event()))
+        db.append_message("shared", "assistant", "good day")
+        while not seen:
+            await asyncio.sleep(0.01)
+    assert [row["content"] for row in seen] == ["good day"]
+    assert await following == "Nobody works in it any more."
+
+
+async def test_who_was_overtaken_loses_nothing_they_typed(db: SessionDB, typing: Typing) -> None:
+    with ExitStack() as others:
+
+        def price(_model: str, _used: object) -> tuple[float, dict[str, Any]]:
+            if len(said(db, only(db)["id"])) == 1:  # once the first answer is there, another terminal comes
+                others.enter_context(other_terminal(db, only(db)["id"], "take_over"))
+            return 0.0, {}
+
+        shown = await typing("one", "two", keys=f"2{ENTER}{ENTER}", parts=PARTS._replace(price=price))
+    assert "somebody else has taken over" in shown
+    assert said(db, only(db)["id"]) == ["one", "two"]
+
+
+# A store that cannot be written
+
+
+async def test_what_cannot_be_stored_is_said_at_once_and_stored_later(home: Path, typing: Typing) -> None:
+    with SessionDB(spool=True) as store, ExitStack() as lock:
+        impatient(store, 0.05)
+        store.create_session("one", "cli", system_prompt="Repeat.")
+        store.append_message("one", "user", "hello")
+
+        def make_model(*_: object) -> EchoModel:
+            lock.enter_context(
+                locked(store.db_path)
+            )  # somebody is in the middle of a transaction from now on
+            return EchoModel()
+
+        parts = PARTS._replace(make_model=make_model)
+        shown = await typing("are you there", resuming="one", store=store, parts=parts)
+    assert "NOT STORED: what you said:" in shown
+    assert f"Itiskeptin{home / 'spool'}/" in "".join(shown.split())
+    assert "you said: hello\n\nare you there" in shown
+    with SessionDB() as again:
+        assert said(again, "one") == ["hello", "are you there"]
+        assert len(again.get_messages("one")) == 3

@@ -1,0 +1,249 @@
+"""The `hermes` command as a chat: names without quotes, one question, errors and exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes.cli.chat import as_chat
+from hermes.cli.main import COMMANDS
+from hermes_state import SessionDB
+
+ROOT = Path(__file__).parents[2]
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def hermes() -> Run:
+    def run(*words: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-W", "error", "-m", "tests.chat.echo", *words],
+            input=stdin,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=60,
+            cwd=ROOT,
+            env={**os.environ, **environment},
+        )
+
+    return run
+
+
+# Names without quotes
+
+
+@pytest.mark.parametrize(
+    ("typed", "read"),
+    [
+        ("", "chat"),
+        ("-c", "chat -c"),
+        ("--continue", "chat --continue"),
+        ("-c Pokemon Agent Dev", "chat|--continue=Pokemon Agent Dev"),
+        ("chat -c my project --model x", "chat|--continue=my project|--model|x"),
+        ("-r 20250305_091523", "chat|--resume=20250305_091523"),
+        ("--resume refactoring auth -q what", "chat|--resume=refactoring auth|-q|what"),
+        ("-c my project chat", "chat|--continue=my project"),
+        ("-c chat", "chat -c"),
+        ("-q hello", "chat -q hello"),
+        ("sessions list -c", "sessions list -c"),
+        ("-c my sessions list", "sessions|list|--continue=my"),
+        ("--version", "--version"),
+        ("--help", "--help"),
+        ("nonsense -c x", "nonsense -c x"),
+    ],
+)
+def test_words_behind_a_flag_are_one_name(typed: str, read: str) -> None:
+    assert as_chat(typed.split(), COMMANDS) == (read.split("|") if "|" in read else read.split())
+
+
+words = st.text(alphabet="abcXYZ09_", min_size=1, max_size=6).filter(lambda word: word not in COMMANDS)
+
+
+@given(st.sampled_from(["-c", "--continue", "-r", "--resume"]), st.lists(words, min_size=1), st.booleans())
+def test_a_name_is_whole_until_a_flag(flag: str, name: list[str], with_command: bool) -> None:
+    long = "--continue" if flag in ("-c", "--continue") else "--resume"
+    typed = [*(["chat"] if with_command else []), flag, *name, "--model", "m"]
+    assert as_chat(typed, COMMANDS) == ["chat", f"{long}={' '.join(name)}", "--model", "m"]
+
+
+# One question
+
+
+def test_the_answer_is_all_that_goes_to_stdout(hermes: Run, db: SessionDB) -> None:
+    done = hermes("-q", "use shout hello")
+    assert (done.returncode, done.stdout) == (0, "the tool said: HELLO\n")
+    (row,) = db.search_sessions()
+    assert done.stderr == f"session_id: {row['id']}\n"
+    assert (row["source"], row["end_reason"], row["message_count"]) == ("cli", "cli_close", 4)
+
+
+def test_as_json_it_comes_with_its_session_and_what_it_took(hermes: Run, db: SessionDB) -> None:
+    done = hermes("chat", "-q", "hello", "--json", "--source", "tool", "--model", "big")
+    (row,) = db.search_sessions()
+    assert done.stderr == ""
+    told = json.loads(done.stdout)
+    assert told.pop("usage") == {
+        "input_tokens": 2,
+        "output_tokens": 3,
+        "cache_read_tokens": None,
+        "cache_write_tokens": None,
+        "reasoning_tokens": None,
+        "cost_usd": 0.01,
+    }
+    assert told == {"answer": "you said: hello", "session_id": row["id"], "model": "big"}
+    assert (row["source"], row["model"]) == ("tool", "big")
+
+
+def test_what_is_piped_stands_below_the_question(hermes: Run) -> None:
+    assert hermes("-q", "sum up", stdin="a\nb\n").stdout == "you said: sum up\n\na\nb\n"
+    assert hermes(stdin="only piped\n").stdout == "you said: only piped\n"
+
+
+def test_questions_go_on_in_a_conversation(hermes: Run, db: SessionDB) -> None:
+    first = hermes("-q", "one")
+    (row,) = db.search_sessions()
+    db.set_session_title(row["id"], "my project")
+    for words in (
+        ("-c",),
+        ("-c", "my", "project"),
+        ("-r", "latest"),
+        ("-r", row["id"][:-2]),
+        ("chat", "-c", "my proj"),
+    ):
+        assert hermes(*words, "-q", "context").returncode == 0
+    assert hermes("-c", "-q", "context").stdout == "14 messages\n"
+    assert len(db.search_sessions()) == 1
+    assert first.returncode == 0
+
+
+def test_a_failure_is_one_line_and_exit_1(hermes: Run, db: SessionDB) -> None:
+    done = hermes("-q", "fail")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1] == "hermes: nobody answers at http://localhost:1"
+    assert hermes("-q", "x", "--model", "missing").stderr == "hermes: there is no model 'missing'\n"
+    assert [message["content"] for message in db.get_messages(db.search_sessions()[0]["id"])] == ["fail"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        (("-c",), "No previous CLI session found to continue."),
+        (("--continue",), "No previous CLI session found to continue."),
+        (("-c", "my", "project"), "No session found matching 'my project'."),
+        (("-r", "20250305_091523_a1b2c3d4"), "Session not found: 20250305_091523_a1b2c3d4"),
+        (("--in", "/no/such/place"), "there is no directory '/no/such/place'"),
+    ],
+)
+def test_what_is_not_there_is_said_and_exit_1(hermes: Run, typed: tuple[str, ...], told: str) -> None:
+    done = hermes(*typed, "-q", "hello")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[0] == f"hermes: {told}"
+
+
+def test_a_name_that_could_mean_several_lists_them(hermes: Run, db: SessionDB) -> None:
+    for name in ("alpha", "alpine"):
+        db.create_session(f"id_{name}", "cli")
+        db.append_message(f"id_{name}", "user", "x")
+        db.set_session_title(f"id_{name}", name)
+    done = hermes("-c", "alp", "-q", "hello")
+    assert done.returncode == 1
+    first, *candidates = done.stderr.splitlines()
+    assert first == "hermes: 'alp' could be any of these:"
+    assert sorted(line.split()[0] for line in candidates) == ["id_alpha", "id_alpine"]
+
+
+def test_here_is_the_last_one_of_this_project(hermes: Run, db: SessionDB, tmp_path: Path) -> None:
+    inside = tmp_path / "project" / "sub"
+    inside.mkdir(parents=True)
+    (tmp_path / "project" / ".git").mkdir()
+    hermes("--in", str(inside), "-q", "in the project")
+    hermes("--in", str(tmp_path), "-q", "elsewhere")
+    done = hermes("-c", "--here", "--in", str(tmp_path / "project"), "-q", "again", "--json")
+    session = db.get_session(json.loads(done.stdout)["session_id"])
+    assert session is not None
+    assert (session["workspace"], session["cwd"]) == (str(tmp_path / "project"), str(tmp_path / "project"))
+    assert db.get_messages(session["id"])[0]["content"] == "in the project"
+    (tmp_path / "nothing").mkdir()
+    assert hermes("-c", "--here", "--in", str(tmp_path / "nothing"), "-q", "x").returncode == 1
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ("--here", "-q", "x"),
+        ("-c", "name", "--here", "-q", "x"),
+        ("--incognito", "-c", "-q", "x"),
+        ("-q", " "),
+        ("-m",),
+    ],
+)
+def test_wrong_usage_is_exit_2(hermes: Run, typed: tuple[str, ...]) -> None:
+    done = hermes(*typed)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("hermes: ")
+
+
+def test_without_a_terminal_the_chat_says_what_to_do(hermes: Run, home: Path) -> None:
+    done = hermes("chat")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "-q asks one question" in done.stderr
+    assert not home.exists()
+
+
+def test_somebody_elses_conversation_is_not_disturbed(hermes: Run, db: SessionDB) -> None:
+    db.create_session("shared", "cli")
+    db.append_message("shared", "user", "x")
+    lease = db.leases.acquire("shared", "terminal")
+    done = hermes("-r", "shared", "-q", "hello")
+    assert done.returncode == 1
+    assert f"terminal (process {os.getpid()} on" in done.stderr
+    assert db.message_count("shared") == 1
+    db.leases.release(lease)
+
+
+@pytest.mark.parametrize("with_store", [True, False])
+def test_of_an_incognito_question_not_a_byte_is_written(hermes: Run, home: Path, with_store: bool) -> None:
+    if with_store:
+        with SessionDB() as store:
+            store.create_session("one", "cli")
+
+    def everything() -> dict[str, bytes]:
+        """All files with something in them; SQLite's map of who reads says nothing of what was read."""
+        files = [path for path in home.rglob("*") if path.is_file() and not path.name.endswith("-shm")]
+        return {str(path): path.read_bytes() for path in files if path.stat().st_size}
+
+    before = everything()
+    done = hermes("--incognito", "-q", "hello secret", "--json")
+    assert json.loads(done.stdout)["answer"] == "you said: hello secret"
+    assert json.loads(done.stdout)["session_id"] is None
+    assert everything() == before
+
+
+# Starting
+
+
+def test_what_takes_long_is_not_imported_before_the_first_prompt() -> None:
+    program = (
+        "import sys, hermes.cli.chat, hermes.chat.chat, hermes.chat.prompting, hermes.chat.rendering,"
+        " hermes.chat.completing, hermes.chat.session, hermes.chat.standard\n"
+        "hermes.chat.standard.standard()\n"
+        "print({'openai', 'httpx2', 'pydantic', 'rich.markdown', 'markdown_it'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+def test_a_shell_completes_names_behind_the_flags(hermes: Run, db: SessionDB) -> None:
+    db.create_session("20250305_091523_a1b2c3d4", "cli")
+    db.set_session_title("20250305_091523_a1b2c3d4", "my project")
+    for typed in (("-c", "my"), ("chat", "-r", "2025"), ("-q", "x", "--resume", "my")):
+        assert "20250305_091523_a1b2c3d4" in hermes("completion", "words", "--", *typed).stdout
+    assert "--incognito" in hermes("completion", "words", "--", "chat", "--inc").stdout

@@ -1,0 +1,101 @@
+"""The chat with everything as it is installed: a model behind HTTP, or the offline one; real tools, titles, memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hermes import config
+from hermes.chat.standard import standard
+from hermes_state import SessionDB
+from tests.agent.openai_server import ModelServer, calls, says, usage
+from tests.chat.conftest import Typing
+
+HERMES = [sys.executable, "-W", "error", "-m", "hermes.cli.main"]
+
+
+@pytest.fixture
+def chosen(model_server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> ModelServer:
+    monkeypatch.setenv("OPENAI_BASE_URL", model_server.base_url)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    monkeypatch.setenv("HERMES_MODEL", "large-model")
+    return model_server
+
+
+async def test_a_conversation_with_a_model_behind_http(
+    chosen: ModelServer, db: SessionDB, typing: Typing, tmp_path: Path
+) -> None:
+    (tmp_path / "notes.txt").write_text("buy milk")
+    chosen.will(
+        calls(("call_1", "read_file", json.dumps({"path": "notes.txt"}))),
+        says("You want milk.", used=usage(prompt_tokens=100, completion_tokens=5)),
+        says("Notes About Milk"),
+    )
+    shown = await typing("what is in my notes?", parts=standard())
+    (row,) = db.search_sessions()
+    assert "✓ read_file notes.txt" in shown
+    assert "You want milk." in shown
+    assert (row["title"], row["model"]) == ("Notes About Milk", "large-model")
+    assert "buy milk" in json.dumps(chosen.requests[1].body)
+    session = db.get_session(row["id"])
+    assert session is not None
+    assert "session_search" in session["system_prompt"]
+
+
+def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*HERMES, *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        env={**os.environ, **environment},
+    )
+
+
+def test_one_question_to_a_model_behind_http(chosen: ModelServer, db: SessionDB) -> None:
+    chosen.will(says("Paris.", used=usage(prompt_tokens=20, completion_tokens=2)))
+    done = run("-q", "capital of France?", "--json")
+    told = json.loads(done.stdout)
+    assert (told["answer"], told["model"], told["usage"]["input_tokens"]) == ("Paris.", "large-model", 20)
+    chosen.will(says("Rome."))
+    assert run("-c", "-q", "and of Italy?", "-m", "small-model").stdout == "Rome.\n"
+    assert [message["role"] for message in chosen.requests[-1].body["messages"]] == [
+        "system",
+        "user",
+        "assistant",
+        "user",
+    ]
+    assert chosen.requests[-1].body["model"] == "small-model"
+    assert told["session_id"] == db.search_sessions()[0]["id"]
+
+
+def test_the_offline_model_needs_nothing(db: SessionDB, tmp_path: Path) -> None:
+    done = run("-q", "run echo hello", "--model", "offline", "--in", str(tmp_path))
+    assert done.returncode == 0
+    assert "hello" in done.stdout
+
+
+def test_without_a_model_it_is_said_how_to_choose_one(home: Path) -> None:
+    done = run("-q", "hello", OPENAI_API_KEY="", HERMES_MODEL="", OPENROUTER_API_KEY="", OPENAI_BASE_URL="")
+    assert done.returncode == 1
+    assert "hermes setup" in done.stderr
+
+
+async def test_memory_skills_and_background_processes_are_those_of_the_agent(
+    db: SessionDB, typing: Typing, home: Path
+) -> None:
+    config.change("model.default", "offline")
+    config.change("agent.nonsense", True)
+    shown = await typing("remember I like tea", "/memory", "/skills", "/stop", "/compress", parts=standard())
+    assert "I like tea" in shown
+    assert "There are no skills yet." in shown
+    assert "Nothing is running." in shown
+    assert "No changes from compression: 4 messages" in shown
+    assert "agent.nonsense" in shown
+    assert db.search_sessions()[0]["title"]

@@ -1,0 +1,157 @@
+"""The real chat in a real terminal: what a person sees."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hermes_state import SessionDB
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 20.0
+
+pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+
+
+class Window:
+    def __init__(self, socket: Path) -> None:
+        self._tmux = ["tmux", "-S", str(socket), "-f", "/dev/null"]
+
+    def start(self, name: str, *words: str) -> None:
+        command = shlex.join([sys.executable, "-m", "tests.chat.echo", *words])
+        self._run(
+            "new-session", "-d", "-s", name, "-x", "100", "-y", "60", "-c", str(ROOT), f"{command}; cat"
+        )
+
+    def keys(self, name: str, *keys: str) -> None:
+        self._run("send-keys", "-t", name, *keys)
+
+    def resize(self, name: str, width: int, height: int) -> None:
+        self._run("resize-window", "-t", name, "-x", str(width), "-y", str(height))
+
+    def paste(self, name: str, text: str, file: Path) -> None:
+        file.write_text(text)
+        self._run("load-buffer", str(file))
+        self._run("paste-buffer", "-p", "-t", name)
+
+    def screen(self, name: str) -> str:
+        return self._run("capture-pane", "-p", "-t", name)
+
+    def process(self, name: str) -> int:
+        """The chat, below the shell of the window."""
+        shell = self._run("list-panes", "-t", name, "-F", "#{pane_pid}").strip()
+        return int(
+            subprocess.run(["pgrep", "-P", shell], capture_output=True, text=True, check=True).stdout.split()[
+                0
+            ]
+        )
+
+    def sees(self, name: str, *texts: str) -> str:
+        """Wait until all of this stands on the screen."""
+        until = time.monotonic() + PATIENCE_S
+        while not all(text in (screen := self.screen(name)) for text in texts):
+            assert time.monotonic() < until, screen
+            time.sleep(0.05)
+        return screen
+
+    def close(self) -> None:
+        subprocess.run([*self._tmux, "kill-server"], capture_output=True)
+
+    def _run(self, *words: str) -> str:
+        return subprocess.run([*self._tmux, *words], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Window]:
+    made = Window(tmp_path_factory.mktemp("t") / "s")
+    yield made
+    made.close()
+
+
+def stored(db: SessionDB, title: str) -> list[object]:
+    session = db.tip(title)
+    assert session is not None
+    return [row["content"] for row in db.get_context(session) if row["role"] == "user"]
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    for _ in range(int(PATIENCE_S / 0.05)):
+        if is_so():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it never came to it")
+
+
+def test_a_day_in_the_terminal(window: Window, db: SessionDB, tmp_path: Path) -> None:
+    window.start("one")
+    window.sees("one", "❯", "new conversation", "echo")
+
+    window.keys("one", "/title my project", "Enter", "line one", "Escape", "Enter", "line two", "Enter")
+    window.sees("one", "Session title set: my project", "you said: line one line two", "my project · echo")
+
+    window.keys("one", "slow 300", "Enter")
+    window.sees("one", "0 1 2")
+    window.resize("one", 40, 20)
+    window.keys("one", "typed ahead", "C-c")
+    window.sees("one", "■ stopped", "❯ typed ahead")
+    window.resize("one", 100, 60)
+    window.keys("one", "C-c")
+
+    window.paste("one", "\n".join(["a long line of text"] * 15), tmp_path / "pasted")
+    window.sees("one", "❯ [pasted #1: 15 lines, 299 characters]")
+    window.keys("one", "Enter")
+    window.sees("one", "you said: a long line", "❯\n")
+
+    window.keys("one", "slow 299", "Enter")
+    window.sees("one", "❯ slow 299")
+    until(lambda: stored(db, "my project")[-1] == "slow 299")
+    os.kill(window.process("one"), signal.SIGKILL)
+
+    window.start("two", "-c", "my", "project")
+    window.sees(
+        "two",
+        "↻ Resumed session",
+        '"my project"',
+        "Left open: not answered yet: slow 299",
+        "my project · echo",
+    )
+
+    window.start("three", "-r", "my project")
+    window.sees("three", "Another terminal (process", "1. follow", "2. take over", "3. branch")
+    window.keys("three", "2", "Enter")
+    window.sees("three", "It is yours now.", "my project · echo")
+    window.keys("two", "mine", "Enter")
+    window.sees("two", "somebody else has taken over", "3. branch")
+    window.keys("two", "3", "Enter")
+    window.sees("two", "A branch of", "my project (2)")
+    window.keys("two", "Enter")
+    window.sees("two", "0 1 2 3 4 5 6 7 8 9 10")
+    window.keys("two", "C-c")
+    window.sees("two", "■ stopped", "my project (2)")
+
+    window.keys("three", "/undo", "Enter")
+    window.sees("three", "Take back “slow 299” and all after it?")
+    window.keys("three", "Enter")
+    window.sees("three", "Took back 1 message;", "❯ slow 299")
+    assert len(stored(db, "my project")) == 3
+    window.keys("three", "C-c", "/rewind undo", "Enter")
+    window.sees("three", "Brought back 1 message.")
+
+    window.keys("three", "C-d")
+    window.sees("three", "Resume this session with:", 'hermes -c "my project"', "(4 user, 0 tool calls)")
+    session = db.tip("my project")
+    assert session is not None
+    until(lambda: db.leases.holder(session) is None)
+    # Nothing was said in it since the process was killed, so it is as that left it.
+    assert stored(db, "my project")[0] == "line one\nline two"
+    assert len(stored(db, "my project")) == 4
+    assert stored(db, "my project (2)")[-1] == "mine"

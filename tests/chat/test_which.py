@@ -1,0 +1,91 @@
+"""Which conversation is meant: whatever of a family is named, the answer is its live end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hermes.chat.which import latest, meant
+from hermes_state import SessionDB
+
+
+def a_family(db: SessionDB, name: str, title: str | None, segments: int) -> list[str]:
+    """A conversation that was compressed so many times; its ids, the live end last."""
+    ids = [db.create_session(f"{name}_0", "cli")]
+    if title is not None:
+        db.set_session_title(ids[0], title)
+    for number in range(1, segments):
+        last = db.append_message(ids[-1], "user", f"message {number} of {name}")
+        ids.append(db.begin_continuation(ids[-1], "a summary", [last], session_id=f"{name}_{number}"))
+    db.append_message(ids[-1], "user", f"the last of {name}")
+    return ids
+
+
+families = st.lists(st.integers(1, 4), min_size=1, max_size=4)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
+@given(sizes=families, data=st.data())
+def test_every_name_of_a_family_leads_to_its_live_end(
+    tmp_path: Path, sizes: list[int], data: st.DataObject
+) -> None:
+    with SessionDB(tmp_path / f"{len(list(tmp_path.iterdir()))}.db") as db:
+        made = {
+            f"project {number}": a_family(db, f"2025_{number}", f"project {number}", size)
+            for number, size in enumerate(sizes)
+        }
+        title = data.draw(st.sampled_from(sorted(made)))
+        ids = made[title]
+        for name in (title, f" {title} ", *ids, *(f"{title} #{number}" for number in range(2, len(ids) + 1))):
+            assert meant(db, name).id == ids[-1]
+        for row in meant(
+            db, "2025_"
+        ).candidates:  # of several families each is one candidate, by its live end
+            assert row["id"] in {one[-1] for one in made.values()}
+        assert (meant(db, "2025_").id is None) == (len(made) > 1)
+        assert meant(db, "no such thing") == (None, [])
+
+
+def test_part_of_a_title_is_enough_if_it_says_which(db: SessionDB) -> None:
+    a_family(db, "one", "refactoring auth", 3)
+    a_family(db, "two", "refactoring billing", 1)
+    assert meant(db, "auth").id == "one_2"
+    assert meant(db, "REFACTORING b").id == "two_0"
+    assert [row["id"] for row in meant(db, "refactoring").candidates] == ["two_0", "one_2"]
+
+
+def test_the_latest_is_by_activity_and_never_a_child_or_an_empty_one(db: SessionDB, tmp_path: Path) -> None:
+    db.create_session("older_start", "cli", started_at=1000.0, cwd=str(tmp_path), workspace=str(tmp_path))
+    db.create_session("newer_start", "cli", started_at=2000.0)
+    db.append_message("newer_start", "user", "x", timestamp=2000.0)
+    db.append_message("older_start", "user", "x", timestamp=3000.0)
+    db.create_session("empty", "cli", started_at=4000.0)
+    db.create_session("elsewhere", "telegram", started_at=5000.0)
+    db.append_message("elsewhere", "user", "x", timestamp=5000.0)
+    child = db.delegate("newer_start")
+    db.append_message(child, "user", "x", timestamp=6000.0)
+
+    def newest(workspace: Path | None = None) -> str | None:
+        row = latest(db, workspace)
+        return None if row is None else row["id"]
+
+    assert newest() == "older_start"
+    assert newest(tmp_path) == "older_start"
+    assert newest(tmp_path / "other") is None
+    assert meant(db, "latest").id == "older_start"
+    twig = db.branch("newer_start")
+    assert newest() == twig
+    db.set_session_title("newer_start", "latest")
+    assert meant(db, "latest").id == "newer_start"
+
+
+def test_the_latest_is_found_behind_many_empty_ones(db: SessionDB) -> None:
+    db.create_session("one", "cli", started_at=1000.0)
+    db.append_message("one", "user", "x", timestamp=1000.0)
+    for number in range(30):
+        db.create_session(f"empty_{number}", "cli", started_at=2000.0 + number)
+    row = latest(db)
+    assert row is not None
+    assert row["id"] == "one"
