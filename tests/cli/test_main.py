@@ -25,12 +25,6 @@ def test_it_shows_its_help(hermes: Hermes) -> None:
     assert result.stderr == ""
 
 
-def test_alone_it_is_a_chat_and_asks_for_a_terminal(hermes: Hermes) -> None:
-    result = hermes()
-    assert (result.returncode, result.stdout) == (1, "")
-    assert "needs a terminal" in one_complaint(result.stderr)
-
-
 def test_a_group_alone_shows_its_help(hermes: Hermes) -> None:
     result = hermes("sessions")
     assert result.returncode == 0

@@ -96,8 +96,17 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
 def run(arguments: argparse.Namespace) -> int:
     _check(arguments)
     question = _question(arguments)
-    if question is None and not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise Refused("the chat needs a terminal; -q asks one question without")
+    if question is None:
+        has_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+        if not arguments.parts and _is_first_run(arguments):
+            from hermes.cli import first_run
+
+            if not has_terminal:
+                return first_run.show_demo()
+            if not first_run.choose():
+                return DONE
+        elif not has_terminal:
+            raise Refused("the chat needs a terminal; -q asks one question without")
     with _opened(arguments) as db:
         chosen = _chosen(db, arguments, can_pick=question is None)
         import asyncio
@@ -106,6 +115,15 @@ def run(arguments: argparse.Namespace) -> int:
             return asyncio.run(_ask(db, arguments, question, chosen))
         asyncio.run(_talk(db, arguments, chosen))
     return DONE
+
+
+def _is_first_run(arguments: argparse.Namespace) -> bool:
+    """Whether a person who named no conversation has not chosen a model yet."""
+    if arguments.go_on is not None or arguments.resume is not None:
+        return False
+    from hermes.cli.first_run import is_due
+
+    return is_due(arguments)
 
 
 def _check(arguments: argparse.Namespace) -> None:

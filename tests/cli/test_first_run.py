@@ -1,0 +1,62 @@
+"""The first run: nobody chose a model yet, and nothing is chosen in silence."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import time
+from pathlib import Path
+
+from tests.cli.conftest import COMMAND, Hermes
+
+
+def test_without_a_terminal_the_product_shows_itself(hermes: Hermes, home: Path) -> None:
+    shown = hermes()
+    assert shown.returncode == 0
+    assert "sample sessions" in shown.stdout
+    assert "Hermes Insights" in shown.stdout
+    assert not (home / "config.yaml").exists()
+
+
+def test_who_has_chosen_a_model_is_told_that_a_chat_needs_a_terminal(hermes: Hermes) -> None:
+    hermes("setup", "--offline")
+    refused = hermes()
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr == "hermes: the chat needs a terminal; -q asks one question without\n"
+
+
+def in_a_terminal(typed: bytes, until: bytes) -> str:
+    """Start `hermes` in a terminal, type, and read until something is shown."""
+    mine, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1"}
+    with subprocess.Popen(COMMAND, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as running:
+        os.close(theirs)
+        shown = b""
+        end = time.monotonic() + 60
+        while until not in shown and time.monotonic() < end:
+            shown += os.read(mine, 65536)
+            if typed and b"Number [1]" in shown:
+                os.write(mine, typed)
+                typed = b""
+        running.terminate()
+    os.close(mine)
+    return shown.decode()
+
+
+def test_in_a_terminal_it_says_what_it_is_what_it_found_and_lets_the_person_choose(home: Path) -> None:
+    shown = in_a_terminal(b"2\n", b"/help lists the commands")
+    assert "keeps every conversation" in shown
+    assert "No model is set up yet. Found here: " in shown
+    assert "The offline model answers from now on." in shown
+    assert "default: offline" in (home / "config.yaml").read_text()
+
+
+def test_a_key_that_is_there_is_told_and_not_shown() -> None:
+    os.environ["OPENAI_API_KEY"] = "sk-very-secret-value-1234567890"
+    try:
+        shown = in_a_terminal(b"3\n", b"Your own first conversation")
+    finally:
+        del os.environ["OPENAI_API_KEY"]
+    assert "a key in OPENAI_API_KEY" in shown
+    assert "very-secret" not in shown
