@@ -6,12 +6,10 @@ Those of `tests/encrypted`, and a part of the others, run in a process of their 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -20,6 +18,7 @@ from hermes import errors
 from hermes.store.sqlite import encryption
 from hermes.store.sqlite.recognition import looks_encrypted
 from hermes_state import SessionDB
+from tests.installing import installed_apart
 
 ROOT = Path(__file__).parent.parent
 WITH_CIPHERS = ("apsw-sqlite3mc>=3.51.3", "keyring>=25")
@@ -38,30 +37,7 @@ needs_no_ciphers = pytest.mark.skipif(
 @pytest.fixture(scope="session")
 def with_ciphers() -> Path:
     """A folder with the SQLite that has ciphers, made at the first use and kept for the next run."""
-    version = f"{sys.version_info.major}{sys.version_info.minor}"
-    place = Path(tempfile.gettempdir()) / f"hermes-tests-{os.getuid()}" / f"apsw-sqlite3mc-{version}"
-    place.parent.mkdir(mode=0o700, exist_ok=True)
-    if place.parent.stat().st_uid != os.getuid():
-        pytest.skip("no SQLite with ciphers: the folder for it belongs to somebody else")
-    with (place.parent / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several workers may want it at once
-        if not (place / ".ready").exists():
-            pip = [
-                sys.executable,
-                "-m",
-                "pip",
-                "install",
-                "--quiet",
-                "--disable-pip-version-check",
-                "--upgrade",
-            ]
-            done = subprocess.run(
-                [*pip, "--target", str(place), *WITH_CIPHERS], capture_output=True, text=True
-            )
-            if done.returncode:
-                pytest.skip("no SQLite with ciphers: apsw-sqlite3mc could not be installed")
-            (place / ".ready").touch()
-    return place
+    return installed_apart("apsw-sqlite3mc", *WITH_CIPHERS, otherwise="no SQLite with ciphers")
 
 
 def run_tests(place: Path, tests: str, **environment: str) -> None:

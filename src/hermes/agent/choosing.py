@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hermes import environment
+from hermes.agent import local
 from hermes.agent.endpoints import OPENAI, OPENROUTER, found_servers, key_variable
 from hermes.agent.model import Model, ModelError
 from hermes.agent.settings import Settings
@@ -54,6 +55,8 @@ def open_model(name: str, settings: Settings, base_url: str | None, key_env: str
         from hermes.agent.offline import OfflineModel
 
         return OfflineModel()
+    if name == local.NAME:
+        return local.LocalModel()
     from hermes.agent.openai_model import OpenAIModel
     from hermes.agent.prices import window_of
 

@@ -92,7 +92,7 @@ class Setting(NamedTuple):
 
 
 SETTINGS = {
-    "model.default": Setting(TEXT, "the model that answers; `offline` is the one that needs no network"),
+    "model.default": Setting(TEXT, "the model that answers; `offline` and `smollm2-135m` need no network"),
     "model.base_url": Setting(
         URL, "its endpoint, which speaks OpenAI's interface; else that of the key there is"
     ),

