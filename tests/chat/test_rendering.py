@@ -112,6 +112,18 @@ def test_while_a_person_is_asked_nothing_else_is_drawn() -> None:
     assert "✓" in shown.getvalue()
 
 
+def test_what_is_said_aside_stands_above_the_open_block() -> None:
+    screen, shown = a_screen()
+    screen.begin()
+    screen.event(events.TextDelta("half a"))
+    screen.aside("removed 3 old sessions")
+    screen.event(events.TextDelta(" sentence"))
+    screen.event(events.Done(""))
+    screen.end()
+    lines = [line.strip() for line in Terminal(shown.getvalue()).lines if line.strip()]
+    assert lines == ["removed 3 old sessions", "half a sentence"]
+
+
 def test_an_answer_that_starts_again_leaves_nothing_of_the_first() -> None:
     screen, shown = a_screen()
     again = events.Discarded("the connection was lost", 2.0)

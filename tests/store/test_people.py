@@ -261,6 +261,7 @@ VERBS: dict[str, Any] = {
     "tagged": lambda s, i: s.list_conversations(tag="secret tag"),
     "auxiliary": lambda s, i: s.record_auxiliary_usage(i, model="m"),
     "place": lambda s, i: s.set_session_workspace(i, "/"),
+    "model": lambda s, i: s.set_session_model(i, "other"),
     "seen": lambda s, i: s.has_platform_message_id(i, "m1"),
     "update_route": lambda s, i: s.update_route(f"key of {i}", {}),
     "remove_route": lambda s, i: s.remove_route(f"key of {i}"),

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 TWICE_WITHIN_S = 2.0
 TICK_S = 0.1
+ENDINGS = (signal.SIGTERM, signal.SIGHUP)
+"""A window that is closed ends the conversation as properly as its person would."""
 
 
 class Chat:
@@ -53,10 +55,7 @@ class Chat:
         beside = asyncio.create_task(self._once_shown())
         me = asyncio.current_task()
         loop = asyncio.get_running_loop()
-        for number in (
-            signal.SIGTERM,
-            signal.SIGHUP,
-        ):  # a window that is closed ends the conversation properly
+        for number in ENDINGS:
             loop.add_signal_handler(number, lambda: me.cancel() if me is not None else None)
         try:
             if resuming is None or await self.enter(resuming, asked=asked, first=True):
@@ -66,7 +65,7 @@ class Chat:
         except (Leave, asyncio.CancelledError):
             pass
         finally:
-            for number in (signal.SIGTERM, signal.SIGHUP):
+            for number in ENDINGS:
                 loop.remove_signal_handler(number)
             beside.cancel()
             await asyncio.gather(beside, return_exceptions=True)
@@ -75,7 +74,8 @@ class Chat:
     async def _converse(self) -> None:
         while True:
             prefill, self.prefill = self.prefill, ""
-            self._title = await asyncio.to_thread(self.talk.title)
+            with suppress(errors.StoreError):  # the toolbar can do without
+                self._title = await asyncio.to_thread(self.talk.title)
             try:
                 text = (await self.prompting.ask(prefill)).strip()
             except EOFError:
@@ -114,26 +114,30 @@ class Chat:
     async def _once_shown(self) -> None:
         """What can wait until the person sees a prompt: the model is made, and the store is looked after."""
         await self.prompting.shown()
-        with suppress(errors.HermesError):
+        try:
             await self.talk.agent()
             self.prompting.refresh()
+        except errors.HermesError as problem:
+            wrong = str(problem)
+            await self.prompting.above(lambda: self.screen.aside(wrong, "bold red"))
         if self.talk.parts.warning is not None:
             with suppress(errors.HermesError):
                 warned = await asyncio.to_thread(self.talk.parts.warning)
                 if warned is not None:
-                    await self.prompting.above(lambda: self.screen.note(warned))
+                    await self.prompting.above(lambda: self.screen.aside(warned))
         if not self.talk.incognito:
             line = await upkeep.tidied(self.talk.db)
             if line is not None:
-                await self.prompting.above(lambda: self.screen.note(line))
+                await self.prompting.above(lambda: self.screen.aside(line))
 
     async def _part(self) -> None:
         """Leave the conversation to others, and tell how to come back."""
         rows: list[dict[str, Any]] = []
         with suppress(errors.StoreError):
             rows = [row for row in await self.talk.rows() if row.get("role") != "system"]
-        kept = self.talk.exists
-        title = await asyncio.to_thread(self.talk.title) if kept else None
+        kept, title = self.talk.exists, None
+        with suppress(errors.StoreError):
+            title = await asyncio.to_thread(self.talk.title)
         await self.talk.leave()
         if self.talk.incognito:
             self.screen.line("Goodbye. Nothing of this was kept.")

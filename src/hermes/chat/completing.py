@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
@@ -18,11 +18,10 @@ if TYPE_CHECKING:
     from hermes.sessiondb import SessionDB
 
 MOST = 30
-NAMES_A_SESSION = "[name]"
 
 
 class ChatCompleter(Completer):
-    def __init__(self, db: SessionDB, commands: Iterable[Command], cwd: Any) -> None:
+    def __init__(self, db: SessionDB, commands: Iterable[Command], cwd: Callable[[], Path]) -> None:
         """`cwd` says where files are looked for, whenever it is asked."""
         self._db, self._commands, self._cwd = db, list(commands), cwd
 
@@ -55,9 +54,7 @@ class ChatCompleter(Completer):
 
     def _files(self, begun: str) -> Iterator[Completion]:
         folder, _, start = begun.rpartition("/")
-        where = (
-            Path(self._cwd()) / Path(f"{folder}/" if folder or begun.startswith("/") else ".").expanduser()
-        )
+        where = self._cwd() / Path(f"{folder}/" if folder or begun.startswith("/") else ".").expanduser()
         try:
             found = sorted(where.iterdir())
         except OSError:

@@ -15,7 +15,6 @@ from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from hermes import clock
 from hermes.agent import events as happened
 from hermes.chat.blocks import Blocks
 from hermes.chat.recap import Recap
@@ -100,6 +99,13 @@ class Screen:
     def begin(self) -> None:
         self._began, self._waiting = time.monotonic(), True
         self._blocks, self._running = Blocks(), {}
+
+    def aside(self, text: str, style: str = "dim") -> None:
+        """Something that has nothing to do with the turn that may be going on: above what is open."""
+        if self._held is not None:
+            self._held.append(happened.Note(text))
+        else:
+            self._commit(Text(readable(text), style))
 
     def pause(self) -> None:
         """Somebody is about to ask the person something: the last lines of the screen are theirs."""
@@ -268,7 +274,3 @@ def status(used: happened.Counted) -> str:
         told = f"{short(tokens.input_tokens or 0)} in · {short(tokens.output_tokens or 0)} out"
     cost = "cost unknown" if used.cost_usd is None else dollars(used.cost_usd)
     return " · ".join(filter(None, (printable(used.model), told, cost)))
-
-
-def ago(then: float) -> str:
-    return clock.relative(then, clock.now())

@@ -74,9 +74,14 @@ class _Standard:
     # ---------------------------------------------------------------- who answers
 
     def make_model(self, wish: Wish) -> Model:
-        from hermes.agent.choosing import main_model
+        """We are in a thread, and the person types: the time to import what a model behind HTTP needs."""
+        from hermes.agent.choosing import OFFLINE, main_model
+        from hermes.agent.openai_model import preload
 
-        return self.prices.know(main_model(self._settings_of(wish)))
+        made = self.prices.know(main_model(self._settings_of(wish)))
+        if made.name != OFFLINE:
+            preload()
+        return made
 
     def _settings_of(self, wish: Wish) -> Settings:
         from hermes.agent.settings import read_settings

@@ -28,6 +28,7 @@ from hermes.cli.output import complain, say, say_json
 from hermes.text import printable, readable
 
 if TYPE_CHECKING:
+    from hermes.agent.tool import Approve
     from hermes.chat.parts import Parts
     from hermes.chat.session import Talk
     from hermes.sessiondb import SessionDB
@@ -229,7 +230,7 @@ def _parts(arguments: argparse.Namespace) -> Parts:
     return standard()
 
 
-def _new_talk(db: SessionDB, arguments: argparse.Namespace, approve: object) -> Talk:
+def _new_talk(db: SessionDB, arguments: argparse.Namespace, approve: Approve) -> Talk:
     import os
 
     from hermes.chat.parts import Wish
@@ -238,7 +239,7 @@ def _new_talk(db: SessionDB, arguments: argparse.Namespace, approve: object) -> 
     return Talk(
         db,
         _parts(arguments),
-        approve=approve,  # type: ignore[arg-type]
+        approve=approve,
         wish=Wish(arguments.model, arguments.base_url),
         source=arguments.source or os.environ.get("HERMES_SESSION_SOURCE") or "cli",
         cwd=arguments.cwd,
