@@ -20,6 +20,7 @@ def test_it_shows_everything_and_leaves_nothing(hermes: Hermes, home: Path, tmp_
         ">>>桂林<<<",
         "└─ continued:",
         "Hermes Insights",
+        "Previous Conversation",
     ):
         assert seen in shown.stdout
     assert not home.exists()

@@ -8,11 +8,13 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 from hermes.cli.command import DONE, Refused, Words
 from hermes.cli.output import say, styled
 
+RESUMED = "refactoring auth"
 QUESTION = "what did we decide about the retry budget?"
 STEPS = (
     ("Every conversation, from every platform, one row each:", ("sessions", "list", "--limit", "12")),
@@ -48,11 +50,28 @@ def demo(arguments: argparse.Namespace) -> int:
             say([*([styled(heading, "bold")] if heading else []), styled(f"$ hermes {said}", "cyan"), ""])
             main(words)
             say([""])
+        _show_recap()
         if arguments.keep:
             say([f"Look around: HERMES_HOME={home} hermes sessions browse"])
         else:
             say(["The samples are gone again. Your own first conversation: hermes"])
     return DONE
+
+
+def _show_recap() -> None:
+    """What a person sees who goes on with a conversation. The chat draws it, if it is installed."""
+    if find_spec("rich") is None:
+        return
+    from hermes.chat.recap import recap
+    from hermes.chat.rendering import Screen
+    from hermes.sessiondb import SessionDB
+
+    with SessionDB() as db:
+        session_id = db.named(RESUMED).id
+        rows = db.get_context(session_id) if session_id is not None else []
+    say([styled("Resumed where you were:", "bold"), styled(f"$ hermes -c {RESUMED}", "cyan"), ""])
+    Screen().recap(recap(rows))
+    say([""])
 
 
 @contextmanager
