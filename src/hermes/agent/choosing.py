@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import NamedTuple
 
 from hermes import environment
@@ -59,6 +60,11 @@ def open_model(name: str, settings: Settings, base_url: str | None, key_env: str
         return local.LocalModel()
     from hermes.agent.openai_model import OpenAIModel
     from hermes.agent.prices import window_of
+
+    if find_spec("openai") is None:
+        raise ModelError(
+            "talking to models is not installed; get it with: pip install 'hermes-sessions[chat]'"
+        )
 
     at = endpoint(base_url, key_env)
     window = settings.model.context_window if name == settings.model.default else None

@@ -108,6 +108,8 @@ def run(arguments: argparse.Namespace) -> int:
                 return DONE
         elif not has_terminal:
             raise Refused("the chat needs a terminal; -q asks one question without")
+    if question is None:
+        _require_chat()
     with _opened(arguments) as db:
         chosen = _chosen(db, arguments, can_pick=question is None)
         import asyncio
@@ -116,6 +118,14 @@ def run(arguments: argparse.Namespace) -> int:
             return asyncio.run(_ask(db, arguments, question, chosen))
         asyncio.run(_talk(db, arguments, chosen))
     return DONE
+
+
+def _require_chat() -> None:
+    """The conversation at a terminal is an extra; one question with -q needs none of it."""
+    from importlib.util import find_spec
+
+    if any(find_spec(name) is None for name in ("rich", "prompt_toolkit")):
+        raise Refused("the chat is not installed; get it with: pip install 'hermes-sessions[chat]'")
 
 
 def _is_first_run(arguments: argparse.Namespace) -> bool:
