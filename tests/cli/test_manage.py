@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hermes import clock
 from hermes_state import SessionDB
 from tests.cli.conftest import COMMAND, Hermes, Told
 
@@ -81,7 +82,9 @@ def test_delete_asks_and_only_yes_deletes(hermes: Hermes, told: Told) -> None:
     told("mine", "hello")
     asked = hermes("sessions", "delete", "mine", stdin="no\n")
     assert asked.returncode == 1
-    assert asked.stdout == "Delete session 'mine' and all its messages? [y/N] Cancelled.\n"
+    assert asked.stdout == (
+        "hello · 1 session, 1 message\nDelete session 'mine' and all its messages? [y/N] Cancelled.\n"
+    )
     assert hermes("sessions", "delete", "mine").returncode == 1
     assert listed(hermes) == {"mine"}
     done = hermes("sessions", "delete", "mine", stdin="y\n")
@@ -117,6 +120,38 @@ def test_the_whole_conversation_goes_unless_a_segment_is_meant(
     hermes("sessions", "delete", "a2", "--yes")
     hermes("sessions", "delete", "b1", "--yes", "--segment")
     assert {row["id"] for row in db.list_sessions_rich(include_children=True)} == {"b2"}
+
+
+def continued(told: Told, db: SessionDB) -> None:
+    """A conversation of three segments, which are titled `plan`, `plan #2` and `plan #3`."""
+    told("s1", "hello", title="plan")
+    db.begin_continuation("s1", "summary", session_id="s2")
+    db.begin_continuation("s2", "summary", session_id="s3")
+
+
+def test_a_segment_that_is_named_by_its_title_is_the_one_with_that_title(
+    hermes: Hermes, told: Told, db: SessionDB
+) -> None:
+    continued(told, db)
+    assert hermes("sessions", "pin", "plan #2", "--segment").stdout == "Pinned session 's2'.\n"
+    exported = hermes("sessions", "export", "-", "--session-id", "plan", "--segment").stdout
+    assert json.loads(exported)["id"] == "s1"
+    assert "Deleted session 's2'." in hermes("sessions", "delete", "plan #2", "--segment", "--yes").stdout
+    assert [row["id"] for row in db.list_trash()] == ["s2"]
+
+
+def test_delete_says_what_goes_and_each_of_its_names_brings_it_back(
+    hermes: Hermes, told: Told, db: SessionDB
+) -> None:
+    continued(told, db)
+    told("other one", "hello")
+    asked = hermes("sessions", "delete", "plan", "other one", stdin="y\n")
+    assert asked.stdout.startswith("plan #3 · 3 sessions, 3 messages\nhello · 1 session, 1 message\n")
+    assert "Gone with them: 2 sessions." in asked.stdout
+    assert asked.stdout.endswith("hermes sessions trash restore s3 'other one'\n")
+    back = hermes("sessions", "trash", "restore", "s3")
+    assert back.stdout == "Restored session 's1' as 'plan #3', 3 sessions in all.\n"
+    assert listed(hermes) == {"s3"}
 
 
 def test_purge_leaves_no_byte_and_takes_the_conversation(
@@ -172,6 +207,18 @@ def test_prune_shows_what_goes_before_it_asks(hermes: Hermes, told: Told, db: Se
     assert dry.stdout.endswith("Nothing was deleted.\n")
     assert "Pruned 1 session." in hermes("sessions", "prune", "--older-than", "250", "--yes").stdout
     assert listed(hermes) == {"old0", "old1", "open"}
+
+
+def test_prune_shows_when_a_conversation_was_last_used_not_when_it_began(
+    hermes: Hermes, told: Told, db: SessionDB
+) -> None:
+    told("s1", "hello", title="plan", age=300 * DAY)
+    db.begin_continuation("s1", "summary", session_id="s2")
+    db.raw().execute("UPDATE messages SET timestamp = timestamp - ? WHERE session_id = 's2'", (100 * DAY,))
+    db.end_session("s2", "cli_close")
+    used = clock.day(clock.now() - 100 * DAY)
+    shown = hermes("sessions", "prune", "--dry-run").stdout.splitlines()
+    assert shown[1:3] == [f"last used from {used} to {used}", f"  {used}  s2  plan #2"]
 
 
 @pytest.mark.parametrize(

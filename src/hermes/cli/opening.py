@@ -56,12 +56,16 @@ def trash_days() -> float:
     return float(days)
 
 
-def one_session(db: SessionDB, words: str | Sequence[str]) -> str:
-    """The id of the session that was named by an id, the beginning of one, or a title."""
+def one_session(db: SessionDB, words: str | Sequence[str], *, segment: bool = False) -> str:
+    """The id of the session that was named by an id, the beginning of one, or a title.
+
+    A title means the live end of its conversation; with `segment`, the one session that has it.
+    """
     name = words if isinstance(words, str) else " ".join(words)
     named = db.named(name)
     if named.id is not None:
-        return named.id
+        titled = db.get_session_by_title(name) if segment and named.id != name else None
+        return named.id if titled is None else str(titled["id"])
     if not named.candidates:
         raise Refused(f"Session '{name}' not found.")
     raise Refused(f"'{name}' could be any of these:", [_candidate(row) for row in named.candidates])

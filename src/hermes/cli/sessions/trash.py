@@ -90,7 +90,7 @@ def restore(arguments: argparse.Namespace) -> int:
     with opened(arguments) as db:
         for session_id in [_meant(db, name) for name in arguments.sessions]:
             came = db.restore_session(session_id)
-            title = db.get_session_title(session_id)
+            title = db.get_session_title(db.get_compression_tip(session_id))
             called = f" as '{printable(title)}'" if title else ""
             more = f", {counted(len(came), 'session')} in all" if len(came) > 1 else ""
             say([f"Restored session '{printable(session_id)}'{called}{more}."])
@@ -114,8 +114,9 @@ def empty(arguments: argparse.Namespace) -> int:
 
 
 def _meant(db: SessionDB, name: str) -> str:
+    """What was thrown away together is named by each of its sessions."""
     rows = db.list_trash()
-    exact = [row for row in rows if name in (row["id"], row["title"])]
+    exact = [row for row in rows if name in (*row["sessions"], row["title"])]
     found = exact or [row for row in rows if _starts(row, name)]
     if not found:
         raise Refused(f"'{name}' is not in the trash.")
@@ -129,4 +130,5 @@ def _meant(db: SessionDB, name: str) -> str:
 
 
 def _starts(row: dict[str, Any], name: str) -> bool:
-    return row["id"].lower().startswith(name.lower()) or (row["title"] or "").lower().startswith(name.lower())
+    names = (*row["sessions"], row["title"] or "")
+    return any(one.lower().startswith(name.lower()) for one in names)
