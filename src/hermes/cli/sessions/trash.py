@@ -50,7 +50,7 @@ def define_list(parser: argparse.ArgumentParser, _: Words) -> None:
 def define_restore(parser: argparse.ArgumentParser, _: Words) -> None:
     takes_store(parser, restore)
     parser.add_argument(
-        "sessions", nargs="+", type=plain_text, metavar="ID", help="ids, beginnings of ids, or former titles"
+        "trashed", nargs="+", type=plain_text, metavar="ID", help="ids, beginnings of ids, or former titles"
     )
 
 
@@ -88,7 +88,7 @@ def list_trash(arguments: argparse.Namespace) -> int:
 
 def restore(arguments: argparse.Namespace) -> int:
     with opened(arguments) as db:
-        for session_id in [_meant(db, name) for name in arguments.sessions]:
+        for session_id in [_meant(db, name) for name in arguments.trashed]:
             came = db.restore_session(session_id)
             title = db.get_session_title(db.get_compression_tip(session_id))
             called = f" as '{printable(title)}'" if title else ""
