@@ -11,7 +11,7 @@ import pytest
 
 from hermes import clock
 from hermes_state import SessionDB
-from tests.cli.conftest import COMMAND, Hermes, Told
+from tests.cli.conftest import COMMAND, Hermes, Told, seen_on_a_terminal
 
 DAY = 86400
 
@@ -109,6 +109,14 @@ def test_the_trash_is_listed_restored_and_emptied(hermes: Hermes, told: Told) ->
     assert "Deleted 1 session from the trash." in hermes("sessions", "trash", "empty", "--yes").stdout
     assert hermes("sessions", "trash", "list").stdout == "The trash is empty.\n"
     assert json.loads(hermes("sessions", "trash", "list", "--json").stdout) == []
+
+
+@pytest.mark.parametrize("width", [70, 100])
+def test_the_trash_fits_the_terminal(told: Told, db: SessionDB, width: int) -> None:
+    told("20250305_091523_a1b2c3d4", "hello", title="a title that is too long " * 3)
+    db.trash_session("20250305_091523_a1b2c3d4")
+    shown = seen_on_a_terminal(width, "sessions", "trash", "list", NO_COLOR="1").splitlines()
+    assert {len(line) for line in shown[1:]} == {width}
 
 
 def test_the_whole_conversation_goes_unless_a_segment_is_meant(

@@ -59,6 +59,16 @@ def terminal_width() -> int | None:
     return None
 
 
+def folded(line: str) -> list[str]:
+    """A long line as several, folded where the reader's terminal ends; one where nobody looks."""
+    width = terminal_width()
+    if width is None or len(line) <= width:
+        return [line]
+    from textwrap import wrap
+
+    return wrap(line, width)
+
+
 def in_colour() -> bool:
     """Whether the reader is a terminal that wants colours (see no-color.org)."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"

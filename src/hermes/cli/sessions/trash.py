@@ -20,8 +20,8 @@ from hermes.cli.command import (
     takes_yes,
 )
 from hermes.cli.opening import opened, sessions_folder, trash_days
-from hermes.cli.output import confirm, counted, say, say_json
-from hermes.cli.table import Column, table
+from hermes.cli.output import confirm, counted, say, say_json, terminal_width
+from hermes.cli.table import Column, length, table, widened
 from hermes.text import printable
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ COMMANDS = {
     "empty": Command(f"{HERE}:define_empty", "delete what was thrown away, for good"),
 }
 
-COLUMNS = (Column("Title", 42, 40), Column("Thrown away", 13), Column("Goes", 12), Column("ID"))
+COLUMNS = (Column("Title", 42, 40), Column("Thrown away", 13), Column("Goes", 10), Column("ID"))
 RULE = 95
 
 
@@ -82,7 +82,9 @@ def list_trash(arguments: argparse.Namespace) -> int:
         )
         for row in rows
     ]
-    say(table(COLUMNS, cells, RULE))
+    width = terminal_width()
+    columns = COLUMNS if width is None else widened(COLUMNS, cells, width)
+    say(table(columns, cells, RULE if width is None else min(width, length(columns, cells))))
     return DONE
 
 
