@@ -107,5 +107,8 @@ def test_an_unknown_name_is_one_line_and_an_ambiguous_one_lists_the_candidates(
         assert several.returncode == 1
         assert several.stderr.splitlines()[0] == f"hermes: '{name}' could be any of these:"
         assert {line.split()[0] for line in several.stderr.splitlines()[1:]} == {"20250305_a", "20250305_b"}
+    for number in range(10):
+        told(f"20250305_more{number}", "three")
+    assert hermes("sessions", "show", "20250305").stderr.splitlines()[11:] == ["  and more"]
     assert hermes("sessions", "show", "garden", "tools").stdout.startswith("garden tools\n")
     assert hermes("sessions", "show", "plans").stdout.startswith("garden plans\n")

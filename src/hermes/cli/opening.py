@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,14 +30,21 @@ def existing(arguments: argparse.Namespace) -> Path:
 
 
 @contextmanager
-def opened(arguments: argparse.Namespace) -> Iterator[SessionDB]:
+def opened(arguments: argparse.Namespace, *, makes: bool = False) -> Iterator[SessionDB]:
+    """The store, which can be read where it cannot be written. One that was named is made only if that is the point."""
     from hermes.sessiondb import SessionDB
 
-    db = SessionDB(place(arguments))
+    path = place(arguments) if makes or arguments.store is None else existing(arguments)
+    db = SessionDB(path, read_only=path.exists() and not _is_writable(path))
     try:
         yield db
     finally:
         db.close()
+
+
+def _is_writable(path: Path) -> bool:
+    """SQLite also makes files beside it."""
+    return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
 
 
 def sessions_folder(arguments: argparse.Namespace) -> Path:
@@ -68,7 +76,8 @@ def one_session(db: SessionDB, words: str | Sequence[str], *, segment: bool = Fa
         return named.id if titled is None else str(titled["id"])
     if not named.candidates:
         raise Refused(f"Session '{name}' not found.")
-    raise Refused(f"'{name}' could be any of these:", [_candidate(row) for row in named.candidates])
+    told = [_candidate(row) for row in named.candidates]
+    raise Refused(f"'{name}' could be any of these:", [*told, "and more"] if named.are_more else told)
 
 
 def _candidate(row: dict[str, Any]) -> str:
