@@ -7,7 +7,7 @@ import json
 import pytest
 
 from hermes_state import SessionDB
-from tests.cli.conftest import Hermes, Told
+from tests.cli.conftest import Hermes, Told, seen_on_a_terminal
 
 
 @pytest.fixture
@@ -93,6 +93,20 @@ def test_a_chain_of_a_thousand_is_drawn(hermes: Hermes, told: Told, db: SessionD
         db.end_session(f"s{number - 1}", "compression")
         db.create_session(f"s{number}", "cli", parent_session_id=f"s{number - 1}")
     assert len(hermes("sessions", "tree", "s500").stdout.splitlines()) == 1001
+
+
+@pytest.mark.parametrize(("width", "ends"), [(60, "c3c3"), (75, " · just now"), (100, "1 message · just now")])
+def test_a_tree_fits_the_terminal(told: Told, db: SessionDB, width: int, ends: str) -> None:
+    told("20250305_091523_a1b2c3d1", "hello", title="schema migration")
+    db.begin_continuation("20250305_091523_a1b2c3d1", "summary", session_id="20250305_091523_a1b2c3d2")
+    db.begin_continuation("20250305_091523_a1b2c3d2", "summary", session_id="20250305_091523_a1b2c3c3")
+    shown = seen_on_a_terminal(
+        width, "sessions", "tree", "schema migration", NO_COLOR="1", PAGER="cat"
+    ).splitlines()
+    assert len(shown) == 3
+    assert max(map(len, shown)) <= width
+    assert "20250305_091523_a1b2c3c3" in shown[-1]
+    assert shown[-1].endswith(ends)
 
 
 def test_an_unknown_name_is_one_line_and_an_ambiguous_one_lists_the_candidates(
