@@ -110,6 +110,23 @@ def busy(in_zone: Callable[[str], None]) -> Iterator[SessionDB]:
     db.close()
 
 
+def test_one_of_anything_is_not_called_several(hermes: Hermes, db: SessionDB) -> None:
+    assert hermes("insights", "--days", "1").stdout == "  No sessions found in the last 1 day.\n"
+    db.create_session("one", "cli")
+    db.append_message("one", "user", "hello")
+    shown = hermes("insights", "--days", "1").stdout
+    assert "Last 1 day " in shown
+    assert "Most messages    1 message  " in shown
+
+
+def test_a_page_into_a_folder_that_is_not_there_names_the_folder(hermes: Hermes, tmp_path: Path) -> None:
+    result = hermes("insights", "--html", str(tmp_path / "none" / "page.html"))
+    assert (result.returncode, result.stderr) == (
+        1,
+        f"hermes: No such file or directory: {tmp_path / 'none'}\n",
+    )
+
+
 def test_an_empty_window_is_one_line_and_no_error(hermes: Hermes) -> None:
     result = hermes("insights", "--days", "7", "--source", "cli")
     assert (result.returncode, result.stderr) == (0, "")

@@ -94,6 +94,21 @@ def test_delete_asks_and_only_yes_deletes(hermes: Hermes, told: Told) -> None:
     assert listed(hermes, "--all") == set()
 
 
+def test_without_asking_a_part_of_a_title_names_nothing(hermes: Hermes, told: Told) -> None:
+    """Or what is run twice throws something else away the second time."""
+    told("mine", "hello", title="plan")
+    told("other", "hello", title="garden plans")
+    assert hermes("sessions", "delete", "plan", "--yes").returncode == 0
+    again = hermes("sessions", "delete", "plan", "--yes")
+    assert (again.returncode, again.stderr) == (
+        1,
+        "hermes: 'plan' is only a part of the title of other; name it in full\n",
+    )
+    assert listed(hermes) == {"other"}
+    assert hermes("sessions", "delete", "plan", stdin="y\n").returncode == 0
+    assert "In the trash: 2 sessions" in hermes("sessions", "stats").stdout
+
+
 def test_the_trash_is_listed_restored_and_emptied(hermes: Hermes, told: Told) -> None:
     told("mine", "hello", title="my plan")
     told("other", "hello")

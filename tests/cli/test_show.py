@@ -95,7 +95,9 @@ def test_a_chain_of_a_thousand_is_drawn(hermes: Hermes, told: Told, db: SessionD
     assert len(hermes("sessions", "tree", "s500").stdout.splitlines()) == 1001
 
 
-@pytest.mark.parametrize(("width", "ends"), [(60, "c3c3"), (75, " · just now"), (100, "1 message · just now")])
+@pytest.mark.parametrize(
+    ("width", "ends"), [(60, "c3c3"), (75, " · just now"), (100, "1 message · just now")]
+)
 def test_a_tree_fits_the_terminal(told: Told, db: SessionDB, width: int, ends: str) -> None:
     told("20250305_091523_a1b2c3d1", "hello", title="schema migration")
     db.begin_continuation("20250305_091523_a1b2c3d1", "summary", session_id="20250305_091523_a1b2c3d2")

@@ -64,14 +64,23 @@ def trash_days() -> float:
     return float(days)
 
 
-def one_session(db: SessionDB, words: str | Sequence[str], *, segment: bool = False) -> str:
+def one_session(
+    db: SessionDB, words: str | Sequence[str], *, segment: bool = False, in_full: bool = False
+) -> str:
     """The id of the session that was named by an id, the beginning of one, or a title.
 
-    A title means the live end of its conversation; with `segment`, the one session that has it.
+    A title means the live end of its conversation; with `segment`, the one session that has it. With `in_full` a part
+    of a title is not enough: where nobody is asked, what was deleted before must not mean another one the next time.
     """
     name = words if isinstance(words, str) else " ".join(words)
     named = db.named(name)
     if named.id is not None:
+        if (
+            in_full
+            and not named.id.lower().startswith(name.lower())
+            and not db.resolve_session_by_title(name)
+        ):
+            raise Refused(f"'{name}' is only a part of the title of {named.id}; name it in full")
         titled = db.get_session_by_title(name) if segment and named.id != name else None
         return named.id if titled is None else str(titled["id"])
     if not named.candidates:

@@ -29,7 +29,8 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
 def delete(arguments: argparse.Namespace) -> int:
     segment = arguments.segment
     with opened(arguments) as db:
-        ids = list(dict.fromkeys(one_session(db, name, segment=segment) for name in arguments.sessions))
+        found = (one_session(db, name, segment=segment, in_full=arguments.yes) for name in arguments.sessions)
+        ids = list(dict.fromkeys(found))
         named = " and ".join(f"'{printable(one)}'" for one in ids)
         what = f"session {named}" if len(ids) == 1 else f"sessions {named}"
         whose = "its" if len(ids) == 1 else "their"
