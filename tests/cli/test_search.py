@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from hermes.recall.conversations import HITS_AT_ONCE
 from hermes_state import SessionDB
 from tests.cli.conftest import Hermes, Told, seen_on_a_terminal
 
@@ -116,6 +117,18 @@ def test_that_there_are_more_is_said(hermes: Hermes, told: Told) -> None:
     assert "showing 2, there are more · --limit\n" in hermes("search", "needle", "--limit", "2").stdout
     assert "there are more" not in hermes("search", "needle", "--limit", "3").stdout
     assert len(found(hermes, "needle", "--limit", "2")) == 2
+
+
+def test_how_many_are_hidden_is_not_understated(hermes: Hermes, told: Told, db: SessionDB) -> None:
+    told("mine", "needle")
+    told("job", "needle", source="cron")
+    assert hermes("search", "needle").stdout.splitlines()[-1] == "1 cron hidden · --all"
+    for number in range(HITS_AT_ONCE):
+        db.append_message("mine", "user", f"needle {number}")
+    told("job2", "needle", source="cron")
+    shown = hermes("search", "needle").stdout.splitlines()[-1]
+    assert shown.startswith("at least ")
+    assert shown.endswith(" cron hidden · --all")
 
 
 @pytest.mark.usefixtures("kept")

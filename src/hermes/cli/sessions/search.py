@@ -138,4 +138,5 @@ def _notes(found: FoundConversations, are_more: bool) -> Iterator[str]:
     for typed in found.reading.ignored:
         yield f"looked for '{printable(typed)}' as text: it is no field that is known"
     if hidden := hidden_ones(found.hidden):
-        yield from folded(f"{hidden} hidden · --all")
+        at_least = "at least " if found.hidden_at_least else ""
+        yield from folded(f"{at_least}{hidden} hidden · --all")
