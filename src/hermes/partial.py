@@ -33,7 +33,7 @@ def partial_file(folder: Path, name: str) -> Iterator[tuple[Path, int]]:
     partial = folder / f".{name}.{os.urandom(6).hex()}{PARTIAL}"
     descriptor = -1
     try:  # from the first moment on: an interrupt may come as soon as there is a file
-        descriptor = home.create_private_file(partial)
+        descriptor = _created(partial)
         with suppress(OSError):  # a file system without such locks: then nothing is ever cleared away there
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield partial, descriptor
@@ -43,6 +43,13 @@ def partial_file(folder: Path, name: str) -> Iterator[tuple[Path, int]]:
                 os.unlink(f"{partial}{ending}")
         if descriptor >= 0:
             os.close(descriptor)
+
+
+def _created(partial: Path) -> int:
+    try:
+        return home.create_private_file(partial)
+    except OSError as error:  # nobody knows that name: what is wrong is the folder
+        raise OSError(error.errno, error.strerror, str(partial.parent)) from None
 
 
 def replace_file(file: Path, data: bytes, *, unless: Callable[[], bool] = bool) -> bool:

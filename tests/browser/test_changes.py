@@ -28,7 +28,7 @@ async def test_delete_goes_to_the_trash_at_once_and_comes_back(
         told(f"s{number}", title=f"number {number}", age=number)
     async with browsing() as screen:
         await screen.press("down", "ctrl+d")
-        assert screen.status == "Deleted “number 1” · ctrl+z to undo"
+        assert screen.status == "Deleted “number 1” · ^Z to undo"
         assert screen.names == ["number 0", "number 2", "number 3"]
         assert screen.current == "number 2"
         assert [row["id"] for row in db.list_trash()] == ["s1"]

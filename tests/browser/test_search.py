@@ -19,6 +19,24 @@ async def test_what_was_said_is_found_and_shown_below_the_name(browsing: Browsin
         assert screen.status == "1 of 1 found · best first"
 
 
+async def test_the_best_of_more_are_called_so(browsing: Browsing, told: Told) -> None:
+    for name in ("a", "b", "c"):
+        told(name, "the zebra of today")
+    async with browsing(View(limit=2)) as screen:
+        await screen.type("zebra")
+        assert screen.status.startswith("1 of the best 2 found")
+    async with browsing(View(limit=3)) as screen:
+        await screen.type("zebra")
+        assert screen.status.startswith("1 of 3 found")
+
+
+async def test_a_snippet_that_fits_is_shown_from_its_beginning(browsing: Browsing, told: Told) -> None:
+    told("a", f"{'so ' * 14}zebra", title="Stripes")
+    async with browsing() as screen:
+        await screen.type("zebra")
+        assert f"{'so ' * 14}zebra" in screen.lines[2]
+
+
 @pytest.mark.parametrize("typed", ["kuber", "k", "Kubernetes ing", "work", "the WORK", "source:cli kube"])
 async def test_the_beginning_of_a_word_or_title_is_enough(browsing: Browsing, told: Told, typed: str) -> None:
     told("a", "how do I brew coffee", title="Mornings")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import subprocess
 import sys
 import time
@@ -49,3 +50,27 @@ def told(db: SessionDB) -> Told:
         return session_id
 
     return tell
+
+
+def seen_on_a_terminal(width: int, *words: str, **environment: str) -> str:
+    """What the command writes to a terminal of so many columns."""
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen(
+        [*COMMAND, *words],
+        stdout=theirs,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "COLUMNS": str(width), "TERM": "xterm-256color", **environment},
+    )
+    os.close(theirs)
+    told = b""
+    while True:
+        try:
+            piece = os.read(ours, 65_536)
+        except OSError:
+            break
+        if not piece:
+            break
+        told += piece
+    assert child.wait(30) == 0
+    os.close(ours)
+    return told.decode().replace("\r\n", "\n")

@@ -138,7 +138,7 @@ def test_a_person_finds_changes_and_chooses_a_conversation(terminal: Terminal, d
     first = terminal.shows("the newest", "a zebra", "1 of 3", "1 cron hidden", "⏎ resume")
     assert len(first.splitlines()) == 15
     terminal.keys("Down", "Down", "C-d")
-    terminal.shows("Deleted “[bold]Old one[/bold]” · ctrl+z to undo", but="▌ [bold]")
+    terminal.shows("Deleted “[bold]Old one[/bold]” · ^Z to undo", but="▌ [bold]")
     assert [row["id"] for row in db.list_trash()] == ["s2"]
     terminal.keys("C-z")
     terminal.shows("Undone", "▌ [bold]Old one")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from hermes_state import SessionDB
 from tests.cli.conftest import Hermes, Told
 
 
@@ -35,6 +37,30 @@ def test_ids_and_titles(hermes: Hermes, told: Told) -> None:
     assert offered(hermes, "sessions", "show", "gar") == ["garden plans"]
     assert offered(hermes, "sessions", "delete", "20250305_a", "202503") == ["20250306_b", "20250305_a"]
     assert offered(hermes, "sessions", "list", "gar") == []
+    assert offered(hermes, "sessions", "show", "") == ["garden plans", "20250306_b"]
+
+
+def test_what_was_begun_in_quotes_or_with_escaped_spaces(hermes: Hermes, told: Told) -> None:
+    told("20250305_a", "one", title="garden plans")
+    for begun in ("garden\\ p", "'garden p", '"garden p'):
+        assert offered(hermes, "sessions", "show", begun) == ["garden plans"]
+
+
+def test_of_the_trash_what_lies_there(hermes: Hermes, told: Told, db: SessionDB) -> None:
+    told("20250305_a", "one", title="garden plans")
+    told("20250306_b", "two", title="garden party")
+    db.trash_session("20250305_a")
+    assert offered(hermes, "sessions", "trash", "restore", "gar") == ["garden plans"]
+    assert offered(hermes, "sessions", "show", "gar") == ["garden party"]
+
+
+def test_of_the_store_that_was_named(hermes: Hermes, told: Told, tmp_path: Path) -> None:
+    told("20250305_a", "one", title="garden plans")
+    with SessionDB(tmp_path / "other.db") as other:
+        other.create_session("garage", "cli")
+    typed = ("sessions", "show", "--store", str(tmp_path / "other.db"), "gar")
+    assert offered(hermes, *typed) == ["garage"]
+    assert offered(hermes, "sessions", "show", "--store", str(tmp_path / "none.db"), "gar") == []
 
 
 def command_on_path(tmp_path: Path) -> dict[str, str]:
@@ -47,16 +73,35 @@ def command_on_path(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
-def test_bash_completes_and_quotes_titles(told: Told, tmp_path: Path) -> None:
-    told("20250305_a", "one", title="garden plans")
+@pytest.mark.parametrize(
+    ("begun", "split", "replies"),
+    [
+        ("gar", ["gar"], ["garden\\ plans"]),
+        ("garden\\ p", ["garden\\ p"], ["garden\\ plans"]),
+        ('"gar', ['"gar'], ["garden plans"]),
+        ("Re:", ["Re", ":"], ["\\ invoice"]),
+        ("Re:\\ in", ["Re", ":", "\\ in"], ["\\ invoice"]),
+        ("hos", ["hos"], ["hostile\\ \\$\\(reboot\\)"]),
+        ("'hos", ["'hos"], []),
+        ('"hos', ['"hos'], []),
+    ],
+)
+def test_bash_completes_what_is_quoted_and_quotes_what_it_completes(
+    told: Told, tmp_path: Path, begun: str, split: list[str], replies: list[str]
+) -> None:
+    """Bash hands over the line, and the words it makes of it: it also splits at colons, and replaces only the rest."""
+    for number, title in enumerate(("garden plans", "Re: invoice", "hostile $(reboot)")):
+        told(f"20250305_{number}", "one", title=title)
+    words = " ".join(map(shlex.quote, ("hermes", "sessions", "show", *split)))
     program = (
-        'eval "$(hermes completion bash)"; COMP_WORDS=(hermes sessions show gar); COMP_CWORD=3; _hermes;'
-        ' printf "%s\\n" "${COMPREPLY[@]}"'
+        f'eval "$(hermes completion bash)"; COMP_LINE={shlex.quote(f"hermes sessions show {begun}")};'
+        f" COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _hermes;"
+        ' ((${#COMPREPLY[@]})) && printf "%s\\n" "${COMPREPLY[@]}"'
     )
     done = subprocess.run(
         ["bash", "-c", program], capture_output=True, text=True, env=command_on_path(tmp_path), timeout=60
     )
-    assert (done.stdout, done.stderr) == ("garden\\ plans\n", "")
+    assert (done.stdout.splitlines(), done.stderr) == (replies, "")
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
 import stat
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -21,7 +18,7 @@ from hypothesis import strategies as st
 from hermes.cli.insights_report import lines
 from hermes.insights import InsightsEngine
 from hermes_state import SessionDB
-from tests.cli.conftest import COMMAND, Hermes
+from tests.cli.conftest import Hermes, seen_on_a_terminal
 from tests.cli.test_list import columns_taken
 
 DAY = 86_400.0
@@ -113,28 +110,21 @@ def busy(in_zone: Callable[[str], None]) -> Iterator[SessionDB]:
     db.close()
 
 
-def seen_on_a_terminal(width: int, *words: str, **environment: str) -> str:
-    """What the command writes to a terminal of so many columns."""
-    ours, theirs = pty.openpty()
-    child = subprocess.Popen(
-        [*COMMAND, *words],
-        stdout=theirs,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, "COLUMNS": str(width), "TERM": "xterm-256color", **environment},
+def test_one_of_anything_is_not_called_several(hermes: Hermes, db: SessionDB) -> None:
+    assert hermes("insights", "--days", "1").stdout == "  No sessions found in the last 1 day.\n"
+    db.create_session("one", "cli")
+    db.append_message("one", "user", "hello")
+    shown = hermes("insights", "--days", "1").stdout
+    assert "Last 1 day " in shown
+    assert "Most messages    1 message  " in shown
+
+
+def test_a_page_into_a_folder_that_is_not_there_names_the_folder(hermes: Hermes, tmp_path: Path) -> None:
+    result = hermes("insights", "--html", str(tmp_path / "none" / "page.html"))
+    assert (result.returncode, result.stderr) == (
+        1,
+        f"hermes: No such file or directory: {tmp_path / 'none'}\n",
     )
-    os.close(theirs)
-    told = b""
-    while True:
-        try:
-            piece = os.read(ours, 65_536)
-        except OSError:
-            break
-        if not piece:
-            break
-        told += piece
-    assert child.wait(30) == 0
-    os.close(ours)
-    return told.decode().replace("\r\n", "\n")
 
 
 def test_an_empty_window_is_one_line_and_no_error(hermes: Hermes) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hermes_state import SessionDB
-from tests.cli.conftest import COMMAND, Hermes, Told
+from tests.cli.conftest import COMMAND, Hermes, Told, seen_on_a_terminal
 
 HOUR, DAY = 3600, 86400
 HEAVY = (
@@ -97,7 +97,7 @@ def test_what_ran_without_a_person_is_hidden_counted_and_shown_when_asked(hermes
         told(f"{source}-{time.time_ns()}", "did it", source=source)
     shown = hermes("sessions", "list").stdout
     assert [line.split()[-1] for line in shown.splitlines()[2:-2]] == ["mine"]
-    assert shown.splitlines()[-1] == "showing 1 of 1 · 1 batch, 2 cron, 1 tool hidden · --all"
+    assert shown.splitlines()[-1] == "showing 1 of 1 · 2 cron, 1 batch, 1 tool hidden · --all"
     asked = hermes("sessions", "list", "--source", "tool").stdout
     assert len(asked.splitlines()) == 3
     assert "tool-" in asked
@@ -120,6 +120,19 @@ def test_columns_line_up_in_every_script(hermes: Hermes, told: Told, title: str)
     lines = hermes("sessions", "list").stdout.splitlines()[2:]
     starts = {columns_taken(line[: line.rindex(" ")]) for line in lines}
     assert starts == {32 + 1 + 40 + 1 + 13}
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_on_a_terminal_nothing_is_wider_than_it_and_the_rule_is_as_long_as_the_table(
+    told: Told, width: int
+) -> None:
+    told("20250305_091523_a1b2c3d4", "a rather long first message, " * 3, title="long title " * 8)
+    for source in ("cron", "batch", "tool", "homeassistant"):
+        told(f"{source}_1", "did it", source=source)
+    shown = seen_on_a_terminal(width, "sessions", "list", "--since", "1d", NO_COLOR="1").splitlines()
+    assert max(columns_taken(line) for line in shown) <= width
+    assert len(shown[1]) == max(columns_taken(line) for line in shown if "20250305" in line)
+    assert " ".join(shown[-2:]).strip().endswith("1 batch, 1 cron, 1 tool hidden · --all")
 
 
 def test_nothing_stored_can_drive_the_terminal(hermes: Hermes, told: Told) -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
+import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 import hermes as package
-from tests.cli.conftest import Hermes
+from hermes_state import SessionDB
+from tests.cli.conftest import COMMAND, Hermes, Told
 
 
 def one_complaint(stderr: str) -> str:
@@ -61,6 +67,71 @@ def test_wrong_usage_is_one_line_and_exit_2(hermes: Hermes, words: tuple[str, ..
     assert result.returncode == 2
     assert result.stdout == ""
     assert "--help" in one_complaint(result.stderr)
+
+
+def test_a_complaint_names_the_help_that_helps_and_the_command_that_was_meant(hermes: Hermes) -> None:
+    assert "see 'hermes sessions list --help'" in hermes("sessions", "list", "--no-such-option").stderr
+    assert "there is no command 'lst'; did you mean 'list'?" in hermes("sessions", "lst").stderr
+
+
+@pytest.mark.parametrize("stream", ["<&-", ">&-", "2>&-"])
+def test_a_stream_that_is_closed_is_nobody_listening(stream: str, told: Told, db: SessionDB) -> None:
+    told("one", "hello")
+    ask = shlex.join([*COMMAND, "sessions", "delete", "one"])
+    done = subprocess.run(["sh", "-c", f"{ask} {stream}"], input=b"n\n", capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr) == (1, b"")
+    assert db.session_count() == 1
+
+
+def test_ctrl_c_while_it_still_loads_is_one_line_and_exit_130() -> None:
+    program = """
+import sys
+class Impatient:
+    def find_spec(self, name, path=None, target=None):
+        if name == "hermes.cli.command":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Impatient())
+from hermes.cli.start import start
+sys.exit(start())"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"hermes: interrupted\n")
+
+
+def test_a_store_that_was_named_and_is_not_there_is_not_made(hermes: Hermes, tmp_path: Path) -> None:
+    missing = tmp_path / "typo.db"
+    result = hermes("sessions", "list", "--store", str(missing))
+    assert (result.returncode, result.stderr) == (1, f"hermes: there is no store at {missing}\n")
+    assert not missing.exists()
+    (tmp_path / "one.jsonl").write_text('{"id": "one", "source": "cli", "messages": []}\n')
+    assert hermes("sessions", "import", str(tmp_path / "one.jsonl"), "--store", str(missing)).returncode == 0
+    assert missing.exists()
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="there is no setpriv here")
+def test_what_cannot_be_written_can_be_read(told: Told, db: SessionDB, home: Path) -> None:
+    """Root may write anywhere, so its powers are left behind first."""
+    told("one", "hello", title="garden plans")
+    db.close()
+    powerless = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"] if os.geteuid() == 0 else []
+    home.chmod(0o500)
+    (home / "state.db").chmod(0o400)
+    try:
+        for words in (("list",), ("show", "garden"), ("stats",), ("export", "-"), ("search", "hello")):
+            done = subprocess.run(
+                [*powerless, *COMMAND, "sessions", *words], capture_output=True, encoding="utf-8", timeout=60
+            )
+            assert (done.returncode, done.stderr) == (0, "")
+            assert done.stdout
+        done = subprocess.run(
+            [*powerless, *COMMAND, "sessions", "rename", "one", "two"],
+            capture_output=True,
+            encoding="utf-8",
+            timeout=60,
+        )
+        assert done.returncode == 1
+        assert "read-only" in one_complaint(done.stderr)
+    finally:
+        home.chmod(0o700)
 
 
 def test_a_home_that_cannot_be_made_is_one_line_and_exit_1(hermes: Hermes, tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from hermes import clock
 from hermes_state import SessionDB
-from tests.cli.conftest import COMMAND, Hermes, Told
+from tests.cli.conftest import COMMAND, Hermes, Told, seen_on_a_terminal
 
 DAY = 86400
 
@@ -81,7 +82,9 @@ def test_delete_asks_and_only_yes_deletes(hermes: Hermes, told: Told) -> None:
     told("mine", "hello")
     asked = hermes("sessions", "delete", "mine", stdin="no\n")
     assert asked.returncode == 1
-    assert asked.stdout == "Delete session 'mine' and all its messages? [y/N] Cancelled.\n"
+    assert asked.stdout == (
+        "hello · 1 session, 1 message\nDelete session 'mine' and all its messages? [y/N] Cancelled.\n"
+    )
     assert hermes("sessions", "delete", "mine").returncode == 1
     assert listed(hermes) == {"mine"}
     done = hermes("sessions", "delete", "mine", stdin="y\n")
@@ -89,6 +92,21 @@ def test_delete_asks_and_only_yes_deletes(hermes: Hermes, told: Told) -> None:
     assert "Deleted session 'mine'." in done.stdout
     assert "hermes sessions trash restore mine" in done.stdout
     assert listed(hermes, "--all") == set()
+
+
+def test_without_asking_a_part_of_a_title_names_nothing(hermes: Hermes, told: Told) -> None:
+    """Or what is run twice throws something else away the second time."""
+    told("mine", "hello", title="plan")
+    told("other", "hello", title="garden plans")
+    assert hermes("sessions", "delete", "plan", "--yes").returncode == 0
+    again = hermes("sessions", "delete", "plan", "--yes")
+    assert (again.returncode, again.stderr) == (
+        1,
+        "hermes: 'plan' is only a part of the title of other; name it in full\n",
+    )
+    assert listed(hermes) == {"other"}
+    assert hermes("sessions", "delete", "plan", stdin="y\n").returncode == 0
+    assert "In the trash: 2 sessions" in hermes("sessions", "stats").stdout
 
 
 def test_the_trash_is_listed_restored_and_emptied(hermes: Hermes, told: Told) -> None:
@@ -108,6 +126,14 @@ def test_the_trash_is_listed_restored_and_emptied(hermes: Hermes, told: Told) ->
     assert json.loads(hermes("sessions", "trash", "list", "--json").stdout) == []
 
 
+@pytest.mark.parametrize("width", [70, 100])
+def test_the_trash_fits_the_terminal(told: Told, db: SessionDB, width: int) -> None:
+    told("20250305_091523_a1b2c3d4", "hello", title="a title that is too long " * 3)
+    db.trash_session("20250305_091523_a1b2c3d4")
+    shown = seen_on_a_terminal(width, "sessions", "trash", "list", NO_COLOR="1").splitlines()
+    assert {len(line) for line in shown[1:]} == {width}
+
+
 def test_the_whole_conversation_goes_unless_a_segment_is_meant(
     hermes: Hermes, told: Told, db: SessionDB
 ) -> None:
@@ -117,6 +143,38 @@ def test_the_whole_conversation_goes_unless_a_segment_is_meant(
     hermes("sessions", "delete", "a2", "--yes")
     hermes("sessions", "delete", "b1", "--yes", "--segment")
     assert {row["id"] for row in db.list_sessions_rich(include_children=True)} == {"b2"}
+
+
+def continued(told: Told, db: SessionDB) -> None:
+    """A conversation of three segments, which are titled `plan`, `plan #2` and `plan #3`."""
+    told("s1", "hello", title="plan")
+    db.begin_continuation("s1", "summary", session_id="s2")
+    db.begin_continuation("s2", "summary", session_id="s3")
+
+
+def test_a_segment_that_is_named_by_its_title_is_the_one_with_that_title(
+    hermes: Hermes, told: Told, db: SessionDB
+) -> None:
+    continued(told, db)
+    assert hermes("sessions", "pin", "plan #2", "--segment").stdout == "Pinned session 's2'.\n"
+    exported = hermes("sessions", "export", "-", "--session-id", "plan", "--segment").stdout
+    assert json.loads(exported)["id"] == "s1"
+    assert "Deleted session 's2'." in hermes("sessions", "delete", "plan #2", "--segment", "--yes").stdout
+    assert [row["id"] for row in db.list_trash()] == ["s2"]
+
+
+def test_delete_says_what_goes_and_each_of_its_names_brings_it_back(
+    hermes: Hermes, told: Told, db: SessionDB
+) -> None:
+    continued(told, db)
+    told("other one", "hello")
+    asked = hermes("sessions", "delete", "plan", "other one", stdin="y\n")
+    assert asked.stdout.startswith("plan #3 · 3 sessions, 3 messages\nhello · 1 session, 1 message\n")
+    assert "Gone with them: 2 sessions." in asked.stdout
+    assert asked.stdout.endswith("hermes sessions trash restore s3 'other one'\n")
+    back = hermes("sessions", "trash", "restore", "s3")
+    assert back.stdout == "Restored session 's1' as 'plan #3', 3 sessions in all.\n"
+    assert listed(hermes) == {"s3"}
 
 
 def test_purge_leaves_no_byte_and_takes_the_conversation(
@@ -172,6 +230,18 @@ def test_prune_shows_what_goes_before_it_asks(hermes: Hermes, told: Told, db: Se
     assert dry.stdout.endswith("Nothing was deleted.\n")
     assert "Pruned 1 session." in hermes("sessions", "prune", "--older-than", "250", "--yes").stdout
     assert listed(hermes) == {"old0", "old1", "open"}
+
+
+def test_prune_shows_when_a_conversation_was_last_used_not_when_it_began(
+    hermes: Hermes, told: Told, db: SessionDB
+) -> None:
+    told("s1", "hello", title="plan", age=300 * DAY)
+    db.begin_continuation("s1", "summary", session_id="s2")
+    db.raw().execute("UPDATE messages SET timestamp = timestamp - ? WHERE session_id = 's2'", (100 * DAY,))
+    db.end_session("s2", "cli_close")
+    used = clock.day(clock.now() - 100 * DAY)
+    shown = hermes("sessions", "prune", "--dry-run").stdout.splitlines()
+    assert shown[1:3] == [f"last used from {used} to {used}", f"  {used}  s2  plan #2"]
 
 
 @pytest.mark.parametrize(

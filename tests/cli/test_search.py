@@ -7,8 +7,9 @@ import time
 
 import pytest
 
+from hermes.recall.conversations import HITS_AT_ONCE
 from hermes_state import SessionDB
-from tests.cli.conftest import Hermes, Told
+from tests.cli.conftest import Hermes, Told, seen_on_a_terminal
 
 DAY = 86400
 
@@ -108,6 +109,44 @@ def test_times_as_flags(hermes: Hermes) -> None:
     wrong = hermes("search", "retry", "--since", "the other day")
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert "--since does not understand 'the other day'" in wrong.stderr
+
+
+def test_that_there_are_more_is_said(hermes: Hermes, told: Told) -> None:
+    for number in range(3):
+        told(f"s{number}", "needle")
+    assert "showing 2, there are more · --limit\n" in hermes("search", "needle", "--limit", "2").stdout
+    assert "there are more" not in hermes("search", "needle", "--limit", "3").stdout
+    assert len(found(hermes, "needle", "--limit", "2")) == 2
+
+
+def test_how_many_are_hidden_is_not_understated(hermes: Hermes, told: Told, db: SessionDB) -> None:
+    told("mine", "needle")
+    told("job", "needle", source="cron")
+    assert hermes("search", "needle").stdout.splitlines()[-1] == "1 cron hidden · --all"
+    for number in range(HITS_AT_ONCE):
+        db.append_message("mine", "user", f"needle {number}")
+    told("job2", "needle", source="cron")
+    shown = hermes("search", "needle").stdout.splitlines()[-1]
+    assert shown.startswith("at least ")
+    assert shown.endswith(" cron hidden · --all")
+
+
+@pytest.mark.usefixtures("kept")
+@pytest.mark.parametrize("query", ["has:error", "tool:nothing"])
+def test_without_words_none_is_called_common(hermes: Hermes, query: str) -> None:
+    assert "common" not in hermes("search", query).stdout
+
+
+def test_a_snippet_that_fits_is_shown_from_its_beginning(hermes: Hermes, told: Told) -> None:
+    told("one", f"{'so ' * 30}needle")
+    assert hermes("search", "needle").stdout.splitlines()[1] == f"  ● {'so ' * 30}>>>needle<<<"
+
+
+def test_a_long_title_leaves_room_for_the_id(told: Told) -> None:
+    told("20250305_091523_a1b2c3d4", "needle", title="a title that is too long " * 3)
+    shown = seen_on_a_terminal(60, "search", "needle", NO_COLOR="1").splitlines()
+    assert shown[0].endswith("…  just now · cli · 20250305_091523_a1b2c3d4")
+    assert len(shown[0]) == 60
 
 
 def test_what_looks_like_a_field_and_is_none_is_told(hermes: Hermes, told: Told) -> None:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from hermes_state import SessionDB
-from tests.cli.conftest import Hermes, Told
+from tests.cli.conftest import Hermes, Told, seen_on_a_terminal
 
 
 @pytest.fixture
@@ -95,6 +95,22 @@ def test_a_chain_of_a_thousand_is_drawn(hermes: Hermes, told: Told, db: SessionD
     assert len(hermes("sessions", "tree", "s500").stdout.splitlines()) == 1001
 
 
+@pytest.mark.parametrize(
+    ("width", "ends"), [(60, "c3c3"), (75, " · just now"), (100, "1 message · just now")]
+)
+def test_a_tree_fits_the_terminal(told: Told, db: SessionDB, width: int, ends: str) -> None:
+    told("20250305_091523_a1b2c3d1", "hello", title="schema migration")
+    db.begin_continuation("20250305_091523_a1b2c3d1", "summary", session_id="20250305_091523_a1b2c3d2")
+    db.begin_continuation("20250305_091523_a1b2c3d2", "summary", session_id="20250305_091523_a1b2c3c3")
+    shown = seen_on_a_terminal(
+        width, "sessions", "tree", "schema migration", NO_COLOR="1", PAGER="cat"
+    ).splitlines()
+    assert len(shown) == 3
+    assert max(map(len, shown)) <= width
+    assert "20250305_091523_a1b2c3c3" in shown[-1]
+    assert shown[-1].endswith(ends)
+
+
 def test_an_unknown_name_is_one_line_and_an_ambiguous_one_lists_the_candidates(
     hermes: Hermes, told: Told
 ) -> None:
@@ -107,5 +123,8 @@ def test_an_unknown_name_is_one_line_and_an_ambiguous_one_lists_the_candidates(
         assert several.returncode == 1
         assert several.stderr.splitlines()[0] == f"hermes: '{name}' could be any of these:"
         assert {line.split()[0] for line in several.stderr.splitlines()[1:]} == {"20250305_a", "20250305_b"}
+    for number in range(10):
+        told(f"20250305_more{number}", "three")
+    assert hermes("sessions", "show", "20250305").stderr.splitlines()[11:] == ["  and more"]
     assert hermes("sessions", "show", "garden", "tools").stdout.startswith("garden tools\n")
     assert hermes("sessions", "show", "plans").stdout.startswith("garden plans\n")

@@ -76,6 +76,6 @@ class Changes:
             self._browser.tell_gone(step.conversation)
             return
         self._undos = [*self._undos, (step, index)][-MOST_UNDOS:]
-        self._browser.status.tell(f"{step.told} · ctrl+z to undo")
+        self._browser.status.tell(f"{step.told} · ^Z to undo")
         if step.leaves:
             self._browser.ask_again()  # what it counts is different, too

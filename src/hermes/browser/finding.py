@@ -41,11 +41,11 @@ def page_of(db: SessionDB, view: View, offset: int) -> list[Conversation]:
 def found(db: SessionDB, view: View) -> Rows:
     """The conversations whose titles or messages match, each once: titles first, then the best."""
     rows: dict[str, Conversation] = {}
-    hidden = 0
+    hidden, are_more = 0, False
     most = min(MOST_FOUND, view.limit or MOST_FOUND)
     hits = db.search_conversations(
         view.query,
-        MOST_FOUND,
+        MOST_FOUND + 1,  # one more tells whether there are more
         sources=view.sources,
         include_hidden=view.kinds is not None or view.archived,
         unfinished=True,
@@ -57,10 +57,11 @@ def found(db: SessionDB, view: View) -> Rows:
         if not view.shows(one):
             hidden += 1
             continue
-        rows.setdefault(one.root_id, one)
-        if len(rows) == most:
+        if len(rows) == most and one.root_id not in rows:
+            are_more = True
             break
-    shown = Rows(len(rows), {**hits.hidden, **({"more": hidden} if hidden else {})})
+        rows.setdefault(one.root_id, one)
+    shown = Rows(len(rows), {**hits.hidden, **({"more": hidden} if hidden else {})}, are_more=are_more)
     shown.put(0, sorted(rows.values(), key=_KEYS[view.found_order]))
     return shown
 

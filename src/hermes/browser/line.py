@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
 
@@ -68,7 +69,7 @@ def found_in(one: Conversation, width: int, styles: Styles) -> Text:
     said = printable(one.snippet or (one.preview if one.title else ""))
     at = 0
     first = said.find(OPEN)
-    if first > width // 2:
+    if first > width // 2 and cell_len(_MARKED.sub(r"\1", said)) > width:
         at = first - width // 3
         line.append("…", styles.dim)
     for match in _MARKED.finditer(said, at):

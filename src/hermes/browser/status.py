@@ -24,7 +24,8 @@ class StatusLine(Static):
     def describe(self, view: View, rows: Rows, cursor: int) -> None:
         """`3 of 431 · 300 cron, 12 archived hidden · by last activity`."""
         if rows.total:
-            counted = f"{cursor + 1:,} of {rows.total:,}" + (" found" if view.is_search else "")
+            best = "the best " if rows.are_more else ""
+            counted = f"{cursor + 1:,} of {best}{rows.total:,}" + (" found" if view.is_search else "")
         else:
             counted = "nothing found" if view.is_search else "no conversations"
         parts = (counted, view.filters_told(), hidden_told(rows.hidden), view.order_told())

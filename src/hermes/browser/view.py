@@ -87,7 +87,8 @@ def with_everything(view: View) -> View:
 
 def hidden_told(hidden: dict[str, int]) -> str:
     """`300 cron, 12 archived hidden`; empty if nothing is."""
-    told = ", ".join(f"{count:,} {REASONS.get(reason, reason)}" for reason, count in sorted(hidden.items()))
+    most_first = sorted(hidden.items(), key=lambda item: (-item[1], item[0]))
+    told = ", ".join(f"{count:,} {REASONS.get(reason, reason)}" for reason, count in most_first)
     return f"{told} hidden" if told else ""
 
 

@@ -11,7 +11,7 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from hermes.cli import output
 from hermes.errors import HermesError
@@ -47,6 +47,22 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         output.complain(f"{message} (see '{self.prog} --help')")
         raise SystemExit(USAGE)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """What is not known is the mistake of the command it was typed for, whose help may help."""
+        known, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return known, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
+            from difflib import get_close_matches
+
+            near = get_close_matches(str(value), action.choices, 1)
+            meant = f"; did you mean '{near[0]}'?" if near else ""
+            self.error(f"there is no command '{value}'{meant}")
+        super()._check_value(action, value)
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         output.say([])  # help and version are out, or their reader is gone

@@ -7,12 +7,18 @@ with what it means behind a tab. So a new command or session is completed at onc
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from hermes import home
 from hermes.cli.command import DONE, Command, Words, group
 from hermes.cli.output import say
 from hermes.text import printable
+
+if TYPE_CHECKING:
+    from hermes.sessiondb import SessionDB
 
 HERE = "hermes.cli.completion"
 COMMANDS = {
@@ -22,12 +28,26 @@ COMMANDS = {
     "words": Command(f"{HERE}:define_words", "what could come next; the scripts ask this"),
 }
 
-BASH = """_hermes() {
-    local line
+BASH = r"""_hermes() {
+    local line word rest=$COMP_LINE open before reply typed=() at=0
+    for word in "${COMP_WORDS[@]:0:COMP_CWORD+1}"; do  # bash also splits at colons: join what has no space between
+        [[ $rest == [[:space:]]* ]] && at=$((at + 1))
+        typed[at]+=$word
+        rest=${rest#*"$word"}
+    done
+    [[ $word == [:=] ]] && word=
+    open=${word%"${word#[\"\']}"}
+    before=${typed[at]%"$word"}
     COMPREPLY=()
     while IFS= read -r line; do
-        [ -n "$line" ] && COMPREPLY+=("$(printf '%q' "${line%%$'\\t'*}")")
-    done < <(hermes completion words -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+        reply=${line%%$'\t'*}
+        if [[ -z $open ]]; then
+            printf -v reply %q "$reply"
+        elif [[ $reply == *[\"\'\$\`\\!]* ]]; then  # it could end the quotes, or be run inside of them
+            continue
+        fi
+        [[ -n $reply ]] && COMPREPLY+=("${reply:${#before}}")
+    done < <(hermes completion words -- "${typed[@]:1}" 2>/dev/null)
 }
 complete -o default -F _hermes hermes"""
 
@@ -46,38 +66,19 @@ FISH = """function __hermes_words
     hermes completion words -- $typed[2..-1] 2>/dev/null
 end
 complete -c hermes -f -a '(__hermes_words)'
-complete -c hermes -n '__fish_seen_subcommand_from export import backup restore' -F"""
+complete -c hermes -n '__fish_seen_subcommand_from export import backup restore' -F
+complete -c hermes -n '__fish_prev_arg_in --store --html --keep --key-file' -F"""
 
 SOURCES = (
-    *(
-        "cli",
-        "telegram",
-        "discord",
-        "slack",
-        "whatsapp",
-        "signal",
-        "matrix",
-        "mattermost",
-        "email",
-        "sms",
-        "dingtalk",
-    ),
-    *(
-        "feishu",
-        "wecom",
-        "weixin",
-        "bluebubbles",
-        "qqbot",
-        "homeassistant",
-        "webhook",
-        "api-server",
-        "acp",
-        "cron",
-    ),
+    "cli", "telegram", "discord", "slack", "whatsapp", "signal", "matrix", "mattermost", "email", "sms", "dingtalk",
+    "feishu", "wecom", "weixin", "bluebubbles", "qqbot", "homeassistant", "webhook", "api-server", "acp", "cron",
     "batch",
-)
+)  # fmt: skip
 SESSION = ("ID", "ID|TITLE")
 """How arguments are called that name a conversation."""
+Offers = Callable[[Path, str], Iterator[tuple[str, str]]]
+TRASHED = "trashed"
+"""Where the argument is kept that names what lies in the trash."""
 MOST = 50
 
 
@@ -115,12 +116,24 @@ def _prints(parser: argparse.ArgumentParser, script: str) -> None:
 def offer(arguments: argparse.Namespace) -> int:
     from hermes.cli.main import parser
 
-    *done, begun = arguments.typed or [""]
+    *done, begun = map(_unquoted, arguments.typed or [""])
     if done and done[0].startswith("-"):  # flags that stand alone are those of the chat
         done.insert(0, "chat")
     reached = _walk(parser([word for word in done if not word.startswith("-")]), done)
-    say(f"{printable(word)}\t{printable(told)}" for word, told in _offers(reached, done, begun.lstrip("'\"")))
+    say(f"{printable(word)}\t{printable(told)}" for word, told in dict(_offers(reached, done, begun)).items())
     return DONE
+
+
+def _unquoted(word: str) -> str:
+    """A word as the shell will read it; its last quote may still be open."""
+    import shlex
+
+    for closing in ("", "'", '"'):
+        try:
+            return "".join(shlex.split(word + closing))
+        except ValueError:
+            continue
+    return word
 
 
 def _walk(parser: argparse.ArgumentParser, done: Sequence[str]) -> argparse.ArgumentParser:
@@ -141,7 +154,7 @@ def _offers(parser: argparse.ArgumentParser, done: Sequence[str], begun: str) ->
         choices = SOURCES if flag.dest == "source" else flag.choices or ()
         yield from _beginning(((str(choice), "") for choice in choices), begun)
         if flag.metavar in SESSION:
-            yield from _sessions(begun)
+            yield from _named(_sessions, done, begun)
         return
     if begun.startswith("-"):
         flags = [
@@ -151,24 +164,45 @@ def _offers(parser: argparse.ArgumentParser, done: Sequence[str], begun: str) ->
         return
     for commands in _commands(parser):
         yield from _beginning(((one.dest, one.help or "") for one in commands._choices_actions), begun)
-    if any(action.metavar in SESSION for action in parser._actions):
-        yield from _sessions(begun)
+    named = next((action for action in parser._actions if action.metavar in SESSION), None)
+    if named is not None:
+        yield from _named(_trash if named.dest == TRASHED else _sessions, done, begun)
 
 
 def _beginning(offered: Iterable[tuple[str, str]], begun: str) -> Iterator[tuple[str, str]]:
     return (one for one in offered if one[0].startswith(begun))
 
 
-def _sessions(begun: str) -> Iterator[tuple[str, str]]:
-    """Titles and ids that begin so. There is nothing to complete where there is no store."""
+def _named(offers: Offers, done: Sequence[str], begun: str) -> Iterable[tuple[str, str]]:
+    """What the store offers that was typed, or that of the home; nothing where there is none."""
+    stores = [Path(value) for flag, value in pairwise(done) if flag == "--store"]
+    store = stores[-1] if stores else home.default_db_path()
+    return offers(store, begun) if store.exists() else ()
+
+
+def _sessions(store: Path, begun: str) -> Iterator[tuple[str, str]]:
+    """Titles and ids that begin so."""
+    with _reading(store) as db:
+        for row in db.starting_with(begun, MOST):
+            yield _offered(row, begun)
+
+
+def _trash(store: Path, begun: str) -> Iterator[tuple[str, str]]:
+    """The same of what was thrown away."""
+    with _reading(store) as db:
+        for row in db.list_trash():
+            if any((name or "").lower().startswith(begun.lower()) for name in (row["title"], row["id"])):
+                yield _offered(row, begun)
+
+
+def _reading(store: Path) -> SessionDB:
     from hermes.sessiondb import SessionDB
 
-    path = home.default_db_path()
-    if not path.exists():
-        return
-    with SessionDB(path, read_only=True) as db:
-        for row in db.starting_with(begun, MOST):
-            if row["title"] and row["title"].lower().startswith(begun.lower()):
-                yield row["title"], row["id"]
-            else:
-                yield row["id"], row["title"] or row["preview"]
+    return SessionDB(store, read_only=True)
+
+
+def _offered(row: dict[str, Any], begun: str) -> tuple[str, str]:
+    """By its title if that is what was begun, else by its id."""
+    if row["title"] and row["title"].lower().startswith(begun.lower()):
+        return row["title"], row["id"]
+    return row["id"], row["title"] or row["preview"]

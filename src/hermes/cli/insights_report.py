@@ -54,7 +54,7 @@ def _sections(report: Report, room: int) -> Iterator[str]:
 
 def _title(report: Report) -> Iterator[str]:
     inner = BOX - 2
-    asked = printable(f"Last {report['days']} days{wording.source(report)}", width_limit=inner - 2)
+    asked = printable(f"Last {wording.window(report)}", width_limit=inner - 2)
     yield styled(f"╔{'═' * inner}╗", "cyan")
     for text, style in (("Hermes Insights", "bold"), (asked, "dim")):
         left = (inner - columns_taken(text)) // 2

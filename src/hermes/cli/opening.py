@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,14 +30,21 @@ def existing(arguments: argparse.Namespace) -> Path:
 
 
 @contextmanager
-def opened(arguments: argparse.Namespace) -> Iterator[SessionDB]:
+def opened(arguments: argparse.Namespace, *, makes: bool = False) -> Iterator[SessionDB]:
+    """The store, which can be read where it cannot be written. One that was named is made only if that is the point."""
     from hermes.sessiondb import SessionDB
 
-    db = SessionDB(place(arguments))
+    path = place(arguments) if makes or arguments.store is None else existing(arguments)
+    db = SessionDB(path, read_only=path.exists() and not _is_writable(path))
     try:
         yield db
     finally:
         db.close()
+
+
+def _is_writable(path: Path) -> bool:
+    """SQLite also makes files beside it."""
+    return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
 
 
 def sessions_folder(arguments: argparse.Namespace) -> Path:
@@ -56,15 +64,29 @@ def trash_days() -> float:
     return float(days)
 
 
-def one_session(db: SessionDB, words: str | Sequence[str]) -> str:
-    """The id of the session that was named by an id, the beginning of one, or a title."""
+def one_session(
+    db: SessionDB, words: str | Sequence[str], *, segment: bool = False, in_full: bool = False
+) -> str:
+    """The id of the session that was named by an id, the beginning of one, or a title.
+
+    A title means the live end of its conversation; with `segment`, the one session that has it. With `in_full` a part
+    of a title is not enough: where nobody is asked, what was deleted before must not mean another one the next time.
+    """
     name = words if isinstance(words, str) else " ".join(words)
     named = db.named(name)
     if named.id is not None:
-        return named.id
+        if (
+            in_full
+            and not named.id.lower().startswith(name.lower())
+            and not db.resolve_session_by_title(name)
+        ):
+            raise Refused(f"'{name}' is only a part of the title of {named.id}; name it in full")
+        titled = db.get_session_by_title(name) if segment and named.id != name else None
+        return named.id if titled is None else str(titled["id"])
     if not named.candidates:
         raise Refused(f"Session '{name}' not found.")
-    raise Refused(f"'{name}' could be any of these:", [_candidate(row) for row in named.candidates])
+    told = [_candidate(row) for row in named.candidates]
+    raise Refused(f"'{name}' could be any of these:", [*told, "and more"] if named.are_more else told)
 
 
 def _candidate(row: dict[str, Any]) -> str:

@@ -15,7 +15,13 @@ from hermes.text import json_shown, printable
 
 
 def prepare() -> None:
-    """A terminal that cannot show a character shows `?` instead of ending the program."""
+    """A terminal that cannot show a character shows `?` instead of ending the program.
+
+    A stream that whoever started us closed goes nowhere: or the store would get its number, and what is said.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, closefd=False))
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
@@ -57,6 +63,16 @@ def terminal_width() -> int | None:
     with suppress(OSError):
         return os.get_terminal_size(sys.stdout.fileno()).columns or None
     return None
+
+
+def folded(line: str) -> list[str]:
+    """A long line as several, folded where the reader's terminal ends; one where nobody looks."""
+    width = terminal_width()
+    if width is None or len(line) <= width:
+        return [line]
+    from textwrap import wrap
+
+    return wrap(line, width)
 
 
 def in_colour() -> bool:

@@ -69,6 +69,12 @@ def widened(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
     return made
 
 
+def length(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> int:
+    """Columns that the longest line takes, whatever is cut."""
+    longest = max(columns_taken(printable(row[-1])) for row in rows)
+    return longest + sum(column.width + 1 for column in columns[:-1] if column.width >= 0)
+
+
 def _changed(column: Column, by: int) -> Column:
     return column._replace(width=column.width + by, shown=column.shown + by)
 

@@ -28,7 +28,7 @@ def markdown(report: Report) -> str:
 
 def _lines(report: Report) -> Iterator[str]:
     overview, costs, activity = report["overview"], report["costs"], report["activity"]
-    yield f"**Hermes Insights** · last {report['days']} days{_plain(wording.source(report))}"
+    yield f"**Hermes Insights** · last {_plain(wording.window(report))}"
     yield wording.period(report)
     yield ""
     yield (

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from hermes.insights.wording import counted, duration
+from hermes.insights.wording import duration, plural
 from hermes.store.activity import SessionActivity
 
 SHOWN_ID = 16
@@ -25,9 +25,9 @@ def _tokens_said(session: SessionActivity) -> float:
 
 NOTABLE: tuple[tuple[str, Callable[[SessionActivity], float], Callable[[float], str]], ...] = (
     ("Longest session", seconds, duration),
-    ("Most messages", lambda session: session.messages, lambda much: f"{counted(much)} messages"),
-    ("Most tokens", _tokens_said, lambda much: f"{counted(much)} tokens"),
-    ("Most tool calls", lambda session: session.tool_calls, lambda much: f"{counted(much)} calls"),
+    ("Most messages", lambda session: session.messages, lambda much: plural(much, "message")),
+    ("Most tokens", _tokens_said, lambda much: plural(much, "token")),
+    ("Most tool calls", lambda session: session.tool_calls, lambda much: plural(much, "call")),
 )
 
 

@@ -43,7 +43,7 @@ def page(report: Report) -> str:
     return (
         _file("web/page.html")
         .replace("{{policy}}", escape(policy))
-        .replace("{{title}}", _text(f"Hermes Insights: last {report['days']} days{wording.source(report)}"))
+        .replace("{{title}}", _text(f"Hermes Insights: last {wording.window(report)}"))
         .replace("{{style}}", style)
         .replace("{{scripts}}", "\n".join(f"<script>{script}</script>" for script in scripts))
         .replace("{{data}}", _data(report))
@@ -108,7 +108,7 @@ def _empty(report: Report) -> Iterator[str]:
 
 
 def _body(report: Report) -> Iterator[str]:
-    asked = f"Last {report['days']} days{wording.source(report)}"
+    asked = f"Last {wording.window(report)}"
     made = f"made {clock.iso(report['generated_at'])}"
     yield (
         f"<header><h1>Hermes Insights</h1><p>{_text(asked)} · {_text(wording.period(report))}"

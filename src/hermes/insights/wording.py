@@ -28,7 +28,7 @@ def amount(number: float, width: int = 12) -> str:
     return full if len(full) <= width else short(number)
 
 
-def plural(number: int, noun: str) -> str:
+def plural(number: float, noun: str) -> str:
     return f"{counted(number)} {noun}{'' if number == 1 else 's'}"
 
 
@@ -94,9 +94,14 @@ def source(report: dict[str, Any]) -> str:
     return f" (source: {asked if isinstance(asked, str) else ', '.join(asked)})"
 
 
+def window(report: dict[str, Any]) -> str:
+    """`30 days (source: cli)`."""
+    return f"{plural(report['days'], 'day')}{source(report)}"
+
+
 def nothing(report: dict[str, Any]) -> str:
     """What is said of a window in which there was nothing."""
-    return f"No sessions found in the last {report['days']} days{source(report)}."
+    return f"No sessions found in the last {window(report)}."
 
 
 def cost_notes(report: dict[str, Any]) -> list[str]:

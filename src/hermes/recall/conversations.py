@@ -49,13 +49,15 @@ class FoundConversations(SearchResults):
     reading: Reading
     hidden: dict[str, int]
     """How many more match but are left out, by the reason: `child`, `tool`, `archived`, or the source of a job."""
+    hidden_at_least: bool
+    """Whether there may be more of those: only the first that match were counted."""
 
     is_question: bool = False
     """Whether it was a question in plain words, which nobody expects to find word for word."""
 
     def __init__(self, reading: Reading) -> None:
         super().__init__()
-        self.reading, self.hidden = reading, {}
+        self.reading, self.hidden, self.hidden_at_least = reading, {}, False
 
 
 class Asked(NamedTuple):
@@ -114,7 +116,7 @@ class InteractiveSearch:
                 if len(results) == limit:
                     break
         if not include_hidden:
-            results.hidden = self._hidden(asked)
+            results.hidden, results.hidden_at_least = self._hidden(asked)
         return results
 
     def _exact(self, asked: Asked, limit: int, results: FoundConversations) -> dict[str, Hit]:
@@ -145,19 +147,20 @@ class InteractiveSearch:
             )
             return [root for root in named if _allowed(reader, root, asked.wanted)]
 
-    def _hidden(self, asked: Asked) -> dict[str, int]:
-        """Of the conversations that are hidden, those that hold what was typed; as many as one look finds."""
+    def _hidden(self, asked: Asked) -> tuple[dict[str, int], bool]:
+        """Of the conversations that are hidden, those that hold what was typed; and if one look did not see all."""
         if asked.wanted.kinds is None and not asked.wanted.hide_archived:
-            return {}
+            return {}, False
         everything = asked.wanted._replace(kinds=asked.reading.wanted.kinds, hide_archived=False)
         hits = self._engine.search(asked.tree, everything, HITS_AT_ONCE, 0).hits
+        saw_all = len(hits) < HITS_AT_ONCE
         hidden: dict[str, int] = {}
         with self._engine.read() as reader:
             for root in dict.fromkeys(reader.value(ROOT, hit.session_id) or hit.session_id for hit in hits):
                 reason = _reason(reader.row(ROW, root), asked.wanted)
                 if reason is not None:
                     hidden[reason] = hidden.get(reason, 0) + 1
-        return hidden
+        return hidden, not saw_all
 
     def _row(
         self, reader: Reader, root: str, asked: Asked, hit: Hit | None, ranked: Found | None

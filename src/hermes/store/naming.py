@@ -24,6 +24,8 @@ class Named(NamedTuple):
     """The session meant; None if there is no such one, or several."""
     candidates: list[dict[str, Any]]
     """Those it might be, newest activity first: id, title, source, last_active, preview."""
+    are_more: bool = False
+    """Whether it might also be others than these."""
 
 
 class Naming:
@@ -46,9 +48,11 @@ class Naming:
         start = like_prefix(typed)
         with self._engine.read() as reader:
             for sql, pattern in ((BY_ID, start), (BY_TITLE, start), (BY_TITLE, f"%{start}")):
-                found = reader.dicts(sql, pattern, MOST)
+                found = reader.dicts(sql, pattern, MOST + 1)
+                if len(found) == 1:
+                    return Named(found[0]["id"], [])
                 if found:
-                    return Named(found[0]["id"], []) if len(found) == 1 else Named(None, found)
+                    return Named(None, found[:MOST], len(found) > MOST)
         return Named(None, [])
 
     def starting_with(self, start: str, limit: int) -> list[dict[str, Any]]:

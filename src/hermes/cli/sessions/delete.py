@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from typing import TYPE_CHECKING
 
 from hermes.cli.command import DONE, REFUSED, Words, takes_store, takes_yes
@@ -13,6 +14,7 @@ from hermes.text import printable
 
 if TYPE_CHECKING:
     from hermes.sessiondb import SessionDB
+    from hermes.store.selection import Outline
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
@@ -25,35 +27,39 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
 
 
 def delete(arguments: argparse.Namespace) -> int:
+    segment = arguments.segment
     with opened(arguments) as db:
-        ids = list(dict.fromkeys(one_session(db, name) for name in arguments.sessions))
+        found = (one_session(db, name, segment=segment, in_full=arguments.yes) for name in arguments.sessions)
+        ids = list(dict.fromkeys(found))
         named = " and ".join(f"'{printable(one)}'" for one in ids)
         what = f"session {named}" if len(ids) == 1 else f"sessions {named}"
         whose = "its" if len(ids) == 1 else "their"
         how = " for good, with no way back" if arguments.purge else ""
-        if not arguments.yes and not confirm(f"Delete {what} and all {whose} messages{how}?"):
-            say(["Cancelled."])
-            return REFUSED
-        if arguments.purge:
-            gone = _purge(db, ids, arguments)
-            say([f"Deleted {what}."])
-            if len(gone) > len(ids):
-                say(
-                    [
-                        f"Gone with {'it' if len(ids) == 1 else 'them'}: {counted(len(gone) - len(ids), 'session')}."
-                    ]
-                )
-            return DONE
-        for session_id in ids:
-            db.trash_session(session_id, segment=arguments.segment)
-    days = f"{trash_days():g} days"
-    say(
-        [
-            f"Deleted {what}.",
-            f"Kept in the trash for {days}: hermes sessions trash restore {printable(ids[0])}",
-        ]
-    )
+        if not arguments.yes:
+            say(_described(db.outlines([session_id], whole=not segment)) for session_id in ids)
+            if not confirm(f"Delete {what} and all {whose} messages{how}?"):
+                say(["Cancelled."])
+                return REFUSED
+        gone = _purge(db, ids, arguments) if arguments.purge else _throw_away(db, ids, segment)
+    say([f"Deleted {what}."])
+    if len(gone) > len(ids):
+        say([f"Gone with {'it' if len(ids) == 1 else 'them'}: {counted(len(gone) - len(ids), 'session')}."])
+    if not arguments.purge:
+        back = " ".join(shlex.quote(printable(session_id)) for session_id in ids)
+        say([f"Kept in the trash for {trash_days():g} days: hermes sessions trash restore {back}"])
     return DONE
+
+
+def _described(going: list[Outline]) -> str:
+    """`schema migration #3 · 3 sessions, 14 messages`: whoever named it by a part of its title sees what it is."""
+    name = going[-1].title or going[0].title or going[0].preview or "—"
+    messages = sum(one.message_count for one in going)
+    told = f"{counted(len(going), 'session')}, {counted(messages, 'message')}"
+    return f"{printable(name, width_limit=60)} · {told}"
+
+
+def _throw_away(db: SessionDB, ids: list[str], segment: bool) -> list[str]:
+    return [one for session_id in ids for one in db.trash_session(session_id, segment=segment)]
 
 
 def _purge(db: SessionDB, ids: list[str], arguments: argparse.Namespace) -> list[str]:

@@ -96,7 +96,7 @@ def export(arguments: argparse.Namespace) -> int:
     store = existing(arguments)
     chosen_format = format_for(arguments.format, arguments.output)
     with opened(arguments) as db:
-        name = None if arguments.session_id is None else one_session(db, arguments.session_id)
+        name = _named(db, arguments)
         outlines = _chosen(db, name, arguments)
         chosen = conversations(_as_told(outlines, arguments), name)
         where, targets = _targets(arguments, chosen_format, chosen)
@@ -126,6 +126,12 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 # Which conversations
+
+
+def _named(db: SessionDB, arguments: argparse.Namespace) -> str | None:
+    if arguments.session_id is None:
+        return None
+    return one_session(db, arguments.session_id, segment=arguments.segment)
 
 
 def _chosen(db: SessionDB, name: str | None, arguments: argparse.Namespace) -> list[Outline]:

@@ -56,7 +56,7 @@ def import_files(arguments: argparse.Namespace) -> int:
             raise Refused(f"{path} is a folder; name the files in it")
     unreadable: list[Unreadable] = []
     total = sum(path.stat().st_size for path in paths if path is not None)
-    with opened(arguments) as db:
+    with opened(arguments, makes=True) as db:
         taking = db.importing(dry_run=arguments.dry_run)
         try:
             with Progress("Importing", total, shown=None not in paths) as progress, taking:

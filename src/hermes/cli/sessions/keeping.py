@@ -39,8 +39,9 @@ def _define(parser: argparse.ArgumentParser, done: str, change: Change) -> None:
     def run(arguments: argparse.Namespace) -> int:
         with opened(arguments) as db:
             # All of them are known before the first is changed.
-            for session_id in [one_session(db, name) for name in arguments.sessions]:
-                change(db, session_id, arguments.segment)
+            segment = arguments.segment
+            for session_id in [one_session(db, name, segment=segment) for name in arguments.sessions]:
+                change(db, session_id, segment)
                 say([f"{done} session '{printable(session_id)}'."])
         return DONE
 

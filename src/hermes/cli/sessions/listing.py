@@ -10,8 +10,8 @@ from hermes import clock
 from hermes.cli.command import DONE, Words, row_count, takes_json, takes_store
 from hermes.cli.filters import takes_sources, takes_times, takes_workspace, times
 from hermes.cli.opening import opened
-from hermes.cli.output import say, say_json, terminal_width
-from hermes.cli.table import Column, table, widened
+from hermes.cli.output import folded, say, say_json, terminal_width
+from hermes.cli.table import Column, length, table, widened
 
 if TYPE_CHECKING:
     from hermes.store.listing import ConversationPage
@@ -92,13 +92,13 @@ def _as_table(rows: list[dict[str, Any]]) -> Iterator[str]:
     fitting = widened(columns, cells, width)
     if fitting[1].width < 0:  # no room for previews: they stand for titles that are not there
         cells = [[row["title"] or row["preview"], *cell[1:]] for row, cell in zip(rows, cells, strict=True)]
-    return table(fitting, cells, min(width, rule))
+    return table(fitting, cells, min(width, length(fitting, cells)))
 
 
 def hidden_ones(hidden: dict[str, int]) -> str:
     """`300 cron, 12 archived`."""
-    told = [f"{count} {REASONS.get(reason, reason)}" for reason, count in sorted(hidden.items())]
-    return ", ".join(told)
+    most_first = sorted(hidden.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{count} {REASONS.get(reason, reason)}" for reason, count in most_first)
 
 
 def _footer(page: ConversationPage) -> list[str]:
@@ -109,4 +109,4 @@ def _footer(page: ConversationPage) -> list[str]:
     parts = [f"showing {len(page.rows)} of {page.total}"]
     if hidden:
         parts += [f"{hidden} hidden", "--all"]
-    return ["", " · ".join(parts)]
+    return ["", *folded(" · ".join(parts))]

@@ -47,10 +47,8 @@ def prune(arguments: argparse.Namespace) -> int:
 
 def _preview(rows: list[dict[str, Any]], size: int) -> list[str]:
     """How many, from when to when, how large, and the first of them."""
-    conversations: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        conversations.setdefault(row["root_id"], row)
-    used = [row["last_active"] or row["started_at"] for row in rows]
+    conversations = {row["root_id"]: row for row in rows}  # each by its last session
+    used = [row["last_active"] or row["started_at"] for row in conversations.values()]
     messages = sum(row["message_count"] or 0 for row in rows)
     counts = (
         counted(len(conversations), "conversation"),

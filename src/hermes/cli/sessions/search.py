@@ -11,8 +11,9 @@ from hermes import clock
 from hermes.cli.command import DONE, REFUSED, Words, plain_text, row_count, takes_json, takes_store
 from hermes.cli.filters import takes_sources, times
 from hermes.cli.opening import opened
-from hermes.cli.output import in_colour, say, say_json, styled, terminal_width
+from hermes.cli.output import folded, in_colour, say, say_json, styled, terminal_width
 from hermes.cli.sessions.listing import hidden_ones
+from hermes.cli.table import columns_taken
 from hermes.text import printable
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 MARK = re.compile(">>>|<<<")
 MARKED = re.compile(">>>(.*?)<<<")
-SNIPPET_WIDTH = 160
+SNIPPET_WIDTH, SHORTEST_TITLE = 160, 14
 SPEAKERS = {"user": "●", "assistant": "◆"}
 
 JSON_FIELDS = (
@@ -57,12 +58,14 @@ def search(arguments: argparse.Namespace) -> int:
     with opened(arguments) as db:
         found = db.search_conversations(
             query,
-            arguments.limit,
+            arguments.limit + 1,  # one more tells whether there are more
             sources=arguments.source,
             after=after,
             before=before,
             include_hidden=arguments.all,
         )
+        are_more = len(found) > arguments.limit
+        del found[arguments.limit :]
         if arguments.open and found:
             from hermes.cli.sessions.browse import choose, finish
 
@@ -72,11 +75,11 @@ def search(arguments: argparse.Namespace) -> int:
     if arguments.json:
         say_json([{field: row[field] for field in JSON_FIELDS} for row in found])
     else:
-        say(_lines(found))
+        say(_lines(found, are_more))
     return DONE if found else REFUSED
 
 
-def _lines(found: FoundConversations) -> Iterator[str]:
+def _lines(found: FoundConversations, are_more: bool) -> Iterator[str]:
     """Two lines for each conversation; those that only come near stand behind a line that says so."""
     now = clock.now()
     if not found:
@@ -89,31 +92,43 @@ def _lines(found: FoundConversations) -> Iterator[str]:
         last_exact = row["exact"]
         yield from _conversation(row, now)
         yield ""
-    yield from _notes(found)
+    yield from _notes(found, are_more)
 
 
 def _conversation(row: dict[str, Any], now: float) -> Iterator[str]:
-    facts = [clock.relative(row["last_active"], now), printable(row["source"]), printable(row["tip_id"])]
-    yield f"{styled(printable(row['title'] or '—'), 'bold')}  {styled(' · '.join(facts), 'dim')}"
-    width = min(terminal_width() or SNIPPET_WIDTH, SNIPPET_WIDTH)
-    yield f"  {SPEAKERS.get(row['role'], '○')} {_highlighted(printable(row['snippet']), width - 4)}"
+    width = terminal_width()
+    facts = " · ".join(
+        (clock.relative(row["last_active"], now), printable(row["source"]), printable(row["tip_id"]))
+    )
+    room = None if width is None else max(SHORTEST_TITLE, width - columns_taken(facts) - 2)
+    yield f"{styled(printable(row['title'] or '—', width_limit=room), 'bold')}  {styled(facts, 'dim')}"
+    snippet = _highlighted(printable(row["snippet"]), min(width or SNIPPET_WIDTH, SNIPPET_WIDTH) - 4)
+    yield f"  {SPEAKERS.get(row['role'], '○')} {snippet}"
 
 
 def _highlighted(line: str, width: int) -> str:
     """So much of a snippet as fits, its matches in colour; where there is none, as they are marked."""
+    unseen = 3 if in_colour() else 0  # of each mark
+    if columns_taken(line) - unseen * len(MARK.findall(line)) <= width:
+        return _coloured(line)
     first = max(0, line.find(">>>"))
     start = 0 if first < width // 2 else first - width // 4
-    marks = sum(map(len, MARK.findall(line[start : start + width])))
-    shown = printable(line[start:], width_limit=width - (1 if start else 0) + (marks if in_colour() else 0))
+    marks = unseen * len(MARK.findall(line[start : start + width]))
+    shown = printable(line[start:], width_limit=width - (1 if start else 0) + marks)
     if shown.rfind(">>>") > shown.rfind("<<<"):  # its end was cut off
         shown = f"{shown[: shown.rfind('>>>')].rstrip()}…"
-    shown = f"…{shown}" if start else shown
-    return MARKED.sub(lambda match: styled(match[1], "bold", "yellow"), shown) if in_colour() else shown
+    return _coloured(f"…{shown}" if start else shown)
 
 
-def _notes(found: FoundConversations) -> Iterator[str]:
+def _coloured(line: str) -> str:
+    return MARKED.sub(lambda match: styled(match[1], "bold", "yellow"), line) if in_colour() else line
+
+
+def _notes(found: FoundConversations, are_more: bool) -> Iterator[str]:
     """What a reader has to know about how these were found."""
-    if found.order == "newest":
+    if are_more:
+        yield f"showing {len(found)}, there are more · --limit"
+    if found and found.order == "newest" and found.reading.words:
         yield "newest first: every word is very common"
     if found.cut:
         parts = ", ".join(printable(part) for part in found.cut)
@@ -123,4 +138,5 @@ def _notes(found: FoundConversations) -> Iterator[str]:
     for typed in found.reading.ignored:
         yield f"looked for '{printable(typed)}' as text: it is no field that is known"
     if hidden := hidden_ones(found.hidden):
-        yield f"{hidden} hidden · --all"
+        at_least = "at least " if found.hidden_at_least else ""
+        yield from folded(f"{at_least}{hidden} hidden · --all")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hermes import clock
 from hermes.cli.command import DONE, Words, takes_json, takes_store
 from hermes.cli.opening import opened
-from hermes.cli.output import say, say_json, size_of
+from hermes.cli.output import counted, say, say_json, size_of
 from hermes.text import printable
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _lines(found: Statistics) -> list[str]:
         f"  {size_of(found.text):>9}  what people and the agent said",
         f"  {size_of(found.tool_output):>9}  tool output",
         f"  {size_of(found.prompts):>9}  system prompts",
-        *([f"In the trash: {found.in_trash} sessions"] if found.in_trash else []),
+        *([f"In the trash: {counted(found.in_trash, 'session')}"] if found.in_trash else []),
         *_last_write(found),
     ]
 

@@ -20,8 +20,8 @@ from hermes.cli.command import (
     takes_yes,
 )
 from hermes.cli.opening import opened, sessions_folder, trash_days
-from hermes.cli.output import confirm, counted, say, say_json
-from hermes.cli.table import Column, table
+from hermes.cli.output import confirm, counted, say, say_json, terminal_width
+from hermes.cli.table import Column, length, table, widened
 from hermes.text import printable
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ COMMANDS = {
     "empty": Command(f"{HERE}:define_empty", "delete what was thrown away, for good"),
 }
 
-COLUMNS = (Column("Title", 42, 40), Column("Thrown away", 13), Column("Goes", 12), Column("ID"))
+COLUMNS = (Column("Title", 42, 40), Column("Thrown away", 13), Column("Goes", 10), Column("ID"))
 RULE = 95
 
 
@@ -50,7 +50,7 @@ def define_list(parser: argparse.ArgumentParser, _: Words) -> None:
 def define_restore(parser: argparse.ArgumentParser, _: Words) -> None:
     takes_store(parser, restore)
     parser.add_argument(
-        "sessions", nargs="+", type=plain_text, metavar="ID", help="ids, beginnings of ids, or former titles"
+        "trashed", nargs="+", type=plain_text, metavar="ID", help="ids, beginnings of ids, or former titles"
     )
 
 
@@ -82,15 +82,17 @@ def list_trash(arguments: argparse.Namespace) -> int:
         )
         for row in rows
     ]
-    say(table(COLUMNS, cells, RULE))
+    width = terminal_width()
+    columns = COLUMNS if width is None else widened(COLUMNS, cells, width)
+    say(table(columns, cells, RULE if width is None else min(width, length(columns, cells))))
     return DONE
 
 
 def restore(arguments: argparse.Namespace) -> int:
     with opened(arguments) as db:
-        for session_id in [_meant(db, name) for name in arguments.sessions]:
+        for session_id in [_meant(db, name) for name in arguments.trashed]:
             came = db.restore_session(session_id)
-            title = db.get_session_title(session_id)
+            title = db.get_session_title(db.get_compression_tip(session_id))
             called = f" as '{printable(title)}'" if title else ""
             more = f", {counted(len(came), 'session')} in all" if len(came) > 1 else ""
             say([f"Restored session '{printable(session_id)}'{called}{more}."])
@@ -114,8 +116,9 @@ def empty(arguments: argparse.Namespace) -> int:
 
 
 def _meant(db: SessionDB, name: str) -> str:
+    """What was thrown away together is named by each of its sessions."""
     rows = db.list_trash()
-    exact = [row for row in rows if name in (row["id"], row["title"])]
+    exact = [row for row in rows if name in (*row["sessions"], row["title"])]
     found = exact or [row for row in rows if _starts(row, name)]
     if not found:
         raise Refused(f"'{name}' is not in the trash.")
@@ -129,4 +132,5 @@ def _meant(db: SessionDB, name: str) -> str:
 
 
 def _starts(row: dict[str, Any], name: str) -> bool:
-    return row["id"].lower().startswith(name.lower()) or (row["title"] or "").lower().startswith(name.lower())
+    names = (*row["sessions"], row["title"] or "")
+    return any(one.lower().startswith(name.lower()) for one in names)

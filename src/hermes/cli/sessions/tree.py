@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING, Any
 from hermes import clock
 from hermes.cli.command import DONE, Refused, Words, plain_text, takes_json, takes_store
 from hermes.cli.opening import one_session, opened
-from hermes.cli.output import counted, page, say_json, styled
+from hermes.cli.output import counted, page, say_json, styled, terminal_width
+from hermes.cli.table import columns_taken
 from hermes.text import printable
 
 if TYPE_CHECKING:
     from hermes.store.lineage import Relative
 
 RELATIONS = {"compression": "continued", "branch": "branch", "reset": "after reset", "delegate": "subagent"}
+JSON_FIELDS = (
+    "id", "relation", "title", "source", "kind", "started_at", "ended_at", "end_reason", "last_active", "message_count",
+)  # fmt: skip
+SPACE, BETWEEN = "  ", " · "
+SHORTEST_TITLE = 14
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
@@ -41,11 +47,11 @@ def tree(arguments: argparse.Namespace) -> int:
 
 def _drawn(first: Relative, named: str) -> Iterator[str]:
     """A line per session. A stack instead of recursion: a chain of continuations is as long as its life."""
-    now = clock.now()
+    now, width = clock.now(), terminal_width()
     stack: list[tuple[Relative, str, str]] = [(first, "", "")]
     while stack:
         one, edge, below = stack.pop()
-        yield edge + _line(one, now, one.id == named)
+        yield edge + _line(one, now, one.id == named, None if width is None else width - len(edge))
         last = len(one.children) - 1
         stack += [
             (
@@ -57,16 +63,23 @@ def _drawn(first: Relative, named: str) -> Iterator[str]:
         ]
 
 
-def _line(one: Relative, now: float, is_named: bool) -> str:
+def _line(one: Relative, now: float, is_named: bool, room: int | None) -> str:
+    """What it is, its title, its id, and as much of the rest as there is room for."""
     relation = RELATIONS.get(one.relation or "", "") if one.parent_session_id else ""
-    name = styled(
-        printable(one.title or "—", width_limit=60), *(["bold", "underline"] if is_named else ["bold"])
-    )
-    used = clock.relative(one.last_active or one.started_at, now)
-    facts = [printable(one.id), counted(one.message_count or 0, "message"), used]
-    if one.source != "cli":
-        facts.insert(1, printable(one.source))
-    return f"{styled(relation + ': ', 'cyan') if relation else ''}{name}  {styled(' · '.join(facts), 'dim')}"
+    before = f"{relation}: " if relation else ""
+    title = printable(one.title or "—", width_limit=60)
+    facts = [printable(one.id), *([printable(one.source)] if one.source != "cli" else [])]
+    facts += [
+        counted(one.message_count or 0, "message"),
+        clock.relative(one.last_active or one.started_at, now),
+    ]
+    if room is not None:
+        while len(facts) > 1 and columns_taken(before + title + SPACE + BETWEEN.join(facts)) > room:
+            facts.pop(-2 if len(facts) > 2 else -1)  # the id and the time are the last to go
+        left = room - columns_taken(before + SPACE + BETWEEN.join(facts))
+        title = printable(title, width_limit=max(SHORTEST_TITLE, left))
+    name = styled(title, *(["bold", "underline"] if is_named else ["bold"]))
+    return f"{styled(before, 'cyan')}{name}{SPACE}{styled(BETWEEN.join(facts), 'dim')}"
 
 
 def _as_json(first: Relative) -> dict[str, Any]:
@@ -82,16 +95,4 @@ def _as_json(first: Relative) -> dict[str, Any]:
 
 
 def _fields(one: Relative) -> dict[str, Any]:
-    names = (
-        "id",
-        "relation",
-        "title",
-        "source",
-        "kind",
-        "started_at",
-        "ended_at",
-        "end_reason",
-        "last_active",
-    )
-    told = {name: getattr(one, name) for name in names}
-    return {**told, "message_count": one.message_count, "children": []}
+    return {**{name: getattr(one, name) for name in JSON_FIELDS}, "children": []}
