@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from hermes.recall.held import held
 from hermes.recall.question import Question
 from hermes.recall.snippets import snippet
 from hermes.store.content import decode
@@ -12,7 +13,7 @@ from hermes.store.engine import Reader
 from hermes.store.lineage import tip
 from hermes.store.matching import Leaf, Or, word
 from hermes.store.values import MessageFilter, Order, RankedBlock
-from hermes.terms import index_text, is_spaceless
+from hermes.terms import is_spaceless
 from hermes.text import text_of, text_of_tool_calls
 
 CONVERSATION = """SELECT title, source, kind, started_at, coalesce(conversation_active, last_active, started_at)
@@ -22,8 +23,6 @@ MESSAGE = """SELECT id, session_id, role, timestamp, content, content_kind, tool
     WHERE id = ?"""
 RANGE = """SELECT id, session_id, role, timestamp, content, content_kind, tool_name, tool_calls FROM messages
     WHERE session_id = ? AND id BETWEEN ? AND ? AND active = 1 ORDER BY id"""
-
-ENDINGS = ("ingly", "edly", "ing", "ies", "ied", "ed", "es", "ly", "s", "e", "y")
 
 
 class Found(NamedTuple):
@@ -51,7 +50,7 @@ def shown(reader: Reader, one: Found) -> dict[str, Any] | None:
         return None
     message_id, session_id, role, _at, *said = message
     text = _text(*said)
-    matched = _matched(text, one.question.terms)
+    matched = held(text, one.question.terms)
     title, source, session_kind, started_at, last_active = row
     live = tip(reader, one.root_id)
     return {
@@ -86,7 +85,7 @@ def _best_of(
         ):
             continue
         # Of two that have as much, what the person said.
-        count = len(_matched(_text(*said), terms)) + (0.5 if role == "user" else 0.0)
+        count = len(held(_text(*said), terms)) + (0.5 if role == "user" else 0.0)
         if count > most:
             best, most = row, count
     return best
@@ -98,31 +97,6 @@ def _text(content: Any, kind: str | None, tool_name: str | None, tool_calls: str
     if said.strip() or not tool_calls:
         return said
     return f"{tool_name or ''} {text_of_tool_calls(tool_calls)}".strip()
-
-
-def _matched(text: str, terms: Sequence[str]) -> list[str]:
-    """The words of a question that a text has, or has in another form: then the form that it has."""
-    words = dict.fromkeys(index_text(text)[0].split())
-    found = []
-    for term in terms:
-        if term in words:
-            found.append(term)
-        elif len(term) == 1 and is_spaceless(term):
-            found += [term] if any(other.startswith(term) for other in words) else []
-        elif (stem := _stem(term)) is not None:
-            found += [other for other in words if other.startswith(stem) and _stem(other) == stem][:1]
-    return list(dict.fromkeys(found))
-
-
-def _stem(term: str) -> str | None:
-    """What forms of an English word have in common, roughly: good enough to show a match that the index made."""
-    if not term.isascii() or not term.isalpha():
-        return None
-    for ending in ENDINGS:
-        if term.endswith(ending) and len(term) - len(ending) >= 3:
-            term = term[: -len(ending)]
-            break
-    return term[:-1] if len(term) > 3 and term[-1] == term[-2] else term
 
 
 def _marks(matched: Sequence[str]) -> Or:
