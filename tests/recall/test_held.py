@@ -10,11 +10,26 @@ from hermes.recall.held import LONG, held
 from hermes_state import SessionDB
 
 FILLER = "lorem ipsum dolor sit amet, "
-WORDS = ["retry", "retries", "retrying", "budgets", "budget", "k", "key", "Zürich", "zurich", "桂林", "我们去桂林", "x1"]
+WORDS = [
+    "retry",
+    "retries",
+    "retrying",
+    "budgets",
+    "budget",
+    "k",
+    "key",
+    "Zürich",
+    "zurich",
+    "桂林",
+    "我们去桂林",
+    "x1",
+]
 TERMS = ["retry", "budget", "k", "zurich", "桂林", "桂", "x1", "nothing", "ke"]
 
 
-@given(st.lists(st.sampled_from(WORDS), max_size=5), st.lists(st.sampled_from(TERMS), min_size=1, unique=True))
+@given(
+    st.lists(st.sampled_from(WORDS), max_size=5), st.lists(st.sampled_from(TERMS), min_size=1, unique=True)
+)
 def test_a_long_text_is_told_like_a_short_one(words: list[str], terms: list[str]) -> None:
     said = " ".join(words)
     assert held(FILLER * (LONG // len(FILLER) + 1) + said, terms) == held(FILLER + said, terms)
