@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 
 from hermes import clock
 from hermes.recall import question as questions
+from hermes.recall.held import held
 from hermes.recall.language import Reading, read
 from hermes.recall.messages import result_of
 from hermes.recall.question import Question
 from hermes.recall.ranking import ConversationSearch
-from hermes.recall.shown import Found, shown
+from hermes.recall.shown import Found, row_of, shown, why
 from hermes.store.arguments import moment, names, whole
 from hermes.store.engine import Access, Reader
 from hermes.store.lineage import ROOT, tip
@@ -26,11 +27,12 @@ from hermes.store.matching import EVERYTHING, And, Node, Word
 from hermes.store.sessions import source_name
 from hermes.store.values import Hit, MessageFilter, SearchResults
 from hermes.terms import fold
+from hermes.text import text_of
 
 MOST_ROUNDS = 6
 """How often it is searched again without the conversations that were found: one of them may hold thousands."""
 MOST_TITLES = 1_000
-MOST_HIDDEN, MOST_HIDDEN_YET = 500, 60
+MOST_HIDDEN, MOST_HIDDEN_YET = 500, 40
 """Conversations looked at to count what is hidden; and while it is still being typed."""
 
 SHORTEST_RANKED = 3
@@ -181,19 +183,14 @@ class InteractiveSearch:
     def _row(
         self, reader: Reader, root: str, asked: Asked, hit: Hit | None, ranked: Found | None
     ) -> dict[str, Any] | None:
-        found = ranked or Found(
-            root, 0.0, asked.question, None if hit is None else hit.id, wanted=asked.wanted
-        )
-        row = shown(reader, found)
-        if row is None:
-            return _by_title(reader, root)
-        if hit is not None and (found.message_id is None or not asked.is_question):
-            result = result_of(asked.tree, hit)
-            row |= {"session_id": result["session_id"], "role": result["role"], "message_id": result["id"]}
-            row["snippet"] = result["snippet"]
-            if not found.score:
-                row["why"] = "matches what was typed"
-        return row
+        if hit is None or (ranked is not None and ranked.message_id is not None and asked.is_question):
+            row = None if ranked is None else shown(reader, ranked)
+            return row or _by_title(reader, root)
+        found = ranked or Found(root, 0.0, asked.question)
+        matched = held(text_of(hit.content), asked.question.terms) if found.score else []
+        reason = why(matched, found) if matched else "matches what was typed"
+        excerpt = result_of(asked.tree, hit)["snippet"]
+        return row_of(reader, found, (hit.id, hit.session_id, hit.role), excerpt, reason)
 
 
 def _asked(

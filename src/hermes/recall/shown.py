@@ -40,17 +40,29 @@ class Found(NamedTuple):
 
 
 def shown(reader: Reader, one: Found) -> dict[str, Any] | None:
-    row = reader.row(CONVERSATION, one.root_id)
     message: Sequence[Any] | None = None
     if one.message_id is not None:
         message = reader.row(MESSAGE, one.message_id)
     if message is None and one.block is not None:
         message = _best_of(reader, one.block, one.question.terms, one.wanted)
-    if row is None or message is None:
+    if message is None:
         return None
     message_id, session_id, role, _at, *said = message
     text = _text(*said)
     matched = held(text, one.question.terms)
+    return row_of(
+        reader, one, (message_id, session_id, role), snippet(text, _marks(matched)), why(matched, one)
+    )
+
+
+def row_of(
+    reader: Reader, one: Found, message: tuple[int, str, str], excerpt: str, reason: str
+) -> dict[str, Any] | None:
+    """A conversation with the id, session and role of the message that is shown of it."""
+    row = reader.row(CONVERSATION, one.root_id)
+    if row is None:
+        return None
+    message_id, session_id, role = message
     title, source, session_kind, started_at, last_active = row
     live = tip(reader, one.root_id)
     return {
@@ -60,8 +72,8 @@ def shown(reader: Reader, one: Found) -> dict[str, Any] | None:
         "score": float(f"{one.score:.4g}"),
         "message_id": message_id,
         "role": role,
-        "snippet": snippet(text, _marks(matched)),
-        "why": _why(matched, one),
+        "snippet": excerpt,
+        "why": reason,
         "title": reader.value(TITLE, live) or title,
         "source": source,
         "kind": session_kind,
@@ -104,7 +116,7 @@ def _marks(matched: Sequence[str]) -> Or:
     return Or(tuple(leaves))
 
 
-def _why(matched: Sequence[str], one: Found) -> str:
+def why(matched: Sequence[str], one: Found) -> str:
     told = []
     if matched:
         told.append(f"matches {', '.join(_runs(matched))}")

@@ -267,7 +267,7 @@ def wanted(tree: Node) -> list[Leaf]:
 
 
 def is_begun(tree: Node) -> bool:
-    """Whether it is, or needs, a word of which there are only the first letter or two: `k*`, `error fi*`."""
+    """Whether the index is asked for a word of which there are only the first letter or two: `k*`, `error fi*`."""
     return any(_is_begun(leaf) for leaf in wanted(tree))
 
 
@@ -275,6 +275,7 @@ def _is_begun(leaf: Node) -> bool:
     return (
         isinstance(leaf, Word)
         and leaf.prefix_last
+        and not leaf.by_text
         and leaf.terms[-1].isascii()
         and len(leaf.terms[-1]) <= LONGEST_BEGUN
     )

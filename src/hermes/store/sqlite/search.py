@@ -51,17 +51,20 @@ LATELY = 2048
 MOST_WALKED = 2_000
 """So many messages are walked for the first one of each conversation. One of them may hold more than that."""
 
-BEFORE_INDEX, SHORT = 512, 20_000
+BEFORE_INDEX, BEFORE_INDEX_ONCE, SHORT = 512, 20_000, 20_000
 """For a word of which there are only a letter or two, so many of the last messages are read before the index is asked,
-if they are no longer than that. FTS5 merges whatever begins so before it answers: 25 ms for a letter at 70,000."""
+and none longer than that; more, where those of conversations that were found already are passed by. FTS5 merges
+whatever begins so before it answers, which takes 25 ms for a letter at 70,000 messages."""
 DENSE = 0.25
-"""A beginning in so many of the messages, beside something that narrows, is left to their texts."""
+"""That is done for a beginning that so many messages hold, and beside something that narrows it is left to their texts.
+What is rarer is quickly merged."""
 
 LARGE = 500_000
 MORE_CACHE = "PRAGMA cache_size=-24000"
 
 # Each statement is put together from these parts once, at import; values are always bound.
 IDS = "SELECT m.id"
+ROOTS = "SELECT m.id, coalesce(s.root_id, s.id)"
 TEXTS = "SELECT m.id, m.content, m.content_kind, m.tool_name, m.tool_calls"
 # CROSS JOIN keeps the order of the loops: rows come as the outermost table gives them, and reading stops at the limit.
 OF_INDEX = """FROM messages_fts_words f CROSS JOIN messages m ON m.id = f.rowid
@@ -79,7 +82,8 @@ INDEXED = {order: " ".join((IDS, OF_INDEX, MATCHING, ALLOWED, by)) for order, by
 INDEXED_TEXTS = {order: " ".join((TEXTS, OF_INDEX, MATCHING, ALLOWED, by)) for order, by in BY.items()}
 NEWEST_FIRST = " ".join((TEXTS, OF_ROWS, "WHERE m.id <= ?1", ALLOWED, "ORDER BY m.id DESC"))
 OLDEST_FIRST = " ".join((TEXTS, OF_ROWS, "WHERE m.id <= ?1", ALLOWED, "ORDER BY m.id"))
-LATEST = " ".join((TEXTS, OF_ROWS, "WHERE m.id <= ?1 AND m.id > ?17", ALLOWED, "ORDER BY m.id DESC"))
+LATEST = " ".join((ROOTS, OF_ROWS, "WHERE m.id <= ?1 AND m.id > ?17", ALLOWED, "ORDER BY m.id DESC"))
+TEXT = " ".join((TEXTS, "FROM messages m WHERE m.id = ?"))
 LAST = " ".join((TEXTS, "FROM messages m WHERE m.id <= ? ORDER BY m.id DESC LIMIT 64"))
 ABOVE = " ".join((TEXTS, OF_ROWS, "WHERE m.id > ?1", ALLOWED, "ORDER BY m.id DESC"))
 CHANGED = " ".join((TEXTS, OF_CHANGED, "WHERE m.id <= ?1", ALLOWED, "ORDER BY m.id DESC"))
@@ -124,7 +128,8 @@ def search(
     make_room(reader, mark)
     tail, unseen = _tail(reader, tree, allowed, mark, above, changed, texts)
     skip = {row[0] for row in reader.rows(CHANGED_IDS)} if changed else frozenset[int]()
-    found = _Indexed(reader, tree, allowed, mark, skip, texts)
+    first: dict[str, int] | None = {} if once else None
+    found = _Indexed(reader, tree, allowed, mark, skip, texts, first)
     if order == "relevance":
         rare = found.rare_part()
         order = "newest" if rare is None else order
@@ -138,8 +143,8 @@ def search(
         found_ids = chain(tail, found.walk(order))
     else:
         found_ids = chain(tail, found.rare_first(rare))
-    if once:
-        taken, capped = _first_of_each(reader, found_ids, limit)
+    if first is not None:
+        taken, capped = _first_of_each(reader, found_ids, limit, first)
     elif limit < 0:
         taken, capped = list(islice(found_ids, offset, None)), False
     else:
@@ -150,9 +155,10 @@ def search(
     return SearchAnswer(hits_of(reader, taken), unseen, total, order=order, capped=capped)
 
 
-def _first_of_each(reader: SqliteReader, ids: Iterator[int], limit: int) -> tuple[list[int], bool]:
-    """The first message of each conversation, of so many; and whether there may be more."""
-    first: dict[str, int] = {}
+def _first_of_each(
+    reader: SqliteReader, ids: Iterator[int], limit: int, first: dict[str, int]
+) -> tuple[list[int], bool]:
+    """The first message of each conversation, of so many; and whether there may be more. Fills in `first`."""
     for message_id in islice(ids, MOST_WALKED):
         first.setdefault(reader.value(ROOT, message_id), message_id)
         if len(first) > limit:
@@ -193,11 +199,16 @@ class _Indexed:
         mark: int,
         skip: Collection[int],
         texts: Texts,
+        enough: dict[str, int] | None,
     ) -> None:
+        self._enough = enough
+        """Conversations of which no more is wanted; None if every message is."""
         self._reader, self._allowed = reader, allowed
         self._mark, self._skip, self._texts = mark, skip, texts
-        self._is_begun = mark >= VERY_COMMON and is_begun(tree)
-        self.tree = by_text(tree, lambda leaf: self._share(leaf) >= DENSE) if self._is_begun else tree
+        self.tree = tree
+        if mark >= VERY_COMMON and is_begun(tree):
+            self.tree = by_text(tree, lambda leaf: self._share(leaf) >= DENSE)
+        self._is_begun = mark >= VERY_COMMON and is_begun(self.tree)
         self._expression = fts5(self.tree)
 
     def rare_part(self) -> Node | None:
@@ -227,7 +238,7 @@ class _Indexed:
 
     def walk(self, order: Order) -> Iterator[int]:
         if self._expression is not None:
-            begun = self._is_begun and order == "newest"
+            begun = self._is_begun and order == "newest" and self._share(self.tree) >= DENSE
             return self._texts_first(self._expression) if begun else self._among(self._expression, order)
         rows = self._reader.each(
             OLDEST_FIRST if order == "oldest" else NEWEST_FIRST, self._mark, *self._allowed
@@ -236,13 +247,16 @@ class _Indexed:
 
     def _texts_first(self, expression: str) -> Iterator[int]:
         """Newest first: the last ones by their texts, while they are short, and only then by the index."""
-        rest = self._mark - BEFORE_INDEX
-        for row in self._known(self._reader.each(LATEST, self._mark, *self._allowed, rest)):
-            if _size(row) > SHORT:
-                rest = row[0]
+        rest = self._mark - (BEFORE_INDEX if self._enough is None else BEFORE_INDEX_ONCE)
+        for message_id, root in self._known(self._reader.each(LATEST, self._mark, *self._allowed, rest)):
+            if self._enough is not None and root in self._enough:
+                continue
+            row = self._reader.row(TEXT, message_id)
+            if row is None or _size(row) > SHORT:
+                rest = message_id
                 break
             if matches(self.tree, self._texts.of(row[0], row[1:]).text):
-                yield row[0]
+                yield message_id
         if rest > 0:
             yield from (message_id for message_id in self._among(expression, "newest") if message_id <= rest)
 
