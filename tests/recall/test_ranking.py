@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hermes import errors
+from hermes import clock, errors
 from hermes.store.people import Principal
 from hermes.store.values import SearchResults
 from hermes_state import SessionDB
@@ -317,3 +317,41 @@ def test_any_query_whatever_has_an_answer(birds: SessionDB, query: Any, limit: i
     assert len(rows) <= max(0, limit)
     if isinstance(query, str):
         assert birds.search_messages(query, relax=True) is not None
+
+
+@pytest.fixture
+def hyphens(db: SessionDB) -> SessionDB:
+    chat(db, "space", "foo bar baz")
+    chat(db, "hyphen", "a foo-bar here")
+    chat(db, "zebra", "zebra fish -> deployment")
+    return db
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ('"foo-bar"', ["hyphen"]),
+        ("foo NOT foo-bar", ["space"]),
+        ("zebra NOT foo-bar", ["zebra"]),
+        ("*oo-b*", ["hyphen"]),
+        ("deplo*", ["zebra"]),
+        ("->", ["zebra"]),
+        ('"--"', []),
+    ],
+)
+def test_what_is_meant_strictly_is_found_as_it_was_typed(
+    hyphens: SessionDB, query: str, expected: list[str]
+) -> None:
+    found = hyphens.search_sessions_ranked(query)
+    assert (ids(found), found.relaxed) == (expected, False)
+    assert all("exactly" not in row["why"] for row in found)
+
+
+def test_what_is_only_near_is_marked_and_comes_after_what_matches(hyphens: SessionDB) -> None:
+    near = hyphens.search_sessions_ranked('"bar foo"')
+    assert (set(ids(near)), near.relaxed) == ({"space", "hyphen"}, True)
+    assert all(row["why"].startswith("nothing matches exactly; matches ") for row in near)
+    day = clock.day(clock.now())
+    assert set(ids(hyphens.search_sessions_ranked(f'"bar foo" {day}'))) >= {"space", "hyphen"}
+    several = hyphens.search_sessions_ranked(['"bar foo"', "zebra"])
+    assert (ids(several)[0], several.relaxed) == ("zebra", False)

@@ -45,6 +45,8 @@ class Question(NamedTuple):
     asks_agent: bool
     fields: MessageFilter | None = None
     """Which messages it asks for, if it names fields."""
+    tree: Node | None = None
+    """What was typed, as it would be looked for exactly."""
 
 
 def asked(text: str, now: float) -> Question:
@@ -52,13 +54,14 @@ def asked(text: str, now: float) -> Question:
     typed = clean_in(text[:LONGEST])
     reading = language.read(typed, now)
     if not reading.fields and not INTERACTIVE.search(typed):
-        return read(typed)
+        return read(typed)._replace(tree=reading.tree)
     leaves = [] if reading.tree is None else wanted(reading.tree)
     question = read(" ".join(leaf.text for leaf in leaves if not isinstance(leaf, Part)))
     strict = STRICT.search(typed) or INTERACTIVE.search(typed)
     return question._replace(
         must=reading.tree if strict and not is_question(typed) else None,
         fields=reading.wanted if reading.fields else None,
+        tree=reading.tree,
     )
 
 

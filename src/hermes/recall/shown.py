@@ -37,6 +37,8 @@ class Found(NamedTuple):
     """The day that was named, if something was said on it."""
     order: Order = "relevance"
     wanted: MessageFilter = MessageFilter()
+    near: bool = False
+    """It holds some of the words, but not what was asked for strictly."""
 
 
 def shown(reader: Reader, one: Found) -> dict[str, Any] | None:
@@ -117,14 +119,16 @@ def _marks(matched: Sequence[str]) -> Or:
 
 
 def why(matched: Sequence[str], one: Found) -> str:
-    told = []
+    told = ["nothing matches exactly"] if one.near else []
     if matched:
         told.append(f"matches {', '.join(_runs(matched))}")
     if one.day is not None:
         told.append(f"said on {one.day}")
     if one.order == "newest":
         told.append("newest first, for every word is very common" if one.question.terms else "newest first")
-    return "; ".join(told) or "matches what stands around it"
+    if not matched and one.day is None and one.order == "relevance":
+        told.append("matches what stands around it" if one.score else "matches what was typed")
+    return "; ".join(told)
 
 
 def _runs(matched: Sequence[str]) -> list[str]:
