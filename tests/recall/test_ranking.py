@@ -347,6 +347,17 @@ def test_what_is_meant_strictly_is_found_as_it_was_typed(
     assert all("exactly" not in row["why"] for row in found)
 
 
+@pytest.mark.parametrize(
+    "name", ["alice@example.com", "$5", "50%", "C:\\Users\\demo", "src/main.py:42", "don't"]
+)
+def test_a_name_with_punctuation_is_looked_for_as_it_is_written(db: SessionDB, name: str) -> None:
+    chat(db, "written", f"of all the things that were said, some at great length, one was {name}")
+    chat(db, "pieces", "alice example com 5 50 C Users demo src main py 42 don t", "alice example com 5 50")
+    found = db.search_sessions_ranked(name)
+    assert (ids(found), found.relaxed) == (["written"], False)
+    assert ids(db.search_sessions_ranked("example?"))[0] == ids(db.search_sessions_ranked("example"))[0]
+
+
 def test_what_is_only_near_is_marked_and_comes_after_what_matches(hyphens: SessionDB) -> None:
     near = hyphens.search_sessions_ranked('"bar foo"')
     assert (set(ids(near)), near.relaxed) == ({"space", "hyphen"}, True)
