@@ -16,8 +16,9 @@ from hermes.store.matching import MessageText, Node, matches, needs_check, parts
 from hermes.store.sqlite import blocks, expressions, index
 from hermes.store.sqlite.connection import SqliteReader
 from hermes.store.sqlite.filters import ALLOWED, OF_MESSAGE, OF_SESSION, is_of_messages, values_of
-from hermes.store.sqlite.search import COUNT, TAIL_ROWS, fts5, make_room
+from hermes.store.sqlite.search import TAIL_ROWS, make_room
 from hermes.store.sqlite.texts import fields_of
+from hermes.store.sqlite.walking import COUNT, fts5
 from hermes.store.values import Candidates, DayOf, MessageFilter, Order, RankedBlock, RankedMessage
 from hermes.terms import index_texts, is_spaceless
 
