@@ -115,6 +115,24 @@ def test_nor_does_all_of_it_together(answer: SessionDB) -> None:
     assert {"job", "child", "chat"} == {row["kind"] for row in everything}
 
 
+NOISE = """WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 12000)
+    INSERT INTO messages (session_id, role, content, timestamp) SELECT 'noise' || (i % 50), 'user',
+        CASE i % 4 WHEN 0 THEN 'retry' WHEN 1 THEN 'budget' WHEN 2 THEN 'payment' ELSE 'gateway' END || ' talk', i
+    FROM n"""
+
+
+def test_nor_where_each_of_the_words_is_in_thousands_of_messages(answer: SessionDB) -> None:
+    for number in range(50):
+        answer.create_session(f"noise{number}", "cli")
+    answer.raw().execute(NOISE)
+    for loud in LOUD:
+        loud(answer)
+    answer.optimize()
+    found = answer.search_sessions_ranked(QUESTION)
+    assert (ids(found)[0], found.order) == ("answer", "relevance")
+    assert answer.search_conversations("retry budget payment gateway")[0]["conversation_id"] == "answer"
+
+
 def test_a_row_says_what_was_found_where_and_why(answer: SessionDB) -> None:
     answer.set_session_title("answer", "payments")
     row = answer.search_sessions_ranked(QUESTION)[0]
