@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from hermes.recall.conversations import HITS_AT_ONCE
+from hermes.recall.conversations import MOST_HIDDEN
 from hermes_state import SessionDB
 from tests.cli.conftest import Hermes, Told, seen_on_a_terminal
 
@@ -123,12 +123,13 @@ def test_how_many_are_hidden_is_not_understated(hermes: Hermes, told: Told, db: 
     told("mine", "needle")
     told("job", "needle", source="cron")
     assert hermes("search", "needle").stdout.splitlines()[-1] == "1 cron hidden · --all"
-    for number in range(HITS_AT_ONCE):
+    for number in range(300):
         db.append_message("mine", "user", f"needle {number}")
     told("job2", "needle", source="cron")
-    shown = hermes("search", "needle").stdout.splitlines()[-1]
-    assert shown.startswith("at least ")
-    assert shown.endswith(" cron hidden · --all")
+    assert hermes("search", "needle").stdout.splitlines()[-1] == "2 cron hidden · --all"
+    for number in range(MOST_HIDDEN):
+        told(f"more{number}", "needle", source="cron")
+    assert hermes("search", "needle").stdout.splitlines()[-1].startswith("at least ")
 
 
 @pytest.mark.usefixtures("kept")

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from hermes_state import SessionDB
 
 DAY = 86400
+MARATHON = """WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2500)
+    INSERT INTO messages (session_id, role, content, timestamp) SELECT 'marathon', 'user', 'needle needle', i FROM n"""
 
 
 def tell(
@@ -120,3 +122,56 @@ def test_what_is_still_being_typed_ends_in_the_beginning_of_a_word(db: SessionDB
     assert roots(db, "auth r", unfinished=True) == ["one"]
     assert roots(db, "r", unfinished=True) == ["two", "one"]
     assert roots(db, "the refac ", unfinished=True) == []
+
+
+def test_a_group_that_is_still_being_typed_is_one(db: SessionDB) -> None:
+    tell(db, "one", "refactoring the auth module")
+    tell(db, "two", "reading in the garden")
+    assert roots(db, "(ref", unfinished=True) == ["one"]
+    assert set(roots(db, "(refactoring OR gar", unfinished=True)) == {"one", "two"}
+    assert roots(db, "the (garden OR xyz) (rea", unfinished=True) == ["two"]
+    assert roots(db, "foo(r", unfinished=True) == []
+
+
+def test_an_answer_says_whether_there_are_more_conversations(db: SessionDB) -> None:
+    for number in range(3):
+        tell(db, f"s{number}", "a needle", title=f"haystack {number}")
+    assert [db.search_conversations("needle", limit).capped for limit in (1, 2, 3, 4)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert [db.search_conversations("haystack", limit).capped for limit in (2, 3)] == [True, False]
+
+
+def test_thousands_of_matches_in_one_conversation_hide_no_other(db: SessionDB) -> None:
+    tell(
+        db,
+        "short",
+        "among other things, and after a good deal of talk about the weather, one needle",
+        age=9 * DAY,
+    )
+    db.create_session("marathon", "cli")
+    db.raw().execute(MARATHON)
+    found = db.search_conversations("needle")
+    assert sorted(row["conversation_id"] for row in found) == ["marathon", "short"]
+    assert not found.capped
+
+
+@pytest.mark.parametrize(
+    "title", ["50% off", "my_plan", "Café", "wow! really", "ＦＵＬＬ width", "İstanbul", "桂林"]
+)
+def test_a_title_is_found_as_it_is_written(db: SessionDB, title: str) -> None:
+    tell(db, "titled", "x", title=title)
+    tell(db, "other", "x", title="5 percent of my plan, wow and so on")
+    assert roots(db, title) == ["titled"]
+    assert roots(db, title.upper()) == ["titled"]
+
+
+def test_a_word_may_be_as_long_as_it_likes(db: SessionDB) -> None:
+    tell(db, "titled", "x", title="a plan")
+    tell(db, "said", "y" * 300)
+    assert roots(db, "x" * 100_000) == []
+    assert roots(db, "plan " + "x" * 100_000) == []
+    assert roots(db, "y" * 300) == ["said"]

@@ -22,7 +22,7 @@ from hermes.store.matching import (
     needs_check,
     wanted,
 )
-from hermes.store.sqlite.search import fts5
+from hermes.store.sqlite.walking import fts5
 from hermes.text import text_of, text_of_tool_calls
 from tests.oracle import oracle_matches
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hermes import errors
+from hermes import clock, errors
 from hermes.store.people import Principal
 from hermes.store.values import SearchResults
 from hermes_state import SessionDB
@@ -113,6 +113,24 @@ def test_nor_does_all_of_it_together(answer: SessionDB) -> None:
     everything = answer.search_sessions_ranked(QUESTION, limit=100, include_hidden=True)
     assert everything[0]["session_id"] == "answer"
     assert {"job", "child", "chat"} == {row["kind"] for row in everything}
+
+
+NOISE = """WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 12000)
+    INSERT INTO messages (session_id, role, content, timestamp) SELECT 'noise' || (i % 50), 'user',
+        CASE i % 4 WHEN 0 THEN 'retry' WHEN 1 THEN 'budget' WHEN 2 THEN 'payment' ELSE 'gateway' END || ' talk', i
+    FROM n"""
+
+
+def test_nor_where_each_of_the_words_is_in_thousands_of_messages(answer: SessionDB) -> None:
+    for number in range(50):
+        answer.create_session(f"noise{number}", "cli")
+    answer.raw().execute(NOISE)
+    for loud in LOUD:
+        loud(answer)
+    answer.optimize()
+    found = answer.search_sessions_ranked(QUESTION)
+    assert (ids(found)[0], found.order) == ("answer", "relevance")
+    assert answer.search_conversations("retry budget payment gateway")[0]["conversation_id"] == "answer"
 
 
 def test_a_row_says_what_was_found_where_and_why(answer: SessionDB) -> None:
@@ -317,3 +335,52 @@ def test_any_query_whatever_has_an_answer(birds: SessionDB, query: Any, limit: i
     assert len(rows) <= max(0, limit)
     if isinstance(query, str):
         assert birds.search_messages(query, relax=True) is not None
+
+
+@pytest.fixture
+def hyphens(db: SessionDB) -> SessionDB:
+    chat(db, "space", "foo bar baz")
+    chat(db, "hyphen", "a foo-bar here")
+    chat(db, "zebra", "zebra fish -> deployment")
+    return db
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ('"foo-bar"', ["hyphen"]),
+        ("foo NOT foo-bar", ["space"]),
+        ("zebra NOT foo-bar", ["zebra"]),
+        ("*oo-b*", ["hyphen"]),
+        ("deplo*", ["zebra"]),
+        ("->", ["zebra"]),
+        ('"--"', []),
+    ],
+)
+def test_what_is_meant_strictly_is_found_as_it_was_typed(
+    hyphens: SessionDB, query: str, expected: list[str]
+) -> None:
+    found = hyphens.search_sessions_ranked(query)
+    assert (ids(found), found.relaxed) == (expected, False)
+    assert all("exactly" not in row["why"] for row in found)
+
+
+@pytest.mark.parametrize(
+    "name", ["alice@example.com", "$5", "50%", "C:\\Users\\demo", "src/main.py:42", "don't"]
+)
+def test_a_name_with_punctuation_is_looked_for_as_it_is_written(db: SessionDB, name: str) -> None:
+    chat(db, "written", f"of all the things that were said, some at great length, one was {name}")
+    chat(db, "pieces", "alice example com 5 50 C Users demo src main py 42 don t", "alice example com 5 50")
+    found = db.search_sessions_ranked(name)
+    assert (ids(found), found.relaxed) == (["written"], False)
+    assert ids(db.search_sessions_ranked("example?"))[0] == ids(db.search_sessions_ranked("example"))[0]
+
+
+def test_what_is_only_near_is_marked_and_comes_after_what_matches(hyphens: SessionDB) -> None:
+    near = hyphens.search_sessions_ranked('"bar foo"')
+    assert (set(ids(near)), near.relaxed) == ({"space", "hyphen"}, True)
+    assert all(row["why"].startswith("nothing matches exactly; matches ") for row in near)
+    day = clock.day(clock.now())
+    assert set(ids(hyphens.search_sessions_ranked(f'"bar foo" {day}'))) >= {"space", "hyphen"}
+    several = hyphens.search_sessions_ranked(['"bar foo"', "zebra"])
+    assert (ids(several)[0], several.relaxed) == ("zebra", False)

@@ -164,6 +164,16 @@ def test_more_than_four_phrasings_are_too_many_and_the_answer_says_so(db: Sessio
     assert "only the first 4 phrasings were looked for" in answer["notes"]
 
 
+def test_what_is_only_near_is_said_to_be(db: SessionDB) -> None:
+    talk(db, "one", "retry budget")
+    assert recall(db, query='"retry budget"')["notes"] == []
+    answer = recall(db, query='"budget retry"')
+    assert (found(answer), answer["notes"]) == (
+        ["one"],
+        ["nothing matches the query exactly; these are the nearest"],
+    )
+
+
 def test_nothing_found_is_a_success_that_says_what_to_try(db: SessionDB) -> None:
     answer = recall(db, query="nowhere")
     assert (answer["success"], answer["results"], answer["count"]) == (True, [], 0)

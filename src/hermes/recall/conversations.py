@@ -8,16 +8,17 @@ what it says: only where nothing matches it are the nearest shown instead, and t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Sequence
 from typing import Any, NamedTuple
 
 from hermes import clock
 from hermes.recall import question as questions
+from hermes.recall.held import held
 from hermes.recall.language import Reading, read
 from hermes.recall.messages import result_of
 from hermes.recall.question import Question
 from hermes.recall.ranking import ConversationSearch
-from hermes.recall.shown import Found, shown
+from hermes.recall.shown import Found, row_of, shown, why
 from hermes.store.arguments import moment, names, whole
 from hermes.store.engine import Access, Reader
 from hermes.store.lineage import ROOT, tip
@@ -26,18 +27,30 @@ from hermes.store.matching import EVERYTHING, And, Node, Word
 from hermes.store.sessions import source_name
 from hermes.store.values import Hit, MessageFilter, SearchResults
 from hermes.terms import fold
+from hermes.text import text_of
 
-HITS_AT_ONCE, MOST_ROUNDS = 200, 6
-"""Messages fetched, and how often again without the conversations they are from: one of them may hold thousands."""
+MOST_ROUNDS = 6
+"""How often it is searched again without the conversations that were found: one of them may hold thousands."""
+MOST_TITLES = 1_000
+MOST_HIDDEN, MOST_HIDDEN_YET = 500, 40
+"""Conversations looked at to count what is hidden; and while it is still being typed."""
 
 SHORTEST_RANKED = 3
-UNFINISHED = re.compile(r'(?:^|\s)[^\s":*()]*\w$')
+UNFINISHED = re.compile(r'(?:^|\s)\(*[^\s":*()]*\w$')
 """Ends in a word that may go on."""
+OPENED, CLOSED = re.compile(r"(?<!\S)\(+"), re.compile(r"\)+(?!\S)")
+LONGEST_TITLE = 100
+SPECIAL = re.compile("[!%_]")
+"""What LIKE would not take literally."""
 
-TITLES = """SELECT title, root_id FROM sessions WHERE title IS NOT NULL AND trashed_at IS NULL
-    ORDER BY last_active DESC, id DESC"""
 ROW = """SELECT source, kind, archived, started_at, coalesce(conversation_active, last_active, started_at) FROM sessions
     WHERE id = ? AND trashed_at IS NULL"""
+# A title that is not ASCII may be written otherwise and mean the same: that is not for SQL to tell.
+TITLES = """SELECT s.title, s.root_id, r.source, r.kind, r.archived, r.started_at,
+    coalesce(r.conversation_active, r.last_active, r.started_at) FROM sessions s JOIN sessions r ON r.id = s.root_id
+    WHERE s.title IS NOT NULL AND s.trashed_at IS NULL AND r.trashed_at IS NULL
+    AND (lower(s.title) LIKE ? ESCAPE '!' OR octet_length(s.title) <> length(s.title))
+    ORDER BY s.last_active DESC, s.id DESC"""
 TITLE = "SELECT title, coalesce(preview, '') FROM sessions WHERE id = ?"
 SAID = """SELECT m.id, m.role, m.session_id FROM messages m JOIN sessions s ON s.id = m.session_id
     WHERE s.root_id = ? AND m.active = 1 AND m.role = 'user' ORDER BY m.id LIMIT 1"""
@@ -90,24 +103,23 @@ class InteractiveSearch:
     ) -> FoundConversations:
         """`unfinished`: it is still being typed, so that its last word counts as the beginning of one, too."""
         limit = whole("limit", limit)
-        reading = read(query, clock.now())
+        closing = _unclosed(query) if unfinished else ""
+        reading = read(query + closing, clock.now())
         results = FoundConversations(reading)
         if reading.is_empty or limit <= 0:
             return results
         asked = _asked(query, reading, sources, after, before, include_hidden)
         if unfinished and UNFINISHED.search(query):
-            asked = _begun(query, asked)
+            asked = _begun(query, closing, asked)
         results.is_question = asked.is_question
         exact = self._exact(asked, limit, results)
-        titled = self._titled(asked) if not reading.fields else []
+        titled = self._titled(asked) if not reading.fields else {}
         ranked: dict[str, Found] = {}
         if asked.question.terms and (asked.is_plain or not exact):
             question = asked.question._replace(must=None)
             ranked = ConversationSearch(self._engine).rank(question, asked.wanted).conversations
-        matching = list(dict.fromkeys((*titled, *exact)))
-        matching.sort(key=lambda root: _worth(root, ranked, titled), reverse=True)
-        near = sorted((root for root in ranked if root not in matching), key=lambda root: -ranked[root].score)
-        results.relaxed = not matching and bool(near)
+        matching = sorted({**titled, **exact}, key=lambda root: _worth(root, ranked, titled), reverse=True)
+        near = sorted(ranked.keys() - exact.keys() - titled.keys(), key=lambda root: -ranked[root].score)
         with self._engine.read() as reader:
             for root in (*matching, *near):
                 row = self._row(reader, root, asked, exact.get(root), ranked.get(root))
@@ -115,8 +127,13 @@ class InteractiveSearch:
                     results.append(row | {"exact": root in exact or root in titled})
                 if len(results) == limit:
                     break
+        results.relaxed = not matching and bool(results)
+        results.capped = results.capped or len(matching) > limit
+        if results.order == "newest" and any(row["score"] for row in results):
+            results.order = "relevance"
         if not include_hidden:
-            results.hidden, results.hidden_at_least = self._hidden(asked)
+            most = MOST_HIDDEN_YET if unfinished else MOST_HIDDEN
+            results.hidden, results.hidden_at_least = self._hidden(asked, most)
         return results
 
     def _exact(self, asked: Asked, limit: int, results: FoundConversations) -> dict[str, Hit]:
@@ -124,36 +141,41 @@ class InteractiveSearch:
         found: dict[str, Hit] = {}
         wanted = asked.wanted
         for _ in range(MOST_ROUNDS):
-            answer = self._engine.search(asked.tree, wanted, HITS_AT_ONCE, 0)
+            answer = self._engine.search(asked.tree, wanted, limit - len(found), 0, once=True)
             results.cut, results.order, results.capped = answer.cut, answer.order, answer.capped
             if answer.waiting:
                 results.indexing = (answer.total - answer.waiting, answer.total)
             with self._engine.read() as reader:
                 for hit in answer.hits:
                     found.setdefault(reader.value(ROOT, hit.session_id) or hit.session_id, hit)
-            if len(found) >= limit or len(answer.hits) < HITS_AT_ONCE:
+            if len(found) >= limit or not answer.capped:
                 break
             wanted = wanted._replace(but_conversations=(*asked.wanted.but_conversations, *found))
         return found
 
-    def _titled(self, asked: Asked) -> list[str]:
+    def _titled(self, asked: Asked) -> dict[str, None]:
         """Conversations with all of the words in their title, newest activity first."""
         words = [fold(word) for word in asked.reading.words]
         if not words or not asked.is_plain:
-            return []
+            return {}
+        longest = max(words, key=len)[:LONGEST_TITLE]
+        pattern = "".join(("%", SPECIAL.sub(r"!\g<0>", longest), "%"))
+        named: dict[str, None] = {}
         with self._engine.read(settled=True) as reader:
-            named = dict.fromkeys(
-                root for title, root in reader.rows(TITLES) if all(word in fold(str(title)) for word in words)
-            )
-            return [root for root in named if _allowed(reader, root, asked.wanted)]
+            for title, root, *row in reader.each(TITLES, pattern):
+                if _allows(asked.wanted, row) and all(word in fold(str(title)) for word in words):
+                    named[root] = None
+                    if len(named) == MOST_TITLES:
+                        break
+        return named
 
-    def _hidden(self, asked: Asked) -> tuple[dict[str, int], bool]:
+    def _hidden(self, asked: Asked, most: int) -> tuple[dict[str, int], bool]:
         """Of the conversations that are hidden, those that hold what was typed; and if one look did not see all."""
         if asked.wanted.kinds is None and not asked.wanted.hide_archived:
             return {}, False
         everything = asked.wanted._replace(kinds=asked.reading.wanted.kinds, hide_archived=False)
-        hits = self._engine.search(asked.tree, everything, HITS_AT_ONCE, 0).hits
-        saw_all = len(hits) < HITS_AT_ONCE
+        hits = self._engine.search(asked.tree, everything, most, 0, "newest", once=True).hits
+        saw_all = len(hits) < most
         hidden: dict[str, int] = {}
         with self._engine.read() as reader:
             for root in dict.fromkeys(reader.value(ROOT, hit.session_id) or hit.session_id for hit in hits):
@@ -165,19 +187,14 @@ class InteractiveSearch:
     def _row(
         self, reader: Reader, root: str, asked: Asked, hit: Hit | None, ranked: Found | None
     ) -> dict[str, Any] | None:
-        found = ranked or Found(
-            root, 0.0, asked.question, None if hit is None else hit.id, wanted=asked.wanted
-        )
-        row = shown(reader, found)
-        if row is None:
-            return _by_title(reader, root)
-        if hit is not None and (found.message_id is None or not asked.is_question):
-            result = result_of(asked.tree, hit)
-            row |= {"session_id": result["session_id"], "role": result["role"], "message_id": result["id"]}
-            row["snippet"] = result["snippet"]
-            if not found.score:
-                row["why"] = "matches what was typed"
-        return row
+        if hit is None or (ranked is not None and ranked.message_id is not None and asked.is_question):
+            row = None if ranked is None else shown(reader, ranked)
+            return row or _by_title(reader, root)
+        found = ranked or Found(root, 0.0, asked.question)
+        matched = held(text_of(hit.content), asked.question.terms) if found.score else []
+        reason = why(matched, found) if matched else "matches what was typed"
+        excerpt = result_of(asked.tree, hit)["snippet"]
+        return row_of(reader, found, (hit.id, hit.session_id, hit.role), excerpt, reason)
 
 
 def _asked(
@@ -206,12 +223,18 @@ def _asked(
     return Asked(reading, tree, question, wanted, is_plain, is_plain and questions.is_question(query))
 
 
-def _begun(query: str, asked: Asked) -> Asked:
+def _unclosed(query: str) -> str:
+    """What closes the groups that were opened so far."""
+    opened = sum(map(len, OPENED.findall(query))) - sum(map(len, CLOSED.findall(query)))
+    return ")" * opened
+
+
+def _begun(query: str, closing: str, asked: Asked) -> Asked:
     """The same while its last word may go on. A letter or two of a word are not worth ranking by."""
     *before, last = query.split()
-    if asked.is_plain and last.isascii() and len(last) < SHORTEST_RANKED:
+    if asked.is_plain and fold(last).isascii() and len(last) < SHORTEST_RANKED:
         asked = asked._replace(question=questions.read(" ".join(before)))
-    return asked._replace(tree=read(f"{query}*", clock.now()).tree or asked.tree)
+    return asked._replace(tree=read(f"{query}*{closing}", clock.now()).tree or asked.tree)
 
 
 def _only_words(tree: Node | None) -> bool:
@@ -219,17 +242,15 @@ def _only_words(tree: Node | None) -> bool:
     return all(isinstance(leaf, Word) and not leaf.prefix_last for leaf in leaves)
 
 
-def _worth(root: str, ranked: dict[str, Found], titled: Iterable[str]) -> float:
+def _worth(root: str, ranked: dict[str, Found], titled: Container[str]) -> float:
     """A title was given to find the conversation by: it weighs as much again."""
     found = ranked.get(root)
     return (found.score if found is not None else 0.0) * (2.0 if root in titled else 1.0) + (root in titled)
 
 
-def _allowed(reader: Reader, root: str, wanted: MessageFilter) -> bool:
-    row = reader.row(ROW, root)
+def _allows(wanted: MessageFilter, row: Sequence[Any]) -> bool:
     return (
-        row is not None
-        and (wanted.sources is None or row[0] in wanted.sources)
+        (wanted.sources is None or row[0] in wanted.sources)
         and _reason(row, wanted) is None
         and (wanted.after is None or row[4] >= wanted.after)
         and (wanted.before is None or row[3] < wanted.before)

@@ -17,7 +17,7 @@ from hermes.recall import language
 from hermes.recall.asking_words import ASKS_AGENT, CHINESE, PHRASES, STOP, TALKING
 from hermes.recall.days import Stretch, days_in, months_in
 from hermes.recall.query import parse
-from hermes.store.matching import Node, Part, wanted
+from hermes.store.matching import Node, Part, Word, wanted, word
 from hermes.store.values import MessageFilter
 from hermes.terms import MAX_TERM, fold, is_spaceless, token_spans
 from hermes.text import clean_in
@@ -33,6 +33,8 @@ NEGATED = re.compile(r'(?<!\S)NOT\s+(?:"[^"]*"|\S+)')
 OPERATOR = re.compile(r"(?<!\S)(?:AND|OR|NOT)(?!\S)")
 QUESTION_MARK = re.compile(r"[?？؟](?=\s|$)|？")
 LEAST_WORDS, LEAST_ASKING = 6, 2
+SENTENCE = ".,;:!?…。，？！、；：\"'"
+"""What stands before or after a word without being a part of it."""
 
 
 class Question(NamedTuple):
@@ -45,6 +47,8 @@ class Question(NamedTuple):
     asks_agent: bool
     fields: MessageFilter | None = None
     """Which messages it asks for, if it names fields."""
+    tree: Node | None = None
+    """What was typed, as it would be looked for exactly."""
 
 
 def asked(text: str, now: float) -> Question:
@@ -52,14 +56,24 @@ def asked(text: str, now: float) -> Question:
     typed = clean_in(text[:LONGEST])
     reading = language.read(typed, now)
     if not reading.fields and not INTERACTIVE.search(typed):
-        return read(typed)
+        question = read(typed)._replace(tree=reading.tree)
+        return question._replace(must=reading.tree) if _is_name(reading.tree) else question
     leaves = [] if reading.tree is None else wanted(reading.tree)
     question = read(" ".join(leaf.text for leaf in leaves if not isinstance(leaf, Part)))
     strict = STRICT.search(typed) or INTERACTIVE.search(typed)
     return question._replace(
         must=reading.tree if strict and not is_question(typed) else None,
         fields=reading.wanted if reading.fields else None,
+        tree=reading.tree,
     )
+
+
+def _is_name(tree: Node | None) -> bool:
+    """Whether it is one word whose punctuation is a part of it, `$5` or `src/main.py:42`: no sentence has only that."""
+    if not isinstance(tree, Word) or tree.literal is None:
+        return False
+    bare = word(tree.text.strip(SENTENCE))
+    return isinstance(bare, Word) and bare.literal is not None
 
 
 def read(text: str) -> Question:
@@ -83,10 +97,10 @@ def is_question(text: str) -> bool:
         return False
     bare = QUOTED.sub(" ", text)  # a question may quote; an expression is little else
     words = [bare[start:end].casefold() for start, end in token_spans(bare)]
-    size = sum(len(word) if is_spaceless(word) else 2 for word in words)
+    size = sum(len(one) if is_spaceless(one) else 2 for one in words)
     if QUESTION_MARK.search(bare):
         return size >= LEAST_WORDS
-    asking = sum(word in STOP or word in TALKING for word in words)
+    asking = sum(one in STOP or one in TALKING for one in words)
     return bare == text and len(words) >= LEAST_WORDS and asking >= LEAST_ASKING
 
 

@@ -22,7 +22,7 @@ from hermes.store.arguments import whole
 from hermes.store.engine import Access, Reader
 from hermes.store.lineage import ROOT
 from hermes.store.listing import KINDS
-from hermes.store.matching import EVERYTHING
+from hermes.store.matching import EVERYTHING, Node
 from hermes.store.values import Candidates, MessageFilter, Order, RankedBlock, RankedMessage, SearchResults
 
 MOST_PHRASINGS = 8
@@ -83,7 +83,7 @@ class ConversationSearch:
             wanted = wanted._replace(but_conversations=(root or str(exclude_session),))
         found: dict[str, Found] = {}
         for text in phrasings(query):
-            ranked = self._asked(questions.asked(text, clock.now()), wanted, include_hidden)
+            ranked = self._asked(questions.asked(text, clock.now()), wanted, limit, include_hidden)
             _tell(results, ranked.candidates)
             for root_id, one in ranked.conversations.items():
                 if root_id not in found or _better(one, found[root_id]):
@@ -92,11 +92,12 @@ class ConversationSearch:
             # One that is gone by now makes room for the next.
             rows = (shown(reader, one) for one in _best(reader, found.values(), order))
             results.extend(islice((row for row in rows if row is not None), limit))
+            results.relaxed = bool(results) and all(found[row["conversation_id"]].near for row in results)
         if order == "relevance" and results and all(row["order"] == "newest" for row in results):
             results.order = "newest"
         return results
 
-    def _asked(self, question: Question, wanted: MessageFilter, include_hidden: bool) -> Ranked:
+    def _asked(self, question: Question, wanted: MessageFilter, limit: int, include_hidden: bool) -> Ranked:
         """What was asked for in one way, within what the caller allows and what is not hidden."""
         if question.fields is not None:
             wanted = both(wanted, question.fields)
@@ -105,28 +106,35 @@ class ConversationSearch:
             kinds = tuple(kind for kind in KINDS if kind != "child") if named else ("chat",)
             wanted = wanted._replace(kinds=wanted.kinds or kinds, hide_archived=True)
         if question.fields is not None and not question.terms and question.must is None:
-            return self._newest(question, wanted)
-        return self.rank(question, wanted)
+            return self._found(question, wanted, EVERYTHING, MOST_NEWEST, "newest")
+        ranked = self.rank(question, wanted)
+        if ranked.messages or question.tree is None or (question.must is None and ranked.conversations):
+            return ranked
+        # What has no words to rank by, punctuation or pieces of words, is found as it was typed.
+        found = self._found(question, wanted, question.tree, limit, "relevance")
+        if found.conversations or question.must is None:
+            return found
+        return self.rank(question._replace(must=None), wanted, near=True)
 
-    def _newest(self, question: Question, wanted: MessageFilter) -> Ranked:
-        """Fields alone find everything they allow, newest first."""
-        answer = self._engine.search(EVERYTHING, wanted, MOST_NEWEST, 0, "newest")
+    def _found(
+        self, question: Question, wanted: MessageFilter, tree: Node, most: int, order: Order
+    ) -> Ranked:
+        """The conversations that hold what was typed, as they are found; fields alone find everything they allow."""
+        answer = self._engine.search(tree, wanted, most, 0, order, once=True)
         found: dict[str, Found] = {}
         with self._engine.read() as reader:
             for hit in answer.hits:
                 root = reader.value(ROOT, hit.session_id) or hit.session_id
-                found.setdefault(root, Found(root, 0.0, question, hit.id, order="newest", wanted=wanted))
-        return Ranked(found, [], Candidates([], [], [], order="newest"))
+                found[root] = Found(root, 0.0, question, hit.id, order=answer.order, wanted=wanted)
+        return Ranked(found, [], Candidates([], [], [], order=answer.order))
 
-    def rank(self, question: Question, wanted: MessageFilter) -> Ranked:
-        """The conversations for one phrasing, and the messages that speak for them."""
+    def rank(self, question: Question, wanted: MessageFilter, *, near: bool = False) -> Ranked:
+        """The conversations for one phrasing, and the messages that speak for them; `near` marks them as such."""
         days, months = self._times(question.days), self._times(question.months)
         candidates = self._engine.candidates(question.terms, wanted, must=question.must, days=days)
-        if question.must is not None and not candidates.messages:  # the nearest, where nothing fits strictly
-            candidates = self._engine.candidates(question.terms, wanted, days=days)
         ranked = _combined(question, candidates, months)
         for root_id, one in ranked.conversations.items():
-            ranked.conversations[root_id] = one._replace(wanted=wanted)
+            ranked.conversations[root_id] = one._replace(wanted=wanted, near=near)
         return ranked
 
     def _times(self, stretches: Sequence[Stretch]) -> list[tuple[float, float]]:
@@ -203,6 +211,8 @@ def _combined(question: Question, candidates: Candidates, months: list[tuple[flo
 
 
 def _better(one: Found, other: Found) -> bool:
+    if one.near != other.near:
+        return other.near
     if one.order != other.order:  # what was ranked before what was only found
         return one.order == "relevance"
     if one.order == "newest":
@@ -215,6 +225,7 @@ def _best(reader: Reader, found: Iterable[Found], order: Order) -> list[Found]:
     ordered = sorted(
         found,
         key=lambda one: (
+            not one.near,
             one.order == "relevance",
             round(one.score, 6) if one.order == "relevance" else 0.0,
             one.message_id or (one.block.last_id if one.block else 0),

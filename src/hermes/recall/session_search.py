@@ -106,6 +106,8 @@ def _discover(
     notes: list[str] = answer["notes"]
     if wanted.sort == "relevance" and any(row.get("order") == "newest" for row in rows):
         notes.append("there is nothing to rank by, so the newest come first")
+    if getattr(rows, "relaxed", False):
+        notes.append("nothing matches the query exactly; these are the nearest")
     if wanted.summarize and summarise is None:
         notes.append("there is no model to summarise with; these are the messages themselves")
     if wanted.summarize and summarise is not None:

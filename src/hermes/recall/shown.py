@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from hermes.recall.held import held
 from hermes.recall.question import Question
 from hermes.recall.snippets import snippet
 from hermes.store.content import decode
@@ -12,7 +13,7 @@ from hermes.store.engine import Reader
 from hermes.store.lineage import tip
 from hermes.store.matching import Leaf, Or, word
 from hermes.store.values import MessageFilter, Order, RankedBlock
-from hermes.terms import index_text, is_spaceless
+from hermes.terms import is_spaceless
 from hermes.text import text_of, text_of_tool_calls
 
 CONVERSATION = """SELECT title, source, kind, started_at, coalesce(conversation_active, last_active, started_at)
@@ -22,8 +23,6 @@ MESSAGE = """SELECT id, session_id, role, timestamp, content, content_kind, tool
     WHERE id = ?"""
 RANGE = """SELECT id, session_id, role, timestamp, content, content_kind, tool_name, tool_calls FROM messages
     WHERE session_id = ? AND id BETWEEN ? AND ? AND active = 1 ORDER BY id"""
-
-ENDINGS = ("ingly", "edly", "ing", "ies", "ied", "ed", "es", "ly", "s", "e", "y")
 
 
 class Found(NamedTuple):
@@ -38,20 +37,34 @@ class Found(NamedTuple):
     """The day that was named, if something was said on it."""
     order: Order = "relevance"
     wanted: MessageFilter = MessageFilter()
+    near: bool = False
+    """It holds some of the words, but not what was asked for strictly."""
 
 
 def shown(reader: Reader, one: Found) -> dict[str, Any] | None:
-    row = reader.row(CONVERSATION, one.root_id)
     message: Sequence[Any] | None = None
     if one.message_id is not None:
         message = reader.row(MESSAGE, one.message_id)
     if message is None and one.block is not None:
         message = _best_of(reader, one.block, one.question.terms, one.wanted)
-    if row is None or message is None:
+    if message is None:
         return None
     message_id, session_id, role, _at, *said = message
     text = _text(*said)
-    matched = _matched(text, one.question.terms)
+    matched = held(text, one.question.terms)
+    return row_of(
+        reader, one, (message_id, session_id, role), snippet(text, _marks(matched)), why(matched, one)
+    )
+
+
+def row_of(
+    reader: Reader, one: Found, message: tuple[int, str, str], excerpt: str, reason: str
+) -> dict[str, Any] | None:
+    """A conversation with the id, session and role of the message that is shown of it."""
+    row = reader.row(CONVERSATION, one.root_id)
+    if row is None:
+        return None
+    message_id, session_id, role = message
     title, source, session_kind, started_at, last_active = row
     live = tip(reader, one.root_id)
     return {
@@ -61,8 +74,8 @@ def shown(reader: Reader, one: Found) -> dict[str, Any] | None:
         "score": float(f"{one.score:.4g}"),
         "message_id": message_id,
         "role": role,
-        "snippet": snippet(text, _marks(matched)),
-        "why": _why(matched, one),
+        "snippet": excerpt,
+        "why": reason,
         "title": reader.value(TITLE, live) or title,
         "source": source,
         "kind": session_kind,
@@ -86,7 +99,7 @@ def _best_of(
         ):
             continue
         # Of two that have as much, what the person said.
-        count = len(_matched(_text(*said), terms)) + (0.5 if role == "user" else 0.0)
+        count = len(held(_text(*said), terms)) + (0.5 if role == "user" else 0.0)
         if count > most:
             best, most = row, count
     return best
@@ -100,45 +113,22 @@ def _text(content: Any, kind: str | None, tool_name: str | None, tool_calls: str
     return f"{tool_name or ''} {text_of_tool_calls(tool_calls)}".strip()
 
 
-def _matched(text: str, terms: Sequence[str]) -> list[str]:
-    """The words of a question that a text has, or has in another form: then the form that it has."""
-    words = dict.fromkeys(index_text(text)[0].split())
-    found = []
-    for term in terms:
-        if term in words:
-            found.append(term)
-        elif len(term) == 1 and is_spaceless(term):
-            found += [term] if any(other.startswith(term) for other in words) else []
-        elif (stem := _stem(term)) is not None:
-            found += [other for other in words if other.startswith(stem) and _stem(other) == stem][:1]
-    return list(dict.fromkeys(found))
-
-
-def _stem(term: str) -> str | None:
-    """What forms of an English word have in common, roughly: good enough to show a match that the index made."""
-    if not term.isascii() or not term.isalpha():
-        return None
-    for ending in ENDINGS:
-        if term.endswith(ending) and len(term) - len(ending) >= 3:
-            term = term[: -len(ending)]
-            break
-    return term[:-1] if len(term) > 3 and term[-1] == term[-2] else term
-
-
 def _marks(matched: Sequence[str]) -> Or:
     leaves: list[Leaf] = [leaf for term in matched if (leaf := word(term)) is not None]
     return Or(tuple(leaves))
 
 
-def _why(matched: Sequence[str], one: Found) -> str:
-    told = []
+def why(matched: Sequence[str], one: Found) -> str:
+    told = ["nothing matches exactly"] if one.near else []
     if matched:
         told.append(f"matches {', '.join(_runs(matched))}")
     if one.day is not None:
         told.append(f"said on {one.day}")
     if one.order == "newest":
         told.append("newest first, for every word is very common" if one.question.terms else "newest first")
-    return "; ".join(told) or "matches what stands around it"
+    if not matched and one.day is None and one.order == "relevance":
+        told.append("matches what stands around it" if one.score else "matches what was typed")
+    return "; ".join(told)
 
 
 def _runs(matched: Sequence[str]) -> list[str]:

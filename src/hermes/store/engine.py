@@ -75,8 +75,16 @@ class Access(Protocol):
         """
 
     def search(
-        self, tree: Node, wanted: MessageFilter, limit: int, offset: int, order: Order = "relevance"
-    ) -> SearchAnswer: ...
+        self,
+        tree: Node,
+        wanted: MessageFilter,
+        limit: int,
+        offset: int,
+        order: Order = "relevance",
+        *,
+        once: bool = False,
+    ) -> SearchAnswer:
+        """The messages that match; with `once` the first of each conversation, as far as a few thousand go."""
 
     def hits_of(self, ids: Sequence[int]) -> list[Hit]:
         """These messages as a search shows them, as far as they are there."""

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple, TypeAlias
 from unicodedata import category
 
 from hermes.terms import MAX_TERM, fold, index_texts, is_spaceless, query_terms, token_spans
 
 _WHITESPACE = re.compile(r"\s+")
+LONGEST_BEGUN = 2
 
 
 class Word(NamedTuple):
@@ -31,6 +32,8 @@ class Word(NamedTuple):
     terms: tuple[str, ...]
     prefix_last: bool = False
     literal: str | None = None
+    by_text: bool = False
+    """The index is not asked for it, though it could be: the text decides."""
 
 
 class Phrase(NamedTuple):
@@ -119,6 +122,11 @@ def part(text: str) -> Word | Literal | Part | None:
     return Part(text, piece, None if piece == folded else folded)
 
 
+@lru_cache(64)
+def _beginning(term: str) -> re.Pattern[str]:
+    return re.compile(f"(?<![0-9a-z]){term}")
+
+
 class MessageText:
     """The text of one message, field by field, folded and split when first asked for."""
 
@@ -153,8 +161,15 @@ class MessageText:
         # Splitting is the dear part, and an ASCII term that is nowhere in the folded text spares it.
         if any(term.isascii() and not any(term in text for text in self._folded) for term in terms):
             return False
+        if prefix_last and len(terms) == 1 and terms[0].isascii() and self._begins(terms[0]):
+            return True
         needle = f" {' '.join(terms)}" if prefix_last else f" {' '.join(terms)} "
         return any(needle in stream for stream in self._streams)
+
+    def _begins(self, term: str) -> bool:
+        """Whether a word of plain ASCII begins so; no says nothing. It spares the splitting, too."""
+        begins = _beginning(term)
+        return any(begins.search(text) is not None for text in self._folded if text.isascii())
 
     def holds_part(self, piece: str) -> bool:
         """Whether the piece stands inside a term."""
@@ -193,7 +208,7 @@ def confirms(tree: Node, text: MessageText) -> bool:
     match tree:
         case _ if not needs_check(tree):
             return True
-        case Word(terms=terms, literal=str(literal)) | Phrase(terms=terms, literal=str(literal)) if terms:
+        case Word(literal=str(literal)) | Phrase(literal=str(literal)) if narrows(tree):
             return text.says(literal)
         case And(of=several):
             return all(
@@ -207,7 +222,9 @@ def confirms(tree: Node, text: MessageText) -> bool:
 def needs_check(tree: Node) -> bool:
     """Whether what the index finds for the tree must be looked at again."""
     match tree:
-        case Word() | Phrase():
+        case Word():
+            return tree.literal is not None or tree.by_text
+        case Phrase():
             return tree.literal is not None
         case Literal():
             return True
@@ -224,7 +241,9 @@ def needs_check(tree: Node) -> bool:
 def narrows(tree: Node) -> bool:
     """Whether the index can tell some of the messages that do not match."""
     match tree:
-        case Word() | Phrase():
+        case Word():
+            return bool(tree.terms) and not tree.by_text
+        case Phrase():
             return bool(tree.terms)
         case Part(terms=terms):
             return terms is not None
@@ -245,6 +264,33 @@ def wanted(tree: Node) -> list[Leaf]:
             return [leaf for one in several for leaf in wanted(one)]
         case Not():
             return []
+
+
+def is_begun(tree: Node) -> bool:
+    """Whether the index is asked for a word of which there are only the first letter or two: `k*`, `error fi*`."""
+    return any(_is_begun(leaf) for leaf in wanted(tree))
+
+
+def _is_begun(leaf: Node) -> bool:
+    return (
+        isinstance(leaf, Word)
+        and leaf.prefix_last
+        and not leaf.by_text
+        and leaf.terms[-1].isascii()
+        and len(leaf.terms[-1]) <= LONGEST_BEGUN
+    )
+
+
+def by_text(tree: Node, is_dense: Callable[[Node], bool]) -> Node:
+    """The tree in which beginnings that most messages hold are left to the text, beside something that narrows."""
+    if not isinstance(tree, And) or all(_is_begun(one) or not narrows(one) for one in tree.of):
+        return tree
+    return And(
+        tuple(
+            one._replace(by_text=True) if isinstance(one, Word) and _is_begun(one) and is_dense(one) else one
+            for one in tree.of
+        )
+    )
 
 
 LookUp: TypeAlias = Callable[[str], tuple[tuple[str, ...], bool] | None]

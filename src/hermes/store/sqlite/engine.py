@@ -67,6 +67,7 @@ class SqliteEngine(SqliteFollower):
         offset: int,
         order: Order = "relevance",
         *,
+        once: bool = False,
         owners: Owners | None = None,
     ) -> SearchAnswer:
         from hermes.store.sqlite import index, parts, search
@@ -81,7 +82,9 @@ class SqliteEngine(SqliteFollower):
                 if not whatever and self._worth_indexing(snapshot, standing):
                     return None
                 known = parts.expanded(snapshot, tree, own=owners is not None)
-                answer = search.search(snapshot, known, wanted, limit, offset, order, standing, self._texts)
+                answer = search.search(
+                    snapshot, known, wanted, limit, offset, order, standing, self._texts, once=once
+                )
                 return answer._replace(cut=parts.cut_in(known))
 
         answer = self._mending_the_index(lambda: look(self.read_only))

@@ -16,7 +16,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from hermes.store.sqlite.connection import SqliteReader
-from hermes.store.sqlite.search import COUNT, COUNT_LATELY, LATELY, VERY_COMMON
+from hermes.store.sqlite.walking import COUNT, COUNT_LATELY, LATELY, VERY_COMMON
 from hermes.terms import is_spaceless
 
 MOST_OF_RAREST, MOST_OF_RARE = 6_000, 2_000

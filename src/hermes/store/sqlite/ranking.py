@@ -11,12 +11,14 @@ from collections.abc import Iterable, Sequence
 from math import log
 from typing import TypeVar
 
-from hermes.store.matching import MessageText, Node, matches, parts
+from hermes.store.engine import Row
+from hermes.store.matching import MessageText, Node, matches, needs_check, parts
 from hermes.store.sqlite import blocks, expressions, index
 from hermes.store.sqlite.connection import SqliteReader
 from hermes.store.sqlite.filters import ALLOWED, OF_MESSAGE, OF_SESSION, is_of_messages, values_of
-from hermes.store.sqlite.search import COUNT, TAIL_ROWS, fts5, make_room
+from hermes.store.sqlite.search import TAIL_ROWS, make_room
 from hermes.store.sqlite.texts import fields_of
+from hermes.store.sqlite.walking import COUNT, fts5
 from hermes.store.values import Candidates, DayOf, MessageFilter, Order, RankedBlock, RankedMessage
 from hermes.terms import index_texts, is_spaceless
 
@@ -72,6 +74,7 @@ SAID_THEN = " ".join(
         "GROUP BY s.id ORDER BY s.last_active DESC LIMIT 300",
     )
 )
+TEXT = "SELECT content, content_kind, tool_name, tool_calls FROM messages WHERE id = ?"
 HAS_BLOCKS = "SELECT 1 FROM sqlite_master WHERE name = 'messages_fts_ranges'"
 
 
@@ -101,7 +104,8 @@ def candidates(
     messages: list[RankedMessage] = []
     if asked.messages is not None:
         expression = asked.messages if strictly is None else f"{asked.messages} AND {strictly}"
-        messages = _several(map(RankedMessage._make, reader.each(MESSAGES, expression, *allowed)))
+        likely = map(RankedMessage._make, reader.each(MESSAGES, expression, *allowed))
+        messages = _several(likely if must is None else _confirmed(reader, must, likely))
     found: list[RankedBlock] = []
     if has_blocks and asked.blocks is not None:
         sql = CHOSEN_BLOCKS if is_of_messages(wanted) else BLOCKS
@@ -114,6 +118,7 @@ def candidates(
     order: Order = "relevance" if messages or found or asked.is_all else "newest"
     if order == "newest":
         messages = _newest(reader, terms, allowed, strictly)
+        messages = messages if must is None else list(_confirmed(reader, must, messages))
     if above or changed:
         messages += _unindexed(reader, asked.terms, allowed, must, mark)
     if order == "newest":
@@ -130,6 +135,17 @@ def _newest(
         if rows := reader.rows(NEWEST, expression, *allowed):
             return [RankedMessage(*row) for row in rows]
     return []
+
+
+def _confirmed(reader: SqliteReader, must: Node, found: Iterable[RankedMessage]) -> Iterable[RankedMessage]:
+    """Those that do match what was asked for strictly, where the index alone cannot tell."""
+    if not needs_check(must):
+        return found
+    return (one for one in found if matches(must, MessageText.of(*fields_of(*_columns(reader, one.id)))))
+
+
+def _columns(reader: SqliteReader, message_id: int) -> Row:
+    return reader.row(TEXT, message_id) or (None, None, None, None)
 
 
 def _several(found: Iterable[Ranked]) -> list[Ranked]:

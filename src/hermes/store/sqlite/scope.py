@@ -88,9 +88,16 @@ class ScopedEngine:
         return self._engine.write(checked, share=share, repeatable=repeatable)
 
     def search(
-        self, tree: Node, wanted: MessageFilter, limit: int, offset: int, order: Order = "relevance"
+        self,
+        tree: Node,
+        wanted: MessageFilter,
+        limit: int,
+        offset: int,
+        order: Order = "relevance",
+        *,
+        once: bool = False,
     ) -> SearchAnswer:
-        return self._engine.search(tree, wanted, limit, offset, order, owners=self._owners)
+        return self._engine.search(tree, wanted, limit, offset, order, once=once, owners=self._owners)
 
     def hits_of(self, ids: Sequence[int]) -> list[Hit]:
         return self._engine.hits_of(ids, owners=self._owners)

@@ -1,72 +1,37 @@
 """Exact message search: the index narrows, the text decides, and rows the index has not reached are read directly.
 
 What matches is walked by its ids; texts are read only where they must decide, and for the few rows that are shown.
-
-Ranking costs a microsecond for every match, walking the matches a twentieth of that. So a query all of whose words are
-very common, for which BM25 has nothing to say, is answered newest first: FTS5 walks row ids downwards, and reading
-stops at the limit. Where only some branches of an OR are common, the others are ranked and the rest comes after them.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from heapq import merge
 from itertools import chain, islice
 from typing import Any
 
 from hermes.store.content import decode, to_json
 from hermes.store.engine import Row
-from hermes.store.matching import (
-    And,
-    Literal,
-    MessageText,
-    Node,
-    Not,
-    Or,
-    Part,
-    Phrase,
-    Word,
-    confirms,
-    matches,
-    needs_check,
-)
+from hermes.store.matching import Node, matches
 from hermes.store.sqlite import index
 from hermes.store.sqlite.connection import SqliteReader
 from hermes.store.sqlite.filters import ALLOWED, values_of
-from hermes.store.sqlite.texts import Texts, fields_of
+from hermes.store.sqlite.texts import Texts
+from hermes.store.sqlite.walking import OF_ROWS, TEXTS, Indexed, text_in
 from hermes.store.values import Hit, MessageFilter, Order, SearchAnswer
 
 TAIL_ROWS = 500
 """So many rows that are not indexed yet are always looked at one by one; more of them only while time allows."""
 TAIL_SECONDS = 2.0
-VERY_COMMON = 10_000
-"""So many matches are not ranked."""
-LATELY = 2048
-"""What is far from that, either way, among the messages written last is taken to be so at all: counting costs, too."""
+MOST_WALKED = 2_000
+"""So many messages are walked for the first one of each conversation. One of them may hold more than that."""
 
 LARGE = 500_000
 MORE_CACHE = "PRAGMA cache_size=-24000"
 
-# Each statement is put together from these parts once, at import; values are always bound.
-IDS = "SELECT m.id"
-TEXTS = "SELECT m.id, m.content, m.content_kind, m.tool_name, m.tool_calls"
-# CROSS JOIN keeps the order of the loops: rows come as the outermost table gives them, and reading stops at the limit.
-OF_INDEX = """FROM messages_fts_words f CROSS JOIN messages m ON m.id = f.rowid
-    CROSS JOIN sessions s ON s.id = m.session_id"""
-OF_ROWS = "FROM messages m CROSS JOIN sessions s ON s.id = m.session_id"
 OF_CHANGED = """FROM changed_messages c CROSS JOIN messages m ON m.id = c.message_id
     CROSS JOIN sessions s ON s.id = m.session_id"""
-MATCHING = "WHERE f.messages_fts_words MATCH ?1"
-BY: dict[Order, str] = {
-    "relevance": "ORDER BY f.rank",
-    "newest": "ORDER BY f.rowid DESC",
-    "oldest": "ORDER BY f.rowid",
-}
-INDEXED = {order: " ".join((IDS, OF_INDEX, MATCHING, ALLOWED, by)) for order, by in BY.items()}
-INDEXED_TEXTS = {order: " ".join((TEXTS, OF_INDEX, MATCHING, ALLOWED, by)) for order, by in BY.items()}
-NEWEST_FIRST = " ".join((TEXTS, OF_ROWS, "WHERE m.id <= ?1", ALLOWED, "ORDER BY m.id DESC"))
-OLDEST_FIRST = " ".join((TEXTS, OF_ROWS, "WHERE m.id <= ?1", ALLOWED, "ORDER BY m.id"))
 ABOVE = " ".join((TEXTS, OF_ROWS, "WHERE m.id > ?1", ALLOWED, "ORDER BY m.id DESC"))
 CHANGED = " ".join((TEXTS, OF_CHANGED, "WHERE m.id <= ?1", ALLOWED, "ORDER BY m.id DESC"))
 SHOWN = """SELECT m.id, m.session_id, m.role, m.content, m.content_kind, m.tool_name, m.tool_calls, m.timestamp,
@@ -79,12 +44,9 @@ SHOWN = """SELECT m.id, m.session_id, m.role, m.content, m.content_kind, m.tool_
 NEIGHBOURS = """SELECT m.id, m.role, CASE WHEN length(substr(m.content, 1, 200)) = 200
     THEN substr(m.content, 1, 200) ELSE m.content END, m.content_kind
     FROM json_each(?) j CROSS JOIN messages m ON m.id = j.value"""
+ROOT = """SELECT coalesce(s.root_id, s.id) FROM messages m CROSS JOIN sessions s ON s.id = m.session_id
+    WHERE m.id = ?"""
 CHANGED_IDS = "SELECT message_id FROM changed_messages"
-NO_TERM = "("
-"""What no message holds: a term is made of letters and digits."""
-COUNT_LATELY = """SELECT count(*) FROM
-    (SELECT 1 FROM messages_fts_words WHERE messages_fts_words MATCH ? AND rowid > ? LIMIT ?)"""
-COUNT = "SELECT count(*) FROM (SELECT 1 FROM messages_fts_words WHERE messages_fts_words MATCH ? LIMIT 10000)"
 
 
 def search(
@@ -96,14 +58,20 @@ def search(
     order: Order,
     standing: index.Standing,
     texts: Texts,
+    *,
+    once: bool = False,
 ) -> SearchAnswer:
-    """The matching messages of this snapshot. By relevance, what is not indexed yet comes first, newest first."""
+    """The matching messages of this snapshot. By relevance, what is not indexed yet comes first, newest first.
+
+    With `once` the first message of each conversation, of as many messages as are worth walking.
+    """
     allowed = values_of(wanted)
     mark, above, changed = standing
     make_room(reader, mark)
     tail, unseen = _tail(reader, tree, allowed, mark, above, changed, texts)
     skip = {row[0] for row in reader.rows(CHANGED_IDS)} if changed else frozenset[int]()
-    found = _Indexed(reader, tree, allowed, mark, skip)
+    first: dict[str, int] | None = {} if once else None
+    found = Indexed(reader, tree, allowed, mark, skip, texts, first)
     if order == "relevance":
         rare = found.rare_part()
         order = "newest" if rare is None else order
@@ -113,11 +81,13 @@ def search(
         newest = order == "newest"
         tail.sort(reverse=newest)
         found_ids: Iterator[int] = merge(tail, found.walk(order), reverse=newest)
-    elif rare is tree:
+    elif rare is found.tree:
         found_ids = chain(tail, found.walk(order))
     else:
         found_ids = chain(tail, found.rare_first(rare))
-    if limit < 0:
+    if first is not None:
+        taken, capped = _first_of_each(reader, found_ids, limit, first)
+    elif limit < 0:
         taken, capped = list(islice(found_ids, offset, None)), False
     else:
         taken = list(islice(found_ids, offset, offset + limit + 1))
@@ -125,6 +95,17 @@ def search(
         del taken[limit:]
     total = int(reader.value(index.HIGHEST) or 0) if unseen else 0
     return SearchAnswer(hits_of(reader, taken), unseen, total, order=order, capped=capped)
+
+
+def _first_of_each(
+    reader: SqliteReader, ids: Iterator[int], limit: int, first: dict[str, int]
+) -> tuple[list[int], bool]:
+    """The first message of each conversation, of so many; and whether there may be more. Fills in `first`."""
+    for message_id in islice(ids, MOST_WALKED):
+        first.setdefault(reader.value(ROOT, message_id), message_id)
+        if len(first) > limit:
+            return list(first.values())[:limit], True
+    return list(first.values()), next(ids, None) is not None
 
 
 def hits_of(reader: SqliteReader, ids: Sequence[int]) -> list[Hit]:
@@ -149,73 +130,6 @@ def make_room(reader: SqliteReader, mark: int) -> None:
         reader.rows(MORE_CACHE)
 
 
-class _Indexed:
-    """What the index finds, in any order, without rows that were changed since."""
-
-    def __init__(
-        self, reader: SqliteReader, tree: Node, allowed: tuple[Any, ...], mark: int, skip: Collection[int]
-    ) -> None:
-        self._reader, self._tree, self._allowed = reader, tree, allowed
-        self._mark, self._skip = mark, skip
-        self._expression = fts5(tree)
-
-    def rare_part(self) -> Node | None:
-        """What of the tree is worth ranking: all of it, some branches of its OR, or, where all is common, nothing.
-
-        None also where there is nothing that the index could narrow by: punctuation alone, or only exclusions.
-        """
-        if self._expression is None:
-            return None
-        if self._mark < VERY_COMMON or not self._is_common(self._expression):
-            return self._tree
-        if not isinstance(self._tree, Or):
-            return None
-        branches = [(part, fts5(part)) for part in self._tree.of]
-        rare = [part for part, found in branches if found is not None and not self._is_common(found)]
-        return Or(tuple(rare)) if rare else None
-
-    def _is_common(self, expression: str) -> bool:
-        return matches_of(self._reader, expression, self._mark) >= VERY_COMMON
-
-    def walk(self, order: Order) -> Iterator[int]:
-        if self._expression is not None:
-            return self._among(self._expression, order)
-        rows = self._reader.each(
-            OLDEST_FIRST if order == "oldest" else NEWEST_FIRST, self._mark, *self._allowed
-        )
-        return (row[0] for row in self._known(rows) if matches(self._tree, _text(row)))
-
-    def rare_first(self, rare: Node) -> Iterator[int]:
-        seen: set[int] = set()
-        expression = fts5(rare)
-        assert expression is not None  # a branch that the index cannot find is not rare
-        for message_id in self._among(expression, "relevance", matches):
-            seen.add(message_id)
-            yield message_id
-        yield from (message_id for message_id in self.walk("newest") if message_id not in seen)
-
-    def _among(
-        self, expression: str, order: Order, holds: Callable[[Node, MessageText], bool] = confirms
-    ) -> Iterator[int]:
-        """What the index finds, as far as it is so; `holds` decides where the index cannot."""
-        checked = needs_check(self._tree)
-        sql = INDEXED_TEXTS[order] if checked else INDEXED[order]
-        rows = self._known(self._reader.each(sql, expression, *self._allowed))
-        return (row[0] for row in rows if not checked or holds(self._tree, _text(row)))
-
-    def _known(self, rows: Iterator[Row]) -> Iterator[Row]:
-        return (row for row in rows if row[0] <= self._mark and row[0] not in self._skip)
-
-
-def matches_of(reader: SqliteReader, expression: str, mark: int) -> int:
-    """About how many messages match, as far as it matters here: up to VERY_COMMON."""
-    enough = 2 * VERY_COMMON * LATELY // max(1, mark) + 1
-    lately = int(reader.value(COUNT_LATELY, expression, mark - LATELY, enough)) * mark // LATELY
-    if lately >= 2 * VERY_COMMON or lately <= VERY_COMMON // 2:
-        return min(lately, VERY_COMMON)
-    return int(reader.value(COUNT, expression))
-
-
 def _tail(
     reader: SqliteReader,
     tree: Node,
@@ -236,45 +150,5 @@ def _tail(
             if matches(tree, texts.of(row[0], row[1:]).text):
                 found.append(row[0])
     if changed:
-        found += [row[0] for row in reader.each(CHANGED, mark, *allowed) if matches(tree, _text(row))]
+        found += [row[0] for row in reader.each(CHANGED, mark, *allowed) if matches(tree, text_in(row))]
     return found, 0
-
-
-def _text(row: Row) -> MessageText:
-    return MessageText.of(*fields_of(*row[1:]))
-
-
-def fts5(tree: Node) -> str | None:
-    """The tree as an FTS5 expression that finds at least everything the tree matches; None if it finds all.
-
-    Exclusions are passed on only where the index decides them exactly.
-    """
-    match tree:
-        case Word() | Phrase():
-            if not tree.terms:
-                return None
-            return _quoted(" ".join(tree.terms)) + (" *" if tree.prefix_last else "")
-        case Part(terms=terms):
-            return None if terms is None else "(" + " OR ".join(map(_quoted, terms or (NO_TERM,))) + ")"
-        case Literal():
-            return None
-        case And(of=parts):
-            kept = [
-                found for part in parts if not isinstance(part, Not) and (found := fts5(part)) is not None
-            ]
-            if not kept:
-                return None
-            joined = "(" + " AND ".join(kept) + ")"
-            exact = [part for part in parts if isinstance(part, Not) and not needs_check(part)]
-            barred = [found for part in exact if (found := fts5(part.of)) is not None]
-            # One NOT for all of them: FTS5 allows no deep nesting.
-            return "(" + joined + " NOT (" + " OR ".join(barred) + "))" if barred else joined
-        case Or(of=parts):
-            every = [fts5(part) for part in parts]
-            return None if None in every else "(" + " OR ".join(found for found in every if found) + ")"
-        case _:
-            return None
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"'

@@ -1,0 +1,101 @@
+"""Which words of a question a text holds, to tell why it was found and what to mark in it.
+
+Splitting a text into terms takes a second for every twenty million characters, so a long one is not split: its words
+are looked for where they stand. Of what is neither ASCII nor written as in the question a bounded piece is split.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from hermes.terms import index_text, is_spaceless
+
+ENDINGS = ("ingly", "edly", "ing", "ies", "ied", "ed", "es", "ly", "s", "e", "y")
+
+LONG = 20_000
+"""Characters from which on a text is not split."""
+MOST_FOLDED = 100_000
+"""Characters of words that are not ASCII, looked through for those that are written otherwise."""
+BESIDE = 64
+"""Letters of a word on either side: no word that is asked for has more."""
+PATIENCE = 2_000
+"""How often a word may stand inside of others before it is taken not to stand alone."""
+
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
+_REST = re.compile(rf"[^\W_]{{0,{BESIDE}}}")
+
+
+def held(text: str, terms: Sequence[str]) -> list[str]:
+    """The words of a question that a text has, or has in another form: then the form that it has."""
+    if len(text) <= LONG:
+        return _of_words(index_text(text)[0], terms)
+    lower = text.lower()
+    found = {term: form for term in terms if (form := _standing(lower, term)) is not None}
+    missing = [term for term in terms if term not in found]
+    if missing and not text.isascii():
+        words = index_text(_not_ascii(lower))[0]
+        found |= {term: form for term in missing for form in _of_words(words, [term])}
+    return list(dict.fromkeys(found[term] for term in terms if term in found))
+
+
+def _not_ascii(lower: str) -> str:
+    """The words of a text that are not ASCII, as far as patience goes."""
+    words: list[str] = []
+    left, end = MOST_FOLDED, 0
+    while left > 0 and (match := _NOT_ASCII.search(lower, end)) is not None:
+        start, least = match.start(), max(end, match.start() - BESIDE)
+        while start > least and lower[start - 1].isalnum():
+            start -= 1
+        rest = _REST.match(lower, match.end())
+        end = rest.end() if rest is not None else match.end()
+        words.append(lower[start:end][:left])
+        left -= end - start
+    return " ".join(words)
+
+
+def _of_words(words: str, terms: Sequence[str]) -> list[str]:
+    known = dict.fromkeys(words.split())
+    found = []
+    for term in terms:
+        if term in known:
+            found.append(term)
+        elif len(term) == 1 and is_spaceless(term):
+            found += [term] if any(other.startswith(term) for other in known) else []
+        elif (stem := _stem(term)) is not None:
+            found += [other for other in known if other.startswith(stem) and _stem(other) == stem][:1]
+    return list(dict.fromkeys(found))
+
+
+def _standing(lower: str, term: str) -> str | None:
+    """The term if it stands in a text as a word of its own, or else another form of it that does."""
+    if is_spaceless(term):
+        return term if term in lower else None
+    if any(word == term for word in _words_with(lower, term)):
+        return term
+    stem = _stem(term)
+    forms = iter(()) if stem is None else _words_with(lower, stem)
+    return next((word for word in forms if _stem(word) == stem), None)
+
+
+def _words_with(lower: str, beginning: str) -> Iterator[str]:
+    """Words of a text that begin so, each as often as it stands there, as far as patience goes."""
+    at = -1
+    for _ in range(PATIENCE):
+        at = lower.find(beginning, at + 1)
+        if at < 0:
+            break
+        if not at or not lower[at - 1].isalnum():
+            rest = _REST.match(lower, at + len(beginning))
+            yield beginning + (rest[0] if rest is not None else "")
+
+
+def _stem(term: str) -> str | None:
+    """What forms of an English word have in common, roughly: good enough to show a match that the index made."""
+    if not term.isascii() or not term.isalpha():
+        return None
+    for ending in ENDINGS:
+        if term.endswith(ending) and len(term) - len(ending) >= 3:
+            term = term[: -len(ending)]
+            break
+    return term[:-1] if len(term) > 3 and term[-1] == term[-2] else term

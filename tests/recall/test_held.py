@@ -1,0 +1,48 @@
+"""Why something was found: the words of a question that a text holds, however long it is."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes.recall.held import LONG, held
+from hermes_state import SessionDB
+
+FILLER = "lorem ipsum dolor sit amet, "
+WORDS = [
+    "retry",
+    "retries",
+    "retrying",
+    "budgets",
+    "budget",
+    "k",
+    "key",
+    "Zürich",
+    "zurich",
+    "桂林",
+    "我们去桂林",
+    "x1",
+]
+TERMS = ["retry", "budget", "k", "zurich", "桂林", "桂", "x1", "nothing", "ke"]
+
+
+@given(
+    st.lists(st.sampled_from(WORDS), max_size=5), st.lists(st.sampled_from(TERMS), min_size=1, unique=True)
+)
+def test_a_long_text_is_told_like_a_short_one(words: list[str], terms: list[str]) -> None:
+    said = " ".join(words)
+    assert held(FILLER * (LONG // len(FILLER) + 1) + said, terms) == held(FILLER + said, terms)
+
+
+@pytest.mark.parametrize("filler", ["kk ", "ké ", "桂"])
+def test_a_word_is_not_told_because_it_stands_inside_of_others(filler: str) -> None:
+    assert held(filler * LONG, ["k", "ky", "林"]) == []
+
+
+def test_thirteen_megabytes_are_told_and_shown(db: SessionDB) -> None:
+    db.create_session("log", "cli")
+    db.append_message("log", "user", "key value line " * 850_000 + "the needles are here")
+    [row] = db.search_sessions_ranked("where are the needles?")
+    assert row["why"] == "matches needles"
+    assert row["snippet"].endswith("the >>>needles<<< are here")
