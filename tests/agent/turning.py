@@ -24,6 +24,7 @@ from hermes.agent.record import StoredRecord
 from hermes.agent.tool import ToolContext
 from hermes.agent.turn import Turn
 from hermes.sessiondb import SessionDB
+from hermes.store.messages import Messages
 from tests.agent.compressing import Dying, DyingInside, one_step
 from tests.agent.scripted import ScriptedModel, calls, says
 
@@ -89,6 +90,7 @@ async def main(path: str, mode: str, number: str) -> None:
     db = SessionDB(Path(path), spool=not inside)  # as the chat opens it
     if inside:
         db._engine = cast(Any, DyingInside(db._engine, left))
+        db._append = Messages(db._engine).append
     record = StoredRecord(db if inside else cast(SessionDB, Dying(db, left, after=after)))
     tell(session_id=record.session_id)
     model = DyingModel(calls(("a", "one", "{}"), ("b", "two", "{}")), says(ANSWER))
