@@ -81,6 +81,11 @@ def test_the_offline_model_needs_nothing(db: SessionDB, tmp_path: Path) -> None:
     assert "hello" in done.stdout
 
 
+def test_one_question_gets_a_title_as_any_conversation_does(db: SessionDB) -> None:
+    assert run("-q", "run echo retry budget", "--model", "offline").returncode == 0
+    assert db.search_sessions()[0]["title"] == "Run echo retry budget"
+
+
 def test_without_a_model_it_is_said_how_to_choose_one(home: Path) -> None:
     done = run("-q", "hello", OPENAI_API_KEY="", HERMES_MODEL="", OPENROUTER_API_KEY="", OPENAI_BASE_URL="")
     assert done.returncode == 1

@@ -20,6 +20,7 @@ STEPS = (
     ("", ("search", "桂林", "--limit", "1")),
     ("One that was compressed twice, and what came out of it:", ("sessions", "tree", "schema migration")),
     ("Read again:", ("sessions", "show", "slow test suite", "--tools")),
+    ("Gone on in, where it was left:", ("-c", "refactoring auth")),
     ("What it took:", ("insights",)),
 )
 """What is shown, and the words that show it."""
@@ -46,13 +47,40 @@ def demo(arguments: argparse.Namespace) -> int:
         for heading, words in STEPS:
             said = " ".join(f"'{word}'" if " " in word else word for word in words)
             say([*([styled(heading, "bold")] if heading else []), styled(f"$ hermes {said}", "cyan"), ""])
-            main(words)
+            if words[0] == "-c":
+                _come_back(words[1])
+            else:
+                main(words)
             say([""])
         if arguments.keep:
             say([f"Look around: HERMES_HOME={home} hermes sessions browse"])
         else:
             say(["The samples are gone again. Your own first conversation: hermes"])
     return DONE
+
+
+def _come_back(name: str) -> None:
+    """What the chat shows to somebody who comes back; here nobody can answer, so it ends there."""
+    import asyncio
+
+    from hermes.chat.chat import Chat
+    from hermes.chat.rendering import Screen
+    from hermes.chat.session import Talk
+    from hermes.chat.standard import standard
+    from hermes.sessiondb import SessionDB
+
+    async def nobody(_what: str, _why: str) -> bool:
+        return False
+
+    async def look(db: SessionDB) -> None:
+        session = db.named(name).id
+        assert session is not None
+        talk = Talk(db, standard(), approve=nobody)
+        await Chat(talk, Screen()).enter(session, first=True)
+        await talk.leave()
+
+    with SessionDB() as db:
+        asyncio.run(look(db))
 
 
 @contextmanager
