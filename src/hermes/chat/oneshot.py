@@ -19,7 +19,7 @@ class Answered(NamedTuple):
 
 
 async def ask(talk: Talk, question: str, tell: Callable[[str], None]) -> Answered:
-    """`tell` hears what goes wrong on the way. The turn is heard to its end: what follows the answer, a title, begins."""
+    """`tell` hears what goes wrong on the way. The turn is heard to its end, for a title is made behind the answer."""
     answered = Answered("", "the turn ended without an answer")
     async with aclosing(talk.say(question)) as happening:
         async for event in happening:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from hermes.chat.session import Talk
     from hermes.sessiondb import SessionDB
 
+MISSING = "the chat is not installed; get it with: pip install 'hermes-sessions[chat]'"
 NAMED = {"-c": "--continue", "--continue": "--continue", "-r": "--resume", "--resume": "--resume"}
 
 
@@ -99,6 +100,8 @@ def run(arguments: argparse.Namespace) -> int:
     question = _question(arguments)
     if question is None:
         has_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+        if has_terminal and not is_installed():
+            raise Refused(MISSING)
         if not arguments.parts and _is_first_run(arguments):
             from hermes.cli import first_run
 
@@ -116,6 +119,13 @@ def run(arguments: argparse.Namespace) -> int:
             return asyncio.run(_ask(db, arguments, question, chosen))
         asyncio.run(_talk(db, arguments, chosen))
     return DONE
+
+
+def is_installed() -> bool:
+    """Whether there is what a screen needs; one question needs none."""
+    from importlib.util import find_spec
+
+    return all(map(find_spec, ("rich", "prompt_toolkit")))
 
 
 def _is_first_run(arguments: argparse.Namespace) -> bool:

@@ -24,6 +24,7 @@ STEPS = (
     ("What it took:", ("insights",)),
 )
 """What is shown, and the words that show it."""
+STEPS_WITHOUT_CHAT = tuple(step for step in STEPS if step[1][0] != "-c")
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
@@ -34,6 +35,7 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
 
 
 def demo(arguments: argparse.Namespace) -> int:
+    from hermes.cli.chat import is_installed
     from hermes.cli.main import main
     from hermes.demo.home import fill
     from hermes.sessiondb import SessionDB
@@ -44,7 +46,7 @@ def demo(arguments: argparse.Namespace) -> int:
         with SessionDB(durability="normal") as db:
             count = fill(db, Path.cwd())
         say([f"A home of its own with {count} sample sessions. Nothing of yours is touched.", ""])
-        for heading, words in STEPS:
+        for heading, words in STEPS if is_installed() else STEPS_WITHOUT_CHAT:
             said = " ".join(f"'{word}'" if " " in word else word for word in words)
             say([*([styled(heading, "bold")] if heading else []), styled(f"$ hermes {said}", "cyan"), ""])
             if words[0] == "-c":
