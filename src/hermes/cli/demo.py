@@ -14,7 +14,7 @@ from hermes.cli.command import DONE, Refused, Words
 from hermes.cli.output import say, styled
 
 QUESTION = "what did we decide about the retry budget?"
-STEPS = (
+STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Every conversation, from every platform, one row each:", ("sessions", "list", "--limit", "12")),
     ("Found again by what was said, in any script:", ("search", QUESTION, "--limit", "3")),
     ("", ("search", "桂林", "--limit", "1")),
