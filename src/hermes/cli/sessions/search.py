@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +17,6 @@ from hermes.text import printable
 if TYPE_CHECKING:
     from hermes.recall.conversations import FoundConversations
 
-MARK = re.compile(">>>|<<<")
-MARKED = re.compile(">>>(.*?)<<<")
 SNIPPET_WIDTH = 160
 SPEAKERS = {"user": "●", "assistant": "◆"}
 
@@ -96,18 +93,14 @@ def _conversation(row: dict[str, Any], now: float) -> Iterator[str]:
     facts = [clock.relative(row["last_active"], now), printable(row["source"]), printable(row["tip_id"])]
     yield f"{styled(printable(row['title'] or '—'), 'bold')}  {styled(' · '.join(facts), 'dim')}"
     width = min(terminal_width() or SNIPPET_WIDTH, SNIPPET_WIDTH)
-    yield f"  {SPEAKERS.get(row['role'], '○')} {_highlighted(printable(row['snippet']), width - 4)}"
+    yield f"  {SPEAKERS.get(row['role'], '○')} {_highlighted(row['snippet'], width - 4)}"
 
 
-def _highlighted(line: str, width: int) -> str:
-    """So much of a snippet as fits, its matches in colour; where there is none, as they are marked."""
-    first = max(0, line.find(">>>"))
-    start = 0 if first < width // 2 else first - width // 4
-    marks = sum(map(len, MARK.findall(line[start : start + width])))
-    shown = printable(line[start:], width_limit=width - (1 if start else 0) + (marks if in_colour() else 0))
-    if shown.rfind(">>>") > shown.rfind("<<<"):  # its end was cut off
-        shown = f"{shown[: shown.rfind('>>>')].rstrip()}…"
-    shown = f"…{shown}" if start else shown
+def _highlighted(snippet: str, width: int) -> str:
+    """Its matches in colour; where there is none, as they are marked."""
+    from hermes.recall.marks import MARKED, fitted
+
+    shown = fitted(snippet, width, in_colour=in_colour())
     return MARKED.sub(lambda match: styled(match[1], "bold", "yellow"), shown) if in_colour() else shown
 
 
