@@ -110,6 +110,9 @@ def run(arguments: argparse.Namespace) -> int:
             if not first_run.choose():
                 return DONE
         elif not has_terminal:
+            if _goes_on(arguments):  # a name that says nothing, or too much, is told first
+                with _opened(arguments) as db:
+                    _chosen(db, arguments, can_pick=False)
             raise Refused("the chat needs a terminal; -q asks one question without")
     with _opened(arguments) as db:
         chosen = _chosen(db, arguments, can_pick=question is None)
@@ -128,9 +131,13 @@ def is_installed() -> bool:
     return all(map(find_spec, ("rich", "prompt_toolkit")))
 
 
+def _goes_on(arguments: argparse.Namespace) -> bool:
+    return arguments.go_on is not None or arguments.resume is not None
+
+
 def _is_first_run(arguments: argparse.Namespace) -> bool:
     """Whether a person who named no conversation has not chosen a model yet."""
-    if arguments.go_on is not None or arguments.resume is not None:
+    if _goes_on(arguments):
         return False
     from hermes.cli.first_run import is_due
 
@@ -142,7 +149,7 @@ def _check(arguments: argparse.Namespace) -> None:
         raise WrongUsage("--here goes with -c alone: the last conversation of this project")
     if arguments.json and arguments.query is None and sys.stdin.isatty():
         raise WrongUsage("--json goes with -q")
-    if arguments.incognito and (arguments.go_on is not None or arguments.resume is not None):
+    if arguments.incognito and _goes_on(arguments):
         raise WrongUsage("--incognito is a conversation of its own: it goes on from none")
     if arguments.cwd is not None:
         arguments.cwd = arguments.cwd.expanduser().absolute()
