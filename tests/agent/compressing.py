@@ -19,27 +19,38 @@ from typing import Any, cast
 from hermes.agent.model import Piece, Request
 from hermes.agent.record import StoredRecord
 from hermes.sessiondb import SessionDB
+from hermes.store.leases import Leases
 from tests.agent.long_talk import Summarizer, compressor, done
 
 DIED = 9
 
 
-class Dying:
-    """Something whose process is gone at one of its calls, without a word."""
+def one_step(left: list[int]) -> None:
+    left[0] -= 1
+    if left[0] == 0:
+        os._exit(DIED)
 
-    def __init__(self, real: Any, left: list[int]) -> None:
-        self._real, self._left = real, left
+
+class Dying:
+    """Something whose process is gone before one of its calls, or before what it gave is heard, without a word."""
+
+    def __init__(self, real: Any, left: list[int], *, after: bool = False) -> None:
+        self._real, self._left, self._after = real, left, after
 
     def __getattr__(self, verb: str) -> Any:
         found = getattr(self._real, verb)
+        if isinstance(found, Leases):
+            return Dying(found, self._left, after=self._after)
         if not callable(found):
             return found
 
         def call(*given: Any, **named: Any) -> Any:
-            self._left[0] -= 1
-            if self._left[0] == 0:
-                os._exit(DIED)
-            return found(*given, **named)
+            if not self._after:
+                one_step(self._left)
+            gave = found(*given, **named)
+            if self._after:
+                one_step(self._left)
+            return gave
 
         return call
 

@@ -390,6 +390,16 @@ async def test_another_model_answers_and_is_remembered(db: SessionDB, typing: Ty
     assert "third (test)" in shown
 
 
+async def test_where_and_with_whom_it_goes_on_is_one_line(
+    db: SessionDB, typing: Typing, tmp_path: Path
+) -> None:
+    db.create_session("one", "cli", model="third", cwd=str(tmp_path / "gone"))
+    db.append_message("one", "user", "hello")
+    shown = await typing(resuming="one")
+    told = " ".join(shown.split("╭")[0].split())
+    assert told.endswith(f"{tmp_path / 'gone'} is gone; working in {tmp_path}. third answers, as before.")
+
+
 async def test_a_model_that_is_gone_is_replaced_and_that_is_said(db: SessionDB, typing: Typing) -> None:
     db.create_session("one", "cli", model="missing")
     db.append_message("one", "user", "hello")

@@ -148,12 +148,15 @@ def test_what_is_not_there_is_said_and_exit_1(hermes: Run, typed: tuple[str, ...
     assert done.stderr.splitlines()[0] == f"hermes: {told}"
 
 
-def test_a_name_that_could_mean_several_lists_them(hermes: Run, db: SessionDB) -> None:
+@pytest.mark.parametrize("asked", [("-q", "hello"), ()])
+def test_a_name_that_could_mean_several_lists_them(
+    hermes: Run, db: SessionDB, asked: tuple[str, ...]
+) -> None:
     for name in ("alpha", "alpine"):
         db.create_session(f"id_{name}", "cli")
         db.append_message(f"id_{name}", "user", "x")
         db.set_session_title(f"id_{name}", name)
-    done = hermes("-c", "alp", "-q", "hello")
+    done = hermes("-c", "alp", *asked)
     assert done.returncode == 1
     first, *candidates = done.stderr.splitlines()
     assert first == "hermes: 'alp' could be any of these:"

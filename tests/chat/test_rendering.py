@@ -53,6 +53,18 @@ def through(screen: Screen, *happened: Any) -> None:
     screen.end()
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_of_a_long_snippet_the_match_is_in_the_line(terminal: bool) -> None:
+    screen, shown = a_screen(terminal=terminal)
+    screen.snippet("a long way to what was looked for, which is the >>>budget<<< and more words after it")
+    (line, rest) = shown.getvalue().split("\n")
+    plain = "".join(Terminal(line).lines)
+    assert rest == ""
+    assert len(plain) <= 40
+    assert ("budget" in plain, ">>>" in plain) == (True, not terminal)
+    assert ("33m" in line) == terminal
+
+
 def test_an_answer_ends_up_on_the_screen_as_markdown_however_it_came() -> None:
     whole, shown_whole = a_screen(height=50)
     through(whole, events.TextDelta(MARKDOWN), events.Done(MARKDOWN))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from hermes import config
 from hermes.chat.standard import standard
+from hermes.cli.chat import MISSING
 from hermes_state import SessionDB
 from tests.agent.openai_server import ModelServer, calls, says, usage
 from tests.chat.conftest import Typing
@@ -81,10 +83,44 @@ def test_the_offline_model_needs_nothing(db: SessionDB, tmp_path: Path) -> None:
     assert "hello" in done.stdout
 
 
+def test_one_question_gets_a_title_as_any_conversation_does(db: SessionDB) -> None:
+    assert run("-q", "run echo retry budget", "--model", "offline").returncode == 0
+    assert db.search_sessions()[0]["title"] == "Run echo retry budget"
+
+
 def test_without_a_model_it_is_said_how_to_choose_one(home: Path) -> None:
     done = run("-q", "hello", OPENAI_API_KEY="", HERMES_MODEL="", OPENROUTER_API_KEY="", OPENAI_BASE_URL="")
     assert done.returncode == 1
     assert "hermes setup" in done.stderr
+
+
+def test_without_the_extra_it_is_said_how_to_get_it(home: Path, tmp_path: Path) -> None:
+    """A process that finds none of its libraries stands for a machine on which they are not installed."""
+    blocker = "import sys\nimport importlib.util as u\nfind = u.find_spec\n"
+    blocker += "u.find_spec = lambda name, package=None: None if name == 'rich' else find(name, package)\n"
+    blocker += "sys.modules.update(dict.fromkeys(['rich', 'prompt_toolkit', 'openai']))\n"
+    (tmp_path / "sitecustomize.py").write_text(blocker)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    asked = run("-q", "hello", OPENAI_API_KEY="k", HERMES_MODEL="large-model", PYTHONPATH=path)
+    assert (asked.returncode, asked.stdout) == (1, "")
+    assert "pip install 'hermes-sessions[chat]'" in asked.stderr
+    assert "hello" in run("-q", "run echo hello", "--model", "offline", PYTHONPATH=path).stdout
+    shown = run("demo", PYTHONPATH=path)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "Hermes Insights" in shown.stdout
+    ours, its = pty.openpty()
+    chat = [*HERMES, "--model", "offline"]
+    talking = subprocess.run(
+        chat,
+        stdin=its,
+        stdout=its,
+        stderr=subprocess.PIPE,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    os.close(ours)
+    os.close(its)
+    assert talking.stderr.decode() == f"hermes: {MISSING}\n"
 
 
 async def test_memory_skills_and_background_processes_are_those_of_the_agent(

@@ -19,6 +19,8 @@ def test_it_shows_everything_and_leaves_nothing(hermes: Hermes, home: Path, tmp_
         ">>>retry<<< >>>budget<<<",
         ">>>桂林<<<",
         "└─ continued:",
+        "↻ Resumed session",
+        "Previous Conversation",
         "Hermes Insights",
         "Previous Conversation",
     ):

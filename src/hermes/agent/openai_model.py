@@ -15,7 +15,18 @@ from typing import TYPE_CHECKING, Any
 from hermes.agent import failures
 from hermes.agent.endpoints import OPENROUTER, is_local, key_variable, owner, provider_at
 from hermes.agent.failures import Trouble, Where
-from hermes.agent.model import CallPiece, Finished, Piece, Request, Retrying, Text, Thought, Unreachable, Used
+from hermes.agent.model import (
+    CallPiece,
+    Finished,
+    ModelError,
+    Piece,
+    Request,
+    Retrying,
+    Text,
+    Thought,
+    Unreachable,
+    Used,
+)
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, AsyncStream
@@ -27,10 +38,15 @@ LONGEST_PAUSE_S = 30.0
 LONGEST_WAIT_S = 120.0
 """Who asks us to wait longer is not waited for."""
 
+MISSING = "what talks to models is not installed; get it with: pip install 'hermes-sessions[chat]'"
+
 
 def preload() -> None:
     """Import the SDK, which takes half a second: in a thread, while a person types."""
-    import openai  # noqa: F401
+    try:
+        import openai  # noqa: F401
+    except ModuleNotFoundError as missing:
+        raise ModelError(MISSING) from missing
 
 
 class OpenAIModel:
@@ -56,6 +72,7 @@ class OpenAIModel:
         self._refused: set[str] = set()
 
     async def stream(self, request: Request) -> AsyncGenerator[Piece, None]:
+        await asyncio.to_thread(preload)
         asked = 0
         refused = set(self._refused)
         while True:
@@ -128,7 +145,6 @@ class OpenAIModel:
 
     async def _opened(self) -> AsyncOpenAI:
         if self._client is None:
-            await asyncio.to_thread(preload)
             import openai
 
             self._client = openai.AsyncOpenAI(

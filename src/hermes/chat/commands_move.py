@@ -128,7 +128,7 @@ async def search(chat: Chat, argument: str) -> None:
     for number, row in enumerate(found, 1):
         facts = f"{clock.relative(row['last_active'], clock.now())} · {row['source']} · {row['tip_id']}"
         chat.screen.line(f"{number}  {printable(row['title'] or '—')}  {printable(facts)}")
-        chat.screen.note(f"   {printable(row['snippet'], width_limit=chat.screen.console.width - 4)}")
+        chat.screen.snippet(row["snippet"])
     if found:
         chat.screen.note("/resume <number> goes on there")
 

@@ -19,16 +19,17 @@ class Answered(NamedTuple):
 
 
 async def ask(talk: Talk, question: str, tell: Callable[[str], None]) -> Answered:
-    """`tell` hears what goes wrong on the way."""
+    """`tell` hears what goes wrong on the way. The turn is heard to its end, for a title is made behind the answer."""
+    answered = Answered("", "the turn ended without an answer")
     async with aclosing(talk.say(question)) as happening:
         async for event in happening:
             match event:
                 case Done(text, _):
-                    return Answered(text, None)
+                    answered = Answered(text, None)
                 case Interrupted(text):
-                    return Answered(text, STOPPED)
+                    answered = Answered(text, STOPPED)
                 case Failed(why, _):
-                    return Answered("", why)
+                    answered = Answered("", why)
                 case NotStored(role, why, _):
                     tell(f"not stored ({role}): {why}")
                 case Note(text):
@@ -37,7 +38,7 @@ async def ask(talk: Talk, question: str, tell: Callable[[str], None]) -> Answere
                     tell(f"{why}; trying again in {seconds:.0f}s")
                 case _:
                     pass
-    return Answered("", "the turn ended without an answer")
+    return answered
 
 
 def as_json(talk: Talk, answered: Answered) -> dict[str, Any]:

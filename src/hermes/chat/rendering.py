@@ -52,6 +52,17 @@ class Screen:
     def note(self, text: str) -> None:
         self.line(text, "dim")
 
+    def snippet(self, text: str) -> None:
+        """Where something was found, in one line, its matches in colour; where there is none, as they are marked."""
+        from hermes.recall.marks import MARKED, fitted
+
+        in_colour = self.console.color_system is not None and not self.console.no_color
+        shown = fitted(text, self.console.width - 4, in_colour=in_colour)
+        made = Text("   ", "dim")
+        for number, part in enumerate(MARKED.split(shown) if in_colour else [shown]):
+            made.append(part, "not dim bold yellow" if number % 2 else "")
+        self.console.print(made)
+
     def markdown(self, text: str) -> None:
         self.console.print(self._markdown(text))
 

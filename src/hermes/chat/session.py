@@ -151,7 +151,8 @@ class Talk:
         self._enter(record, is_open=False)
         where = place.restored(row["cwd"], asked, self.cwd)
         self.cwd, self._is_elsewhere = where.cwd, str(where.cwd) != row["cwd"]
-        return [line for line in (where.said, self.answering.restore(row)) if line]
+        told = " ".join(filter(None, (where.said, self.answering.restore(row))))
+        return [told] if told else []
 
     async def branch(self, name: str | None) -> str:
         """Go on in a conversation of its own with the same context; its id. Nothing is copied."""

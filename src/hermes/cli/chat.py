@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from hermes.chat.session import Talk
     from hermes.sessiondb import SessionDB
 
+MISSING = "the chat is not installed; get it with: pip install 'hermes-sessions[chat]'"
 NAMED = {"-c": "--continue", "--continue": "--continue", "-r": "--resume", "--resume": "--resume"}
 
 
@@ -99,6 +100,8 @@ def run(arguments: argparse.Namespace) -> int:
     question = _question(arguments)
     if question is None:
         has_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+        if has_terminal and not is_installed():
+            raise Refused(MISSING)
         if not arguments.parts and _is_first_run(arguments):
             from hermes.cli import first_run
 
@@ -107,9 +110,10 @@ def run(arguments: argparse.Namespace) -> int:
             if not first_run.choose():
                 return DONE
         elif not has_terminal:
+            if _goes_on(arguments):  # a name that says nothing, or too much, is told first
+                with _opened(arguments) as db:
+                    _chosen(db, arguments, can_pick=False)
             raise Refused("the chat needs a terminal; -q asks one question without")
-    if question is None:
-        _require_chat()
     with _opened(arguments) as db:
         chosen = _chosen(db, arguments, can_pick=question is None)
         import asyncio
@@ -120,17 +124,20 @@ def run(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _require_chat() -> None:
-    """The conversation at a terminal is an extra; one question with -q needs none of it."""
+def is_installed() -> bool:
+    """Whether there is what a screen needs; one question needs none."""
     from importlib.util import find_spec
 
-    if any(find_spec(name) is None for name in ("rich", "prompt_toolkit")):
-        raise Refused("the chat is not installed; get it with: pip install 'hermes-sessions[chat]'")
+    return all(map(find_spec, ("rich", "prompt_toolkit")))
+
+
+def _goes_on(arguments: argparse.Namespace) -> bool:
+    return arguments.go_on is not None or arguments.resume is not None
 
 
 def _is_first_run(arguments: argparse.Namespace) -> bool:
     """Whether a person who named no conversation has not chosen a model yet."""
-    if arguments.go_on is not None or arguments.resume is not None:
+    if _goes_on(arguments):
         return False
     from hermes.cli.first_run import is_due
 
@@ -142,7 +149,7 @@ def _check(arguments: argparse.Namespace) -> None:
         raise WrongUsage("--here goes with -c alone: the last conversation of this project")
     if arguments.json and arguments.query is None and sys.stdin.isatty():
         raise WrongUsage("--json goes with -q")
-    if arguments.incognito and (arguments.go_on is not None or arguments.resume is not None):
+    if arguments.incognito and _goes_on(arguments):
         raise WrongUsage("--incognito is a conversation of its own: it goes on from none")
     if arguments.cwd is not None:
         arguments.cwd = arguments.cwd.expanduser().absolute()

@@ -8,23 +8,23 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 from hermes.cli.command import DONE, Refused, Words
 from hermes.cli.output import say, styled
 
-RESUMED = "refactoring auth"
 QUESTION = "what did we decide about the retry budget?"
-STEPS = (
+STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Every conversation, from every platform, one row each:", ("sessions", "list", "--limit", "12")),
     ("Found again by what was said, in any script:", ("search", QUESTION, "--limit", "3")),
     ("", ("search", "桂林", "--limit", "1")),
     ("One that was compressed twice, and what came out of it:", ("sessions", "tree", "schema migration")),
     ("Read again:", ("sessions", "show", "slow test suite", "--tools")),
+    ("Gone on in, where it was left:", ("-c", "refactoring auth")),
     ("What it took:", ("insights",)),
 )
 """What is shown, and the words that show it."""
+STEPS_WITHOUT_CHAT = tuple(step for step in STEPS if step[1][0] != "-c")
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
@@ -35,6 +35,7 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
 
 
 def demo(arguments: argparse.Namespace) -> int:
+    from hermes.cli.chat import is_installed
     from hermes.cli.main import main
     from hermes.demo.home import fill
     from hermes.sessiondb import SessionDB
@@ -45,12 +46,14 @@ def demo(arguments: argparse.Namespace) -> int:
         with SessionDB(durability="normal") as db:
             count = fill(db, Path.cwd())
         say([f"A home of its own with {count} sample sessions. Nothing of yours is touched.", ""])
-        for heading, words in STEPS:
+        for heading, words in STEPS if is_installed() else STEPS_WITHOUT_CHAT:
             said = " ".join(f"'{word}'" if " " in word else word for word in words)
             say([*([styled(heading, "bold")] if heading else []), styled(f"$ hermes {said}", "cyan"), ""])
-            main(words)
+            if words[0] == "-c":
+                _come_back(words[1])
+            else:
+                main(words)
             say([""])
-        _show_recap()
         if arguments.keep:
             say([f"Look around: HERMES_HOME={home} hermes sessions browse"])
         else:
@@ -58,20 +61,28 @@ def demo(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _show_recap() -> None:
-    """What a person sees who goes on with a conversation. The chat draws it, if it is installed."""
-    if find_spec("rich") is None:
-        return
-    from hermes.chat.recap import recap
+def _come_back(name: str) -> None:
+    """What the chat shows to somebody who comes back; here nobody can answer, so it ends there."""
+    import asyncio
+
+    from hermes.chat.chat import Chat
     from hermes.chat.rendering import Screen
+    from hermes.chat.session import Talk
+    from hermes.chat.standard import standard
     from hermes.sessiondb import SessionDB
 
+    async def nobody(_what: str, _why: str) -> bool:
+        return False
+
+    async def look(db: SessionDB) -> None:
+        session = db.named(name).id
+        assert session is not None
+        talk = Talk(db, standard(), approve=nobody)
+        await Chat(talk, Screen()).enter(session, first=True)
+        await talk.leave()
+
     with SessionDB() as db:
-        session_id = db.named(RESUMED).id
-        rows = db.get_context(session_id) if session_id is not None else []
-    say([styled("Resumed where you were:", "bold"), styled(f"$ hermes -c {RESUMED}", "cyan"), ""])
-    Screen().recap(recap(rows))
-    say([""])
+        asyncio.run(look(db))
 
 
 @contextmanager

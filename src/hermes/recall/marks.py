@@ -9,8 +9,11 @@ from typing import NamedTuple
 
 from hermes.store.matching import Leaf, Literal, Node, Part, wanted
 from hermes.terms import fold, token_spans
+from hermes.text import printable
 
 OPEN, CLOSE, CUT = ">>>", "<<<", "..."
+MARKED = re.compile(f"{OPEN}(.*?){CLOSE}")
+_MARK = re.compile(f"{OPEN}|{CLOSE}")
 
 
 class Goal(NamedTuple):
@@ -76,3 +79,18 @@ def best_cluster(hits: Sequence[tuple[int, int, int]], reach: int) -> tuple[int,
         if score > best:
             best, low, high = score, hits[first][0], max(hit[1] for hit in hits[first : last + 1])
     return low, high
+
+
+def fitted(snippet: str, width: int, *, in_colour: bool) -> str:
+    """So much of a snippet as fits into a line, with its first match; marks that are drawn as colour take no room."""
+    line = printable(snippet)
+    unseen = len(OPEN) * len(_MARK.findall(line)) if in_colour else 0
+    if printable(line, width_limit=width + unseen) == line:  # whole, wherever its match is
+        return line
+    first = max(0, line.find(OPEN))
+    start = 0 if first < width // 2 else first - width // 4
+    marks = sum(map(len, _MARK.findall(line[start : start + width]))) if in_colour else 0
+    shown = printable(line[start:], width_limit=width - (1 if start else 0) + marks)
+    if shown.rfind(OPEN) > shown.rfind(CLOSE):  # its end was cut off
+        shown = f"{shown[: shown.rfind(OPEN)].rstrip()}…"
+    return f"…{shown}" if start else shown

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +18,6 @@ from hermes.text import printable
 if TYPE_CHECKING:
     from hermes.recall.conversations import FoundConversations
 
-MARK = re.compile(">>>|<<<")
-MARKED = re.compile(">>>(.*?)<<<")
 SNIPPET_WIDTH, SHORTEST_TITLE = 160, 14
 SPEAKERS = {"user": "●", "assistant": "◆"}
 
@@ -102,26 +99,16 @@ def _conversation(row: dict[str, Any], now: float) -> Iterator[str]:
     )
     room = None if width is None else max(SHORTEST_TITLE, width - columns_taken(facts) - 2)
     yield f"{styled(printable(row['title'] or '—', width_limit=room), 'bold')}  {styled(facts, 'dim')}"
-    snippet = _highlighted(printable(row["snippet"]), min(width or SNIPPET_WIDTH, SNIPPET_WIDTH) - 4)
+    snippet = _highlighted(row["snippet"], min(width or SNIPPET_WIDTH, SNIPPET_WIDTH) - 4)
     yield f"  {SPEAKERS.get(row['role'], '○')} {snippet}"
 
 
-def _highlighted(line: str, width: int) -> str:
-    """So much of a snippet as fits, its matches in colour; where there is none, as they are marked."""
-    unseen = 3 if in_colour() else 0  # of each mark
-    if columns_taken(line) - unseen * len(MARK.findall(line)) <= width:
-        return _coloured(line)
-    first = max(0, line.find(">>>"))
-    start = 0 if first < width // 2 else first - width // 4
-    marks = unseen * len(MARK.findall(line[start : start + width]))
-    shown = printable(line[start:], width_limit=width - (1 if start else 0) + marks)
-    if shown.rfind(">>>") > shown.rfind("<<<"):  # its end was cut off
-        shown = f"{shown[: shown.rfind('>>>')].rstrip()}…"
-    return _coloured(f"…{shown}" if start else shown)
+def _highlighted(snippet: str, width: int) -> str:
+    """Its matches in colour; where there is none, as they are marked."""
+    from hermes.recall.marks import MARKED, fitted
 
-
-def _coloured(line: str) -> str:
-    return MARKED.sub(lambda match: styled(match[1], "bold", "yellow"), line) if in_colour() else line
+    shown = fitted(snippet, width, in_colour=in_colour())
+    return MARKED.sub(lambda match: styled(match[1], "bold", "yellow"), shown) if in_colour() else shown
 
 
 def _notes(found: FoundConversations, are_more: bool) -> Iterator[str]:

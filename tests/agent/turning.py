@@ -1,0 +1,114 @@
+"""Another process that holds a turn: a question, two tools at once, an answer.
+
+    python turning.py STATE.DB before N       the process is gone before its N-th step
+    python turning.py STATE.DB after N        the same when the N-th step is done and nobody has heard of it
+    python turning.py STATE.DB statements N   gone at the N-th statement inside of a transaction
+
+A step is a call of the store, a request to the model or the run of a tool. What a person is told is printed at once, a
+line of JSON each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from hermes.agent.events import Done, Stored, ToolEnded
+from hermes.agent.model import Model, Piece, Request
+from hermes.agent.record import StoredRecord
+from hermes.agent.tool import ToolContext
+from hermes.agent.turn import Turn
+from hermes.sessiondb import SessionDB
+from hermes.store.messages import Messages
+from tests.agent.compressing import Dying, DyingInside, one_step
+from tests.agent.scripted import ScriptedModel, calls, says
+
+QUESTION, ANSWER = "what do they say?", "both!"
+NEVER = 10_000
+
+
+class Says:
+    """A tool that answers with its own name; the first of the two waits for the second."""
+
+    description = "Says its name."
+    parameters: Mapping[str, Any] = {"type": "object", "properties": {}}
+
+    def __init__(self, name: str, waits: asyncio.Event | None, tells: asyncio.Event | None) -> None:
+        self.name, self._waits, self._tells = name, waits, tells
+
+    async def run(self, _arguments: dict[str, Any], _context: ToolContext) -> str:
+        if self._waits is not None:
+            await self._waits.wait()
+        if self._tells is not None:
+            self._tells.set()
+        return f"{self.name}!"
+
+
+class DyingModel(ScriptedModel):
+    left: list[int]
+
+    async def stream(self, request: Request) -> AsyncIterator[Piece]:
+        one_step(self.left)
+        async for piece in super().stream(request):
+            yield piece
+
+
+def turn_of(record: StoredRecord, model: Model, left: list[int], *, after: bool = False) -> Turn:
+    async def prompt() -> str:
+        return "be kind"
+
+    async def nobody_asks(_what: str, _why: str) -> bool:
+        return True
+
+    done = asyncio.Event()
+    tools = [
+        cast(Any, Dying(tool, left, after=after))
+        for tool in (Says("one", done, None), Says("two", None, done))
+    ]
+    return Turn(
+        record,
+        model,
+        tools,
+        lambda stop: ToolContext(record.db, "", Path("/"), nobody_asks, stop),
+        price=lambda _model, _used: (None, {}),
+        prompt=prompt,
+    )
+
+
+def tell(**told: Any) -> None:
+    os.write(1, f"{json.dumps(told)}\n".encode())
+
+
+async def main(path: str, mode: str, number: str) -> None:
+    left, nobody = [int(number)], [NEVER]
+    inside, after = mode == "statements", mode == "after"
+    db = SessionDB(Path(path), spool=not inside)  # as the chat opens it
+    if inside:
+        db._engine = cast(Any, DyingInside(db._engine, left))
+        db._append = Messages(db._engine).append
+    record = StoredRecord(db if inside else cast(SessionDB, Dying(db, left, after=after)))
+    tell(session_id=record.session_id)
+    model = DyingModel(calls(("a", "one", "{}"), ("b", "two", "{}")), says(ANSWER))
+    model.left = nobody if inside else left
+    turn = turn_of(record, model, model.left, after=after)
+    async for event in turn.events(QUESTION):
+        match event:
+            case Stored(message_id, role):
+                tell(role=role, id=message_id)
+            case ToolEnded(call_id, _, output):
+                tell(role="tool", call=call_id, output=output)
+            case Done(text):
+                tell(done=text)
+            case _:
+                pass
+    await record.close()
+    db.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
