@@ -50,6 +50,8 @@ class EchoModel:
         self.name = name
 
     async def stream(self, request: Request) -> AsyncIterator[Piece]:
+        if self.name == "silent":
+            raise Unreachable("nobody answers at http://localhost:2")
         last = request.messages[-1]
         text = last["content"] if isinstance(last["content"], str) else "?"
         word, _, rest = text.partition(" ")

@@ -408,6 +408,17 @@ async def test_a_model_that_is_gone_is_replaced_and_that_is_said(db: SessionDB, 
     assert "you said: hello\n\nagain" in shown
 
 
+async def test_a_model_that_does_not_answer_any_more_is_replaced_in_the_same_turn(
+    db: SessionDB, typing: Typing
+) -> None:
+    db.create_session("one", "cli", model="silent")
+    db.append_message("one", "user", "hello")
+    shown = await typing("again", resuming="one")
+    assert "silent does not answer any more; echo does from now on." in shown
+    assert "you said: hello\n\nagain" in shown
+    assert [row["content"] for row in db.get_messages("one")][:2] == ["hello", "again"]
+
+
 async def test_a_directory_that_is_gone_is_replaced_and_that_is_said(
     db: SessionDB, typing: Typing, tmp_path: Path
 ) -> None:

@@ -87,6 +87,19 @@ class Answering:
         self._dismiss()
         return f"{printable(wanted)} answers, as before."
 
+    async def fall_back(self) -> str | None:
+        """Let the usual model answer where the one of before does not; what to say about it, None if it is the same."""
+        before = self._as_before
+        if before is None:
+            return None
+        old, self._as_before = self.model, None
+        self._dismiss()
+        usual = await self.ready()
+        if old is not None and (usual.name, usual.base_url) == (old.name, old.base_url):
+            return None
+        gone = printable(before.model or "the model")
+        return f"{gone} does not answer any more; {printable(usual.name)} does from now on."
+
     def _dismiss(self) -> None:
         old, self._made = self.model, None
         if old is not None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hermes import clock, errors
 from hermes.agent.agent import Agent
 from hermes.agent.events import Counted, Done, Event, Failed, Moved, Note, Stored
-from hermes.agent.model import Model, Used
+from hermes.agent.model import Model, NoSuchModel, Unreachable, Used
 from hermes.agent.record import IncognitoRecord, StoredRecord
 from hermes.agent.tool import Approve
 from hermes.agent.turn import Turn
@@ -30,6 +30,7 @@ Row = dict[str, Any]
 
 NOTHING_YET = Counted("", Used(), 0.0)
 SAVING_S, GRACE_S = 60.0, 0.5
+GONE = (NoSuchModel, Unreachable)
 LONG_ENOUGH_TO_TITLE = 2
 """A conversation with more messages of a person than this has had its chance of an automatic title."""
 
@@ -211,7 +212,25 @@ class Talk:
     # ---------------------------------------------------------------- saying
 
     async def say(self, content: Any) -> AsyncGenerator[Event, None]:
-        """One turn. None tries again with what was said last."""
+        """One turn. None tries again with what was said last.
+
+        If the model that the conversation was held with is gone, the usual one answers, and that is said.
+        """
+        async with aclosing(self._turn(content)) as events:
+            async for event in events:
+                if isinstance(event, Failed) and isinstance(event.error, GONE):
+                    told = await self.answering.fall_back()
+                    if told is not None:
+                        yield Note(told)
+                        break
+                yield event
+            else:
+                return
+        async with aclosing(self._turn(None)) as events:
+            async for event in events:
+                yield event
+
+    async def _turn(self, content: Any) -> AsyncGenerator[Event, None]:
         agent = await self.agent()
         if (news := self.answering.news()) is not None:
             yield Note(news)
