@@ -110,7 +110,7 @@ def cost_notes(report: dict[str, Any]) -> list[str]:
     if costs["unknown_sessions"]:
         notes.append(f"cost unknown for {plural(costs['unknown_sessions'], 'session')}")
     if costs["included_sessions"]:
-        notes.append(f"included in a subscription: {plural(costs['included_sessions'], 'session')}")
+        notes.append(f"subscription or local, no cost: {plural(costs['included_sessions'], 'session')}")
     return notes
 
 
