@@ -590,3 +590,17 @@ async def test_what_cannot_be_stored_is_said_at_once_and_stored_later(home: Path
     with SessionDB() as again:
         assert said(again, "one") == ["hello", "are you there"]
         assert len(again.get_messages("one")) == 3
+
+
+async def test_a_store_that_is_locked_can_still_be_read_on_in(home: Path, typing: Typing) -> None:
+    with SessionDB(spool=True) as store, ExitStack() as lock:
+        impatient(store, 0.05)
+        store.create_session("one", "cli", system_prompt="Repeat.")
+        store.append_message("one", "user", "hello")
+        lock.enter_context(locked(store.db_path))
+        shown = await typing("are you there", resuming="one", store=store)
+    assert "The store cannot be written now: " in shown
+    assert "NOT STORED: what you said:" in shown
+    assert "you said: hello\n\nare you there" in shown
+    with SessionDB() as again:
+        assert said(again, "one") == ["hello", "are you there"]

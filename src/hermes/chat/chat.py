@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from hermes.chat.rendering import Screen
     from hermes.chat.session import Talk
 
+BUSY_S = 1.5
+"""After so long without an answer from the store a person is told what they wait for."""
 TWICE_WITHIN_S = 2.0
 TICK_S = 0.1
 ENDINGS = (signal.SIGTERM, signal.SIGHUP)
@@ -187,10 +189,15 @@ class Chat:
         if not first and session_id == self.talk.session_id:
             self.screen.line("Already on that session.")
             return True
+        patience = asyncio.get_running_loop().call_later(
+            BUSY_S, self.screen.note, "The store is busy; waiting …"
+        )
         try:
             told = await self.talk.resume(session_id, asked=asked)
         except errors.LeaseHeld as held:
             return await second.decide(self, session_id, held.holder)
+        finally:
+            patience.cancel()
         await self.recall(told)
         return True
 

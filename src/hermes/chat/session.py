@@ -147,13 +147,25 @@ class Talk:
         if row is None:
             raise errors.raised(errors.UnknownSession, f"Session not found: {session_id}")
         record = StoredRecord(self.db, session_id, source=self.source)
-        await record.hold(take_over=take_over)
+        unwritable = await self._hold(record, take_over)
         self._let_go("resumed_other")
         self._enter(record, is_open=False)
         where = place.restored(row["cwd"], asked, self.cwd)
         self.cwd, self._is_elsewhere = where.cwd, str(where.cwd) != row["cwd"]
         told = " ".join(filter(None, (where.said, self.answering.restore(row))))
-        return [told] if told else []
+        return [line for line in (told, unwritable) if line]
+
+    async def _hold(self, record: StoredRecord, take_over: bool) -> str | None:
+        """Take the lease. A store that cannot be written now keeps nobody from reading on; what to say about it."""
+        try:
+            await record.hold(take_over=take_over)
+        except errors.LeaseHeld:
+            raise
+        except errors.StoreError as problem:
+            if await asyncio.to_thread(self.db.leases.holder, record.session_id) is not None:
+                raise  # somebody may be at work in it
+            return f"The store cannot be written now: {problem}"
+        return None
 
     async def branch(self, name: str | None) -> str:
         """Go on in a conversation of its own with the same context; its id. Nothing is copied."""
@@ -255,6 +267,9 @@ class Talk:
 
     async def _after(self, event: Event) -> AsyncGenerator[Event, None]:
         match event:
+            case Stored(_, "user") if isinstance(self.record, StoredRecord) and self.record.lease is None:
+                with suppress(errors.StoreError):  # it could not be had when the conversation was entered
+                    await self.record.hold()
             case Stored(_, "user") if self.queued_title is not None:
                 yield Note(await asyncio.to_thread(self._apply_title))
             case Counted():
