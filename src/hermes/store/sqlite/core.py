@@ -6,7 +6,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -92,6 +92,7 @@ class SqliteCore:
         self._open()
 
     def _open(self) -> None:
+        self._found_log = os.path.exists(f"{self.path}-wal")
         opened = open_database(self.path, read_only=self.read_only)
         self._connection, self._guard, self._journal = opened
         self._durable = False
@@ -376,6 +377,17 @@ class SqliteCore:
         self._side.clear()
         if last:
             guards.left(self._guard)
+            if self.read_only and not self._found_log:
+                self._take_log_away()
+
+    def _take_log_away(self) -> None:
+        """SQLite makes a log beside what it only reads, and leaves it: the last to close must be one who may write."""
+        with suppress(apsw.Error, OSError, errors.StoreError):
+            connection = connect(self.path)
+            try:
+                run(connection, "SELECT 1 FROM sqlite_master LIMIT 1")
+            finally:
+                connection.close()
 
     def _abandon(self) -> None:
         """In a forked child: the connections are the parent's. Keep them alive untouched, for closing would hurt it."""
