@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 
 from hermes import config
-from hermes.chat.standard import standard
+from hermes.agent import local
+from hermes.agent.choosing import OFFLINE
+from hermes.agent.settings import read_settings
+from hermes.chat.standard import standard, worse_than_nobody
 from hermes.cli.chat import MISSING
 from hermes_state import SessionDB
 from tests.agent.openai_server import ModelServer, calls, says, usage
@@ -135,3 +138,9 @@ async def test_memory_skills_and_background_processes_are_those_of_the_agent(
     assert "No changes from compression: 4 messages" in shown
     assert "agent.nonsense" in shown
     assert db.search_sessions()[0]["title"]
+
+
+def test_the_small_model_makes_titles_and_summaries_only_where_it_was_named_for_them() -> None:
+    assert worse_than_nobody(read_settings({"model.default": local.NAME})) == {OFFLINE, local.NAME}
+    named = read_settings({"model.default": "large", "auxiliary.model": local.NAME})
+    assert worse_than_nobody(named) == {OFFLINE}

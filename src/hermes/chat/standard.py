@@ -33,6 +33,17 @@ def standard() -> Parts:
     return _Standard().parts()
 
 
+def worse_than_nobody(settings: Settings) -> set[str]:
+    """Models whose titles and summaries are worse than those made of the words that were said.
+
+    Of the small local one they are, too, unless the person wants it for just that.
+    """
+    from hermes.agent import local
+    from hermes.agent.choosing import OFFLINE
+
+    return {OFFLINE} if settings.auxiliary.model == local.NAME else {OFFLINE, local.NAME}
+
+
 class _Standard:
     def __init__(self) -> None:
         self._processes: Processes | None = None
@@ -91,12 +102,13 @@ class _Standard:
 
     @cached_property
     def auxiliary(self) -> Model | None:
-        """Who makes titles and summaries; None: nobody, which is better than the offline model."""
-        from hermes.agent.choosing import OFFLINE, auxiliary_model
+        """Who makes titles and summaries; None: nobody."""
+        from hermes.agent.choosing import auxiliary_model
 
+        settings = self._settings_of(self._wish)
         with suppress(errors.HermesError):
-            made = self.prices.know(auxiliary_model(self._settings_of(self._wish)))
-            return None if made.name == OFFLINE else made
+            made = self.prices.know(auxiliary_model(settings))
+            return None if made.name in worse_than_nobody(settings) else made
         return None
 
     def make_tools(self, incognito: bool) -> Sequence[Tool]:
