@@ -258,8 +258,8 @@ class SessionDB(Documented, Conversations, Care):
 
     def maybe_auto_prune_and_vacuum(
         self,
-        retention_days: int = 90,
-        min_interval_hours: int = 24,
+        retention_days: float = 90,
+        min_interval_hours: float = 24,
         vacuum: bool = True,
         sessions_dir: Path | None = None,
         *,

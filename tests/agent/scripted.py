@@ -30,9 +30,12 @@ class ScriptedModel:
     def __init__(self, *scripts: Script) -> None:
         self.scripts = list(scripts)
         self.requests: list[Request] = []
+        self.asked = asyncio.Event()
+        """Somebody has asked it something."""
 
     async def stream(self, request: Request) -> AsyncIterator[Piece]:
         self.requests.append(request)
+        self.asked.set()
         for piece in self.scripts.pop(0):
             if isinstance(piece, asyncio.Event):
                 await piece.wait()

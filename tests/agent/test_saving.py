@@ -98,10 +98,10 @@ async def test_it_ends_in_time_and_after_a_few_steps(db: SessionDB) -> None:
 
 
 async def test_whoever_leaves_waits_only_a_moment(db: SessionDB) -> None:
-    saving, _, _ = saver(db, [asyncio.Event()])
+    saving, model, _ = saver(db, [asyncio.Event()])
     task = saving.begin("talk", db.get_context(talk(db)))
     assert task is not None
-    await asyncio.sleep(0.02)
+    await model.asked.wait()
     await saving.close(grace=0.01)
     assert task.cancelled()
     await saving.close()

@@ -30,6 +30,12 @@ def exchange(
     return session_id
 
 
+async def asked(titles: TitleMaker) -> None:
+    """Wait until its model is at work."""
+    model: Any = titles._model
+    await model.asked.wait()
+
+
 async def made(titles: TitleMaker, session_id: str) -> str | None:
     return await titles.make(session_id)
 
@@ -100,7 +106,7 @@ async def test_a_slow_model_does_not_keep_anybody(db: SessionDB) -> None:
     titles = maker(db, [asyncio.Event()])
     task = titles.begin(exchange(db, "t", "Water the garden"))
     assert task is not None
-    await asyncio.sleep(0.05)
+    await asked(titles)
     await titles.close(grace=0.01)
     assert task.cancelled()
     assert db.get_session_title("t") == "Water garden"
@@ -120,7 +126,7 @@ async def test_it_finds_the_session_where_the_conversation_goes_on(db: SessionDB
     task = titles.begin(talk(db))
     assert task is not None
     record = StoredRecord(db, "talk")
-    await asyncio.sleep(0.02)
+    await asked(titles)
     await done(compressor(record, Summarizer()).compress(overflow=False))
     thinking.set()
     await task

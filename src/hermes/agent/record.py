@@ -7,7 +7,7 @@ conversation goes on; an incognito one is remembered here and nowhere else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from hermes import errors
@@ -134,10 +134,12 @@ class StoredRecord:
     async def continue_with(
         self, summary: str, *, head: Sequence[int], carried: Sequence[int], prompt: str
     ) -> None:
-        begin: Callable[[], str] = lambda: self.db.begin_continuation(  # noqa: E731
-            self._id, summary, carried, head=head, lease_epoch=self.epoch, system_prompt=prompt
+        child = await asyncio.to_thread(
+            lambda: self.db.begin_continuation(
+                self._id, summary, carried, head=head, lease_epoch=self.epoch, system_prompt=prompt
+            )
         )
-        await self.move(await asyncio.to_thread(begin))
+        await self.move(child)
 
     async def catch_up(self) -> None:
         await self.move(await asyncio.to_thread(self.db.get_compression_tip, self._id))
@@ -165,8 +167,7 @@ class StoredRecord:
                 pass
 
     async def _create(self) -> None:
-        create: Callable[[], str] = lambda: self.db.create_session(self._id, self._source, **self._new)  # noqa: E731
-        await asyncio.to_thread(create)
+        await asyncio.to_thread(lambda: self.db.create_session(self._id, self._source, **self._new))
         self._exists = True
         if self._prompt is not None:
             await asyncio.to_thread(self.db.update_system_prompt, self._id, self._prompt)

@@ -144,5 +144,5 @@ def _has_something(content: object) -> bool:
     return isinstance(content, list) and bool(content)
 
 
-def _parts(content: object) -> list[Any]:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)  # type: ignore[call-overload]
+def _parts(content: Any) -> list[Any]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)

@@ -6,6 +6,7 @@ to its bounds; what scrolled far out of sight is let go. Everything here blocks,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from hermes.recall.passages import BEGINNING, END, Segment, Window
@@ -103,30 +104,12 @@ class Transcript:
         return True
 
     def _backwards(self, session_id: str | None, before: int) -> Window | None:
-        window = None
-        for _ in range(DEEPEST):
-            if session_id is None:
-                break
-            found = self._db.passages.page_before(session_id, before, ROOM, BOUNDS)
-            if found is None:
-                break
-            window, session_id, before = found, found.segment.continues, END
-            if found.messages:
-                break
-        return window
+        page = self._db.passages.page_before
+        return _walked(session_id, before, page, lambda segment: (segment.continues, END))
 
     def _forwards(self, session_id: str | None, after: int) -> Window | None:
-        window = None
-        for _ in range(DEEPEST):
-            if session_id is None:
-                break
-            found = self._db.passages.page(session_id, after, ROOM, BOUNDS)
-            if found is None:
-                break
-            window, session_id, after = found, found.segment.continued_in, BEGINNING
-            if found.messages:
-                break
-        return window
+        page = self._db.passages.page
+        return _walked(session_id, after, page, lambda segment: (segment.continued_in, BEGINNING))
 
     def _let_go(self, at_end: bool) -> None:
         """Forget what is farthest from where one reads."""
@@ -147,3 +130,21 @@ class Transcript:
 
 def _parts(window: Window) -> list[Part]:
     return [Part(window.segment.id, one) for one in window.messages]
+
+
+def _walked(
+    session_id: str | None,
+    at: int,
+    page: Callable[[str, int, int, Bounds], Window | None],
+    further: Callable[[Segment], tuple[str | None, int]],
+) -> Window | None:
+    """The next page that has something to show, in this segment or one further on; the last that was there, else."""
+    window = None
+    for _ in range(DEEPEST):
+        found = page(session_id, at, ROOM, BOUNDS) if session_id is not None else None
+        if found is None:
+            break
+        window, (session_id, at) = found, further(found.segment)
+        if found.messages:
+            break
+    return window

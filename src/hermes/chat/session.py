@@ -339,8 +339,9 @@ class Talk:
 
 def _together(before: Counted, event: Counted) -> Counted:
     used = Used._make(_plus(one, other) for one, other in zip(before.used, event.used, strict=True))
-    known = before.cost_usd is not None and event.cost_usd is not None
-    return Counted(event.model, used, before.cost_usd + event.cost_usd if known else None)  # type: ignore[operator]
+    if before.cost_usd is None or event.cost_usd is None:  # what nobody knows makes the sum unknown, too
+        return Counted(event.model, used, None)
+    return Counted(event.model, used, before.cost_usd + event.cost_usd)
 
 
 def _plus(one: Any, other: Any) -> Any:

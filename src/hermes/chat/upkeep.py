@@ -43,8 +43,8 @@ def tidy(db: SessionDB) -> str | None:
         return None
     return said(
         db.maybe_auto_prune_and_vacuum(
-            wanted.retention_days,  # type: ignore[arg-type]
-            wanted.min_interval_hours,  # type: ignore[arg-type]
+            wanted.retention_days,
+            wanted.min_interval_hours,
             wanted.vacuum_after_prune,
             db.db_path.parent / "sessions",
             trash_days=wanted.trash_days,

@@ -19,12 +19,11 @@ from hermes.recall.messages import result_of
 from hermes.recall.question import Question
 from hermes.recall.ranking import ConversationSearch
 from hermes.recall.shown import Found, row_of, shown, why
-from hermes.store.arguments import moment, names, whole
+from hermes.recall.wanted import both, filter_of, visible
+from hermes.store.arguments import whole
 from hermes.store.engine import Access, Reader
 from hermes.store.lineage import ROOT, tip
-from hermes.store.listing import KINDS
 from hermes.store.matching import EVERYTHING, And, Node, Word
-from hermes.store.sessions import source_name
 from hermes.store.values import Hit, MessageFilter, SearchResults
 from hermes.terms import fold
 from hermes.text import text_of
@@ -205,18 +204,9 @@ def _asked(
     before: float | None,
     include_hidden: bool,
 ) -> Asked:
-    wanted = reading.wanted
-    if sources is not None:
-        chosen = tuple(source_name(name) for name in names("sources", sources))
-        both = chosen if wanted.sources is None else tuple(one for one in chosen if one in wanted.sources)
-        wanted = wanted._replace(sources=both)
-    if after is not None:
-        wanted = wanted._replace(after=max(moment("after", after), wanted.after or 0.0))
-    if before is not None:
-        wanted = wanted._replace(before=min(moment("before", before), wanted.before or float("inf")))
+    wanted = both(filter_of(sources, None, None, after, before), reading.wanted)
     if not include_hidden:
-        kinds = ("chat",) if wanted.sources is None else tuple(kind for kind in KINDS if kind != "child")
-        wanted = wanted._replace(kinds=wanted.kinds or kinds, hide_archived=True)
+        wanted = visible(wanted)
     is_plain = not reading.fields and _only_words(reading.tree)
     question = questions.read(query if is_plain else " ".join(reading.words))
     tree = reading.tree or EVERYTHING

@@ -17,11 +17,10 @@ from hermes.recall import question as questions
 from hermes.recall.days import Stretch, year_of
 from hermes.recall.question import Question
 from hermes.recall.shown import Found, shown
-from hermes.recall.wanted import both, filter_of, order_of
+from hermes.recall.wanted import both, filter_of, order_of, visible
 from hermes.store.arguments import whole
 from hermes.store.engine import Access, Reader
 from hermes.store.lineage import ROOT
-from hermes.store.listing import KINDS
 from hermes.store.matching import EVERYTHING, Node
 from hermes.store.values import Candidates, MessageFilter, Order, RankedBlock, RankedMessage, SearchResults
 
@@ -102,9 +101,7 @@ class ConversationSearch:
         if question.fields is not None:
             wanted = both(wanted, question.fields)
         if not include_hidden:
-            named = wanted.sources is not None or wanted.kinds is not None
-            kinds = tuple(kind for kind in KINDS if kind != "child") if named else ("chat",)
-            wanted = wanted._replace(kinds=wanted.kinds or kinds, hide_archived=True)
+            wanted = visible(wanted)
         if question.fields is not None and not question.terms and question.must is None:
             return self._found(question, wanted, EVERYTHING, MOST_NEWEST, "newest")
         ranked = self.rank(question, wanted)

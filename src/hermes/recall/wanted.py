@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from hermes import errors
 from hermes.store.arguments import moment, names
+from hermes.store.listing import KINDS
 from hermes.store.sessions import source_name
 from hermes.store.values import MessageFilter, Order
 
@@ -34,6 +35,14 @@ def filter_of(
         None if after is None else moment("after", after),
         None if before is None else moment("before", before),
     )
+
+
+def visible(wanted: MessageFilter) -> MessageFilter:
+    """The same without what is hidden unless it is asked for: jobs and tools where no source or kind is named,
+    subagents where no kind is, and the archive."""
+    named = wanted.sources is not None or wanted.kinds is not None
+    kinds = tuple(kind for kind in KINDS if kind != "child") if named else ("chat",)
+    return wanted._replace(kinds=wanted.kinds or kinds, hide_archived=True)
 
 
 def both(first: MessageFilter, second: MessageFilter) -> MessageFilter:

@@ -12,13 +12,12 @@ BY_SOURCE = """SELECT source, count(*) FROM sessions WHERE trashed_at IS NULL
 MESSAGES = """SELECT count(*) FROM messages m WHERE EXISTS
     (SELECT 1 FROM sessions s WHERE s.id = m.session_id AND s.trashed_at IS NULL)"""
 IN_TRASH = "SELECT count(*) FROM sessions WHERE trashed_at IS NOT NULL"
-BY_ROLE = """SELECT role, sum(coalesce(octet_length(content), 0) + coalesce(octet_length(tool_calls), 0)
+SIZE = """sum(coalesce(octet_length(content), 0) + coalesce(octet_length(tool_calls), 0)
     + coalesce(octet_length(reasoning), 0) + coalesce(octet_length(reasoning_content), 0)
     + coalesce(octet_length(reasoning_details), 0) + coalesce(octet_length(codex_reasoning_items), 0)
-    + coalesce(octet_length(codex_message_items), 0)) FROM messages GROUP BY role"""
-OF_SESSION = """SELECT sum(coalesce(octet_length(content), 0) + coalesce(octet_length(tool_calls), 0)
-    + coalesce(octet_length(reasoning), 0) + coalesce(octet_length(reasoning_content), 0)
-    + coalesce(octet_length(reasoning_details), 0)) FROM messages WHERE session_id = ?"""
+    + coalesce(octet_length(codex_message_items), 0)) FROM messages"""
+BY_ROLE = " ".join(("SELECT role,", SIZE, "GROUP BY role"))
+OF_SESSION = " ".join(("SELECT", SIZE, "WHERE session_id = ?"))
 PROMPTS = "SELECT sum(coalesce(octet_length(system_prompt), 0)) FROM sessions"
 LAST_WRITE = "SELECT id, session_id, timestamp FROM messages ORDER BY id DESC LIMIT 1"
 
