@@ -53,25 +53,35 @@ class Conversations(Handle):
         *,
         end_parent: bool = True,
         lease_epoch: int | None = None,
+        session_key: str | None = None,
         **child: Any,
     ) -> str:
         """A conversation of its own with the context of another, up to a message of it; its id. Nothing is copied.
 
-        The parent ends and its chats go on in the branch, unless `end_parent` is False: then it keeps both.
+        The parent ends and its chats go on in the branch, unless `end_parent` is False: then it keeps both. With a
+        `session_key` only that chat does.
         """
         from hermes.store.families import Families
 
         return Families(self._writing(session)).branch(
-            session, at_message, self._child(**child), end_parent, lease_epoch
+            session, at_message, self._child(**child), end_parent, lease_epoch, session_key
         )
 
     def reset(
-        self, session: str, *, reason: str = "session_reset", lease_epoch: int | None = None, **child: Any
+        self,
+        session: str,
+        *,
+        reason: str = "session_reset",
+        lease_epoch: int | None = None,
+        session_key: str | None = None,
+        **child: Any,
     ) -> str:
-        """End a conversation and start afresh in the same chats; the new session's id."""
+        """End a conversation and start afresh in the same chats, or in one of them alone; the new session's id."""
         from hermes.store.families import Families
 
-        return Families(self._writing(session)).reset(session, reason, self._child(**child), lease_epoch)
+        return Families(self._writing(session)).reset(
+            session, reason, self._child(**child), lease_epoch, session_key
+        )
 
     def undo_reset(self, session_id: str, *, lease_epoch: int | None = None) -> str:
         """Back to the conversation that a reset left, while nobody has said anything in the new one; its id."""

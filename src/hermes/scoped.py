@@ -19,7 +19,7 @@ from hermes.conversations import Conversations
 from hermes.documented import Documented
 from hermes.handle import Row
 from hermes.store.content import json_or_none
-from hermes.store.engine import Access, Engine
+from hermes.store.engine import Access, Engine, Scoped
 from hermes.store.families import Child
 from hermes.store.leases import Lease, Leases
 from hermes.store.messages import Messages
@@ -102,21 +102,10 @@ class ScopedStore(Documented, Conversations, Care):
 
     # ---------------------------------------------------------------- who works in it, and which chat is in it
 
-    def acquire_lease(self, session_id: str, surface: str, seconds: float = 60.0) -> Lease:
-        return Leases(self._scope.owning(session_id)).acquire(session_id, surface, seconds)
-
-    def take_over_lease(self, session_id: str, surface: str, seconds: float = 60.0) -> Lease:
-        return Leases(self._scope.owning(session_id)).take_over(session_id, surface, seconds)
-
-    def renew_lease(self, lease: Lease, seconds: float = 60.0) -> Lease:
-        return Leases(self._scope.owning(lease.session_id)).renew(lease, seconds)
-
-    def release_lease(self, lease: Lease) -> bool:
-        mine = Leases(self._scope.owning(lease.session_id))
-        return self._quietly(lambda: mine.release(lease), False)
-
-    def lease_holder(self, session_id: str) -> Lease | None:
-        return Leases(self._scope).holder(session_id)
+    @property
+    def leases(self) -> ScopedLeases:
+        """Which process works in a conversation."""
+        return ScopedLeases(self._scope)
 
     def follow(self, session_id: str, after_message_id: int = 0) -> list[Row]:
         return Leases(self._scope).follow(session_id, after_message_id)
@@ -187,6 +176,32 @@ class ScopedStore(Documented, Conversations, Care):
     def _fit_for(self, *session_ids: str, shared: bool) -> Access:
         owner = self.principal.room if shared else self.principal.person or self.principal.room
         return self._whole.scoped((owner,) if owner else ()).owning(*session_ids)
+
+
+class ScopedLeases:
+    """`Leases` of the sessions that one person may see."""
+
+    def __init__(self, scope: Scoped) -> None:
+        self._scope = scope
+
+    def acquire(self, session_id: str, surface: str, seconds: float = 60.0) -> Lease:
+        return Leases(self._scope.owning(session_id)).acquire(session_id, surface, seconds)
+
+    def take_over(self, session_id: str, surface: str, seconds: float = 60.0) -> Lease:
+        return Leases(self._scope.owning(session_id)).take_over(session_id, surface, seconds)
+
+    def renew(self, lease: Lease, seconds: float = 60.0) -> Lease:
+        return Leases(self._scope.owning(lease.session_id)).renew(lease, seconds)
+
+    def release(self, lease: Lease) -> bool:
+        mine = Leases(self._scope.owning(lease.session_id))
+        try:
+            return mine.release(lease)
+        except errors.UnknownSession:
+            return False
+
+    def holder(self, session_id: str) -> Lease | None:
+        return Leases(self._scope).holder(session_id)
 
 
 def _own_id(session_id: str, owner: str) -> str:

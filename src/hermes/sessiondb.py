@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from hermes import errors, home
 from hermes.care import Care
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from hermes.store.inbox import Inbox
     from hermes.store.leases import Leases
     from hermes.store.maintenance import Maintenance
+    from hermes.store.mirrored import Mirrored
     from hermes.store.outbox import Outbox
     from hermes.store.people import Principal
     from hermes.store.retention import Retention
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from hermes.store.values import Backup, Collected, Health, Imported, Optimized, Repair, ScrubReceipt
 
 T = TypeVar("T")
+AnyStore: TypeAlias = "SessionDB | ScopedStore"
+"""The whole store, or what one person may see of it."""
 
 __all__ = ["SCHEMA_VERSION", "SessionDB", "format_session_db_unavailable", "get_last_init_error"]
 
@@ -364,6 +367,19 @@ class SessionDB(Documented, Conversations, Care):
         from hermes.store.outbox import Outbox
 
         return Outbox(self._engine)
+
+    @property
+    def mirrored(self) -> Mirrored:
+        """What the files that mirror the store are made from."""
+        from hermes.store.mirrored import Mirrored
+
+        return Mirrored(self._engine)
+
+    def adopt_conversation(self, session_id: str, owner: str) -> list[str]:
+        """Give a conversation of nobody's to a person or a room, with its subagents; the sessions it has."""
+        from hermes.store.ownership import Ownership
+
+        return Ownership(self._engine).adopt(session_id, owner)
 
     # ---------------------------------------------------------------- handoff and Telegram topics
 

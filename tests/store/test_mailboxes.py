@@ -81,6 +81,26 @@ def test_a_chat_is_worked_on_in_order_one_at_a_time(db: SessionDB) -> None:
     assert db.inbox.keys_waiting() == ["k2"]
 
 
+def test_what_waits_is_counted_until_it_is_done(db: SessionDB) -> None:
+    counts = []
+    accept(db, "one")
+    accept(db, "two")
+    for _ in range(2):
+        counts.append((db.inbox.count_waiting(), len(db.inbox.waiting())))
+        entry = claim(db)
+        counts.append((db.inbox.count_waiting(), len(db.inbox.waiting())))
+        db.inbox.complete(entry.id)
+        db.outbox.put("k", "telegram", {"text": "answer"}, f"once {entry.id}")
+    assert counts == [(2, 2), (2, 2), (1, 1), (1, 1)]
+    for left in (2, 1):
+        assert (db.outbox.count_waiting(), len(db.outbox.waiting())) == (left, left)
+        sending = db.outbox.claim()
+        assert sending is not None
+        assert db.outbox.count_waiting() == left
+        db.outbox.sent(sending.id)
+    assert (db.inbox.count_waiting(), db.outbox.count_waiting()) == (0, 0)
+
+
 def test_only_what_was_claimed_completes(db: SessionDB) -> None:
     entry = accept(db, "one")
     assert db.inbox.complete(entry.id) is False
@@ -399,3 +419,62 @@ def test_every_accepted_message_is_worked_on_once_whoever_is_killed(db: SessionD
     assert [row["content"] for row in db.get_messages("s")] == [f"message {n}" for n in range(messages)]
     assert len(worked) == len(set(worked))
     assert db.verify().ok
+
+
+# --- what a gateway needs beyond that
+
+
+def test_who_is_at_work_can_take_the_next_message_in_as_well(db: SessionDB, session: str) -> None:
+    first, second = accept(db, "one"), accept(db, "two")
+    lease = db.leases.acquire(session, "gateway")
+    assert claim(db, epoch=lease.epoch, session=session).id == first.id
+    assert db.inbox.claim("k", lease.epoch, session) is None
+    along = db.inbox.claim("k", lease.epoch, session, alongside=True)
+    assert along is not None
+    assert along.id == second.id
+    assert db.inbox.claim("k", lease.epoch, session, alongside=True) is None
+    assert db.inbox.complete(first.id, lease.epoch)
+    assert db.inbox.complete(second.id, lease.epoch)
+
+
+def test_alongside_nobody_takes_what_another_is_working_on(db: SessionDB, session: str) -> None:
+    accept(db, "one"), accept(db, "two")
+    theirs = db.leases.acquire(session, "gateway")
+    claim(db, epoch=theirs.epoch, session=session)
+    other = db.create_session("other", "telegram")
+    mine = db.leases.acquire(other, "gateway")
+    assert db.inbox.claim("k", mine.epoch, other, alongside=True) is None
+
+
+def test_what_comes_again_says_so(db: SessionDB, session: str) -> None:
+    accept(db, "one")
+    before = db.leases.acquire(session, "gateway")
+    assert not claim(db, epoch=before.epoch, session=session).again
+    after = db.leases.take_over(session, "gateway")
+    assert claim(db, epoch=after.epoch, session=session).again
+
+
+def test_a_delivery_without_an_answer_is_unknown_and_lets_the_next_go_on(db: SessionDB) -> None:
+    for number in (1, 2):
+        db.outbox.put("k", "telegram", {"text": str(number)}, f"once-{number}")
+    first = db.outbox.claim("k")
+    assert first is not None
+    assert db.outbox.doubtful(first.id) is True
+    assert db.outbox.doubtful(first.id) is False
+    second = db.outbox.claim("k")
+    assert second is not None
+    assert second.payload == {"text": "2"}
+    assert db.outbox.sent(first.id, "77") is True  # it turned out to have arrived
+
+
+def test_after_a_crash_what_can_be_repeated_by_its_nature_is_queued_again(db: SessionDB) -> None:
+    db.outbox.put("k", "telegram", {"text": "new"}, "new")
+    db.outbox.put("l", "telegram", {"text": "changed", "edits": "9"}, "edit")
+    with Worker(CHAT_WORKERS) as victim:
+        victim.ask("open_store", path=str(db.db_path))
+        assert victim.ask("claim_delivery")
+        assert victim.ask("claim_delivery")
+        victim.kill()
+    doubtful = db.outbox.after_crash([], lambda payload: bool(payload.get("edits")))
+    assert [entry.payload for entry in doubtful] == [{"text": "new"}]
+    assert [entry.idempotency_key for entry in db.outbox.waiting()] == ["edit"]

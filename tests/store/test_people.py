@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hermes import errors
 from hermes.recall.passages import Passages
 from hermes.recall.said import Bounds
-from hermes.scoped import ScopedStore
+from hermes.scoped import ScopedLeases, ScopedStore
 from hermes.store.leases import Holder, Lease
-from hermes.store.people import Principal
+from hermes.store.people import Principal, person_in
 from hermes.store.selection import Selection
 from hermes_state import SessionDB
 
@@ -107,6 +107,13 @@ def test_different_people_and_rooms_have_different_owners(one: Any, other: Any) 
             second.thread or "",
         )
     assert first.person != second.room or not first.person
+
+
+@given(st.text(st.sampled_from(":%3A25x"), min_size=1), st.text(st.sampled_from(":%person"), min_size=1))
+def test_whose_something_is_can_be_read_from_its_owner(user: str, chat: str) -> None:
+    assert person_in(Principal("telegram", user).person) == user
+    assert person_in(Principal("telegram", None, chat).room) is None
+    assert person_in("") is None
 
 
 def test_somebody_who_is_nobody_gets_no_handle(db: SessionDB) -> None:
@@ -233,11 +240,11 @@ VERBS: dict[str, Any] = {
     "reopen": lambda s, i: s.reopen_session(i),
     "prompt": lambda s, i: s.update_system_prompt(i, "x"),
     "tokens": lambda s, i: s.update_token_counts(i, input_tokens=5),
-    "acquire": lambda s, i: s.acquire_lease(i, "chat"),
-    "take_over": lambda s, i: s.take_over_lease(i, "chat"),
-    "renew": lambda s, i: s.renew_lease(lease_on(i)),
-    "release": lambda s, i: s.release_lease(lease_on(i)),
-    "holder": lambda s, i: s.lease_holder(i),
+    "acquire": lambda s, i: s.leases.acquire(i, "chat"),
+    "take_over": lambda s, i: s.leases.take_over(i, "chat"),
+    "renew": lambda s, i: s.leases.renew(lease_on(i)),
+    "release": lambda s, i: s.leases.release(lease_on(i)),
+    "holder": lambda s, i: s.leases.holder(i),
     "follow": lambda s, i: s.follow(i),
     "route": lambda s, i: s.route(f"key of {i}", i),
     "routed": lambda s, i: s.routed(f"key of {i}"),
@@ -334,9 +341,10 @@ def test_every_verb_of_the_handle_is_tried() -> None:
     import inspect
 
     tried = "".join(inspect.getsource(verb) for verb in VERBS.values())
-    assert not [name for name in public - {"passages"} if f".{name}(" not in tried]
-    pieces = {name for name in dir(Passages) if not name.startswith("_")}
-    assert not [name for name in pieces if f".passages.{name}(" not in tried]
+    assert not [name for name in public - {"passages", "leases"} if f".{name}(" not in tried]
+    for name, its_verbs in (("passages", Passages), ("leases", ScopedLeases)):
+        pieces = {verb for verb in dir(its_verbs) if not verb.startswith("_")}
+        assert not [verb for verb in pieces if f".{name}.{verb}(" not in tried]
 
 
 @pytest.fixture

@@ -402,3 +402,69 @@ def test_a_resumed_session_stays_of_the_chat_it_was_made_for(sessions: SessionDB
     assert sessions.routing.recover(*DM) == "a"
     assert sessions.routing.recover(*GROUP) is None
     assert sessions.routing.recover("telegram", "dm", "7") is None
+
+
+# --- a conversation that is given to somebody
+
+
+ANN = Principal("telegram", "7", "42")
+
+
+def handed_over(db: SessionDB, session_id: str) -> Route:
+    return db.routing.hand_over("agent:main:telegram:dm:42", *DM, session_id, ANN.person)
+
+
+def test_a_conversation_that_is_handed_over_is_theirs_and_goes_on_in_their_chat(db: SessionDB) -> None:
+    first = db.create_session("first", "cli")
+    db.set_session_title(first, "plans")
+    db.append_message(first, "user", "from the terminal")
+    second = db.begin_continuation(first, "summary")
+    ann = db.scoped(ANN)
+    old = ann.create_session()
+    ann.route("agent:main:telegram:dm:42", old)
+
+    route = handed_over(db, first)
+    assert route.session_id == second == ann.live_session(route.session_key)
+    assert row(db, old)["end_reason"] == "session_switch"
+    assert [one["content"] for one in ann.get_messages(first)] == ["from the terminal"]
+    assert ann.tip("plans") == second
+    assert db.tip("plans") == second  # the machine sees everybody's
+
+
+def test_nobody_else_sees_what_was_handed_over(db: SessionDB) -> None:
+    db.create_session("first", "cli")
+    handed_over(db, "first")
+    assert db.scoped(Principal("telegram", "8", "43")).get_session("first") is None
+
+
+def test_a_title_that_they_have_already_is_told_from_it(db: SessionDB) -> None:
+    ann = db.scoped(ANN)
+    own = ann.create_session()
+    ann.set_session_title(own, "plans")
+    db.create_session("first", "cli")
+    db.set_session_title("first", "plans")
+    handed_over(db, "first")
+    assert ann.get_session_title("first") == "plans (2)"
+    assert ann.get_session_title(own) == "plans"
+
+
+def test_what_worked_for_a_conversation_goes_with_it(db: SessionDB) -> None:
+    db.create_session("first", "cli")
+    helper = db.delegate("first")
+    handed_over(db, "first")
+    assert db.scoped(ANN).get_session(helper) is not None
+
+
+def test_nothing_is_handed_over_that_is_not_there(sessions: SessionDB) -> None:
+    sessions.routing.route("k", *DM, "a")
+    with pytest.raises(errors.UnknownSession):
+        handed_over(sessions, "no-such-session")
+    assert found(sessions.routing.get("k")) == ("k", "a")
+
+
+def test_the_clocks_of_chats_say_when_a_person_last_spoke(sessions: SessionDB) -> None:
+    sessions.routing.route("k", *DM, "a")
+    sessions.routing.route("l", *GROUP, "b")
+    sessions.append_message("a", "user", "hello", timestamp=100.0)
+    sessions.append_message("a", "assistant", "hi", timestamp=200.0)
+    assert [tuple(clock) for clock in sessions.routing.clocks()] == [("k", "telegram", "dm", 100.0)]

@@ -153,9 +153,9 @@ class TestPeople:
     def test_a_made_up_lease_frees_nobody(self, db: SessionDB) -> None:
         ann, bob = db.scoped(ANN), db.scoped(BOB)
         hers, his = ann.create_session(), bob.create_session()
-        lease, mine = ann.acquire_lease(hers, "chat"), bob.acquire_lease(his, "chat")
-        bob.release_lease(mine._replace(conversation_id=hers, epoch=lease.epoch))
-        assert ann.lease_holder(hers) is not None
+        lease, mine = ann.leases.acquire(hers, "chat"), bob.leases.acquire(his, "chat")
+        bob.leases.release(mine._replace(conversation_id=hers, epoch=lease.epoch))
+        assert ann.leases.holder(hers) is not None
 
     def test_a_platform_has_one_name(self, db: SessionDB) -> None:
         mine = db.scoped(Principal("api_server", "u")).create_session()

@@ -124,9 +124,19 @@ class Families:
         return self._begin(parent, child, lease_epoch, "compression", "compression", carries, tell)
 
     def branch(
-        self, parent: str, at_message: int | None, child: Child, end_parent: bool, lease_epoch: int | None
+        self,
+        parent: str,
+        at_message: int | None,
+        child: Child,
+        end_parent: bool,
+        lease_epoch: int | None,
+        session_key: str | None = None,
     ) -> str:
-        """A conversation of its own that starts from a session's context, up to a message of it."""
+        """A conversation of its own that starts from a session's context, up to a message of it.
+
+        With a `session_key` that one chat goes on in it, as after a reset.
+        """
+        key = optional_text("session_key", session_key)
         last = None if at_message is None else whole("at_message", at_message)
 
         def carries(writer: Writer) -> list[int]:
@@ -137,11 +147,18 @@ class Families:
                 raise _not_in_context(last, parent)
             return live[: live.index(last) + 1]
 
-        return self._begin(parent, child, lease_epoch, "branch", "branched" if end_parent else None, carries)
+        reason = "branched" if end_parent else None
+        return self._begin(parent, child, lease_epoch, "branch", reason, carries, only=key)
 
-    def reset(self, parent: str, reason: str, child: Child, lease_epoch: int | None) -> str:
-        """Start afresh: a new conversation, linked to the old one, in the same chats."""
-        return self._begin(parent, child, lease_epoch, "reset", required_text("reason", reason))
+    def reset(
+        self, parent: str, reason: str, child: Child, lease_epoch: int | None, session_key: str | None = None
+    ) -> str:
+        """Start afresh: a new conversation, linked to the old one, in the same chats; or in the one chat that asks.
+
+        If it was taken up in other chats, too, it goes on there, and what begins is of that one chat alone.
+        """
+        key = optional_text("session_key", session_key)
+        return self._begin(parent, child, lease_epoch, "reset", required_text("reason", reason), only=key)
 
     def delegate(self, parent: str, child: Child, lease_epoch: int | None) -> str:
         """A session for a task that another one hands out. It is in no list; the chats stay where they are."""
@@ -156,6 +173,7 @@ class Families:
         end_reason: str | None,
         carries: Callable[[Writer], list[int]] | None = None,
         tell: Callable[[Writer], None] | None = None,
+        only: str | None = None,
     ) -> str:
         epoch, at = optional_whole("lease_epoch", lease_epoch), child.started_at
 
@@ -167,7 +185,7 @@ class Families:
                 return child.session_id
             carried = carries(writer) if carries is not None else []
             title, by = _title(writer, child, relation, above)
-            if end_reason is not None:
+            if end_reason is not None and not (only and routing.is_elsewhere(writer, parent, only)):
                 _end(writer, parent, end_reason, at)
             values = (relation, at, at, title, by, child.model, child.model_config)
             place = (_prompt(child, relation, above), *_place(child, relation, above, parent))
@@ -178,7 +196,9 @@ class Families:
             else:
                 context.carry(writer, child.session_id, carried)
             writer.run(ROOT_ACTIVE, at, above["root_id"] if relation == "compression" else None, at)
-            if end_reason is not None:  # where the parent goes on, its chats stay with it
+            if only is not None:
+                routing.move_one(writer, only, parent, child.session_id, at)
+            elif end_reason is not None:  # where the parent goes on, its chats stay with it
                 routing.move(writer, parent, child.session_id, at)
             derived.refresh(writer)
             return child.session_id

@@ -28,7 +28,11 @@ BY_ID = " ".join((ENTRIES, "WHERE id = ?"))
 # "state <> 'done'" is what the index of open entries says, word for word, so that SQLite uses it.
 OPEN = "state <> 'done' AND state IN ('queued', 'working') ORDER BY id"
 WAITING = " ".join((ENTRIES, "WHERE (? IS NULL OR session_key = ?) AND", OPEN))
+COUNT_WAITING = "SELECT count(*) FROM inbox WHERE state <> 'done' AND state IN ('queued', 'working')"
 OLDEST = " ".join((ENTRIES, "WHERE session_key = ? AND", OPEN, "LIMIT 1"))
+OLDEST_QUEUED = " ".join(
+    (ENTRIES, "WHERE session_key = ? AND state <> 'done' AND state = 'queued' ORDER BY id LIMIT 1")
+)
 BEGUN = " ".join((ENTRIES, "WHERE session_key = ? AND state <> 'done' AND state = 'working'"))
 KEYS_WAITING = """SELECT session_key FROM inbox WHERE state <> 'done' AND state IN ('queued', 'working')
     GROUP BY session_key ORDER BY min(id)"""
@@ -59,6 +63,8 @@ class InboxEntry(NamedTuple):
     received_at: float
     changed_at: float
     error: str | None
+    again: bool = False
+    """Whether somebody had begun with it before, and was gone before it was done."""
 
 
 class Inbox:
@@ -87,11 +93,17 @@ class Inbox:
         return self._engine.write(work)
 
     def claim(
-        self, session_key: str, lease_epoch: int | None = None, session_id: str | None = None
+        self,
+        session_key: str,
+        lease_epoch: int | None = None,
+        session_id: str | None = None,
+        *,
+        alongside: bool = False,
     ) -> InboxEntry | None:
         """The next message of a chat, to be worked on by the caller alone; None while somebody is at work.
 
-        What was begun under a lease that is gone comes again, before what is newer.
+        What was begun under a lease that is gone comes again, before what is newer. With `alongside` whoever is at work
+        under this lease takes the next one in as well.
         """
         key, epoch = required_text("session_key", session_key), optional_whole("lease_epoch", lease_epoch)
         named = optional_text("session_id", session_id)
@@ -102,10 +114,13 @@ class Inbox:
             if epoch is not None:
                 demand_epoch(writer, session, epoch)
             begun = [_entry(row) for row in writer.rows(BEGUN, key)]
+            if alongside and epoch is not None:
+                begun = [entry for entry in begun if entry.epoch != epoch]
+                oldest = writer.row(OLDEST_QUEUED, key)
             if oldest is None or any(_is_at_work(writer, entry, session, epoch) for entry in begun):
                 return None
             writer.run(CLAIM, epoch, session, clock.now(), oldest[0])
-            return _entry(writer.rows(BY_ID, oldest[0])[0])
+            return _entry(writer.rows(BY_ID, oldest[0])[0])._replace(again=oldest[6] == "working")
 
         # Not repeatable: after a lost commit somebody else may have been told that it is theirs.
         return self._engine.write(work, repeatable=False)
@@ -122,6 +137,11 @@ class Inbox:
         """What is queued or being worked on, oldest first."""
         with self._engine.read() as reader:
             return [_entry(row) for row in reader.rows(WAITING, session_key, session_key)]
+
+    def count_waiting(self) -> int:
+        """How much that is, without looking into it."""
+        with self._engine.read() as reader:
+            return int(reader.value(COUNT_WAITING))
 
     def keys_waiting(self) -> list[str]:
         """The chats in which something waits or is being worked on, longest waiting first."""
@@ -170,4 +190,4 @@ def _is_at_work(reader: Reader, entry: InboxEntry, session: str | None, epoch: i
 def _entry(row: Row) -> InboxEntry:
     event = from_document(row[5])
     why = event.pop(WHY, None)
-    return InboxEntry._make((*row[:5], event, *row[6:], why))
+    return InboxEntry._make((*row[:5], event, *row[6:], why, False))

@@ -44,6 +44,13 @@ def diagnose_file(path: Path, *, deep: bool = False) -> Diagnosis:
     return diagnose(path, deep=deep)
 
 
+def is_encrypted(path: Path) -> bool:
+    """Whether the store is, or will be once it is made: then nothing is kept in plain text beside it unasked."""
+    from hermes.store.sqlite import encryption
+
+    return encryption.in_use(path)
+
+
 def encrypt_file(
     path: Path, key: bytes, *, key_file: str | None = None, keep_plain_backups: bool = False
 ) -> Converted:

@@ -20,6 +20,13 @@ REMEMBER = """UPDATE sessions SET session_key = ?, chat_type = ?, chat_id = ?, t
 INHERIT = """UPDATE sessions SET session_key = o.session_key, chat_type = o.chat_type, chat_id = o.chat_id,
     thread_id = o.thread_id, user_id = coalesce(sessions.user_id, o.user_id)
     FROM sessions o WHERE sessions.id = ? AND o.id = ? AND sessions.chat_type IS NULL AND sessions.source = o.source"""
+# What begins in a chat is of that chat: what it comes out of may have been begun in another, or at the terminal.
+BELONG = """UPDATE sessions SET source = r.platform, session_key = r.session_key, chat_type = r.chat_type,
+    chat_id = r.chat_id, thread_id = r.thread_id, user_id = coalesce(sessions.user_id, nullif(r.participant, '')),
+    display_name = NULL, origin_json = NULL, workspace = NULL, cwd = NULL, git_branch = NULL
+    FROM routing r WHERE sessions.id = ? AND r.session_key = ? AND r.session_id = sessions.id
+    AND NOT (sessions.source = r.platform AND coalesce(sessions.chat_type, '') = r.chat_type
+        AND coalesce(sessions.chat_id, '') = r.chat_id AND coalesce(sessions.thread_id, '') = r.thread_id)"""
 MADE_FOR = """SELECT id, user_id, owner, session_key FROM sessions
     WHERE source = ? AND chat_type = ? AND coalesce(chat_id, '') = ? AND coalesce(thread_id, '') = ?
     AND kind <> 'child'"""
@@ -52,6 +59,11 @@ class Chat(NamedTuple):
 def remember(writer: Writer, session_id: str, session_key: str, chat: Chat) -> None:
     place = (session_key, chat.chat_type, chat.chat_id, chat.thread_id, chat.participant or None)
     writer.run(REMEMBER, *place, session_id, chat.platform)
+
+
+def belong(writer: Writer, session_id: str, session_key: str) -> None:
+    """A session that begins in a chat is of that chat."""
+    writer.run(BELONG, session_id, session_key)
 
 
 def inherit(writer: Writer, from_session: str, to_session: str) -> None:

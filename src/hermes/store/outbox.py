@@ -7,7 +7,7 @@ says so. Of what was sent only the ids are kept: its text is in the conversation
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from hermes import clock
@@ -33,6 +33,7 @@ WAITING = " ".join(
         "AND state <> 'sent' AND state IN ('queued', 'sending') ORDER BY id",
     )
 )
+COUNT_WAITING = "SELECT count(*) FROM outbox WHERE state <> 'sent' AND state IN ('queued', 'sending')"
 UNDER_WAY = " ".join((ENTRIES, "WHERE state <> 'sent' AND state = 'sending' ORDER BY id"))
 # One that is tried again keeps its place in its chat, but lets other chats go first.
 NEXT = """SELECT o.id FROM outbox o WHERE (? IS NULL OR o.session_key = ?) AND o.state <> 'sent'
@@ -129,10 +130,20 @@ class Outbox:
         values = ("queued" if retry else "failed", why, clock.now(), entry_id, _this_sender())
         return self._engine.write(lambda writer: writer.run(NOT_SENT, *values) > 0 or writer.repeating)
 
-    def after_crash(self, idempotent_platforms: Iterable[str]) -> list[OutboxEntry]:
+    def doubtful(self, entry_id: int) -> bool:
+        """It was handed over and no answer came: whether it arrived is unknown. Only its sender can say so."""
+        values = ("unknown", "no answer came", clock.now(), entry_id, _this_sender())
+        return self._engine.write(lambda writer: writer.run(NOT_SENT, *values) > 0 or writer.repeating)
+
+    def after_crash(
+        self,
+        idempotent_platforms: Iterable[str],
+        repeatable: Callable[[Mapping[str, Any]], bool] = lambda payload: False,
+    ) -> list[OutboxEntry]:
         """Settle what was being sent by processes that are gone; gives what may or may not have arrived.
 
-        On platforms that recognise an idempotency key it is queued again: there a second delivery does not show.
+        What a platform recognises by its idempotency key is queued again, and what can be repeated by its nature (a
+        change of a message): a second delivery does not show.
         """
         safe = {source_name(name) for name in names("idempotent_platforms", idempotent_platforms)}
         doubtful: dict[int, OutboxEntry] = {}
@@ -143,7 +154,7 @@ class Outbox:
                 if not _sender_is_gone(row, at):
                     continue
                 entry = _entry(row)
-                state = "queued" if entry.platform in safe else "unknown"
+                state = "queued" if entry.platform in safe or repeatable(entry.payload) else "unknown"
                 writer.run(SETTLE, state, at, entry.id)
                 if state == "unknown":
                     doubtful[entry.id] = entry._replace(state=state, changed_at=at)
@@ -155,6 +166,11 @@ class Outbox:
         """What is queued or being sent, oldest first."""
         with self._engine.read() as reader:
             return [_entry(row) for row in reader.rows(WAITING, session_key, session_key)]
+
+    def count_waiting(self) -> int:
+        """How much that is, without looking into it."""
+        with self._engine.read() as reader:
+            return int(reader.value(COUNT_WAITING))
 
     def forget_sent(self, older_than_seconds: float) -> int:
         """Forget what was sent, was given up or will never be known; their idempotency keys are free again."""

@@ -42,6 +42,13 @@ class Principal(NamedTuple):
         return tuple(owner for owner in (self.person, self.room) if owner)
 
 
+def person_in(owner: str) -> str | None:
+    """The person that an owner is, as their platform knows them; None for a room and for the local machine."""
+    parts = owner.split(":")
+    is_person = len(parts) == 3 and parts[1] == "person"
+    return parts[2].replace("%3A", ":").replace("%25", "%") if is_person else None
+
+
 def _owner(*parts: str | None) -> str:
     """Parts joined by colons; those inside a part are escaped, so that no two of them can be confused.
 

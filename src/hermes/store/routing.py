@@ -17,6 +17,7 @@ from hermes.store.engine import Access, Reader, Row, Writer
 from hermes.store.lineage import tip
 from hermes.store.messages import check_fence
 from hermes.store.origins import Chat
+from hermes.store.ownership import give
 from hermes.store.sessions import END, REOPEN, source_name
 
 # A session in the trash, or gone, is nobody's live session: its rows are as if they were not there.
@@ -40,6 +41,10 @@ BY_ORIGIN = " ".join(
 BY_SESSION = " ".join((ROUTES, "WHERE r.session_id = ? ORDER BY r.updated_at DESC, r.session_key"))
 SINCE = " ".join((ROUTES, "WHERE ? IS NULL OR r.updated_at >= ? ORDER BY r.updated_at DESC, r.session_key"))
 
+CLOCKS = """SELECT r.session_key, r.platform, r.chat_type, s.last_person_at
+    FROM routing r JOIN sessions s ON s.id = r.session_id AND s.trashed_at IS NULL
+    WHERE s.last_person_at IS NOT NULL"""
+
 CHAT_OF = "SELECT platform, chat_type, chat_id, thread_id, participant FROM routing WHERE session_key = ?"
 SESSION_OF = """SELECT r.session_id, s.id, s.trashed_at FROM routing r LEFT JOIN sessions s ON s.id = r.session_id
     WHERE r.session_key = ?"""
@@ -53,8 +58,11 @@ PUT = """INSERT INTO routing (session_key, platform, chat_type, chat_id, thread_
 POINT = "UPDATE routing SET session_id = ? WHERE session_key = ?"
 SWITCH = "UPDATE routing SET session_id = ?, updated_at = ? WHERE session_key = ?"
 MOVE = "UPDATE routing SET session_id = ?, updated_at = ? WHERE session_id = ?"
+MOVE_ONE = "UPDATE routing SET session_id = ?, updated_at = ? WHERE session_id = ? AND session_key = ?"
+ELSEWHERE = "SELECT 1 FROM routing WHERE session_id = ? AND session_key <> ? LIMIT 1"
 SET_ENTRY = "UPDATE routing SET entry_json = ?, updated_at = ? WHERE session_key = ?"
 REMOVE = "DELETE FROM routing WHERE session_key = ?"
+LEAVE = "DELETE FROM routing WHERE session_id = ?"
 
 CONTINUES = """SELECT p.id FROM sessions s JOIN sessions p ON p.id = s.parent_session_id
     WHERE s.id = ? AND s.relation = 'compression' AND p.trashed_at IS NULL"""
@@ -81,6 +89,13 @@ class Route(NamedTuple):
     updated_at: float
     entry: dict[str, Any]
     """What the gateway keeps with a chat; nothing here looks into it."""
+
+
+class ChatClock(NamedTuple):
+    session_key: str
+    platform: str
+    chat_type: str
+    last_person_at: float
 
 
 class Routing:
@@ -124,6 +139,12 @@ class Routing:
         with self._engine.read() as reader:
             return _maybe(reader.row(BY_KEY, session_key))
 
+    def holder(self, session_key: str) -> Chat | None:
+        """The chat whose key this is, whatever became of its session."""
+        with self._engine.read() as reader:
+            row = reader.row(CHAT_OF, session_key)
+        return None if row is None else Chat._make(row)
+
     def find(
         self,
         platform: str,
@@ -166,6 +187,11 @@ class Routing:
         with self._engine.read() as reader:
             return [_one(row) for row in reader.rows(SINCE, since, since)]
 
+    def clocks(self) -> list[ChatClock]:
+        """When a person last spoke in each chat in which somebody did: what resets go by."""
+        with self._engine.read(settled=True) as reader:
+            return [ChatClock._make(row) for row in reader.rows(CLOCKS)]
+
     def switch(self, session_key: str, session_id: str, *, lease_epoch: int | None = None) -> Route | None:
         """Go on in another session: the old one ends, the other is reopened, at its live end. None for no such chat.
 
@@ -190,6 +216,42 @@ class Routing:
                 writer.run(SWITCH, target, at, key)
                 derived.refresh(writer)
             return _one(writer.row(BY_KEY, key))
+
+        return self._engine.write(work)
+
+    def hand_over(
+        self,
+        session_key: str,
+        platform: str,
+        chat_type: str,
+        chat_id: str | int | None,
+        thread_id: str | int | None,
+        participant: str | int | None,
+        session_id: str,
+        owner: str,
+    ) -> Route:
+        """Give a conversation to somebody, and go on with it in their chat: what was there before ends.
+
+        The chats of whoever had it are in no conversation then: they begin another.
+        """
+        key, wanted = required_text("session_key", session_key), required_text("session_id", session_id)
+        theirs = required_text("owner", owner)
+        chat = Chat.of(platform, chat_type, chat_id, thread_id, participant)
+        at = clock.now()
+
+        def work(writer: Writer) -> Route:
+            _demand(writer, wanted)
+            live = tip(writer, wanted)
+            known, spelled = writer.row(BY_CHAT, *chat), writer.value(KEY_OF, *chat)
+            before = None if known is None else tip(writer, known[6])
+            for member in give(writer, live, theirs).given:
+                writer.run(LEAVE, member)
+            if before is not None and before != live:
+                writer.run(END, at, "session_switch", before)
+            writer.run(REOPEN, live)
+            writer.run(PUT, spelled or key, *chat, live, at, at, None, None)
+            derived.refresh(writer)
+            return _one(writer.row(BY_CHAT, *chat))
 
         return self._engine.write(work)
 
@@ -251,6 +313,17 @@ def move(writer: Writer, from_session: str, to_session: str, at: float) -> int:
     return moved
 
 
+def is_elsewhere(reader: Reader, session_id: str, session_key: str) -> bool:
+    """Whether a session goes on in another chat than this one."""
+    return bool(reader.value(ELSEWHERE, session_id, session_key))
+
+
+def move_one(writer: Writer, session_key: str, from_session: str, to_session: str, at: float) -> None:
+    """Point one chat from a session to a new one, which is of that chat then, whatever the old one was made for."""
+    writer.run(MOVE_ONE, to_session, at, from_session, session_key)
+    origins.belong(writer, to_session, session_key)
+
+
 def _where(reader: Reader, session_key: str) -> tuple[str | None, bool]:
     """(the live session of a chat, whether its row says something else)."""
     row = reader.row(SESSION_OF, session_key)
@@ -279,8 +352,12 @@ def _demand(reader: Reader, session_id: str) -> None:
         raise errors.raised(errors.UnknownSession, f"session {session_id!r} does not exist")
 
 
+def as_route(row: Row) -> Route:
+    return Route._make((*row[:9], from_document(row[9])))
+
+
 def _maybe(row: Row | None) -> Route | None:
-    return None if row is None else Route._make((*row[:9], from_document(row[9])))
+    return None if row is None else as_route(row)
 
 
 def _one(row: Row | None) -> Route:
