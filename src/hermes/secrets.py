@@ -141,6 +141,11 @@ SECRETS: tuple[SecretPattern, ...] = (
         made_up("1234567", "890:", "AA", _WORD[:33]),
     ),
     SecretPattern(
+        "Telegram bot address",
+        r"/bot[0-9]{1,20}+(?::|%3A)(?P<secret>[A-Za-z0-9_-]{6,}+)",
+        made_up("https://api.telegram.org", "/bot", "1234567", "890:", MADE_UP, "/getMe"),
+    ),
+    SecretPattern(
         "Stripe key", _key("[sr]k_(?:live|test)_", "[A-Za-z0-9]{16,}+"), made_up("sk_", "live_", _WORD[:24])
     ),
     SecretPattern(

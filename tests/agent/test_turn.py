@@ -301,3 +301,53 @@ async def test_what_cannot_be_stored_is_told_in_the_same_turn_and_the_conversati
     assert isinstance(happened[0], events.NotStored)
     assert not happened[0].spooled
     assert isinstance(happened[-1], events.Failed)
+
+
+async def test_what_is_said_while_a_tool_runs_is_heard_at_the_next_step(db: SessionDB) -> None:
+    echo = Echo()
+    echo.release.clear()
+    model = ScriptedModel(calls(("1", "echo", '{"text": "a"}')), says("both"))
+    record = StoredRecord(db)
+    turn = a_turn(db, model, record, tools=[echo])
+    happened = []
+    async for event in turn.events("first"):
+        happened.append(event)
+        if isinstance(event, events.ToolStarted):
+            await asyncio.sleep(0)
+            assert turn.steer("second", platform_message_id="m2")
+            echo.release.set()
+    assert isinstance(happened[-1], events.Done)
+    rows = db.get_messages(record.session_id)
+    assert [row["role"] for row in rows] == ["user", "assistant", "tool", "user", "assistant"]
+    assert rows[3]["content"] == "second"
+    assert rows[3]["platform_message_id"] == "m2"
+    assert model.requests[1].messages[-1]["content"] == "second"
+    assert not turn.steer("too late")
+    await record.close()
+
+
+async def test_what_is_said_during_the_last_answer_makes_another_step(db: SessionDB) -> None:
+    record = StoredRecord(db)
+    model = ScriptedModel(says("one"), says("two"))
+    turn = a_turn(db, model, record)
+    happened = []
+    async for event in turn.events("first"):
+        happened.append(event)
+        if isinstance(event, events.TextDelta) and event.text == "one":
+            assert turn.steer("and then?")
+    assert happened[-1] == events.Done("two", "stop")
+    assert [row["content"] for row in db.get_messages(record.session_id)] == [
+        "first",
+        "one",
+        "and then?",
+        "two",
+    ]
+    await record.close()
+
+
+async def test_a_message_keeps_the_fields_it_came_with(db: SessionDB) -> None:
+    record = StoredRecord(db)
+    turn = a_turn(db, ScriptedModel(says("hi")), record)
+    _ = [event async for event in turn.events("hello", platform_message_id="m1")]
+    assert db.has_platform_message_id(record.session_id, "m1")
+    await record.close()

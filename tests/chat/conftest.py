@@ -12,10 +12,10 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 from rich.console import Console
 
+from hermes.agent.parts import Parts
 from hermes.chat.chat import Chat
 from hermes.chat.commands import commands
 from hermes.chat.completing import ChatCompleter
-from hermes.chat.parts import Parts
 from hermes.chat.prompting import Prompting
 from hermes.chat.rendering import Screen
 from hermes.chat.session import Talk

@@ -15,8 +15,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hermes.agent.model import CallPiece, Finished, NoSuchModel, Piece, Request, Text, Unreachable, Used
+from hermes.agent.parts import Parts, Wish, Working
 from hermes.agent.tool import Tool, ToolContext, ToolFailed
-from hermes.chat.parts import Parts, Wish, Working
 from hermes.cli.command import Command
 
 if TYPE_CHECKING:

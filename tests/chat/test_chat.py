@@ -20,6 +20,7 @@ from hermes.agent.model import Used
 from hermes.agent.record import StoredRecord
 from hermes.chat import second
 from hermes.chat.commands import commands
+from hermes.sessiondb import AnyStore
 from hermes_state import SessionDB
 from tests.chat.conftest import DOWN, ENTER, INTERRUPT, LEAVE, NEW_LINE, Typing
 from tests.chat.echo import PARTS, EchoModel
@@ -184,7 +185,7 @@ async def test_an_automatic_title_is_made_once_after_the_first_exchange(
 ) -> None:
     asked: list[str] = []
 
-    async def make_title(store: SessionDB, session_id: str) -> str | None:
+    async def make_title(store: AnyStore, session_id: str) -> str | None:
         asked.append(session_id)
         return store.set_auto_title_if_empty(session_id, "A good title")
 
@@ -366,7 +367,7 @@ async def test_what_only_shows_something(typing: Typing) -> None:
         "Nothing is remembered yet.",
         "There are no skills yet.",
         "Nothing is running.",
-        "There is no gateway yet that could take this conversation to telegram.",
+        "No gateway runs for this home; `hermes gateway` starts it.",
         "There is no compression here.",
         "echo (test)",
     ):

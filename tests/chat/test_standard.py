@@ -15,7 +15,7 @@ from hermes import config
 from hermes.agent import local
 from hermes.agent.choosing import OFFLINE
 from hermes.agent.settings import read_settings
-from hermes.chat.standard import standard, worse_than_nobody
+from hermes.agent.standard import standard, worse_than_nobody
 from hermes.cli.chat import MISSING
 from hermes_state import SessionDB
 from tests.agent.openai_server import ModelServer, calls, says, usage

@@ -13,13 +13,13 @@ from hermes.agent.tool import Approve, Tool, ToolContext
 from hermes.agent.turn import MOST_STEPS, Compressor, Price, Turn
 
 if TYPE_CHECKING:
-    from hermes.sessiondb import SessionDB
+    from hermes.sessiondb import AnyStore
 
 
 class Agent:
     def __init__(
         self,
-        db: SessionDB,
+        db: AnyStore,
         record: Record,
         model: Model,
         *,

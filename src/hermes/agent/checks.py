@@ -14,6 +14,11 @@ class Kind(NamedTuple):
     """The value as it is used, or ValueError."""
 
 
+class Setting(NamedTuple):
+    kind: Kind
+    meaning: str
+
+
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ValueError

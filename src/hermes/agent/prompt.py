@@ -67,9 +67,14 @@ def build_system_prompt(
     started_at: float,
     memory: Memory | None = None,
     skills: Skills | None = None,
-    project: bool = True,
+    machine: bool = True,
+    about: str | None = None,
 ) -> str:
-    """The prompt of a session that begins now. What is None is left out of it; so is what there is no tool for."""
+    """The prompt of a session that begins now. What is None is left out of it; so is what there is no tool for.
+
+    Without `machine` nothing is told of the machine: it is not theirs whom the agent talks with. `about` tells of the
+    chat it is held in.
+    """
     names = [tool.name for tool in tools]
     parts = [WHO, DATA]
     if names:
@@ -81,8 +86,9 @@ def build_system_prompt(
         parts += [_remembered(memory, "memory", "memory", "What you noted about the work")]
     if skills is not None and "skill_view" in names:
         parts.append(_skills(skills))
-    parts.append(_surroundings(cwd, source, model, started_at))
-    if project and (found := project_file(cwd)):
+    parts.append(_surroundings(cwd if machine else None, source, model, started_at))
+    parts += [about] if about else []
+    if machine and (found := project_file(cwd)):
         parts.append(_project(found))
     return "\n\n".join(part for part in parts if part)
 
@@ -146,11 +152,16 @@ def _skills(skills: Skills) -> str:
     return "\n".join([SKILLS, "<context-of-skills>", *lines, "</context-of-skills>"])
 
 
-def _surroundings(cwd: Path, source: str, model: str, started_at: float) -> str:
-    return "\n".join(
-        (
+def _surroundings(cwd: Path | None, source: str, model: str, started_at: float) -> str:
+    machine: tuple[str, ...] = ()
+    if cwd is not None:
+        machine = (
             f"Working directory: {one_line(cwd, LONGEST_PATH)}",
             f"System: {platform.system()} {platform.machine()}",
+        )
+    return "\n".join(
+        (
+            *machine,
             f"The person reaches you through: {one_line(source)}",
             f"Model: {one_line(model)}",
             f"This session began on {clock.day(started_at)}; later days are not told here.",

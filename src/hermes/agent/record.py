@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from hermes import errors
 from hermes.agent.events import NotStored, Stored
 from hermes.store.sessions import new_session_id
 
 if TYPE_CHECKING:
-    from hermes.sessiondb import SessionDB
+    from hermes.sessiondb import AnyStore, SessionDB
     from hermes.store.leases import Lease
 
 T = TypeVar("T")
@@ -56,7 +56,7 @@ class StoredRecord:
 
     def __init__(
         self,
-        db: SessionDB,
+        db: AnyStore,
         session_id: str | None = None,
         *,
         source: str = "cli",
@@ -167,7 +167,8 @@ class StoredRecord:
                 pass
 
     async def _create(self) -> None:
-        await asyncio.to_thread(lambda: self.db.create_session(self._id, self._source, **self._new))
+        db = cast("SessionDB", self.db)  # of a person on a platform only sessions that exist are recorded
+        await asyncio.to_thread(lambda: db.create_session(self._id, self._source, **self._new))
         self._exists = True
         if self._prompt is not None:
             await asyncio.to_thread(self.db.update_system_prompt, self._id, self._prompt)

@@ -23,7 +23,7 @@ from hermes.agent.turn import Price, Turn
 from hermes.logs import log_of
 
 if TYPE_CHECKING:
-    from hermes.sessiondb import SessionDB
+    from hermes.sessiondb import AnyStore
 
 log = log_of(__name__)
 
@@ -46,7 +46,7 @@ TASK = (
 class Saver:
     def __init__(
         self,
-        db: SessionDB,
+        db: AnyStore,
         model: Model,
         tools: Sequence[Tool],
         *,
@@ -130,7 +130,7 @@ class Saver:
 class _Silent(IncognitoRecord):
     """Of what is said here only the cost is stored, with the session it was for."""
 
-    def __init__(self, db: SessionDB, session_id: str, rows: Sequence[Row], prompt: str) -> None:
+    def __init__(self, db: AnyStore, session_id: str, rows: Sequence[Row], prompt: str) -> None:
         super().__init__(rows, prompt)
         self._db, self._for = db, session_id
 

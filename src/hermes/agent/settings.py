@@ -11,7 +11,21 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from hermes import config, environment, errors
-from hermes.agent.checks import DAYS, FLAG, RATE, RATES, TEXT, URL, VARIABLE, Kind, choice, number, whole
+from hermes.agent import gateway_keys
+from hermes.agent.checks import (
+    DAYS,
+    FLAG,
+    RATE,
+    RATES,
+    TEXT,
+    URL,
+    VARIABLE,
+    Kind,
+    Setting,
+    choice,
+    number,
+    whole,
+)
 
 
 class ModelSettings(NamedTuple):
@@ -60,6 +74,7 @@ class SessionSettings(NamedTuple):
     trash_days: float = 30.0
     thin_days: float | None = None
     spool: bool = False
+    transcripts: str | None = None
 
 
 class StoreSettings(NamedTuple):
@@ -84,11 +99,6 @@ class Settings(NamedTuple):
     """Where each value that is no default comes from."""
     warning: str | None = None
     """One line about what nobody understands; for whoever has a person to tell it to."""
-
-
-class Setting(NamedTuple):
-    kind: Kind
-    meaning: str
 
 
 SETTINGS = {
@@ -138,6 +148,10 @@ SETTINGS = {
     ),
     "sessions.spool": Setting(
         FLAG, "whether what cannot be stored waits beside an encrypted store, in plain text"
+    ),
+    "sessions.transcripts": Setting(
+        choice("gateway", "all", "off"),
+        "whose text is also kept in `sessions/`, in plain files; else `gateway`, and `off` for an encrypted store",
     ),
     "store.key_file": Setting(TEXT, "the file with the key of an encrypted store"),
 }
@@ -189,11 +203,21 @@ def settings_from(
 
 def checked_value(key: str, value: object, origin: str) -> Any:
     """The value as it is used; BadConfig if it cannot be."""
-    kind = SETTINGS[key].kind
+    return checked(SETTINGS[key].kind, key, value, origin)
+
+
+def checked(kind: Kind, key: str, value: object, origin: str) -> Any:
+    """The same for a value of any kind."""
     try:
-        return kind.read(_expanded(key, value, origin))
+        return kind.read(expanded(key, value, origin))
     except ValueError:
-        raise errors.BadConfig(f"{origin}: {key} must be {kind.told}, not {_shown(value)}") from None
+        raise refused(kind, key, value, origin) from None
+
+
+def refused(kind: Kind, key: str, value: object, origin: str) -> errors.BadConfig:
+    """That a value is not what it must be, in one line. What may be a secret is not told."""
+    but = "" if gateway_keys.is_secret(key) else f", not {shown(value)}"
+    return errors.BadConfig(f"{origin}: {key} must be {kind.told}{but}")
 
 
 def checked_rates(model: str, rates: object, origin: str) -> Rates:
@@ -215,8 +239,19 @@ def nearest(key: str) -> str:
     """What may have been meant by a key that does not exist, as the end of a sentence; empty if nothing comes near."""
     from difflib import get_close_matches
 
-    close = get_close_matches(key, SETTINGS, n=1, cutoff=0.7)
+    if meant := _called_by(key):
+        return f"; is {meant} meant?"
+    known = (*SETTINGS, *gateway_keys.every_key(), *SECTIONS, *gateway_keys.SECTIONS)
+    close = get_close_matches(key, known, n=1, cutoff=0.7)
     return f"; is {close[0]} meant?" if close else ""
+
+
+def _called_by(variable: str) -> str | None:
+    """The setting that a variable of the environment gives, if it gives one: it has another name in the file."""
+    for key, name in (*VARIABLES.items(), *gateway_keys.VARIABLES.items()):
+        if name == variable:
+            return key
+    return gateway_keys.called_by(variable)
 
 
 def _given(
@@ -230,13 +265,15 @@ def _given(
     section, _, rest = key.partition(".")
     inner = values.get(section)
     if inner is not None and not isinstance(inner, Mapping):
-        raise errors.BadConfig(f"{file}: {section} must hold settings such as {key}, not {_shown(inner)}")
+        raise errors.BadConfig(f"{file}: {section} must hold settings such as {key}, not {shown(inner)}")
     value = inner.get(rest) if inner is not None else None
     return {} if value is None else {key: (value, file)}
 
 
-def _expanded(key: str, value: object, origin: str) -> object:
+def expanded(key: str, value: object, origin: str) -> object:
     """`${NAME}` in a text stands for what that variable says."""
+    if isinstance(value, list):
+        return [expanded(key, one, origin) for one in value]
     if not isinstance(value, str) or "${" not in value:
         return value
 
@@ -253,7 +290,7 @@ def _prices(values: object, file: str) -> Mapping[str, Rates]:
     if values is None:
         return {}
     if not isinstance(values, dict):
-        raise errors.BadConfig(f"{file}: prices must name models, not {_shown(values)}")
+        raise errors.BadConfig(f"{file}: prices must name models, not {shown(values)}")
     return {str(model): checked_rates(str(model), rates, file) for model, rates in values.items()}
 
 
@@ -262,9 +299,9 @@ def _unknown(values: Mapping[str, Any]) -> list[str]:
     for section, inner in values.items():
         if section in SECTIONS and isinstance(inner, Mapping):
             names += [f"{section}.{name}" for name in inner if f"{section}.{name}" not in SETTINGS]
-        elif section not in (*SECTIONS, "prices"):
+        elif section not in (*SECTIONS, *gateway_keys.SECTIONS, "prices"):
             names.append(str(section))
-    return names
+    return [*names, *gateway_keys.unknown(values)]
 
 
 def _warning(unknown: list[str], file: str) -> str | None:
@@ -274,7 +311,7 @@ def _warning(unknown: list[str], file: str) -> str | None:
     return f"{file}: nobody knows {', '.join(unknown)}{hint}"
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     from hermes.secrets import redact
 
     told = redact(repr(value))

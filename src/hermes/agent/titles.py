@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 from unicodedata import category
 
@@ -21,7 +23,7 @@ from hermes.terms import fold, is_spaceless, token_spans
 from hermes.text import clean_in, text_of
 
 if TYPE_CHECKING:
-    from hermes.sessiondb import SessionDB
+    from hermes.sessiondb import AnyStore
 
 log = log_of(__name__)
 
@@ -43,13 +45,29 @@ _QUOTES = "\"'`*_#“”‘’«»„‹›「」『』《》 \t"
 _SENTENCE = re.compile(r"(?<=[.!?…])\s|[。！？؟।\n]")
 
 
+YOUNG = 2
+"""A conversation with more messages of a person than this has had its chance of an automatic title."""
+
+
+async def title_while_young(
+    store: AnyStore, session_id: str, make: Callable[[AnyStore, str], Awaitable[str | None]]
+) -> None:
+    """Have a title made for a conversation that has just begun and has none; it may come to nothing."""
+    with suppress(errors.HermesError):
+        if await asyncio.to_thread(store.get_session_title, session_id) is not None:
+            return
+        said = await asyncio.to_thread(store.list_recent_user_messages, session_id, YOUNG + 1)
+        if len(said) <= YOUNG:
+            await make(store, session_id)
+
+
 class Exchange(NamedTuple):
     said: str
     answered: str
 
 
 class TitleMaker:
-    def __init__(self, db: SessionDB, model: Model | None, price: Price, *, seconds: float = SECONDS) -> None:
+    def __init__(self, db: AnyStore, model: Model | None, price: Price, *, seconds: float = SECONDS) -> None:
         self._db, self._model, self._price, self._seconds = db, model, price, seconds
         self._begun: set[str] = set()
         self._working: set[asyncio.Task[str | None]] = set()

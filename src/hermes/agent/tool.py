@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from hermes.sessiondb import SessionDB
+    from hermes.sessiondb import AnyStore
 
 MOST_OUTPUT = 50_000
 """Characters of output that a model is given; a tool that has more says what it left out."""
@@ -20,7 +20,7 @@ Approve = Callable[[str, str], Awaitable[bool]]
 class ToolContext(NamedTuple):
     """Where a tool works, and for whom."""
 
-    db: SessionDB
+    db: AnyStore
     session_id: str
     cwd: Path
     approve: Approve

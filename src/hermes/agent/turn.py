@@ -90,22 +90,38 @@ class Turn:
         self._compressor = compressor
         self._most_steps = most_steps
         self._used: models.Used | None = None
+        self._said_meanwhile: list[tuple[Any, dict[str, Any]]] = []
+        self._over = False
+
+    def steer(self, content: Any, **fields: Any) -> bool:
+        """Say something more while the turn runs: the model hears it at its next step. False if it is too late.
+
+        If the turn is stopped, fails or runs out of steps before that, it was not said: whoever said it looks whether a
+        message with these `fields` was stored.
+        """
+        if not self._over:
+            self._said_meanwhile.append((content, fields))
+        return not self._over
 
     def stop(self) -> None:
         """End the turn at the next moment; what happened so far is kept."""
         self._stop.set()
 
-    async def events(self, content: Any) -> AsyncGenerator[Event, None]:
-        """Say something, and hear what comes of it. The last event is Done, Interrupted or Failed."""
+    async def events(self, content: Any, **fields: Any) -> AsyncGenerator[Event, None]:
+        """Say something, and hear what comes of it. The last event is Done, Interrupted or Failed.
+
+        `fields` are further ones of the message, as in `append_message`.
+        """
         try:
             if content is not None:  # None: try again with what was said last
-                yield await self._record.say("user", content)
+                yield await self._record.say("user", content, **fields)
             if await self._record.system_prompt() is None:
                 await self._record.keep_prompt(await self._prompt())
             async with aclosing(self._steps()) as steps:
                 async for event in steps:
                     yield event
         except HermesError as problem:
+            self._over = True
             yield Failed(str(problem), problem)
 
     async def _steps(self) -> AsyncGenerator[Event, None]:
@@ -129,11 +145,16 @@ class Turn:
                     async for event in running:
                         yield event
             if self._stop.is_set():
+                self._over = True
                 yield Interrupted(text)
                 return
-            if not answer.calls or last:
+            if (not answer.calls and not self._said_meanwhile) or last:
+                self._over = True
                 yield Done(text, answer.reason)
                 return
+            while self._said_meanwhile:
+                content, fields = self._said_meanwhile.pop(0)
+                yield await self._record.say("user", content, **fields)
 
     # ---------------------------------------------------------------- asking
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from hermes import errors
 from hermes.agent.model import Model
+from hermes.agent.parts import NO_WISH, Parts, Wish
 from hermes.agent.tool import Tool
-from hermes.chat.parts import NO_WISH, Parts, Wish
 from hermes.store.content import from_json
 from hermes.text import printable
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from hermes import clock, errors
 from hermes.agent import events as happened
-from hermes.chat import keys, second, upkeep
+from hermes.agent import upkeep
+from hermes.chat import keys, second
 from hermes.chat.commands import typed
 from hermes.chat.commands_settings import Leave
 from hermes.chat.leaving import farewell

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hermes import clock, errors
 from hermes.chat import which
 from hermes.chat.commands import Command
+from hermes.chat.handing_over import handoff
 from hermes.text import printable
 
 if TYPE_CHECKING:
@@ -140,11 +141,6 @@ async def branch(chat: Chat, argument: str) -> None:
     child = await chat.talk.branch(argument or None)
     name = chat.talk.title()
     chat.screen.line(f"On a branch now: {child}{f' “{name}”' if name else ''}. What you left stays as it is.")
-
-
-async def handoff(chat: Chat, argument: str) -> None:
-    where = f" to {printable(argument)}" if argument else ""
-    chat.screen.note(f"There is no gateway yet that could take this conversation{where}.")
 
 
 COMMANDS = (

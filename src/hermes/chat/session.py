@@ -16,12 +16,12 @@ from hermes import clock, errors
 from hermes.agent.agent import Agent
 from hermes.agent.events import Counted, Done, Event, Failed, Moved, Note, Stored
 from hermes.agent.model import Model, NoSuchModel, Unreachable, Used
+from hermes.agent.parts import NO_WISH, ByHand, Parts, Wish, Working
 from hermes.agent.record import IncognitoRecord, StoredRecord
 from hermes.agent.tool import Approve
 from hermes.agent.turn import Turn
 from hermes.chat import place
 from hermes.chat.answering import Answering
-from hermes.chat.parts import NO_WISH, ByHand, Parts, Wish, Working
 
 if TYPE_CHECKING:
     from hermes.sessiondb import SessionDB
@@ -31,8 +31,6 @@ Row = dict[str, Any]
 NOTHING_YET = Counted("", Used(), 0.0)
 SAVING_S, GRACE_S = 60.0, 0.5
 GONE = (NoSuchModel, Unreachable)
-LONG_ENOUGH_TO_TITLE = 2
-"""A conversation with more messages of a person than this has had its chance of an automatic title."""
 
 
 class TakenBack(NamedTuple):
@@ -204,6 +202,7 @@ class Talk:
             if reason is not None:
                 with suppress(errors.StoreError):
                     self.db.end_session(record.session_id, reason)
+            await self._transcribe(record)
             await record.close()
 
     async def leave(self) -> None:
@@ -216,6 +215,20 @@ class Talk:
         if isinstance(self.record, StoredRecord):
             await self._end(self.record, "cli_close" if self._open else None, None)
         await self.answering.close()
+
+    async def step_aside(self) -> None:
+        """Let another program work in the conversation, which may come back."""
+        if isinstance(self.record, StoredRecord):
+            await self.record.close()
+
+    async def step_back(self) -> None:
+        if isinstance(self.record, StoredRecord):
+            await self.record.hold()
+
+    async def _transcribe(self, record: StoredRecord | IncognitoRecord) -> None:
+        if self.parts.transcribe is not None and isinstance(record, StoredRecord) and record.exists:
+            with suppress(errors.StoreError, OSError):  # the store has it; the copy follows another time
+                await asyncio.to_thread(self.parts.transcribe, self.db, record.session_id)
 
     def forget(self) -> None:
         """Somebody else has the conversation: it is theirs to end."""
@@ -278,6 +291,7 @@ class Talk:
                 self.queued_title = None
             case Done():
                 self._title_later()
+                self._later(self._transcribe(self.record))
             case Failed(_, errors.LeaseLost()):
                 self.forget()
             case _:
@@ -298,17 +312,9 @@ class Talk:
 
     def _title_later(self) -> None:
         if self.parts.make_title is not None and self.exists:
-            self._later(self._make_title(self.session_id))
+            from hermes.agent.titles import title_while_young
 
-    async def _make_title(self, session_id: str) -> None:
-        with suppress(errors.HermesError):
-            if await asyncio.to_thread(self.db.get_session_title, session_id) is not None:
-                return
-            said = await asyncio.to_thread(
-                self.db.list_recent_user_messages, session_id, LONG_ENOUGH_TO_TITLE + 1
-            )
-            if len(said) <= LONG_ENOUGH_TO_TITLE and self.parts.make_title is not None:
-                await self.parts.make_title(self.db, session_id)
+            self._later(title_while_young(self.db, self.session_id, self.parts.make_title))
 
     def _later(self, work: Any) -> None:
         task = asyncio.create_task(work)

@@ -23,15 +23,15 @@ from hermes.cli.command import (
     takes_json,
     takes_store,
 )
-from hermes.cli.opening import place
+from hermes.cli.opening import place, sessions_folder
 from hermes.cli.output import complain, say, say_json
 from hermes.text import printable, readable
 
 if TYPE_CHECKING:
+    from hermes.agent.parts import Parts
     from hermes.agent.tool import Approve
-    from hermes.chat.parts import Parts
     from hermes.chat.session import Talk
-    from hermes.sessiondb import SessionDB
+    from hermes.sessiondb import AnyStore, SessionDB
 
 MISSING = "the chat is not installed; get it with: pip install 'hermes-sessions[chat]'"
 NAMED = {"-c": "--continue", "--continue": "--continue", "-r": "--resume", "--resume": "--resume"}
@@ -242,15 +242,37 @@ def _parts(arguments: argparse.Namespace) -> Parts:
     if arguments.parts is not None:
         made: Parts = arguments.parts
         return made
-    from hermes.chat.standard import standard
+    from hermes.agent.standard import standard
+    from hermes.config import setting
 
-    return standard()
+    parts = standard()._replace(platforms=_platforms)
+    if setting("sessions", "transcripts") != "all":
+        return parts
+    return parts._replace(transcribe=lambda db, session_id: _transcribe(arguments, db, session_id))
+
+
+def _platforms() -> list[str] | None:
+    """What the gateway of this home is connected to; None if it does not run."""
+    from hermes.gateway.status_file import read_status
+
+    status = read_status()
+    if status is None or not status.is_running:
+        return None
+    return [name for name, one in status.platforms.items() if one.get("state") == "up"]
+
+
+def _transcribe(arguments: argparse.Namespace, db: AnyStore, session_id: str) -> None:
+    from hermes.gateway.transcripts import ALL, Transcripts
+    from hermes.sessiondb import SessionDB
+
+    assert isinstance(db, SessionDB)
+    Transcripts(db, sessions_folder(arguments), ALL).catch_up_session(session_id)
 
 
 def _new_talk(db: SessionDB, arguments: argparse.Namespace, approve: Approve) -> Talk:
     import os
 
-    from hermes.chat.parts import Wish
+    from hermes.agent.parts import Wish
     from hermes.chat.session import Talk
 
     return Talk(

@@ -65,10 +65,10 @@ def _come_back(name: str) -> None:
     """What the chat shows to somebody who comes back; here nobody can answer, so it ends there."""
     import asyncio
 
+    from hermes.agent.standard import standard
     from hermes.chat.chat import Chat
     from hermes.chat.rendering import Screen
     from hermes.chat.session import Talk
-    from hermes.chat.standard import standard
     from hermes.sessiondb import SessionDB
 
     async def nobody(_what: str, _why: str) -> bool:

@@ -74,8 +74,12 @@ async def test_the_keys_of_the_agent_are_not_handed_to_commands(
 ) -> None:
     monkeypatch.setenv("HERMES_STORE_KEY", "k1")
     monkeypatch.setenv("OPENAI_API_KEY", "k2")
+    monkeypatch.setenv("TELEGRAM_BOT_TOKEN", "k3")
+    monkeypatch.setenv("API_SERVER_KEY", "k4")
     monkeypatch.setenv("OTHER", "k3")
-    told = await terminal.run({"command": "echo $HERMES_STORE_KEY$OPENAI_API_KEY$OTHER"}, context)
+    told = await terminal.run(
+        {"command": "echo $HERMES_STORE_KEY$OPENAI_API_KEY$TELEGRAM_BOT_TOKEN$API_SERVER_KEY$OTHER"}, context
+    )
     assert told.startswith("k3\n")
 
 

@@ -14,7 +14,7 @@ from hermes.agent.tool import ToolFailed
 from hermes.agent.tools.running import Output, Running
 
 if TYPE_CHECKING:
-    from hermes.sessiondb import SessionDB
+    from hermes.sessiondb import AnyStore
 
 MOST_AT_ONCE = 16
 MOST_REMEMBERED = 64
@@ -83,11 +83,11 @@ class Processes:
             thread.join()
 
 
-def conversation_of(db: SessionDB, session_id: str) -> str:
+def conversation_of(db: AnyStore, session_id: str) -> str:
     """What a process belongs to: the conversation, which a compression carries on in another session."""
     return db.get_conversation_root(session_id) or session_id
 
 
-def has_active_processes(processes: Processes, db: SessionDB, session_id: str) -> bool:
+def has_active_processes(processes: Processes, db: AnyStore, session_id: str) -> bool:
     """Whether anything that was started in this conversation still runs, so that it should not be reset."""
     return processes.has_active(conversation_of(db, session_id))

@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from time import monotonic
 
+from hermes.agent.gateway_keys import PLATFORM_NAMES, is_secret
 from hermes.agent.tool import ToolFailed
 from hermes.text import readable
 
@@ -24,6 +25,7 @@ PATIENCE_S = 0.5
 
 # A command has no keyboard and no person before it, and the agent's own keys are none of its business.
 QUIET = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
+PLATFORM_PREFIXES = tuple(f"{name.upper().replace('-', '_')}_" for name in PLATFORM_NAMES)
 WITHHELD = ("HERMES_STORE_KEY", "HERMES_STORE_KEY_FILE", "OPENAI_API_KEY", "OPENROUTER_API_KEY")
 
 
@@ -62,13 +64,18 @@ class Output:
         ), total
 
 
+def _is_withheld(variable: str) -> bool:
+    """Whether a command is not told it: the agent's own keys, and the secrets of the platforms it is connected to."""
+    return variable in WITHHELD or (variable.startswith(PLATFORM_PREFIXES) and is_secret(variable))
+
+
 class Running:
     def __init__(self, command: str, folder: Path, output: Output) -> None:
         self.command, self.output, self.began = command, output, monotonic()
         self.ended_after: float | None = None
         self._ended = threading.Event()
         self._tell: list[Callable[[], None]] = []
-        environment = {key: value for key, value in os.environ.items() if key not in WITHHELD}
+        environment = {key: value for key, value in os.environ.items() if not _is_withheld(key)}
         try:
             self._process = subprocess.Popen(
                 [_shell(), "-c", command],

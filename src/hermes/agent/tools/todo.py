@@ -15,7 +15,7 @@ from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.tools.checking import checked, objects, text_field
 
 if TYPE_CHECKING:
-    from hermes.sessiondb import SessionDB
+    from hermes.sessiondb import AnyStore
 
 STATES = ("pending", "in_progress", "completed")
 MOST_ITEMS, LONGEST = 40, 200
@@ -76,7 +76,7 @@ def told(items: Sequence[TodoItem]) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def todo_of(db: SessionDB, session_id: str) -> list[TodoItem]:
+def todo_of(db: AnyStore, session_id: str) -> list[TodoItem]:
     """The list of a conversation as it is in this session; empty if there is none."""
     wanted: str | None = session_id
     look = True

@@ -1,6 +1,7 @@
-"""The parts of a chat as this installation has them. The only file of the chat that knows where they come from.
+"""The parts of a conversation as this installation has them. Only this file knows where they come from.
 
-Nothing is imported or read before it is needed: a person sees the prompt first.
+Nothing is imported or read before it is needed: a person sees the prompt first. Where many people talk with one
+program, each has a home of their own for memory and skills, and what costs most is made once (`for_person`).
 """
 
 from __future__ import annotations
@@ -9,28 +10,31 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes import clock, errors
 from hermes.agent.agent import Agent
 from hermes.agent.model import Model, Used
+from hermes.agent.parts import ByHand, Parts, Wish, Working
 from hermes.agent.record import StoredRecord
 from hermes.agent.tool import Tool
-from hermes.chat.parts import ByHand, Parts, Wish, Working
 
 if TYPE_CHECKING:
     from hermes.agent.prices import Prices
     from hermes.agent.saving import Saver
     from hermes.agent.settings import Settings
     from hermes.agent.tools.processes import Processes
-    from hermes.sessiondb import SessionDB
+    from hermes.sessiondb import AnyStore
 
 SAVING = ("memory", "skills_list", "skill_view", "skill_manage")
 """The tools of a silent turn."""
+FOR_EVERYBODY = (*SAVING, "session_search", "todo")
+"""The tools that reach nothing but what is a person's own. All others are for whoever the machine belongs to."""
 
 
 def standard() -> Parts:
-    return _Standard().parts()
+    return Standard().parts()
 
 
 def worse_than_nobody(settings: Settings) -> set[str]:
@@ -44,11 +48,21 @@ def worse_than_nobody(settings: Settings) -> set[str]:
     return {OFFLINE} if settings.auxiliary.model == local.NAME else {OFFLINE, local.NAME}
 
 
-class _Standard:
-    def __init__(self) -> None:
-        self._processes: Processes | None = None
+class Standard:
+    def __init__(self, *, home: Path | None = None, machine: bool = True) -> None:
+        """`home` is where memory and skills are, if not in the program's; without `machine` no tool reaches that."""
+        self._home, self._machine = home, machine
         self._savers: dict[str, Saver] = {}
         self._wish = Wish()
+        self._is_part = False
+
+    def for_person(self, home: Path | None, *, machine: bool) -> Standard:
+        """The same for somebody else: settings, prices, the models and what runs in the background are shared."""
+        theirs = Standard(home=home, machine=machine)
+        theirs._is_part = True
+        shared = ("settings", "prices", "processes", "auxiliary")
+        theirs.__dict__.update({name: getattr(self, name) for name in shared})
+        return theirs
 
     def parts(self) -> Parts:
         return Parts(
@@ -111,13 +125,19 @@ class _Standard:
             return None if made.name in worse_than_nobody(settings) else made
         return None
 
-    def make_tools(self, incognito: bool) -> Sequence[Tool]:
-        from hermes.agent.tools import standard_tools
+    @cached_property
+    def processes(self) -> Processes:
+        """What tools left running in the background."""
         from hermes.agent.tools.processes import Processes
 
-        self._processes = Processes()
+        return Processes()
+
+    def make_tools(self, incognito: bool) -> Sequence[Tool]:
+        from hermes.agent.tools import standard_tools
+
         asks = self.settings.approvals.destructive_commands
-        return standard_tools(approvals=asks, processes=self._processes, incognito=incognito)
+        tools = standard_tools(home=self._home, approvals=asks, processes=self.processes, incognito=incognito)
+        return [tool for tool in tools if self._machine or tool.name in FOR_EVERYBODY]
 
     async def make_prompt(self, working: Working) -> str:
         from hermes.agent.memory import Memory
@@ -131,8 +151,10 @@ class _Standard:
                 source=working.source,
                 model=working.model.name,
                 started_at=clock.now(),
-                memory=Memory(),
-                skills=Skills(),
+                memory=Memory(self._in_home("memories")),
+                skills=Skills(self._in_home("skills")),
+                machine=self._machine,
+                about=working.about,
             )
         )
 
@@ -158,7 +180,7 @@ class _Standard:
             save=self._saver(working).begin,
         )
 
-    async def make_title(self, db: SessionDB, session_id: str) -> str | None:
+    async def make_title(self, db: AnyStore, session_id: str) -> str | None:
         from hermes.agent.titles import TitleMaker
 
         if not self.settings.agent.auto_title:
@@ -186,19 +208,23 @@ class _Standard:
     def memory(self) -> str:
         from hermes.agent.memory import FILES, Memory
 
-        return "\n\n".join(text for text in (Memory().read(target).text for target in FILES) if text)
+        memory = Memory(self._in_home("memories"))
+        return "\n\n".join(text for text in (memory.read(target).text for target in FILES) if text)
 
     def skills(self) -> list[tuple[str, str]]:
         from hermes.agent.skills import Skills
 
-        return [(skill.name, skill.description) for skill in Skills().all()]
+        return [(skill.name, skill.description) for skill in Skills(self._in_home("skills")).all()]
 
-    def stop_processes(self, db: SessionDB, session_id: str) -> int:
+    def _in_home(self, name: str) -> Path | None:
+        return self._home and self._home / name
+
+    def stop_processes(self, db: AnyStore, session_id: str) -> int:
         from hermes.agent.tools.processes import conversation_of
 
-        if self._processes is None:
+        if "processes" not in self.__dict__:
             return 0
-        mine = self._processes.of(conversation_of(db, session_id))
+        mine = self.processes.of(conversation_of(db, session_id))
         active = [one for one in mine if not one.running.over]
         for one in active:
             one.running.kill()
@@ -212,7 +238,9 @@ class _Standard:
     async def close(self) -> None:
         for saver in self._savers.values():
             await saver.close()
-        if self._processes is not None:
-            await asyncio.to_thread(self._processes.close)
+        if self._is_part:
+            return
+        if "processes" in self.__dict__:
+            await asyncio.to_thread(self.processes.close)
         if "auxiliary" in self.__dict__ and self.auxiliary is not None:
             await self.auxiliary.close()

@@ -14,7 +14,7 @@ from hermes.agent.tool import Tool
 from hermes.agent.turn import MOST_STEPS, Compressor, Price
 
 if TYPE_CHECKING:
-    from hermes.sessiondb import SessionDB
+    from hermes.sessiondb import AnyStore
 
 
 class Wish(NamedTuple):
@@ -30,12 +30,14 @@ NO_WISH = Wish()
 class Working(NamedTuple):
     """What an agent is about to work with."""
 
-    db: SessionDB
+    db: AnyStore
     model: Model
     tools: Sequence[Tool]
     cwd: Path
     source: str
     incognito: bool
+    about: str | None = None
+    """Where the conversation is held and with whom, for the prompt."""
 
 
 class ByHand(Compressor, Protocol):
@@ -56,17 +58,21 @@ class Parts(NamedTuple):
     price: Price
     most_steps: int = MOST_STEPS
     make_compressor: Callable[[StoredRecord, Working], ByHand] | None = None
-    make_title: Callable[[SessionDB, str], Awaitable[str | None]] | None = None
+    make_title: Callable[[AnyStore, str], Awaitable[str | None]] | None = None
     """Titles a session after its first exchange if it has no title; the title it got."""
     save: Callable[[Agent], Awaitable[object]] | None = None
     """One silent, bounded turn in which the agent keeps what matters of a conversation that ends."""
     memory: Callable[[], str] | None = None
     skills: Callable[[], Sequence[tuple[str, str]]] | None = None
     """Names, and what each is good for."""
-    stop_processes: Callable[[SessionDB, str], int] | None = None
+    stop_processes: Callable[[AnyStore, str], int] | None = None
     """Ends what the tools of a conversation left running; how many there were."""
     keep_setting: Callable[[str, object], None] | None = None
     """Writes one value of config.yaml, by its dotted path."""
+    transcribe: Callable[[AnyStore, str], object] | None = None
+    """Brings the transcript of a conversation into step with the store."""
     warning: Callable[[], str | None] | None = None
     """What is odd about the settings, in one line."""
+    platforms: Callable[[], Sequence[str] | None] | None = None
+    """Those that the gateway of this home is connected to; None if it does not run."""
     close: Callable[[], Awaitable[None]] | None = None
