@@ -117,7 +117,10 @@ def test_a_password_in_an_address_is_not_shown(hermes: Hermes) -> None:
 def test_what_nobody_knows_is_told_once(hermes: Hermes, home: Path) -> None:
     home.mkdir()
     (home / "config.yaml").write_text("modle:\n  default: x\n")
-    assert hermes("config", "list").stderr == f"hermes: {home / 'config.yaml'}: nobody knows modle\n"
+    assert (
+        hermes("config", "list").stderr
+        == f"hermes: {home / 'config.yaml'}: nobody knows modle; is model meant?\n"
+    )
 
 
 def test_the_path_is_printed_whether_or_not_it_exists(hermes: Hermes, home: Path) -> None:

@@ -325,18 +325,28 @@ class TestBrokenOff:
         folder.mkdir()
         (folder / "notes").mkdir()
         out = f"{folder}/{output}"
-        child = subprocess.Popen(
-            [*UNWARNED, "sessions", "export", out, "--format", "md"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-        )
-        while child.poll() is None and not [path for path in folder.rglob("*") if path.is_file()]:
-            time.sleep(0.001)
-        child.send_signal(signal.SIGINT)
-        said, complained = child.communicate(timeout=30)
+
+        def files() -> list[Path]:
+            return [path for path in folder.rglob("*") if path.is_file()]
+
+        for _ in range(5):
+            child = subprocess.Popen(
+                [*UNWARNED, "sessions", "export", out, "--format", "md", "--force"],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                encoding="utf-8",
+            )
+            while child.poll() is None and not files():
+                time.sleep(0.001)
+            child.send_signal(signal.SIGINT)
+            said, complained = child.communicate(timeout=30)
+            # The interpreter drops an interrupt that comes while it clears up after an import: then it never was.
+            if "Exception ignored in" not in complained:
+                break
+            for path in files():
+                path.unlink()
         assert (child.returncode, said, complained) == (130, "", "hermes: interrupted\n")
-        assert [path for path in folder.rglob("*") if path.is_file()] == []
+        assert files() == []
 
     def test_a_full_disk_leaves_the_old_file(self, tmp_path: Path) -> None:
         out = tmp_path / "out" / "all.jsonl"

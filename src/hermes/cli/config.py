@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-from pathlib import Path
 from typing import Any
 
 from hermes import config, environment, errors
 from hermes.cli.asking import hidden
 from hermes.cli.command import (
     DONE,
-    REFUSED,
     Command,
     Refused,
     Words,
@@ -20,7 +18,7 @@ from hermes.cli.command import (
     plain_text,
     takes_json,
 )
-from hermes.cli.output import complain, confirm, say, say_json
+from hermes.cli.output import complain, say, say_json
 from hermes.secrets import redact
 from hermes.text import printable
 
@@ -30,12 +28,9 @@ COMMANDS = {
     "set": Command(f"{HERE}:define_set", "change a setting, or a key"),
     "unset": Command(f"{HERE}:define_unset", "take a setting, or a key, out again"),
     "list": Command(f"{HERE}:define_list", "show every setting, its value and where it comes from"),
-    "edit": Command(f"{HERE}:define_edit", "open config.yaml in your editor, and check it afterwards"),
+    "edit": Command(f"{HERE}_edit", "open config.yaml in your editor, and check it afterwards"),
     "path": Command(f"{HERE}:define_path", "print where config.yaml is"),
 }
-SECRET = "_API_KEY"
-"""How the names of keys end. They are kept in .env and never shown."""
-FIRST_LINES = "# Settings of Hermes; `hermes config list` names them all.\n"
 
 
 def define(parser: argparse.ArgumentParser, words: Words) -> None:
@@ -62,17 +57,13 @@ def define_list(parser: argparse.ArgumentParser, _: Words) -> None:
     takes_json(parser)
 
 
-def define_edit(parser: argparse.ArgumentParser, _: Words) -> None:
-    parser.set_defaults(run=edit)
-
-
 def define_path(parser: argparse.ArgumentParser, _: Words) -> None:
     parser.set_defaults(run=path)
 
 
 def _takes_key(parser: argparse.ArgumentParser, run: Any) -> None:
     parser.set_defaults(run=run)
-    told = f"such as model.default, or the name of a key, which ends in {SECRET}"
+    told = "such as model.default, or the name of a key, such as OPENAI_API_KEY or TELEGRAM_BOT_TOKEN"
     parser.add_argument("key", type=plain_text, metavar="KEY", help=told)
 
 
@@ -81,7 +72,7 @@ def _takes_key(parser: argparse.ArgumentParser, run: Any) -> None:
 
 def get(arguments: argparse.Namespace) -> int:
     key = arguments.key
-    row = _secret(key) if key.endswith(SECRET) else _row(key)
+    row = _secret(key) if _is_secret(key) else _row(key)
     if row["value"] is None:
         raise Refused(f"{key} is not set")
     if arguments.json:
@@ -93,12 +84,18 @@ def get(arguments: argparse.Namespace) -> int:
 
 def list_(arguments: argparse.Namespace) -> int:
     from hermes.agent.endpoints import PROVIDERS
+    from hermes.agent.gateway_keys import GATEWAY_SETTINGS
     from hermes.agent.settings import SETTINGS
+    from hermes.gateway.settings import read_gateway_settings
 
-    settings = _settings()
-    names = dict.fromkeys([*(one.key_env for one in PROVIDERS), *environment.read()])
-    secrets = [_secret(name) for name in names if name.endswith(SECRET)]
-    rows = [_row(key, settings) for key in SETTINGS] + [row for row in secrets if row["value"] is not None]
+    settings, gateway = _settings(), read_gateway_settings()
+    ours = dict.fromkeys([*GATEWAY_SETTINGS, *gateway.origins])
+    variables = [origin for origin in gateway.origins.values() if _is_secret(origin)]
+    names = dict.fromkeys([*(one.key_env for one in PROVIDERS), *variables, *environment.read()])
+    secrets = [_secret(name) for name in names if _is_secret(name)]
+    rows = [_row(key, settings) for key in SETTINGS]
+    rows += [_gateway_row(key, gateway) for key in ours if gateway.origins.get(key) not in names]
+    rows += [row for row in secrets if row["value"] is not None]
     if arguments.json:
         say_json(rows)
         return DONE
@@ -125,10 +122,31 @@ def _settings() -> Any:
     return settings
 
 
+def _is_secret(name: str) -> bool:
+    """Whether it is the name of a variable that holds a secret. Those are kept in .env and never shown."""
+    from hermes.agent.gateway_keys import is_secret
+
+    return name.endswith("_API_KEY") or (name.isupper() and "." not in name and is_secret(name))
+
+
+def _gateway_row(key: str, gateway: Any) -> dict[str, Any]:
+    from hermes.agent.gateway_keys import is_secret
+    from hermes.gateway.settings import value_at
+
+    value = value_at(gateway, key)
+    shown = masked(str(value)) if value is not None and is_secret(key) else _safe(value)
+    return {"key": key, "value": shown, "origin": gateway.origins.get(key)}
+
+
 def _row(key: str, settings: Any = None) -> dict[str, Any]:
+    from hermes.agent.gateway_keys import kind_of
     from hermes.agent.settings import SETTINGS
 
     settings = settings or _settings()
+    if kind_of(key) is not None:
+        from hermes.gateway.settings import read_gateway_settings
+
+        return _gateway_row(key, read_gateway_settings())
     if key in SETTINGS:
         section, name = key.split(".")
         value = getattr(getattr(settings, section), name)
@@ -140,6 +158,16 @@ def _row(key: str, settings: Any = None) -> dict[str, Any]:
 
 
 def _safe(value: Any) -> Any:
+    """Without secrets, also those of a whole section."""
+    from hermes.agent.gateway_keys import is_secret
+
+    if isinstance(value, dict):
+        return {
+            name: "…" if isinstance(name, str) and is_secret(name) else _safe(one)
+            for name, one in value.items()
+        }
+    if isinstance(value, list):
+        return [_safe(one) for one in value]
     return redact(value) if isinstance(value, str) else value
 
 
@@ -180,10 +208,11 @@ def _no_such(key: str) -> Refused:
 
 
 def set_(arguments: argparse.Namespace) -> int:
+    from hermes.agent import gateway_keys
     from hermes.agent.settings import SETTINGS, VARIABLES
 
     key, value = arguments.key, arguments.value
-    if key.endswith(SECRET):
+    if _is_secret(key):
         secret = hidden(f"{key}: ") if value is None else value.strip()
         if not secret:
             raise Refused("an empty key is none; `hermes config unset` takes it out")
@@ -194,16 +223,20 @@ def set_(arguments: argparse.Namespace) -> int:
         raise WrongUsage(f"what should {key} be? `hermes config set {key} VALUE`")
     if key.startswith("prices."):
         raise Refused("prices have dots in their names; `hermes config edit` sets them")
-    if key not in SETTINGS:
+    kind = SETTINGS[key].kind if key in SETTINGS else gateway_keys.kind_of(key)
+    if kind is None:
         raise _no_such(key)
-    config.change(key, _typed(key, value))
+    if key.startswith("platforms.") and gateway_keys.is_secret(key):
+        name = "_".join(key.upper().replace("-", "_").split(".")[1:])
+        raise Refused(f"a secret belongs into .env: `hermes config set {name}` asks for it")
+    config.change(key, _typed(kind, key, value))
     say([f"{key} = {_shown(_safe(value))} in {printable(str(config.path()))}"])
-    return _tell_who_wins(VARIABLES.get(key))
+    return _tell_who_wins({**VARIABLES, **gateway_keys.VARIABLES}.get(key))
 
 
 def unset(arguments: argparse.Namespace) -> int:
     key = arguments.key
-    if key.endswith(SECRET):
+    if _is_secret(key):
         if key not in environment.read():
             raise Refused(f"{key} is not set in {environment.path()}")
         environment.change(key, None)
@@ -216,16 +249,16 @@ def unset(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _typed(key: str, text: str) -> object:
+def _typed(kind: Any, key: str, text: str) -> object:
     """The value that a text stands for, as it is written into the file; refused if the setting cannot be that."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
-    from hermes.agent.settings import checked_value
+    from hermes.agent.settings import checked
 
     origin = "the command line"
     try:
-        checked_value(key, text, origin)
+        checked(kind, key, text, origin)
         return text
     except errors.BadConfig as problem:
         refusal = problem
@@ -235,7 +268,7 @@ def _typed(key: str, text: str) -> object:
         raise refusal from None
     if read is None or isinstance(read, str):
         raise refusal
-    checked_value(key, read, origin)
+    checked(kind, key, read, origin)
     return read
 
 
@@ -243,60 +276,3 @@ def _tell_who_wins(name: str | None) -> int:
     if name is not None and os.environ.get(name, "").strip():
         complain(f"{name} is set in the environment, which wins over it")
     return DONE
-
-
-def edit(_: argparse.Namespace) -> int:
-    """The editor works on a copy, which takes the place of the file only if it can be understood."""
-    from hermes import home
-    from hermes.partial import replace_file
-
-    file = config.path().resolve()
-    copy = file.with_name(f"{file.name}.edited")
-    home.private_folder(file.parent)
-    before = file.read_bytes() if file.exists() else FIRST_LINES.encode()
-    if copy.exists():
-        complain(f"going on with what you wrote before, in {copy}")
-    else:
-        replace_file(copy, before)
-    while True:
-        _run_editor(copy)
-        problem = _problem(copy)
-        if problem is None:
-            break
-        complain(problem)
-        if not confirm("Edit it again?"):
-            complain(f"{file} is as it was; what you wrote is in {copy}")
-            return REFUSED
-    after = copy.read_bytes()
-    if after != before:
-        replace_file(file, after)
-    copy.unlink()
-    say([f"{printable(str(file))} {'is as it was' if after == before else 'is saved'}"])
-    return DONE
-
-
-def _run_editor(file: Path) -> None:
-    import shlex
-    import subprocess
-
-    named = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-    try:
-        done = subprocess.run([*shlex.split(named), str(file)])
-    except (OSError, ValueError) as problem:
-        raise Refused(f"the editor {named!r} does not start: {problem}; set EDITOR") from problem
-    if done.returncode:
-        raise Refused(f"the editor {named!r} failed ({done.returncode}); what it left is in {file}")
-
-
-def _problem(file: Path) -> str | None:
-    """What is wrong with settings that were written by hand, in one line."""
-    from hermes.agent.settings import settings_from
-
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-        settings = settings_from(config.parsed(text, file), file=str(file))
-    except (errors.BadConfig, UnicodeDecodeError) as problem:
-        return str(problem)
-    if settings.warning:
-        complain(settings.warning)
-    return None

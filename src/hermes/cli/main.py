@@ -36,6 +36,10 @@ COMMANDS = {
     "sessions": Command("hermes.cli.sessions", "list, find, show and look after the stored conversations"),
     "search": Command("hermes.cli.sessions.search", "find conversations by what was said in them"),
     "insights": Command("hermes.cli.insights", "see what was done, when, with what, and what it cost"),
+    "gateway": Command(
+        "hermes.cli.gateway",
+        "connect the agent to chat platforms, and let people in (the same as gateway run)",
+    ),
     "setup": Command("hermes.cli.setup", "choose the model that answers, and try it out"),
     "config": Command("hermes.cli.config", "see and change settings and keys"),
     "demo": Command("hermes.cli.demo", "see the product in a minute, on sample conversations"),

@@ -13,6 +13,10 @@ from contextlib import nullcontext, suppress
 
 from hermes.text import json_shown, printable
 
+MOST_TOLD = 20
+"""Remarks of one kind that are told one by one; of more, the number is told."""
+LONGEST_LINE = 300
+
 
 def prepare() -> None:
     """A terminal that cannot show a character shows `?` instead of ending the program.
@@ -40,6 +44,13 @@ def say(lines: Iterable[str]) -> None:
 def counted(count: int, what: str) -> str:
     """`1 session`, `3 sessions`."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def shortened(lines: list[str]) -> list[str]:
+    """The lines, fit to print; of very many, the first and how many more there are."""
+    more = len(lines) - MOST_TOLD
+    told = [printable(line, width_limit=LONGEST_LINE) for line in lines[:MOST_TOLD]]
+    return [*told, f"and {more} more"] if more > 0 else told
 
 
 def size_of(count: float) -> str:

@@ -33,6 +33,7 @@ COMMANDS = {
     ),
     "backup": Command(f"{HERE}.upkeep:define_backup", "write a verified copy of the store"),
     "restore": Command(f"{HERE}.upkeep:define_restore", "put a backup in the place of the store"),
+    "rebuild": Command(f"{HERE}.rebuild", "make a new store from the transcripts of the gateway"),
     "scrub": Command(f"{HERE}.scrub", "remove a secret from everything that is kept"),
     "doctor": Command("hermes.cli.doctor", "see how the store is, and what to do about what is wrong"),
 }

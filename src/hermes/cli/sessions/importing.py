@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from hermes.cli.command import DONE, REFUSED, Refused, Words, takes_dry_run, takes_json, takes_store
 from hermes.cli.opening import opened
-from hermes.cli.output import add_details, complain, counted, say, say_json
+from hermes.cli.output import add_details, complain, counted, say, say_json, shortened
 from hermes.cli.progress import Progress
 from hermes.errors import InvalidArgument
-from hermes.text import printable
 
 if TYPE_CHECKING:
     from hermes.store.importing import Import
@@ -27,9 +26,6 @@ STDIN = "-"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 BLANK = b"\0 \t\r\n"
 """What may stand around an object: also the zeros that a crash leaves at the end of a file."""
-MOST_TOLD = 20
-"""Remarks of one kind that are told one by one; of more, the number is told."""
-LONGEST_LINE = 300
 
 
 class Unreadable(NamedTuple):
@@ -136,12 +132,16 @@ def _tell(taking: Import, unreadable: list[Unreadable], arguments: argparse.Name
     if unreadable:
         parts.append(f"{len(unreadable)} unreadable")
     say([f"Read {counted(read, 'session')}: {', '.join(parts)}"])
-    say(_some(_renamed(told.renamed, arguments.dry_run)))
-    say(_some([f"{one}: its parent is neither here nor in the file" for one in told.detached]))
-    say(_some([f"{one}: carries messages that are neither here nor in the file" for one in told.incomplete]))
+    say(shortened(_renamed(told.renamed, arguments.dry_run)))
+    say(shortened([f"{one}: its parent is neither here nor in the file" for one in told.detached]))
+    say(
+        shortened(
+            [f"{one}: carries messages that are neither here nor in the file" for one in told.incomplete]
+        )
+    )
     if unreadable:
         complain(f"{counted(len(unreadable), 'line')} could not be read:")
-        add_details(_some([f"{one.file}:{one.line}: {one.why}" for one in unreadable]))
+        add_details(shortened([f"{one.file}:{one.line}: {one.why}" for one in unreadable]))
 
 
 def _renamed(renamed: dict[str, str], dry_run: bool) -> list[str]:
@@ -150,10 +150,3 @@ def _renamed(renamed: dict[str, str], dry_run: bool) -> list[str]:
         + ("it would get a new id" if dry_run else f"imported as {here}")
         for given, here in renamed.items()
     ]
-
-
-def _some(lines: list[str]) -> list[str]:
-    """The lines, fit to print; of very many, the first and how many more there are."""
-    more = len(lines) - MOST_TOLD
-    told = [printable(line, width_limit=LONGEST_LINE) for line in lines[:MOST_TOLD]]
-    return [*told, f"and {more} more"] if more > 0 else told

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from hermes.store.listing import ConversationPage
 
 UNTITLED = "—"
+UNSAID = "(nothing said yet)"
+"""Where a preview would be: a chat of the gateway that was reset has a new session before anybody speaks."""
 TITLED_COLUMNS = (Column("Title", 32, 30), Column("Preview", 40, 38), Column("Last Active", 13), Column("ID"))
 TITLED_RULE = 110
 PLAIN_COLUMNS = (
@@ -78,21 +80,24 @@ def _as_table(rows: list[dict[str, Any]]) -> Iterator[str]:
     if any(row["title"] for row in rows):
         columns, rule = TITLED_COLUMNS, TITLED_RULE
         cells = [
-            [row["title"] or UNTITLED, row["preview"], clock.relative(row["last_active"], now), row["id"]]
+            [row["title"] or UNTITLED, _preview(row), clock.relative(row["last_active"], now), row["id"]]
             for row in rows
         ]
     else:
         columns, rule = PLAIN_COLUMNS, PLAIN_RULE
         cells = [
-            [row["preview"], clock.relative(row["last_active"], now), row["source"], row["id"]]
-            for row in rows
+            [_preview(row), clock.relative(row["last_active"], now), row["source"], row["id"]] for row in rows
         ]
     if width is None:
         return table(columns, cells, rule)
     fitting = widened(columns, cells, width)
     if fitting[1].width < 0:  # no room for previews: they stand for titles that are not there
-        cells = [[row["title"] or row["preview"], *cell[1:]] for row, cell in zip(rows, cells, strict=True)]
+        cells = [[row["title"] or _preview(row), *cell[1:]] for row, cell in zip(rows, cells, strict=True)]
     return table(fitting, cells, min(width, length(fitting, cells)))
+
+
+def _preview(row: dict[str, Any]) -> str:
+    return str(row["preview"] or ("" if row["message_count"] else UNSAID))
 
 
 def hidden_ones(hidden: dict[str, int]) -> str:

@@ -1,0 +1,77 @@
+"""`hermes config edit`: config.yaml in a person's editor, checked before it takes effect."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from hermes import config, errors
+from hermes.cli.command import DONE, REFUSED, Refused, Words
+from hermes.cli.output import complain, confirm, say
+from hermes.text import printable
+
+FIRST_LINES = "# Settings of Hermes; `hermes config list` names them all.\n"
+
+
+def define(parser: argparse.ArgumentParser, _: Words) -> None:
+    parser.set_defaults(run=edit)
+
+
+def edit(_: argparse.Namespace) -> int:
+    """The editor works on a copy, which takes the place of the file only if it can be understood."""
+    from hermes import home
+    from hermes.partial import replace_file
+
+    file = config.path().resolve()
+    copy = file.with_name(f"{file.name}.edited")
+    home.private_folder(file.parent)
+    before = file.read_bytes() if file.exists() else FIRST_LINES.encode()
+    if copy.exists():
+        complain(f"going on with what you wrote before, in {copy}")
+    else:
+        replace_file(copy, before)
+    while True:
+        _run_editor(copy)
+        problem = _problem(copy)
+        if problem is None:
+            break
+        complain(problem)
+        if not confirm("Edit it again?"):
+            complain(f"{file} is as it was; what you wrote is in {copy}")
+            return REFUSED
+    after = copy.read_bytes()
+    if after != before:
+        replace_file(file, after)
+    copy.unlink()
+    say([f"{printable(str(file))} {'is as it was' if after == before else 'is saved'}"])
+    return DONE
+
+
+def _run_editor(file: Path) -> None:
+    import shlex
+    import subprocess
+
+    named = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    try:
+        done = subprocess.run([*shlex.split(named), str(file)])
+    except (OSError, ValueError) as problem:
+        raise Refused(f"the editor {named!r} does not start: {problem}; set EDITOR") from problem
+    if done.returncode:
+        raise Refused(f"the editor {named!r} failed ({done.returncode}); what it left is in {file}")
+
+
+def _problem(file: Path) -> str | None:
+    """What is wrong with settings that were written by hand, in one line."""
+    from hermes.agent.settings import settings_from
+    from hermes.gateway.settings import gateway_settings_from
+
+    try:
+        values = config.parsed(file.read_text(encoding="utf-8-sig"), file)
+        settings = settings_from(values, file=str(file))
+        gateway_settings_from(values, file=str(file))
+    except (errors.BadConfig, UnicodeDecodeError) as problem:
+        return str(problem)
+    if settings.warning:
+        complain(settings.warning)
+    return None

@@ -1,0 +1,114 @@
+"""`hermes gateway pair`: a one-time code that lets somebody in; who was let in; and taking somebody out again."""
+
+from __future__ import annotations
+
+import argparse
+
+from hermes import clock
+from hermes.cli.command import DONE, Refused, Words, WrongUsage, plain_text, takes_json
+from hermes.cli.output import say, say_json
+from hermes.gateway.catalogue import PLATFORMS
+from hermes.gateway.pairing import MINUTES, Pairings
+from hermes.gateway.status_file import gateway_folder
+from hermes.store.kinds import canonical_source
+from hermes.text import printable
+
+LONGEST = 7 * 24 * 60
+
+
+def define(parser: argparse.ArgumentParser, _: Words) -> None:
+    parser.set_defaults(run=pair)
+    parser.add_argument(
+        "platform",
+        nargs="?",
+        type=plain_text,
+        metavar="PLATFORM",
+        help="where the code is good; else anywhere",
+    )
+    parser.add_argument(
+        "--owner", action="store_true", help="let them use the tools that reach this machine, and its memory"
+    )
+    parser.add_argument(
+        "--minutes", type=_minutes, default=MINUTES, metavar="N", help="how long the code is good (10)"
+    )
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("--list", action="store_true", help="show who was let in by a code")
+    instead.add_argument(
+        "--revoke", type=plain_text, metavar="PLATFORM:USER", help="let somebody in no longer, by id or name"
+    )
+    takes_json(parser)
+
+
+def pair(arguments: argparse.Namespace) -> int:
+    pairings = Pairings(gateway_folder())
+    if (arguments.list or arguments.revoke) and (arguments.platform or arguments.owner):
+        raise WrongUsage("--list and --revoke make no code: they go without PLATFORM and --owner")
+    if arguments.list:
+        return _list(pairings, as_json=arguments.json)
+    if arguments.revoke is not None:
+        return _revoke(pairings, arguments.revoke, as_json=arguments.json)
+    platform = None if arguments.platform is None else platform_with_people(arguments.platform)
+    code = pairings.make_code(platform, owner=arguments.owner, minutes=arguments.minutes)
+    until = clock.now() + arguments.minutes * clock.MINUTE
+    if arguments.json:
+        say_json({"code": code, "platform": platform, "owner": arguments.owner, "until": until})
+    else:
+        say(how_to_use(code, platform, arguments.minutes, owner=arguments.owner))
+    return DONE
+
+
+def how_to_use(code: str, platform: str | None, minutes: float, *, owner: bool) -> list[str]:
+    where = "on any platform" if platform is None else f"on {PLATFORMS[platform].title}"
+    whose = ", as an owner of this machine" if owner else ""
+    how = f"Whoever sends `/pair {code}` to the bot in a private chat {where} is let in{whose}."
+    return [code, f"{how} It is good once, for {minutes:g} minutes."]
+
+
+def platform_with_people(name: str) -> str:
+    """The documented name of a platform where people have to be let in."""
+    known = canonical_source(name.lower())
+    if known not in PLATFORMS:
+        names = ", ".join(one for one, platform in PLATFORMS.items() if not platform.by_secret)
+        raise Refused(f"there is no platform '{name}'; there are {names}")
+    if PLATFORMS[known].by_secret:
+        raise Refused(f"{known} needs no pairing: whoever knows its secret may talk")
+    return known
+
+
+def _list(pairings: Pairings, *, as_json: bool) -> int:
+    people = pairings.all()
+    if as_json:
+        say_json([one._asdict() for one in people])
+        return DONE
+    if not people:
+        say(["Nobody was let in by a code yet."])
+    for one in people:
+        name = f" ({one.user_name})" if one.user_name else ""
+        role = ", owner" if one.owner else ""
+        since = clock.relative(one.since, clock.now())
+        say([printable(f"{one.platform}:{one.user_id}{name}{role}, since {since}")])
+    return DONE
+
+
+def _revoke(pairings: Pairings, who: str, *, as_json: bool) -> int:
+    platform, colon, user = who.partition(":")
+    if not colon or not user:
+        raise WrongUsage("--revoke takes PLATFORM:USER, such as telegram:123456")
+    gone = pairings.revoke(canonical_source(platform.lower()), user)
+    if not gone:
+        raise Refused(f"nobody was let in as {who}; `hermes gateway pair --list` shows who was")
+    if as_json:
+        say_json([one._asdict() for one in gone])
+    for one in [] if as_json else gone:
+        say([printable(f"{one.platform}:{one.user_id} is let in no longer by a code.")])
+    return DONE
+
+
+def _minutes(text: str) -> float:
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = 0.0
+    if not 0 < minutes <= LONGEST:
+        raise argparse.ArgumentTypeError(f"expected minutes up to {LONGEST} (a week), not {text!r}")
+    return minutes

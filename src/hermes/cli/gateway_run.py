@@ -1,0 +1,65 @@
+"""`hermes gateway run`: look at what is set up, say what is wrong with it, and start."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+
+from hermes.cli.command import DONE, Refused, Words
+from hermes.cli.output import complain
+from hermes.gateway import catalogue
+from hermes.gateway.doorkeeper import let_in
+from hermes.gateway.logging_setup import set_up_logs
+from hermes.gateway.pairing import Pairings
+from hermes.gateway.settings import GatewaySettings, PlatformSettings, read_gateway_settings
+from hermes.gateway.status_file import gateway_folder, the_only_one
+from hermes.logs import log_of
+
+HOW = (
+    "`hermes gateway setup` connects one; or set, in the environment or in .env:",
+    "Telegram: TELEGRAM_BOT_TOKEN",
+    "Matrix: MATRIX_HOMESERVER, MATRIX_USER_ID, and MATRIX_ACCESS_TOKEN or MATRIX_PASSWORD",
+    "Webhook: WEBHOOK_SECRET",
+    "API server: API_SERVER_KEY",
+)
+
+_log = log_of("hermes.gateway")
+
+
+def define(parser: argparse.ArgumentParser, _: Words) -> None:
+    parser.set_defaults(run=run)
+    parser.add_argument("--verbose", action="store_true", help="log more of what happens")
+    parser.add_argument("--json-logs", action="store_true", help="log JSON, an object per line")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from hermes.agent.settings import read_settings
+
+    settings = read_gateway_settings()
+    if warning := read_settings().warning:
+        complain(warning)
+    ready = _ready(settings)
+    if not ready:
+        raise Refused("no platform is set up that could be connected", HOW)
+    from hermes.gateway.running import run_gateway
+
+    with the_only_one():
+        set_up_logs(verbose=arguments.verbose, as_json=arguments.json_logs, secrets=settings.secrets)
+        settings = settings._replace(platforms=ready)
+        for name, people in let_in(settings, Pairings(gateway_folder())):
+            _log.info("%s: connecting; who may talk: %s", name, people)
+        asyncio.run(run_gateway(settings))
+    return DONE
+
+
+def _ready(settings: GatewaySettings) -> dict[str, PlatformSettings]:
+    """The platforms that have all that they need. What is wrong with another is told, and does not stop them."""
+    ready = {}
+    for name, platform in settings.enabled.items():
+        if missing := catalogue.missing(name, platform.more):
+            complain(f"{name} is not connected: set {', '.join(missing)}")
+        elif how := catalogue.not_installed(name):
+            complain(f"{name} is not connected: it is not installed; get it with: {how}")
+        else:
+            ready[name] = platform
+    return ready

@@ -1,0 +1,225 @@
+"""`hermes sessions rebuild --from-transcripts`: a store of the conversations whose transcripts there are.
+
+It reads nothing else and touches nothing that is there: the new store is made aside, proved whole, and only then gets
+its name. A line that cannot be read is told with its number and left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hermes import config, home
+from hermes.cli.command import DONE, REFUSED, Refused, Words, WrongUsage, takes_dry_run, takes_store
+from hermes.cli.opening import place, sessions_folder
+from hermes.cli.output import add_details, complain, counted, say, shortened
+from hermes.cli.progress import Progress
+from hermes.errors import InvalidArgument
+from hermes.gateway.keys import Keying
+from hermes.gateway.older import call_it_done, read_entries, take_over
+from hermes.gateway.transcript_lines import META, Copy, moment
+from hermes.text import printable
+
+if TYPE_CHECKING:
+    from hermes.sessiondb import SessionDB
+    from hermes.store.values import Imported
+
+NAME = "state.rebuilt.db"
+INDEX = "sessions.json"
+
+
+class Found(NamedTuple):
+    """What the transcripts are, before anything is made of them."""
+
+    files: list[Path]
+    left_out: dict[str, int]
+    carried: list[tuple[int, str]]
+    """The messages that sessions carry, and who said them, in the order of ids."""
+    messages: int
+    unreadable: list[str]
+
+
+def define(parser: argparse.ArgumentParser, _: Words) -> None:
+    takes_store(parser, rebuild)
+    parser.add_argument(
+        "--from-transcripts", action="store_true", help="from what the gateway wrote to sessions/"
+    )
+    parser.add_argument(
+        "--folder", type=Path, metavar="DIR", help="where the transcripts are (sessions/ of the home)"
+    )
+    parser.add_argument("--into", type=Path, metavar="FILE", help=f"the new store ({NAME} in the home)")
+    takes_dry_run(parser)
+
+
+def rebuild(arguments: argparse.Namespace) -> int:
+    if not arguments.from_transcripts:
+        raise WrongUsage("a store can be rebuilt --from-transcripts")
+    folder = arguments.folder or sessions_folder(arguments)
+    into: Path = arguments.into or place(arguments).with_name(NAME)
+    files = sorted(file for file in folder.glob("*.jsonl") if file.is_file())
+    if not files:
+        raise Refused(f"there are no transcripts in {folder}")
+    if into.exists() or Path(f"{into}-wal").exists():
+        raise Refused(f"{into} exists; choose another name with --into")
+    found = _look(files)
+    if arguments.dry_run:
+        told = [
+            f"Would rebuild {counted(len(found.files), 'session')} ({counted(found.messages, 'message')})"
+        ]
+    else:
+        told = _make(found, folder, into)
+    say([*told, *(f"{count} left out: {why}" for why, count in found.left_out.items())])
+    if not found.unreadable:
+        return DONE
+    complain(f"{counted(len(found.unreadable), 'line')} could not be read:")
+    add_details(shortened(found.unreadable))
+    return REFUSED
+
+
+# ---------------------------------------------------------------- reading
+
+
+def _look(files: list[Path]) -> Found:
+    """Every file once, without keeping what was said."""
+    good: list[Path] = []
+    left_out: dict[str, int] = {}
+    unreadable: list[str] = []
+    ids: list[tuple[str, list[int]]] = []
+    ranges: list[list[int]] = []
+    messages = 0
+    with Progress("Reading", sum(file.stat().st_size for file in files)) as progress:
+        for file in files:
+            copy = _read(file)
+            progress.step(file.stat().st_size)
+            unreadable += [f"{file.name}:{number}" for number in copy.bad_lines]
+            why = _useless(copy)
+            if why is not None:
+                left_out[why] = left_out.get(why, 0) + 1
+                continue
+            good.append(file)
+            messages += len(copy.marks) or copy.older_count
+            ids.append((file.stem, list(copy.marks)))
+            ranges += copy.carries + copy.set_aside
+    return Found(good, left_out, sorted(_carried(ids, ranges)), messages, unreadable)
+
+
+def _read(file: Path, *, whole: bool = False) -> Copy:
+    with file.open("rb") as lines:
+        return Copy.of(lines, whole=whole)
+
+
+def _useless(copy: Copy) -> str | None:
+    if copy.deleted:
+        return "deleted"
+    if copy.columns is None and not copy.older_count:
+        return "nothing in it can be read"
+    return "in the trash" if copy.columns and copy.columns.get("trashed_at") is not None else None
+
+
+def _carried(ids: Iterable[tuple[str, list[int]]], ranges: list[list[int]]) -> Iterator[tuple[int, str]]:
+    """(id, whose it is) of the messages in any of the ranges."""
+    joined: list[list[int]] = []
+    for first, last in sorted(ranges):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1][1] = max(joined[-1][1], last)
+        else:
+            joined.append([first, last])
+    starts = [first for first, _ in joined]
+    for session_id, own in ids:
+        for one in own:
+            at = bisect_right(starts, one) - 1
+            if at >= 0 and one <= joined[at][1]:
+                yield one, session_id
+
+
+# ---------------------------------------------------------------- making
+
+
+def _make(found: Found, folder: Path, into: Path) -> list[str]:
+    """The new store; what is to be said about it."""
+    from hermes.sessiondb import SessionDB
+
+    entries, _ = read_entries(folder / INDEX)
+    sources = {
+        entry["session_id"]: entry.get("platform")
+        for entry in entries.values()
+        if isinstance(entry, dict) and isinstance(entry.get("session_id"), str)
+    }
+    home.private_folder(into.parent)
+    with (
+        tempfile.TemporaryDirectory(prefix=".rebuilding-", dir=into.parent) as aside,
+        SessionDB(Path(aside) / NAME, durability="normal") as db,  # the copy of it is what has to last
+    ):
+        imported = _take(db, found, sources)
+        taken = take_over(db, folder / INDEX, _keying())
+        call_it_done(db)
+        db.backup(into)
+    shown = printable(str(into))
+    made = f"{counted(len(imported.added), 'session')} ({counted(imported.messages, 'message')})"
+    return [
+        f"Rebuilt {made} and {counted(taken.chats, 'chat')} into '{shown}'",
+        *shortened([f"{INDEX}: {why}" for why in taken.left_out]),
+        *shortened([f"{one}: its parent has no transcript" for one in imported.detached]),
+        *shortened([f"{one}: carries messages that have no transcript" for one in imported.incomplete]),
+        f"To put it in the place of the store: hermes sessions restore '{shown}'",
+    ]
+
+
+def _take(db: SessionDB, found: Found, sources: dict[str, Any]) -> Imported:
+    with (
+        Progress("Rebuilding", sum(file.stat().st_size for file in found.files)) as progress,
+        db.importing() as taking,
+    ):
+        for file in found.files:
+            try:
+                taking.take(session_of(file.stem, _read(file, whole=True), found.carried, sources))
+            except InvalidArgument as problem:
+                found.unreadable.append(f"{file.name}: {problem}")
+            progress.step(file.stat().st_size)
+    return taking.told()
+
+
+def session_of(
+    session_id: str, copy: Copy, carried: list[tuple[int, str]], sources: dict[str, Any]
+) -> dict[str, Any]:
+    """A transcript in the form of an export."""
+    if copy.columns is None:
+        about = copy.older_meta or {}
+        return {
+            "id": session_id,
+            "source": about.get("platform") or sources.get(session_id) or "unknown",
+            "model": about.get("model"),
+            "started_at": moment(about.get("timestamp")),
+            "messages": [one for one in copy.older if one["role"] != META],
+        }
+    return {
+        **copy.columns,
+        "id": session_id,
+        "messages": [copy.messages[one] for one in sorted(copy.messages)],
+        "context": _told(copy.carries, carried),
+        "rewound_context": _told(copy.set_aside, carried),
+        "tags": copy.tags,
+        "model_calls": copy.calls,
+    }
+
+
+def _told(ranges: list[list[int]], carried: list[tuple[int, str]]) -> list[dict[str, Any]]:
+    """Ranges of ids as an export tells them: each within one session."""
+    told: list[dict[str, Any]] = []
+    for first, last in ranges:
+        within = carried[bisect_left(carried, (first, "")) : bisect_left(carried, (last + 1, ""))]
+        for session_id, group in groupby(within, key=lambda one: one[1]):
+            some = [message_id for message_id, _ in group]
+            told.append({"session_id": session_id, "first": some[0], "last": some[-1], "count": len(some)})
+    return told
+
+
+def _keying() -> Keying:
+    values = config.read()
+    told = {name: values.get(name) for name in Keying._fields}
+    return Keying(**{name: value for name, value in told.items() if isinstance(value, bool)})

@@ -1,0 +1,86 @@
+"""The platforms there are: where each one's adapter is, what it needs to be told, and what has to be installed.
+
+Nothing is imported before a platform is connected: an adapter brings its SDK with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+IN_THE_FILE = ("keys",)
+"""What is no single text, so that no variable can give it."""
+
+
+class Platform(NamedTuple):
+    title: str
+    adapter: str
+    """`module:class`."""
+    needs: tuple[tuple[str, ...], ...]
+    """What it cannot do without; of names in one bracket one is enough."""
+    extra: str
+    """What to install: `hermes-sessions[telegram]`."""
+    modules: tuple[str, ...]
+    """What is there if that is installed."""
+    by_secret: bool = False
+    """Whether whoever knows its secret may talk. There are no people to let in, then."""
+
+
+PLATFORMS: Mapping[str, Platform] = {
+    "telegram": Platform(
+        "Telegram", "hermes.gateway.platforms.telegram:Telegram", (("bot_token",),), "telegram", ("telegram",)
+    ),
+    "matrix": Platform(
+        "Matrix",
+        "hermes.gateway.platforms.matrix:Matrix",
+        (("homeserver",), ("user_id",), ("access_token", "password")),
+        "matrix",
+        ("nio",),
+    ),
+    "webhook": Platform(
+        "Webhook",
+        "hermes.gateway.platforms.webhook:Webhook",
+        (("secret",),),
+        "gateway",
+        ("starlette", "uvicorn"),
+        by_secret=True,
+    ),
+    "api-server": Platform(
+        "API server",
+        "hermes.server.api:ApiServer",
+        (("key", "keys"),),
+        "gateway",
+        ("starlette", "uvicorn"),
+        by_secret=True,
+    ),
+}
+
+
+def adapter_class(name: str) -> Any:
+    """The class that speaks with a platform, imported now."""
+    module, _, made = PLATFORMS[name].adapter.partition(":")
+    return getattr(import_module(module), made)
+
+
+def variable(platform: str, name: str) -> str:
+    """How a setting of a platform is called in the environment: `TELEGRAM_BOT_TOKEN`."""
+    return f"{platform}_{name}".upper().replace("-", "_")
+
+
+def missing(platform: str, more: Mapping[str, Any]) -> list[str]:
+    """What it still needs, by the names of variables; empty if it has everything."""
+    return [
+        " or ".join(variable(platform, name) for name in names if name not in IN_THE_FILE)
+        for names in PLATFORMS[platform].needs
+        if not any(more.get(name) for name in names)
+    ]
+
+
+def not_installed(platform: str) -> str | None:
+    """How to install what is missing for it; None if nothing is."""
+    known = PLATFORMS[platform]
+    if all(find_spec(name) is not None for name in known.modules):
+        return None
+    return f"pip install 'hermes-sessions[{known.extra}]'"

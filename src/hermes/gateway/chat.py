@@ -1,0 +1,142 @@
+"""A chat as commands, resets and its mailbox know it: where it is, which conversation it is in, and how to answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from hermes.gateway import happened
+from hermes.gateway.about import build_session_context_prompt
+from hermes.gateway.asking import Asked, Happening
+from hermes.gateway.events import Source
+from hermes.gateway.keys import principal_of, room_of
+from hermes.gateway.minds import Whose
+from hermes.gateway.office import Letter, Office
+from hermes.gateway.places import Places
+from hermes.gateway.resetting import Resetting
+from hermes.gateway.talking import Talking
+from hermes.gateway.topics import topics_of
+
+if TYPE_CHECKING:
+    from hermes.scoped import ScopedStore
+
+
+class Chat:
+    """What commands know as `Here`."""
+
+    def __init__(self, office: Office, places: Places, key: str, source: Source) -> None:
+        self.key, self.source, self.shared = key, source, places.is_shared(source, key)
+        self._office, self._places = office, places
+        store = office.db.scoped(room_of(source) if self.shared else principal_of(source))
+        self.talking = Talking(office.minds, store, self._whose())
+        self.resetting = Resetting(office, self)
+        self._live: str | None = None
+        self._waiting = 0
+        self.happened: Sequence[Happening] = ()
+
+    def _whose(self) -> Whose:
+        source, office = self.source, self._office
+        about = build_session_context_prompt(
+            source,
+            shared=self.shared,
+            platforms=list(office.adapters),
+            home_channels={
+                name: one.home_channel for name, one in office.settings.platforms.items() if one.home_channel
+            },
+            redact_pii=office.settings.redact_pii,
+        )
+        who = room_of(source) if self.shared else principal_of(source)
+        machine = not self.shared and source.chat_type == "dm" and office.doorkeeper.is_owner(source)
+        return Whose(who.owners[0], source.platform, machine, about)
+
+    # ---------------------------------------------------------------- the conversation
+
+    @property
+    def store(self) -> ScopedStore:
+        return self.talking.store
+
+    @property
+    def session_id(self) -> str | None:
+        return self.talking.session_id or self._live
+
+    @property
+    def epoch(self) -> int | None:
+        return self.talking.epoch
+
+    async def begin(self) -> str:
+        """The conversation that the chat is in, under its lease: whose it is, and whether the machine is theirs, may
+        have changed since the last time."""
+        if self.talking.session_id is None:
+            self.talking.whose = self._whose()
+        self._live = await self._places.session(self.key, self.source)
+        await self.talking.enter(self._live)
+        return self._live
+
+    async def moved(self, session_id: str) -> None:
+        await self.talking.enter(session_id)
+        self._live = session_id
+        await asyncio.to_thread(happened.came, self._office.db, self.key)
+        await asyncio.to_thread(self._rebind_topic, session_id)
+
+    def _rebind_topic(self, session_id: str) -> None:
+        """A topic of Telegram's that is linked to what was left is linked to what it goes on in."""
+        topics, thread = topics_of(self._office.db, self.source), self.source.thread_id
+        if topics is not None and thread and topics.binding(thread) is not None:
+            with suppress(ValueError):  # it is linked to another topic, and stays so
+                topics.bind(thread, self.key, session_id)
+
+    async def save(self) -> None:
+        await self.talking.save()
+
+    async def compress(self, focus: str | None) -> list[str]:
+        return await self.talking.compress(focus)
+
+    @property
+    def working_since(self) -> float | None:
+        return self.talking.working_since
+
+    def stop(self) -> bool:
+        return self.talking.stop()
+
+    # ---------------------------------------------------------------- beside the work
+
+    async def look(self, at_work: bool) -> None:
+        """Find out where the chat is, for a command that is answered beside the work."""
+        inbox = self._office.db.inbox
+        self._live = await asyncio.to_thread(self.store.live_session, self.key)
+        self.happened = await asyncio.to_thread(happened.of, self._office.db, self.key)
+        self._waiting = len(await asyncio.to_thread(inbox.waiting, self.key)) - at_work
+
+    @property
+    def waiting(self) -> int:
+        return max(0, self._waiting)
+
+    # ---------------------------------------------------------------- who asks, and what is answered
+
+    def asked(self, source: Source, words: str) -> Asked:
+        office = self._office
+        return Asked(
+            source,
+            words,
+            office.db.scoped(principal_of(source)),
+            self,
+            office.settings,
+            office.adapters,
+            office.keep_setting,
+            topics_of(office.db, source),
+            self.resetting.next_at,
+            office.doorkeeper.is_owner(source),
+        )
+
+    async def post(
+        self, text: str, once: str, *, edits: str | None = None, reply: bool = False, silent: bool = False
+    ) -> None:
+        letter = Letter(self.source, text, self.reply_to if reply else None, silent, edits)
+        await self._office.post(self.key, letter, once, self.session_id)
+
+    @property
+    def reply_to(self) -> str | None:
+        """Where others talk, too, an answer says to whom."""
+        return None if self.source.chat_type == "dm" else self.source.message_id

@@ -1,0 +1,28 @@
+"""What only a platform knows of its settings, read as what it means; `Misconfigured` says what is wrong with it."""
+
+from __future__ import annotations
+
+from hermes.gateway.adapter import Misconfigured
+from hermes.gateway.http import LAST_PORT
+
+
+def several(path: str, value: object) -> list[str]:
+    """A list, or a text with commas, as the environment has it."""
+    given = value.split(",") if isinstance(value, str) else value or []
+    if not isinstance(given, list | tuple):
+        raise Misconfigured(f"{path} must be a list")
+    return [str(one).strip() for one in given if str(one).strip()]
+
+
+def number(path: str, value: object, most: float) -> float:
+    try:
+        given = float(str(value))
+    except ValueError:
+        given = -1
+    if not 0 <= given <= most:
+        raise Misconfigured(f"{path} is a number up to {most:g}, not {value!r}")
+    return given
+
+
+def port(path: str, value: object) -> int:
+    return int(number(path, value, LAST_PORT))

@@ -1,0 +1,176 @@
+"""`sessions/sessions.json`: which chat is in which session, for people and for programs that look there.
+
+It is written from the store and never read back. Composing it takes time with the number of chats, so that it is done
+when something was touched, and so seldom that it takes no more than a fiftieth of one processor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from time import thread_time
+from typing import TYPE_CHECKING, Any
+
+from hermes import clock, errors, home
+from hermes.gateway.events import Source
+from hermes.logs import log_of
+from hermes.partial import sync_folder
+from hermes.store.content import from_json
+from hermes.store.mirrored import Chatting
+
+if TYPE_CHECKING:
+    from hermes.sessiondb import SessionDB
+
+log = log_of(__name__)
+
+NAME = "sessions.json"
+EVERY_S, UNASKED_EVERY_S = 5.0, 60.0
+SHARE = 50
+FLAGS = ("expiry_finalized", "suspended", "resume_pending")
+
+
+class IndexFile:
+    def __init__(self, db: SessionDB, folder: Path) -> None:
+        self._db, self._folder = db, folder
+        self._said: int | None = None
+        self._cost = 0.0
+        self._touched = asyncio.Event()
+
+    def touch(self) -> None:
+        """Something about a chat has changed; it will be written soon. Costs nothing."""
+        self._touched.set()
+
+    async def follow(self, stop: asyncio.Event) -> None:
+        """Write it whenever it was touched, and look now and then what other processes did, until told to stop."""
+        ending = asyncio.ensure_future(stop.wait())
+        try:
+            while not stop.is_set():
+                self._touched.clear()
+                await self._write_quietly()
+                await asyncio.wait([ending], timeout=max(EVERY_S, SHARE * self._cost))
+                touched = asyncio.ensure_future(self._touched.wait())
+                await asyncio.wait(
+                    [ending, touched], timeout=UNASKED_EVERY_S, return_when=asyncio.FIRST_COMPLETED
+                )
+                touched.cancel()
+        finally:
+            ending.cancel()
+        await self._write_quietly()
+
+    async def _write_quietly(self) -> None:
+        try:
+            await asyncio.to_thread(self.write)
+        except (errors.HermesError, OSError) as problem:  # it is a copy: the next time will do
+            log.warning("%s is not up to date: %s", self._folder / NAME, problem)
+
+    def write(self) -> bool:
+        """Write it if it would say something else than the last time; whether it was written."""
+        import msgspec
+
+        began = thread_time()
+        try:
+            rows = self._db.mirrored.chats()
+            said = hash(tuple(rows))
+            if said == self._said:
+                return False
+            entries = {row[0]: entry_of(Chatting.of(row)) for row in rows}
+            home.private_folder(self._folder)
+            _replace(
+                (self._folder / NAME).resolve(), msgspec.json.format(msgspec.json.encode(entries), indent=2)
+            )
+            self._said = said
+            return True
+        finally:
+            self._cost = thread_time() - began
+
+
+def entry_of(chat: Chatting) -> dict[str, Any]:
+    """The documented entry of a chat."""
+    route, kept = chat.route, chat.route.entry
+    name = kept.get("display_name") or chat.display_name
+    counts = {
+        "input_tokens": chat.input_tokens or 0,
+        "output_tokens": chat.output_tokens or 0,
+        "cache_read_tokens": chat.cache_read_tokens or 0,
+        "cache_write_tokens": chat.cache_write_tokens or 0,
+    }
+    return {
+        "session_key": route.session_key,
+        "session_id": route.session_id,
+        "created_at": clock.iso(route.created_at),
+        "updated_at": clock.iso(route.updated_at),
+        "display_name": name if isinstance(name, str) else None,
+        "platform": route.platform,
+        "chat_type": route.chat_type,
+        **counts,
+        "total_tokens": sum(counts.values()),
+        "last_prompt_tokens": _whole(kept.get("last_prompt_tokens")),
+        "estimated_cost_usd": chat.estimated_cost_usd or 0.0,
+        "cost_status": chat.cost_status or "unknown",
+        **{flag: kept.get(flag) is True for flag in FLAGS},
+        "resume_reason": _text(kept.get("resume_reason")),
+        "last_resume_marked_at": _time(kept.get("last_resume_marked_at")),
+        "is_fresh_reset": kept.get("is_fresh_reset") is True,
+        "origin": _origin(chat, name),
+    }
+
+
+def _origin(chat: Chatting, name: object) -> dict[str, Any]:
+    """Where the chat is, as its platform told it; else as the store knows it."""
+    route = chat.route
+    for told in (route.entry.get("origin"), from_json(chat.origin_json or "null", None)):
+        if isinstance(told, Mapping):
+            with suppress(ValueError):
+                return Source.from_dict({"platform": route.platform, **told}).to_dict()
+    alone = chat.user_id if route.chat_type == "dm" else None
+    return Source(
+        route.platform,
+        route.chat_id,
+        name if isinstance(name, str) else None,
+        route.chat_type,
+        route.participant or alone,
+        thread_id=route.thread_id or None,
+    ).to_dict()
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _time(value: object) -> str | None:
+    return clock.iso(value) if isinstance(value, int | float) else _text(value)
+
+
+def _replace(file: Path, data: bytes) -> None:
+    """At once and private. What a killed process left under the temporary name is cleared away."""
+    for stale in file.parent.glob(".sessions_*.tmp"):
+        _remove_stale(stale)
+    fresh = file.parent / f".sessions_{os.urandom(6).hex()}.tmp"
+    descriptor = home.create_private_file(fresh)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with open(descriptor, "wb", closefd=False) as out:
+            out.write(data)
+        os.fsync(descriptor)
+        fresh.replace(file)
+        sync_folder(file.parent)
+    finally:
+        with suppress(OSError):
+            fresh.unlink()
+        os.close(descriptor)
+
+
+def _remove_stale(file: Path) -> None:
+    """Its writer has a lock on it while it lives."""
+    with suppress(OSError), file.open("rb") as left:
+        fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        file.unlink()

@@ -1,0 +1,102 @@
+"""The log of the gateway: a line for each thing that happened, for a person or, as JSON, for a program.
+
+Every line is without secrets: those that people paste, and those of this gateway, wherever they turn up (an SDK logs
+the address it calls, with the token in it). We do not log what people say. SDKs do, when they are asked for details, so
+they never are.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import quote
+
+from hermes import clock
+from hermes.secrets import redact
+from hermes.text import json_shown, printable, readable
+
+OURS = "hermes"
+SHORTEST = 4
+"""A secret that is shorter would take half of the words of a log with it."""
+_USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def set_up_logs(*, verbose: bool = False, as_json: bool = False, secrets: Iterable[str] = ()) -> None:
+    """From now on everything that is logged goes to stderr. Called again, it starts anew."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines(secrets) if as_json else PlainLines(secrets))
+    root = logging.getLogger()
+    for old in root.handlers[:]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(logging.INFO if verbose else logging.WARNING)
+    logging.getLogger(OURS).setLevel(logging.DEBUG if verbose else logging.INFO)
+    logging.captureWarnings(True)
+
+
+def without(secrets: Iterable[str], text: str) -> str:
+    """A text without these secrets, and without those that look like one."""
+    written = {form for one in secrets for form in (one, quote(one, safe=""))}  # as it is, and in an address
+    known = [one for one in written if len(one) >= SHORTEST]
+    for secret in sorted(known, key=len, reverse=True):  # one may be a part of another
+        text = text.replace(secret, "[redacted]")
+    return redact(text)
+
+
+class _Hiding(logging.Formatter):
+    """A formatter that knows what must not be seen."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        super().__init__()
+        self._secrets = frozenset(secrets)
+
+    def hidden(self, text: str) -> str:
+        return without(self._secrets, text)
+
+    def hidden_value(self, value: Any) -> Any:
+        if value is None or isinstance(value, bool | int | float):
+            return value
+        return self.hidden(str(value))
+
+    def said(self, record: logging.LogRecord) -> tuple[str, str]:
+        """The message, and what is known of where it went wrong."""
+        where = self.formatException(record.exc_info) if record.exc_info else record.exc_text or ""
+        return self.hidden(record.getMessage()), self.hidden(where)
+
+    def told(self, record: logging.LogRecord) -> dict[str, Any]:
+        """What was logged beside the message, by its name."""
+        beside = {name: value for name, value in vars(record).items() if name not in _USUAL}
+        return {name: self.hidden_value(value) for name, value in beside.items()}
+
+
+class PlainLines(_Hiding):
+    """`2025-03-05T09:15:23+01:00 warning telegram: out of reach; again in 4 s`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        message, where = self.said(record)
+        beside = "".join(f" {name}={value}" for name, value in self.told(record).items())
+        line = f"{clock.iso(record.created)} {record.levelname.lower()} {_from(record)}{message}{beside}"
+        return printable(line) + (f"\n{readable(where)}" if where else "")
+
+
+class JsonLines(_Hiding):
+    def format(self, record: logging.LogRecord) -> str:
+        message, where = self.said(record)
+        told = {
+            "time": clock.iso(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": message,
+            **self.told(record),
+            **({"error": where} if where else {}),
+        }
+        return json_shown(json.dumps(told, ensure_ascii=False))
+
+
+def _from(record: logging.LogRecord) -> str:
+    """Which library speaks, if it is not us."""
+    library = record.name.split(".")[0]
+    return "" if library == OURS else f"{library}: "

@@ -1,0 +1,101 @@
+"""What everybody in the gateway works with: the store, the settings, the platforms, and where answers are posted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hermes.gateway.adapter import Adapter
+from hermes.gateway.events import Source
+from hermes.gateway.metrics import GatewayMetrics
+from hermes.gateway.minds import Minds
+from hermes.gateway.settings import GatewaySettings, PlatformSettings
+from hermes.gateway.splitting import split
+
+if TYPE_CHECKING:
+    from hermes.gateway.doorkeeper import Doorkeeper
+    from hermes.sessiondb import SessionDB
+
+LONGEST_UNKNOWN = 4000
+"""How long a part may be for a platform that is not connected now."""
+
+
+class Letter(NamedTuple):
+    """What the outbox keeps of a message to a platform."""
+
+    to: Source
+    text: str
+    reply_to: str | None = None
+    silent: bool = False
+    edits: str | None = None
+    """The id of a message that this text takes the place of."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**self._asdict(), "to": self.to.to_dict()}
+
+    @classmethod
+    def from_dict(cls, told: Mapping[str, Any]) -> Letter:
+        return cls(**{**told, "to": Source.from_dict(told["to"])})
+
+
+class Office:
+    def __init__(
+        self,
+        db: SessionDB,
+        settings: GatewaySettings,
+        adapters: Mapping[str, Adapter],
+        minds: Minds,
+        doorkeeper: Doorkeeper,
+        metrics: GatewayMetrics,
+    ) -> None:
+        self.db, self.settings, self.adapters = db, settings, adapters
+        self.minds, self.doorkeeper, self.metrics = minds, doorkeeper, metrics
+        self.deliver: Callable[[str], None] = lambda key: None
+        """Told the key of a chat for which something is in the outbox."""
+        self.is_delivering: Callable[[str], bool] = lambda key: False
+        """Whether something is on its way to a chat, or waits for another try."""
+        self.changed: Callable[[], None] = lambda: None
+        """Told that something about a chat is different now."""
+
+    def platform(self, name: str) -> PlatformSettings:
+        return self.settings.platforms.get(name) or PlatformSettings(name)
+
+    def keep_setting(self, key: str, value: object) -> None:
+        """Write one value of a platform to config.yaml, by its dotted path; it counts from now on."""
+        from hermes import config
+
+        config.change(key, value)
+        _, name, field = key.split(".")
+        changed = self.platform(name)._replace(**{field: value})  # type: ignore[arg-type]
+        self.settings = self.settings._replace(platforms={**self.settings.platforms, name: changed})
+
+    async def post(self, key: str, letter: Letter, once: str, session_id: str | None = None) -> bool:
+        """Put a message into the outbox, in as many parts as the platform needs; once, whoever asks twice.
+
+        False if it had been sent before.
+        """
+        adapter = self.adapters.get(letter.to.platform)
+        parts = (
+            split(letter.text, LONGEST_UNKNOWN)
+            if adapter is None
+            else split(letter.text, adapter.can.longest, adapter.measure)
+        )
+
+        def put() -> set[str]:
+            states = set()
+            for number, text in enumerate(parts):
+                part = letter._replace(
+                    text=text,
+                    edits=letter.edits if number == 0 else None,
+                    reply_to=letter.reply_to if number == 0 else None,
+                )
+                entry = self.db.outbox.put(
+                    key, letter.to.platform, part.to_dict(), f"{once}/{number}", session_id=session_id
+                )
+                states.add(entry.state)
+            return states
+
+        states = await asyncio.to_thread(put)
+        self.deliver(key)
+        return "queued" in states

@@ -1,0 +1,1 @@
+"""One file for each platform: it knows its SDK and nothing of sessions."""

@@ -1,0 +1,64 @@
+"""How the homeserver says no, as the gateway understands it.
+
+Whatever we send carries a transaction id, so that a second time shows nothing twice: what may or may not have arrived
+may therefore be sent again, and is `Unreachable` like what certainly did not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+from aiohttp import ClientError
+from nio import ErrorResponse, LocalProtocolError
+
+from hermes.gateway.adapter import AdapterError, Limited, Misconfigured, Undeliverable, Unreachable
+
+_PATIENCE = 60.0
+"""Seconds that an answer may take, if nothing else is said."""
+_LIMITED_FOR = 5.0
+"""Seconds to wait if the server only says that it was too much."""
+
+
+class SignedOut(Misconfigured):
+    """The access token is not valid, or no longer."""
+
+    def __init__(self, message: str, soft: bool) -> None:
+        super().__init__(message)
+        self.soft = soft
+        """Whether the device is still known, and only has to sign in again."""
+
+
+async def answered(call: Awaitable[Any], doing: str, *, within: float = _PATIENCE) -> Any:
+    """What the server answers; every way in which that fails is one of the gateway's."""
+    try:
+        async with asyncio.timeout(within):
+            answer = await call
+    except AdapterError:
+        raise
+    except (ClientError, TimeoutError, OSError) as error:
+        raise Unreachable(f"matrix: {doing}: {str(error) or type(error).__name__}") from error
+    except (
+        LocalProtocolError
+    ) as error:  # nio will not even ask; it forgets a token that the server called expired
+        if "logged in" in str(error):
+            raise SignedOut(f"matrix: {doing}: {error}", soft=True) from error
+        raise Undeliverable(f"matrix: {doing}: {error}") from error
+    except Exception as error:  # nio meets whatever a server sends, and says so in many ways
+        raise Unreachable(f"matrix: {doing}: {type(error).__name__}: {error}") from error
+    if isinstance(answer, ErrorResponse):
+        raise refusal(answer, doing)
+    return answer
+
+
+def refusal(answer: ErrorResponse, doing: str) -> AdapterError:
+    status = getattr(answer.transport_response, "status", None) or 0
+    told = f"matrix: {doing}: {answer.status_code or status} {answer.message}"
+    if answer.status_code == "M_LIMIT_EXCEEDED" or status == 429:
+        return Limited(told, (answer.retry_after_ms or 0) / 1000 or _LIMITED_FOR)
+    if answer.status_code in ("M_UNKNOWN_TOKEN", "M_MISSING_TOKEN"):
+        return SignedOut(told, soft=bool(answer.soft_logout))
+    if answer.status_code == "M_USER_DEACTIVATED":
+        return Misconfigured(told)
+    return Undeliverable(told) if 400 <= status < 500 else Unreachable(told)

@@ -1,0 +1,307 @@
+"""Markdown in parts that each fit into one message, cut where a reader would.
+
+The law: the bodies of the pieces are slices of the text, in order, and only whitespace is left out between them, before
+the first and after the last. What a piece has besides its body is the frame of what was cut: a code fence is closed at
+the end of a piece and opened again, with its language, at the beginning of the next, and a table has its head again.
+A frame that would take more than half of a message is not kept.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+from unicodedata import category, combining
+
+Measure = Callable[[str], int]
+"""How long a text is; a text is at least as long as its beginning. Nothing shorter than a character is cut off."""
+
+
+class Piece(NamedTuple):
+    before: str
+    body: str
+    after: str
+
+
+def split(text: str, longest: int, measure: Measure = len) -> list[str]:
+    """The parts, none of them empty, each at most `longest`; a text that fits is one part as it is."""
+    return ["".join(piece) for piece in pieces(text, longest, measure)]
+
+
+def pieces(text: str, longest: int, measure: Measure = len) -> list[Piece]:
+    """The same, with what was added to each part apart from what is the text's own."""
+    if not text.strip():
+        return []
+    return [Piece("", text, "")] if measure(text) <= longest else list(_Splitting(text, longest, measure))
+
+
+def beginning(text: str, longest: int, measure: Measure = len) -> str:
+    """What fits of a text that is still being written: a fence that is open at its end is closed."""
+    return "".join(next(iter(_Splitting(text, longest, measure)), ""))
+
+
+# Where a text may be cut, best first. The group is the gap, which is left out. Every run of whitespace is looked at
+# once, from the character before it: started anew at each of its spaces, a search would take the square of its length.
+_LINE_ENDS = r"(?<=\S)([ \t\r]*+\n(?:[ \t\r]*+\n)*+)"
+_BLANK_LINE = r"(?<=\S)([ \t\r]*+\n(?:[ \t\r]*+\n)++)"
+_ITEM = r"(?:[-*+•]|\d{1,9}[.)])[ \t]"
+_BLOCKS = re.compile(rf"{_BLANK_LINE}(?=[^\s>])(?!{_ITEM})|{_LINE_ENDS}(?=\#{{1,6}}[ ]|```|~~~)")
+_PARAGRAPHS = re.compile(rf"{_BLANK_LINE}(?=[ \t]*+\S)")
+_ITEMS = re.compile(rf"{_LINE_ENDS}(?=[ \t]*+{_ITEM})")
+_LINES = re.compile(rf"{_LINE_ENDS}(?=[ \t]*+\S)")
+_CLOSERS = r"[\"'”’»)\]*_」』）】〉》]*+"
+_SENTENCES = re.compile(
+    rf"(?<![.!?…؟۔।॥።])(?:(?<!\d)\.|[!?…؟۔।॥።])++{_CLOSERS}([ \t]++)(?=\S)"
+    rf"|(?<![。！？｡])[。！？｡]++{_CLOSERS}([ \t]*+)(?=\S)"
+)
+_WORDS = re.compile(r"(?<=\S)([ \t\u2000-\u200a\u3000]++)(?=\S)|[、，；：]()(?=\S)")
+_AHEAD = 256
+"""How far behind the end of a part a pattern looks."""
+
+# What should stay in one piece: escapes, entities, code, links, bold, addresses.
+_WHOLE = re.compile(
+    r"\\[!-/:-@\[-`{-~]|&#?\w{1,32};|``(?:[^`\n]|`(?!`))++``|`[^`\n]++`"
+    r"|!?\[[^\[\]\n]*+\]\((?:[^()\s]|\([^()\s]*+\)|[ ]\"[^\"\n]{0,200}+\")*+\)"
+    r"|\*\*[^*\n]{1,300}+\*\*|<[a-z][a-z0-9+.-]*+:[^<>\s]*+>|\bhttps?://[^\s<>()]++"
+)
+_LONGEST_WHOLE = 1000
+_Spans = Sequence[tuple[int, int]]
+
+_FENCES = re.compile(
+    r"^(?P<lead>[ \t]*+(?:>[ \t]*+)*+)(?P<item>(?:(?:[-*+]|\d{1,9}[.)])[ \t]++)*+)"
+    r"(?P<mark>`{3,}+|~{3,}+)(?P<info>[^\n]*+)$",
+    re.MULTILINE,
+)
+_CELL = r"[ \t]*+:?-++:?[ \t]*+"
+_UNDER_TABLE_HEAD = re.compile(rf"^[ \t]*+\|?(?:{_CELL}\|)++(?:{_CELL})?+\r?$", re.MULTILINE)
+_TABLE_ROWS = re.compile(r"(?:\n[^\n|]*+\|[^\n]*+)++")
+
+
+class _Frame(NamedTuple):
+    """Something that is cut only together with what must stand around it."""
+
+    start: int
+    inner: int
+    outer: int
+    """It may be cut between `inner` and `outer`."""
+    end: int
+    before: str
+    after: str
+
+
+class _Splitting:
+    def __init__(self, text: str, longest: int, measure: Measure) -> None:
+        self._text = text.rstrip()
+        self._longest = longest
+        self._measure = measure
+        self._frames = [
+            frame for frame in _frames(self._text) if measure(frame.before + frame.after) <= longest // 2
+        ]
+        self._starts = [frame.start for frame in self._frames]
+
+    def __iter__(self) -> Iterator[Piece]:
+        text, at, before = self._text, _after_gap(self._text, 0), ""
+        while at < len(text):
+            end = self._farthest(at, before)
+            while True:
+                stop, resume = (end, end) if end == len(text) else self._cut(at, end)
+                frame = self._frame(resume)
+                body, after = (text[at:stop], frame.after) if frame else (text[at:stop].rstrip(), "")
+                piece = Piece(before, body, after)
+                if end - at <= 1 or self._measure("".join(piece)) <= self._longest:
+                    break
+                end = at + (end - at) * 3 // 4  # a measure that does not only add up
+            if before or body.strip():
+                yield piece
+            at, before = (resume, frame.before) if frame else (_after_gap(text, resume), "")
+
+    def _frame(self, position: int) -> _Frame | None:
+        """The frame that a cut at this position would go through."""
+        found = bisect_left(self._starts, position) - 1
+        return self._frames[found] if found >= 0 and position < self._frames[found].end else None
+
+    def _farthest(self, at: int, before: str) -> int:
+        """How far the piece that begins here may go, if what would have to be closed there is closed."""
+        end = self._fitting(at, before, "")
+        frame = self._frame(end)
+        return self._fitting(at, before, frame.after) if frame and frame.after else end
+
+    def _fitting(self, at: int, before: str, after: str) -> int:
+        def fits(end: int) -> bool:
+            return self._measure(f"{before}{self._text[at:end]}{after}") <= self._longest
+
+        length, step = len(self._text), max(1, self._longest)
+        good, bad = at + 1, min(at + step, length)
+        while fits(bad):
+            if bad == length:
+                return length
+            good, bad = bad, min(bad + step, length)
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            good, bad = (middle, bad) if fits(middle) else (good, middle)
+        return good
+
+    def _cut(self, at: int, end: int) -> tuple[int, int]:
+        """Where the piece stops and where the next one begins. Better a full piece than a better place."""
+        full = at + (end - at) // 3
+        if found := self._between_lines(full, end):
+            return found
+        whole = self._whole(at, end)
+        return (
+            self._between_words(full, end, whole)
+            or self._between_lines(at, end)
+            or self._between_words(at, end, whole)
+            or self._between_words(at, end, [])
+            or self._between_graphemes(
+                at, next((start for start, stop in whole if at < start < end < stop), end)
+            )
+        )
+
+    def _between_lines(self, lowest: int, end: int) -> tuple[int, int] | None:
+        if self._text.find("\n", lowest, end + 1) < 0:
+            return None
+        frame = self._frame(end)
+        return (
+            self._last(_BLOCKS, lowest, end)
+            or self._last(_PARAGRAPHS, lowest, end)
+            or self._last(_ITEMS, lowest, end)
+            or (
+                frame and (self._inside(frame, "\n\n", lowest, end) or self._inside(frame, "\n", lowest, end))
+            )
+            or self._last(_LINES, lowest, end)
+        )
+
+    def _between_words(self, lowest: int, end: int, whole: _Spans) -> tuple[int, int] | None:
+        if frame := self._frame(end):
+            found = self._inside(frame, " ", lowest, end)
+            return found and (found[1], found[1])  # code keeps its spaces
+        return self._last(_SENTENCES, lowest, end, whole) or self._last(_WORDS, lowest, end, whole)
+
+    def _between_graphemes(self, at: int, end: int) -> tuple[int, int]:
+        """Where no character is taken from those it is one with, if there is such a place."""
+        lowest = max(at, end - _LONGEST_GRAPHEME)
+        place = next((one for one in range(end, lowest, -1) if not _is_joined(self._text, one)), end)
+        return place, place
+
+    def _last(
+        self, pattern: re.Pattern[str], lowest: int, end: int, whole: _Spans = ()
+    ) -> tuple[int, int] | None:
+        """The last gap in which the text may be cut; not in a frame, not in what should stay whole."""
+        best = None
+        position = 0
+        for match in pattern.finditer(self._text, lowest, end + _AHEAD):
+            stop, resume = match.span(match.lastindex or 0)
+            if stop > end:
+                break
+            while position < len(whole) and whole[position][1] <= stop:
+                position += 1
+            is_whole = position == len(whole) or whole[position][0] >= stop
+            if stop > lowest and is_whole and not self._frame(resume) and not self._is_heading(lowest, stop):
+                best = stop, resume
+        return best
+
+    def _is_heading(self, lowest: int, stop: int) -> bool:
+        """Whether the line that ends here is a heading, which belongs to what follows."""
+        line = self._text.rfind("\n", lowest, stop) + 1
+        return line > 0 and self._text.startswith("#", line)
+
+    def _inside(self, frame: _Frame, gap: str, lowest: int, end: int) -> tuple[int, int] | None:
+        """The last such gap in code or in a table that leaves something of it on either side."""
+        low = max(lowest, frame.inner)
+        found = self._text.rfind(gap, low + 1, min(end + 1, frame.outer - 1))
+        return (found, found + len(gap)) if found > low else None
+
+    def _whole(self, at: int, end: int) -> _Spans:
+        spans = (match.span() for match in _WHOLE.finditer(self._text, at, end + _LONGEST_WHOLE))
+        return [span for span in spans if span[0] < end]
+
+
+def _frames(text: str) -> list[_Frame]:
+    fences = list(_fences(text))
+    starts = [fence.start for fence in fences]
+    tables = []
+    for table in _tables(text):
+        following = bisect_left(starts, table.start)
+        is_inside = following > 0 and fences[following - 1].end > table.start
+        if not is_inside and (following == len(fences) or starts[following] >= table.end):
+            tables.append(table)
+    return sorted(fences + tables)
+
+
+def _fences(text: str) -> Iterator[_Frame]:
+    opened: re.Match[str] | None = None
+    for line in _FENCES.finditer(text):
+        mark, info = line["mark"], line["info"]
+        if opened is None:
+            opened = line if mark[0] == "~" or "`" not in info else None
+        elif mark.startswith(opened["mark"]) and not info.strip() and not line["item"]:
+            yield _fence(text, opened, line)
+            opened = None
+    if opened:
+        yield _fence(text, opened, None)
+
+
+def _fence(text: str, opened: re.Match[str], closed: re.Match[str] | None) -> _Frame:
+    """One that the text leaves open reaches beyond its end, so that it is closed there, too."""
+    lead = opened["lead"] + " " * len(opened["item"])
+    before = f"{lead}{opened['mark']}{opened['info'].rstrip()}\n"
+    after = f"\n{lead}{opened['mark']}" if closed is None else f"\n{closed[0]}"
+    outer, end = (len(text) + 2, len(text) + 1) if closed is None else closed.span()
+    return _Frame(opened.start(), opened.end() + 1, outer, end, before, after)
+
+
+def _tables(text: str) -> Iterator[_Frame]:
+    end = 0
+    for under in _UNDER_TABLE_HEAD.finditer(text):
+        if under.start() <= end:
+            continue
+        head = text.rfind("\n", end, under.start() - 1) + 1 or end
+        rows = _TABLE_ROWS.match(text, under.end())
+        if rows and "|" in text[head : under.start()]:
+            end = rows.end()
+            yield _Frame(head, under.end() + 1, end, end, text[head : under.end() + 1], "")
+
+
+_BLANK_LINES = re.compile(r"(?:[ \t\r]*+\n)++")
+_SPACES = re.compile(r"[ \t]*+")
+
+
+def _after_gap(text: str, at: int) -> int:
+    """Where the next line begins, its indentation included; in the middle of a line, the next word."""
+    if at and text[at - 1] != "\n" and (spaces := _SPACES.match(text, at)):
+        at = spaces.end()
+    lines = _BLANK_LINES.match(text, at)
+    return lines.end() if lines else at
+
+
+_LONGEST_GRAPHEME = 64
+_JOINING = re.compile("[\u200c\u200d\uff9e\uff9f\u0e33\u0eb3\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]")
+
+
+def _is_joined(text: str, place: int) -> bool:
+    """Whether two characters are one for a reader."""
+    left, right = text[place - 1], text[place]
+    if left < "\u0300" and right < "\u0300":
+        return left == "\r" and right == "\n"
+    if left == "\u200d" or category(right) in ("Mn", "Me", "Mc") or _JOINING.match(right):
+        return True
+    if combining(left) == 9 and category(right) == "Lo":  # a virama makes one sign of two consonants
+        return True
+    if "\u1160" <= right <= "\u11ff" or ("\u1100" <= left <= "\u115f" and category(right) == "Lo"):  # Hangul
+        return True
+    if "\ud800" <= left <= "\udbff" and "\udc00" <= right <= "\udfff":
+        return True
+    return _is_flag(right) and _flags_before(text, place) % 2 == 1
+
+
+def _is_flag(char: str) -> bool:
+    return "\U0001f1e6" <= char <= "\U0001f1ff"
+
+
+def _flags_before(text: str, place: int) -> int:
+    """How many letters of flags stand before a place; two are one flag."""
+    start = place
+    while start > 0 and place - start < _LONGEST_GRAPHEME and _is_flag(text[start - 1]):
+        start -= 1
+    return place - start

@@ -1,0 +1,196 @@
+"""The API server: the agent behind an interface that programs written for OpenAI's speak. See docs/api-server.md.
+
+Whoever asks waits for the answer, so it works in conversations itself and takes no part in the mailboxes. Nothing can
+be delivered to it: where nobody asks, nobody waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from hermes import home, secrets
+from hermes.gateway.adapter import Can, Receive, Undeliverable
+from hermes.gateway.events import Source
+from hermes.gateway.given import port, several
+from hermes.gateway.http import serve
+from hermes.gateway.office import Office
+from hermes.gateway.places import Places
+from hermes.gateway.settings import PlatformSettings
+from hermes.server import completions, responses, sessions
+from hermes.server.desk import SESSION, Desk, Gone
+from hermes.server.errors import IN_OTHER_WORDS, Refused, from_error
+from hermes.server.keys import PLATFORM, Keys, Person
+from hermes.server.known import Known
+
+log = logging.getLogger(__name__)
+
+PORT = 8642
+MODEL = "hermes"
+LARGEST_BODY = 32 * 1024 * 1024
+"""Pictures are in the body, a third larger than they are."""
+CLIENT_GONE = 499
+EVERYBODY = "*"
+
+Work = Callable[[Desk, Request, Person], Awaitable[Response]]
+
+
+class ApiServer:
+    name = PLATFORM
+    can = Can(longest=1_000_000)
+
+    def __init__(self, settings: PlatformSettings, folder: Path) -> None:
+        more = settings.more
+        self._keys = Keys(more)
+        self._host = str(more.get("host") or "127.0.0.1")
+        self._wanted_port = port("platforms.api-server.port", more.get("port", PORT))
+        self._origins = several("platforms.api-server.cors_origins", more.get("cors_origins"))
+        self._model = str(more.get("model_name") or MODEL)
+        self._folder = folder
+        self._desk: Desk | None = None
+        self._known = Known(folder / "conversations.jsonl")
+        self.port: int | None = None
+        """Where it listens, while it does."""
+
+    def move_in(self, office: Office, _places: Places) -> None:
+        self._desk = Desk(office, self._known, self._keys, self._model)
+
+    def measure(self, text: str) -> int:
+        return len(text)
+
+    async def run(self, _receive: Receive, ready: Callable[[], None]) -> None:
+        desk = self._desk
+        assert desk is not None
+
+        def listening(port: int) -> None:
+            self.port = port
+            ready()
+
+        home.private_folder(self._folder)
+        await asyncio.to_thread(self._known.load)
+        desk.open()
+        app = application(desk, self._origins)
+        serving = asyncio.create_task(
+            serve(app, self._host, self._wanted_port, ready=listening, largest_body=LARGEST_BODY)
+        )
+        try:
+            await asyncio.shield(serving)
+        except asyncio.CancelledError:
+            await desk.close(desk.office.settings.drain_seconds)
+            raise
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+            await desk.stop()
+            self.port = None
+
+    async def send(
+        self, to: Source, text: str, *, once: str, reply_to: str | None = None, silent: bool = False
+    ) -> str | None:
+        _nobody_waits()
+
+    async def edit(self, to: Source, message_id: str, text: str) -> None:
+        _nobody_waits()
+
+    async def typing(self, to: Source) -> None:
+        """Whoever asks knows that they wait."""
+
+    async def open_thread(self, to: Source, name: str) -> str | None:
+        return None
+
+    async def close(self) -> None:
+        """What is open is closed when `run` ends."""
+
+
+def application(desk: Desk, origins: list[str]) -> Starlette:
+    def route(path: str, method: str, work: Work) -> Route:
+        async def endpoint(request: Request) -> Response:
+            return await _answered(desk, request, work, origins)
+
+        return Route(path, endpoint, methods=[method])
+
+    async def unknown(request: Request, problem: Exception) -> Response:
+        assert isinstance(problem, HTTPException)
+        try:
+            desk.person(request)
+        except Refused as refused:
+            return refused.response()
+        return _in_our_words(problem).response()
+
+    across = Middleware(
+        CORSMiddleware,
+        allow_origins=origins,
+        allow_methods=["GET", "POST", "DELETE"],
+        allow_headers=["*"],
+        expose_headers=[SESSION, "Retry-After"],
+    )
+    return Starlette(
+        routes=[
+            route("/v1/models", "GET", _models),
+            route("/v1/models/{id}", "GET", _model),
+            route("/v1/chat/completions", "POST", completions.complete),
+            route("/v1/responses", "POST", responses.create),
+            route("/v1/responses/{id}", "GET", responses.get),
+            route("/v1/responses/{id}", "DELETE", responses.delete),
+            route("/api/sessions", "GET", sessions.listed),
+            route("/api/sessions/search", "GET", sessions.search),
+            route("/api/sessions/{id}", "GET", sessions.one),
+            route("/api/sessions/{id}", "DELETE", sessions.delete),
+            route("/api/sessions/{id}/messages", "GET", sessions.messages),
+            route("/api/sessions/{id}/latest-descendant", "GET", sessions.latest_descendant),
+        ],
+        middleware=[across] if origins else [],
+        exception_handlers={HTTPException: unknown},
+    )
+
+
+async def _answered(desk: Desk, request: Request, work: Work, origins: list[str]) -> Response:
+    try:
+        origin = request.headers.get("origin")
+        if origin is not None and origin not in origins and EVERYBODY not in origins:
+            raise Refused(403, "pages of this origin may not ask here (cors_origins)", code="origin_refused")
+        return await work(desk, request, desk.person(request))
+    except HTTPException as problem:
+        return _in_our_words(problem).response()
+    except (Gone, ClientDisconnect):
+        return Response(status_code=CLIENT_GONE)
+    except Exception as problem:
+        refused = from_error(problem)
+        if refused.status == 500:
+            log.error("a request broke: %s", secrets.redact(repr(problem)), exc_info=True)
+        return refused.response()
+
+
+async def _models(desk: Desk, _request: Request, _person: Person) -> Response:
+    return JSONResponse({"object": "list", "data": [_told(desk)]})
+
+
+async def _model(desk: Desk, request: Request, _person: Person) -> Response:
+    desk.check_model({"model": request.path_params["id"]})
+    return JSONResponse(_told(desk))
+
+
+def _told(desk: Desk) -> dict[str, Any]:
+    return {"id": desk.model, "object": "model", "created": 0, "owned_by": "hermes"}
+
+
+def _in_our_words(problem: HTTPException) -> Refused:
+    headers = dict(problem.headers or {})
+    return Refused(
+        problem.status_code, IN_OTHER_WORDS.get(problem.status_code, problem.detail), headers=headers
+    )
+
+
+def _nobody_waits() -> NoReturn:
+    raise Undeliverable("nothing can be delivered to the API: an answer goes to whoever asks")

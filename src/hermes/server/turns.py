@@ -1,0 +1,180 @@
+"""One turn for one request. It runs by itself, so that a client who leaves cannot tear it: it is stopped, and kept."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import aclosing, suppress
+from typing import NamedTuple
+
+from hermes import clock, secrets
+from hermes.agent.events import (
+    Counted,
+    Discarded,
+    Done,
+    Event,
+    Failed,
+    Interrupted,
+    Note,
+    NotStored,
+    Stored,
+    TextDelta,
+)
+from hermes.agent.model import Used
+from hermes.gateway.metrics import GatewayMetrics
+from hermes.server.errors import Refused, from_error
+from hermes.server.holding import Holding, Place
+from hermes.server.saying import BETWEEN
+
+log = logging.getLogger(__name__)
+
+AGAIN = "\n\n[the answer broke off here; it starts again]\n\n"
+
+
+class Piece(NamedTuple):
+    """Text on its way to a client."""
+
+    text: str
+
+
+class Answer:
+    """What has come of a turn so far."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        """As the store will tell it."""
+        self.said: int | None = None
+        """The person's message that it answers; None if that could not be stored."""
+        self.reason: str | None = None
+        self.used: list[Used] = []
+        self.notes: list[str] = []
+        self.failure: Refused | None = None
+        self._before = ""
+        self._fresh = True
+        """Whether nothing of the message that comes now was streamed yet."""
+        self._broken = False
+
+    def hear(self, event: Event) -> str:
+        """Take in what happened; the text that a client who reads along is to be given."""
+        match event:
+            case TextDelta(text) if text:
+                between = BETWEEN if self._fresh and self._before else ""
+                shown = f"{AGAIN if self._broken else between}{text}"
+                self.text = f"{self.text}{between}{text}"
+                self._fresh = self._broken = False
+                return shown
+            case Discarded():
+                self._broken = self._broken or not self._fresh
+                self.text, self._fresh = self._before, True
+            case Stored(message_id, "user"):
+                self.said = message_id
+            case Stored(_, "assistant"):
+                self._before, self._fresh = self.text, True
+            case NotStored(role, why, spooled):
+                if role == "assistant":
+                    self._before, self._fresh = self.text, True
+                kept = "kept beside the store until it can be" if spooled else "lost when the server ends"
+                self.notes.append(f"not stored ({why}); it is {kept}")
+            case Counted(_, used):
+                self.used.append(used)
+            case Note(text):
+                self.notes.append(text)
+            case Done(_, reason):
+                self.reason = reason
+            case Interrupted():
+                why = "the answer was stopped: this server is ending; what was said is kept"
+                self.failure = Refused(503, why, code="stopped")
+            case Failed(_, error):
+                self.failure = from_error(error)
+            case _:
+                pass
+        return ""
+
+    @property
+    def tokens(self) -> tuple[int, int, int, int] | None:
+        """Sent, of those from a cache, answered, of those in thought; None if nobody said."""
+        if all(one.prompt_tokens is None and one.output_tokens is None for one in self.used):
+            return None
+        return (
+            sum(one.prompt_tokens or 0 for one in self.used),
+            sum(one.cache_read_tokens or 0 for one in self.used),
+            sum(one.output_tokens or 0 for one in self.used),
+            sum(one.reasoning_tokens or 0 for one in self.used),
+        )
+
+
+class Turn:
+    def __init__(self, holding: Holding, place: Place, metrics: GatewayMetrics) -> None:
+        self.place, self.answer = place, Answer()
+        self.answer.said = place.said_before
+        self._holding, self._metrics = holding, metrics
+        self._pieces: asyncio.Queue[Piece | None] = asyncio.Queue()
+        self._heard, self._some = asyncio.Event(), asyncio.Event()
+        self._stopping = False
+        self.over = asyncio.Event()
+        """The conversation is let go; what goes on is behind it."""
+        self.task = asyncio.create_task(self._work(), name=f"api turn in {place.conversation}")
+
+    def stop(self) -> None:
+        """End it at the next moment; what happened so far is kept."""
+        self._stopping = True
+        self.place.talking.stop()
+
+    async def pieces(self, every: float) -> AsyncIterator[Piece | None]:
+        """The answer as it comes; None where for so many seconds nothing came."""
+        while True:
+            try:
+                async with asyncio.timeout(every):
+                    piece = await self._pieces.get()
+            except TimeoutError:
+                yield None
+                continue
+            if piece is None:
+                return
+            yield piece
+
+    async def begun(self, seconds: float) -> None:
+        """Wait until there is something to tell, or it is over; once the message is stored, not longer than that."""
+        await self._heard.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._some.wait()
+
+    async def _work(self) -> None:
+        began, outcome, talking = clock.now(), "failed", self.place.talking
+        try:
+            async with aclosing(talking.say(self.place.content)) as events:
+                async for event in events:
+                    if self._stopping:
+                        talking.stop()
+                    if isinstance(event, Done | Interrupted):
+                        outcome = "answered" if isinstance(event, Done) else "stopped"
+                    if isinstance(event, Failed):
+                        log.warning("a request to the API got no answer: %s", event.why)
+                    self._tell(event)
+                    self._heard.set()
+        except Exception as problem:
+            log.log(
+                logging.DEBUG if from_error(problem).status < 500 else logging.ERROR,
+                "a turn for the API broke off: %s",
+                secrets.redact(repr(problem)),
+                exc_info=True,
+            )
+            self.answer.failure = from_error(problem)
+        finally:
+            await self._holding.leave(self.place)
+            self._metrics.turns.add(outcome)
+            self._metrics.turn_seconds.observe(clock.now() - began)
+            self._pieces.put_nowait(None)
+            self._heard.set()
+            self._some.set()
+            self.over.set()
+        await talking.settle()
+
+    def _tell(self, event: Event) -> None:
+        if isinstance(event, Counted):
+            self._metrics.spent(event.used)
+        if shown := self.answer.hear(event):
+            self._pieces.put_nowait(Piece(shown))
+            self._some.set()

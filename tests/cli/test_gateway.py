@@ -1,0 +1,434 @@
+"""`hermes gateway`: what is set up, who is let in, and what is said when something is missing."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from hermes import clock, config, environment
+from hermes.gateway.pairing import Pairings
+from hermes.gateway.status_file import NAME, read_status, the_only_one, write_status
+from tests.cli.conftest import Hermes
+
+TOKEN = "123456:" + "MadeUpForThisTest"
+SECRET = "made-up-" * 4
+
+
+class Platform:
+    """A server that knows one token, as Telegram and a Matrix homeserver do."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        platform = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                platform.asked.append(self.path)
+                answers = {
+                    f"/bot{TOKEN}/getMe": {"ok": True, "result": {"username": "my_bot"}},
+                    "/_matrix/client/versions": {"versions": []},
+                }
+                if self.headers.get("Authorization") == f"Bearer {SECRET}":
+                    answers["/_matrix/client/v3/account/whoami"] = {"user_id": "@bot:m.org"}
+                body = json.dumps(answers.get(self.path, {"ok": False})).encode()
+                self.send_response(200 if self.path in answers else 401)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+@pytest.fixture
+def platform() -> Iterator[Platform]:
+    server = Platform()
+    yield server
+    server.close()
+
+
+# ---------------------------------------------------------------- run
+
+
+def test_without_a_platform_it_says_what_to_set(hermes: Hermes) -> None:
+    for words in (("gateway",), ("gateway", "--json-logs"), ("gateway", "run", "--verbose")):
+        done = hermes(*words)
+        assert done.returncode == 1
+        assert done.stderr.startswith("hermes: no platform is set up that could be connected\n")
+        assert "TELEGRAM_BOT_TOKEN" in done.stderr
+
+
+def test_a_platform_that_lacks_something_is_told_of(hermes: Hermes, home: Path) -> None:
+    config.change("platforms.matrix.enabled", True)
+    done = hermes("gateway", "run", MATRIX_USER_ID="@bot:m.org")
+    assert done.returncode == 1
+    told = "matrix is not connected: set MATRIX_HOMESERVER, MATRIX_ACCESS_TOKEN or MATRIX_PASSWORD"
+    assert told in done.stderr
+
+
+def test_settings_that_make_no_sense_are_told_before_anything_starts(hermes: Hermes, home: Path) -> None:
+    config.change("session_reset.mode", "sometimes")
+    done = hermes("gateway", API_SERVER_KEY=SECRET)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "session_reset.mode must be none or idle or daily or both" in done.stderr
+
+
+def test_a_second_gateway_of_a_home_is_refused(hermes: Hermes) -> None:
+    write_status(clock.now(), {})
+    with the_only_one():
+        done = hermes("gateway", API_SERVER_KEY=SECRET)
+    assert done.returncode == 1
+    assert f"runs already (process {os.getpid()})" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ({"WEBHOOK_SECRET": "short"}, "the secret of the webhook is shorter than 16 characters"),
+        ({"API_SERVER_KEY": SECRET, "API_SERVER_PORT": "taken"}, "is in use by another program"),
+    ],
+)
+def test_where_nothing_can_be_connected_it_does_not_stay(
+    hermes: Hermes, told: dict[str, str], why: str
+) -> None:
+    config.change("gateway.health_port", 0)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        done = hermes("gateway", **{name: value.replace("taken", port) for name, value in told.items()})
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("hermes: no platform can be connected (")
+    assert why in done.stderr.splitlines()[-1]
+
+
+def test_that_nobody_will_be_answered_and_that_nobody_can_look_is_told_at_the_start(home: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        config.change("gateway.health_port", other.getsockname()[1])
+        variables = {**os.environ, "WEBHOOK_SECRET": SECRET, "WEBHOOK_PORT": "0"}
+        for name in ("HERMES_MODEL", "OPENAI_BASE_URL", "OPENAI_API_KEY"):
+            variables.pop(name, None)
+        command = [sys.executable, "-m", "hermes.cli.main", "gateway"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=variables) as gateway:
+            assert gateway.stderr is not None
+            expected = {"nobody will be answered: no model is chosen", "there is no /healthz and no /metrics"}
+            for line in gateway.stderr:
+                expected = {one for one in expected if one not in line}
+                if not expected:
+                    break
+            gateway.terminate()
+            gateway.stderr.read()
+        assert (gateway.returncode, expected) == (0, set())
+
+
+# ---------------------------------------------------------------- status
+
+
+def test_the_status_of_a_gateway_that_runs(hermes: Hermes, home: Path) -> None:
+    environment.change("TELEGRAM_BOT_TOKEN", TOKEN)
+    config.change_all(
+        [
+            ("platforms.telegram.allowed_users", "@ann"),
+            ("platforms.telegram.home_channel", "-100"),
+            ("session_reset.mode", "both"),
+            ("session_reset.timezone", "Europe/Berlin"),
+            ("reset_by_type.group.mode", "none"),
+        ]
+    )
+    seen = {"state": "reconnecting", "since": clock.now(), "error": f"GET /bot{TOKEN}/getMe: out of reach"}
+    write_status(clock.now(), {"telegram": seen}, waiting_in=2, waiting_out=1)
+    assert stat.S_IMODE((home / "gateway" / NAME).stat().st_mode) == 0o600
+    done = hermes("gateway", "status")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        f"The gateway runs as process {os.getpid()}, started just now.",
+        "Waiting: 2 messages for an answer, 1 for delivery.",
+        "telegram: reconnecting since just now: GET /bot[redacted]/getMe: out of reach",
+        "  who may talk: @ann",
+        "  home channel: -100",
+        "Conversations start afresh: every day at 4:00 (Europe/Berlin), or after 1440 minutes without a message",
+        "  group chats: never",
+        "Health: http://127.0.0.1:8686/healthz",
+    ]
+    told = json.loads(hermes("gateway", "status", "--json").stdout)
+    assert (told["running"], told["waiting_in"], told["waiting_out"]) == (True, 2, 1)
+    assert told["platforms"][0]["state"] == "reconnecting"
+    assert told["resets"]["default"]["timezone"] == "Europe/Berlin"
+    assert TOKEN not in json.dumps(told)
+
+
+def test_a_gateway_that_was_killed_does_not_run(hermes: Hermes, home: Path) -> None:
+    write_status(clock.now(), {"telegram": {"state": "connected"}})
+    status = read_status()
+    assert status is not None
+    assert status.is_running
+    told = {**status._asdict(), "start": "1"}  # another process has its number now
+    (home / "gateway" / NAME).write_text(json.dumps(told))
+    done = hermes("gateway", "status", TELEGRAM_BOT_TOKEN=TOKEN)
+    assert done.returncode == 1
+    assert done.stdout.startswith(
+        "The gateway is not running; `hermes gateway run` starts it.\ntelegram: set up\n"
+    )
+    assert "who may talk: nobody yet: `hermes gateway pair telegram` makes a code" in done.stdout
+    assert json.loads(hermes("gateway", "status", "--json").stdout)["running"] is False
+
+
+def test_a_gateway_on_another_host_is_believed_as_long_as_it_speaks() -> None:
+    write_status(clock.now(), {})
+    status = read_status()
+    assert status is not None
+    elsewhere = status._replace(host="another", pid=1 << 30)
+    assert elsewhere.is_running
+    assert not elsewhere._replace(said_at=clock.now() - 61).is_running
+    assert not elsewhere._replace(host=status.host).is_running
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": "x"}', '{"pid": 1, "since": 1, "platforms": [1]}'])
+def test_a_status_that_makes_no_sense_is_none(hermes: Hermes, home: Path, text: str) -> None:
+    (home / "gateway").mkdir(parents=True)
+    (home / "gateway" / NAME).write_text(text)
+    assert read_status() is None
+    assert hermes("gateway", "status").returncode == 1
+
+
+# ---------------------------------------------------------------- pair
+
+
+def test_a_code_is_made_used_listed_and_taken_back(hermes: Hermes, home: Path) -> None:
+    done = hermes("gateway", "pair", "Telegram", "--owner", "--minutes", "5")
+    assert (done.returncode, done.stderr) == (0, "")
+    code, how = done.stdout.splitlines()
+    assert f"sends `/pair {code}` to the bot in a private chat on Telegram is let in, as an owner" in how
+    assert "5 minutes" in how
+    assert Pairings(home / "gateway").try_code("telegram", "1", "ann\x1b[31m", code) is not None
+    listed = hermes("gateway", "pair", "--list")
+    assert listed.stdout == "telegram:1 (ann), owner, since just now\n"
+    (row,) = json.loads(hermes("gateway", "pair", "--list", "--json").stdout)
+    assert (row["platform"], row["user_id"], row["owner"]) == ("telegram", "1", True)
+    done = hermes("gateway", "pair", "--revoke", "telegram:1")
+    assert done.stdout == "telegram:1 is let in no longer by a code.\n"
+    assert hermes("gateway", "pair", "--list").stdout == "Nobody was let in by a code yet.\n"
+    made = json.loads(hermes("gateway", "pair", "--json").stdout)
+    assert (len(made["code"]), made["platform"], made["owner"]) == (8, None, False)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("irc",), 1, "there is no platform 'irc'; there are telegram, matrix"),
+        (("webhook",), 1, "webhook needs no pairing"),
+        (("api_server",), 1, "api-server needs no pairing"),
+        (("--revoke", "telegram:7"), 1, "nobody was let in as telegram:7"),
+        (("--revoke", "telegram"), 2, "--revoke takes PLATFORM:USER"),
+        (("telegram", "--list"), 2, "go without PLATFORM"),
+        (("--minutes", "0"), 2, "expected minutes"),
+        (("--minutes", "nan"), 2, "expected minutes"),
+    ],
+)
+def test_what_cannot_be_is_told_in_one_line(
+    hermes: Hermes, words: tuple[str, ...], code: int, told: str
+) -> None:
+    done = hermes("gateway", "pair", *words)
+    assert done.returncode == code
+    assert told in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+# ---------------------------------------------------------------- setup
+
+
+def test_a_bot_is_set_up_by_answering_questions(hermes: Hermes, home: Path, platform: Platform) -> None:
+    done = hermes("gateway", "setup", stdin=f"1\nnonsense\n{TOKEN}\ny\n", TELEGRAM_BASE_URL=platform.address)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "That cannot be right: it must be as 123456:ABC…." in done.stdout
+    assert "It works: the bot is @my_bot." in done.stdout
+    assert environment.read() == {"TELEGRAM_BOT_TOKEN": TOKEN}
+    assert stat.S_IMODE((home / ".env").stat().st_mode) == 0o600
+    assert "`/pair " in done.stdout
+    assert "MadeUp" not in done.stdout
+    assert platform.asked == [f"/bot{TOKEN}/getMe"]
+
+
+def test_a_bot_is_set_up_without_questions(hermes: Hermes, home: Path, platform: Platform) -> None:
+    config.change("platforms.telegram.enabled", False)
+    done = hermes(
+        "gateway", "setup", "--platform", "telegram", stdin=TOKEN, TELEGRAM_BASE_URL=platform.address
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert environment.read() == {"TELEGRAM_BOT_TOKEN": TOKEN}
+    assert config.read() == {"platforms": {"telegram": {"enabled": True}}}
+    assert "`hermes gateway pair telegram --owner` makes a code" in done.stdout
+
+
+def test_a_token_that_does_not_work_is_not_kept(hermes: Hermes, home: Path, platform: Platform) -> None:
+    wrong = "123456:" + "SomethingElse"
+    words = ("gateway", "setup", "--platform", "telegram", "--token", wrong)
+    done = hermes(*words, TELEGRAM_BASE_URL=platform.address)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "Telegram does not take it (401); nothing was changed" in done.stderr
+    done = hermes(*words, TELEGRAM_BASE_URL="http://127.0.0.1:1")
+    assert "Telegram is out of reach: Connection refused" in done.stderr
+    assert "SomethingElse" not in done.stderr
+    assert environment.read() == {}
+    assert hermes(*words, "--no-test").returncode == 0
+    assert environment.read() == {"TELEGRAM_BOT_TOKEN": wrong}
+
+
+def test_matrix_is_set_up_with_a_token_or_a_password(hermes: Hermes, home: Path, platform: Platform) -> None:
+    words = ("gateway", "setup", "--platform", "matrix", "--homeserver", platform.address)
+    done = hermes(*words, "--user-id", "@bot:m.org", stdin=f"{SECRET}\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "It works: the bot is @bot:m.org." in done.stdout
+    assert environment.read() == {"MATRIX_ACCESS_TOKEN": SECRET}
+    told = {"homeserver": platform.address, "user_id": "@bot:m.org"}
+    assert config.read() == {"platforms": {"matrix": told}}
+    done = hermes(*words, "--user-id", "@other:m.org", "--token", SECRET)
+    assert "the access token is that of @bot:m.org, not of @other:m.org" in done.stderr
+    assert hermes(*words, "--user-id", "@bot:m.org", "--password", "word").returncode == 0
+    assert environment.read()["MATRIX_PASSWORD"] == "word"
+    assert platform.asked[-1] == "/_matrix/client/versions"
+
+
+def test_a_secret_that_nobody_has_is_made_and_not_shown(hermes: Hermes, home: Path) -> None:
+    for name, variable in (("webhook", "WEBHOOK_SECRET"), ("api_server", "API_SERVER_KEY")):
+        done = hermes("gateway", "setup", "--platform", name)
+        assert (done.returncode, done.stderr) == (0, "")
+        secret = environment.read()[variable]
+        assert len(secret) >= 32
+        assert secret not in done.stdout
+    assert "api-server: set up" in hermes("gateway", "status").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("--platform", "irc"), 1, "there is no platform 'irc'"),
+        (("--platform", "telegram"), 1, "telegram also needs TELEGRAM_BOT_TOKEN; nothing was changed"),
+        (("--platform", "telegram", "--token", "x"), 1, "bot_token: it must be as 123456:ABC…"),
+        (("--platform", "telegram", "--user-id", "x"), 2, "telegram needs no --user-id"),
+        (("--platform", "matrix", "--token", "x"), 2, "--homeserver is missing"),
+        (("--platform", "webhook", "--token", "short"), 1, "secret: it must be at least 16 characters"),
+        ((), 1, "cancelled; nothing was changed"),
+    ],
+)
+def test_what_is_missing_is_told_and_nothing_is_changed(
+    hermes: Hermes, home: Path, words: tuple[str, ...], code: int, told: str
+) -> None:
+    done = hermes("gateway", "setup", *words)
+    assert done.returncode == code
+    assert told in done.stderr
+    assert not (home / ".env").exists()
+    assert not (home / "config.yaml").exists()
+
+
+def test_the_systemd_unit_starts_this_command_in_this_home(hermes: Hermes, tmp_path: Path) -> None:
+    home = tmp_path / "a home 100%"
+    config_file = home / "config.yaml"
+    home.mkdir()
+    config_file.write_text("gateway: {drain_seconds: 90}\n")
+    done = hermes("gateway", "setup", "--systemd", HERMES_HOME=str(home))
+    assert done.returncode == 0
+    assert "systemctl --user enable --now hermes-gateway.service" in done.stderr
+    parsed = configparser.RawConfigParser()
+    parsed.optionxform = str  # type: ignore[assignment, method-assign]
+    parsed.read_string(done.stdout)
+    service = parsed["Service"]
+    assert service["ExecStart"].endswith(" gateway run")
+    assert Path(service["ExecStart"].split()[0]).is_absolute()
+    assert service["Environment"] == f'"HERMES_HOME={tmp_path}/a home 100%%"'
+    assert (service["Restart"], service["KillSignal"]) == ("on-failure", "SIGTERM")
+    assert int(service["TimeoutStopSec"]) > 90
+    checker = shutil.which("systemd-analyze")
+    if checker is not None:  # where there is a systemd, it agrees
+        unit = tmp_path / "hermes-gateway.service"
+        unit.write_text(done.stdout)
+        places = {"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path), "PATH": os.environ["PATH"]}
+        asked = [checker, "verify", "--user", str(unit)]
+        checked = subprocess.run(asked, capture_output=True, text=True, env=places)
+        assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
+
+
+# ---------------------------------------------------------------- hermes config
+
+
+def test_settings_of_the_gateway_are_set_and_read_with_the_others(hermes: Hermes, home: Path) -> None:
+    for key, value in (
+        ("session_reset.mode", "idle"),
+        ("group_sessions_per_user", "false"),
+        ("gateway.health_port", "0"),
+        ("platforms.telegram.allowed_users", "[1, '@ann']"),
+        ("platforms.telegram.home_channel", "-100"),
+        ("platforms.api-server.port", "8642"),
+        ("reset_by_type.dm.at_hour", "5"),
+    ):
+        done = hermes("config", "set", key, value)
+        assert (done.returncode, done.stderr) == (0, ""), key
+    rows = {row["key"]: row["value"] for row in json.loads(hermes("config", "list", "--json").stdout)}
+    assert rows["session_reset.mode"] == "idle"
+    assert rows["group_sessions_per_user"] is False
+    assert rows["platforms.telegram.allowed_users"] == ["1", "@ann"]
+    assert rows["reset_by_type.dm.at_hour"] == 5
+    assert hermes("config", "get", "gateway.health_port").stdout == "0\n"
+    assert hermes("config", "get", "platforms.api-server.port").stdout == "8642\n"
+    assert hermes("config", "unset", "session_reset.mode").returncode == 0
+    assert hermes("config", "get", "session_reset.mode").stdout == "none\n"
+
+
+def test_a_secret_of_a_platform_goes_to_the_private_file_and_is_shown_nowhere(
+    hermes: Hermes, home: Path
+) -> None:
+    said = hermes("config", "set", "TELEGRAM_BOT_TOKEN", stdin=f"{TOKEN}\n").stdout
+    assert environment.read() == {"TELEGRAM_BOT_TOKEN": TOKEN}
+    refused = hermes("config", "set", "platforms.telegram.bot_token", TOKEN)
+    assert refused.returncode == 1
+    assert "`hermes config set TELEGRAM_BOT_TOKEN` asks for it" in refused.stderr
+    (home / "config.yaml").write_text(f"platforms: {{webhook: {{secret: '{SECRET}'}}}}\n")
+    for words in (
+        ("list",),
+        ("list", "--json"),
+        ("get", "TELEGRAM_BOT_TOKEN"),
+        ("get", "platforms.telegram.bot_token"),
+        ("get", "platforms.webhook.secret"),
+        ("get", "platforms.webhook"),
+        ("get", "platforms"),
+    ):
+        said += hermes("config", *words).stdout
+    assert "MadeUpFor" not in said
+    assert "made-up-made" not in said
+    assert said.count("TELEGRAM_BOT_TOKEN") >= 2
+
+
+def test_what_the_gateway_does_not_know_is_refused(hermes: Hermes) -> None:
+    for key, value, told in (
+        ("session_reset.mode", "never", "session_reset.mode must be none or idle"),
+        ("session_rest.mode", "idle", "there is no setting session_rest.mode; is session_reset.mode meant?"),
+        ("platforms.telegram.allow_al", "true", "is platforms.telegram.allow_all meant?"),
+        ("reset_by_type.dm.timezone", "Mars", "must be a time zone"),
+        ("TELEGRAM_BASE_URL", "http://x", "is platforms.telegram.base_url meant?"),
+        ("API_SERVER_PORT", "80", "is platforms.api-server.port meant?"),
+        ("SESSION_RESET_HOUR", "5", "is session_reset.at_hour meant?"),
+        ("HERMES_MODEL", "m", "is model.default meant?"),
+    ):
+        done = hermes("config", "set", key, value)
+        assert done.returncode == 1
+        assert told in done.stderr

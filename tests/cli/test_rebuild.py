@@ -1,0 +1,141 @@
+"""`hermes sessions rebuild`: a store from the transcripts alone, into a new file, and nothing else is touched."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hermes.gateway.index_file import IndexFile
+from hermes.gateway.transcripts import Transcripts
+from hermes_state import SessionDB
+from tests.cli.conftest import Hermes
+from tests.gateway.mirroring import ANN, ROOM, begun, contexts, everything
+
+REBUILD = ("sessions", "rebuild", "--from-transcripts")
+
+
+@pytest.fixture
+def mirrored(home: Path, db: SessionDB) -> dict[str, str]:
+    """Chats of a person and a room with their mirrors; the sessions by their keys."""
+    keys = {"agent:main:telegram:dm:42": ANN, "agent:main:telegram:group:-100:7": ROOM}
+    chats = {key: begun(db, who, key=key, display_name="d") for key, who in keys.items()}
+    for chat in chats.values():
+        kept = db.append_message(chat, "user", f"remember {chat}")
+        db.set_session_title(chat, "The same title")
+        db.append_message(db.begin_continuation(chat, "In short.", carried=[kept]), "user", "and on")
+    Transcripts(db, home / "sessions").catch_up()
+    IndexFile(db, home / "sessions").write()
+    return chats
+
+
+def test_a_lost_store_comes_back_with_people_and_chats(
+    hermes: Hermes, home: Path, db: SessionDB, mirrored: dict[str, str]
+) -> None:
+    before, said = everything(db), contexts(db)
+    live = {key: db.routing.live_session(key) for key in mirrored}
+    db.close()
+    for file in home.glob("state.db*"):
+        file.unlink()
+    done = hermes(*REBUILD)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "4 sessions (6 messages) and 2 chats" in done.stdout
+    assert "hermes sessions restore" in done.stdout
+    put = hermes("sessions", "restore", str(home / "state.rebuilt.db"), "--yes")
+    assert put.returncode == 0, put.stderr
+    with SessionDB() as again:
+        assert everything(again) == before
+        assert contexts(again) == said
+        assert {key: again.routing.live_session(key) for key in mirrored} == live
+        assert again.verify().ok
+        assert again.scoped(ANN).live_session("agent:main:telegram:dm:42")
+
+
+def test_it_never_overwrites_and_a_dry_run_makes_nothing(
+    hermes: Hermes, home: Path, mirrored: dict[str, str]
+) -> None:
+    before = sorted(file.name for file in home.iterdir())
+    assert "Would rebuild 4 sessions (6 messages)" in hermes(*REBUILD, "--dry-run").stdout
+    assert sorted(file.name for file in home.iterdir()) == before
+    taken = hermes(*REBUILD, "--into", str(home / "state.db"))
+    assert (taken.returncode, taken.stdout) == (1, "")
+    assert "exists" in taken.stderr
+
+
+def test_it_says_from_what(hermes: Hermes, home: Path) -> None:
+    assert hermes("sessions", "rebuild").returncode == 2
+    none = hermes(*REBUILD)
+    assert (none.returncode, "no transcripts" in none.stderr) == (1, True)
+    assert not home.exists() or not list(home.glob("*.rebuilt.db"))
+
+
+def test_lines_that_cannot_be_read_are_told_and_cost_no_others(
+    hermes: Hermes, home: Path, mirrored: dict[str, str]
+) -> None:
+    chat = next(iter(mirrored.values()))
+    file = home / "sessions" / f"{chat}.jsonl"
+    meta, *rest = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(meta + b'{"role": "user", "con\n' + b"\xff\xfe\n" + b"".join(rest) + b'{"cut')
+    done = hermes(*REBUILD, "--into", str(home / "new.db"))
+    assert done.returncode == 1
+    assert "3 lines could not be read" in done.stderr
+    assert f"{chat}.jsonl:2" in done.stderr
+    with SessionDB(home / "new.db") as again, SessionDB() as first:
+        assert everything(again) == everything(first)
+
+
+def test_transcripts_of_the_reference_are_taken(hermes: Hermes, home: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    said = [
+        {
+            "role": "session_meta",
+            "tools": [],
+            "model": "m",
+            "platform": "telegram",
+            "timestamp": "2026-05-01T10:00:00",
+        },
+        {"role": "user", "content": "hello", "timestamp": "2026-05-01T10:00:01"},
+        {"role": "assistant", "content": "", "tool_calls": [{"id": "1", "function": {"name": "f"}}]},
+        {"role": "tool", "content": "done", "tool_call_id": "1", "timestamp": "2026-05-01T10:00:02"},
+    ]
+    (folder / "a1b2c3d4.jsonl").write_text("\n".join(map(json.dumps, said)) + "\n")
+    (folder / "e5f6a7b8.jsonl").write_text(json.dumps({"role": "user", "content": "no beginning"}) + "\n")
+    origin = {"platform": "telegram", "chat_id": "42", "chat_type": "dm", "user_id": "42"}
+    entry = {"session_id": "a1b2c3d4", "platform": "telegram", "origin": origin}
+    (folder / "sessions.json").write_text(json.dumps({"agent:main:telegram:dm:42": entry}))
+    done = hermes(*REBUILD, "--folder", str(folder), "--into", str(tmp_path / "ours.db"))
+    assert (done.returncode, done.stderr) == (0, "")
+    with SessionDB(tmp_path / "ours.db") as db:
+        rows = db.get_messages("a1b2c3d4")
+        assert [(row["role"], row["content"]) for row in rows] == [
+            ("user", "hello"),
+            ("assistant", ""),
+            ("tool", "done"),
+        ]
+        assert rows[0]["timestamp"] < rows[2]["timestamp"]
+        row = db.get_session("a1b2c3d4")
+        assert row is not None
+        assert (row["source"], row["model"]) == ("telegram", "m")
+        assert db.scoped(ANN).live_session("agent:main:telegram:dm:42") == "a1b2c3d4"
+        assert len(db.get_messages("e5f6a7b8")) == 1
+
+
+def test_what_was_deleted_or_thrown_away_is_left_out_and_counted(
+    hermes: Hermes, home: Path, db: SessionDB, mirrored: dict[str, str]
+) -> None:
+    first, second = mirrored.values()
+    transcripts = Transcripts(db, home / "sessions")
+    transcripts.catch_up()
+    db.delete_conversations([first])
+    db.trash_session(second)
+    transcripts.catch_up()
+    stays = begun(db)
+    transcripts.catch_up()
+    done = hermes(*REBUILD)
+    assert done.returncode == 0, done.stderr
+    assert "2 left out: deleted" in done.stdout
+    assert "2 left out: in the trash" in done.stdout
+    with SessionDB(home / "state.rebuilt.db") as again:
+        assert list(everything(again)) == [stays]

@@ -1,0 +1,101 @@
+"""A model behind HTTP that says back what it was told, and holds an answer until a test lets it go.
+
+What it does is in the words it is told: `hold kiwi` waits for `model.let_go("kiwi")`, `long kiwi` gives an answer that
+no platform takes in one message. Everybody is told by a word of their own, so that scenarios do not meet.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections import defaultdict
+from typing import Any
+
+from tests.agent.openai_server import Asked, ModelServer, Reply, chunk, says
+
+NAMING = "Name a conversation."
+"""How the request begins that asks for a title."""
+WISH = re.compile(r"(hold|long)(?: \w+)?? (\w+)\Z")
+"""At the end: what was asked before and not answered comes before it."""
+DONE = b"data: [DONE]\n\n"
+
+
+class EchoModel(ModelServer):
+    def __init__(self) -> None:
+        super().__init__()
+        self._gates: defaultdict[str, threading.Event] = defaultdict(threading.Event)
+
+    def take(self, asked: Asked) -> Reply:
+        with self._lock:
+            self.requests.append(asked)
+        if _is_naming(asked):
+            return says(f"About {_words(asked.body['messages'][-1])[:200].split()[-1].strip('.')}")
+        told = _words(asked.body["messages"][-1])
+        wish = WISH.search(told)
+        if wish is None:
+            return says(echo(told))
+        kind, word = wish.groups()
+        if kind == "long":
+            return says(long_answer(word))
+        half, rest = chunk({"content": "I begin, "}), chunk({"content": f"and end: {word}"})
+        return Reply([half, self._gates[word], rest, chunk({}, "stop"), DONE])
+
+    def let_go(self, word: str) -> None:
+        """What was held by this word is answered, from now on at once."""
+        self._gates[word].set()
+
+    def asked(self, word: str) -> list[Asked]:
+        """The requests whose last message has this word; those for a title are not among them."""
+        return [
+            one
+            for one in list(self.requests)
+            if not _is_naming(one) and word in _words(one.body["messages"][-1])
+        ]
+
+    def shown(self, word: str) -> str:
+        """All that the model was shown when it was last asked with this word."""
+        return json.dumps(self.asked(word)[-1].body["messages"], ensure_ascii=False)
+
+    def was_ever_shown(self, word: str) -> bool:
+        return any(word in json.dumps(one.body) for one in list(self.requests))
+
+
+def echo(text: str) -> str:
+    return f"You said: {text}"
+
+
+def held(word: str) -> str:
+    """The whole of an answer that was held."""
+    return f"I begin, and end: {word}"
+
+
+CODE = "\n".join(f"line_{number:03} = {number}" for number in range(60))
+
+
+def long_answer(word: str) -> str:
+    """Words that are numbered, so that none can be missing, and in their midst code that belongs together."""
+
+    def prose(first: int) -> str:
+        parts = (
+            " ".join(f"{word}{number}" for number in range(at, at + 25))
+            for at in range(first, first + 500, 25)
+        )
+        return "\n\n".join(parts)
+
+    return f"{prose(1000)}\n\n```python\n{CODE}\n```\n\n{prose(1500)}"
+
+
+def long_words(word: str) -> list[str]:
+    return [f"{word}{number}" for number in range(1000, 2000)]
+
+
+def _is_naming(asked: Asked) -> bool:
+    return _words(asked.body["messages"][0]).startswith(NAMING)
+
+
+def _words(message: dict[str, Any]) -> str:
+    content = message["content"]
+    if isinstance(content, str):
+        return content
+    return "\n".join(part["text"] for part in content or () if part["type"] == "text")

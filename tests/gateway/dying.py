@@ -1,0 +1,180 @@
+"""Gateways that die at their N-th step, and what the next one makes of it.
+
+    python -m tests.gateway.dying FOLDER FIRST STRIDE TEXT...
+    python -m tests.gateway.dying FOLDER poison
+
+For N = FIRST, FIRST + STRIDE, … until nothing is left to die at: a gateway in a home of its own hears the texts one
+after the other, and is gone before its N-th step. A step is a call of the store that the gateway makes, or a delivery.
+A second gateway in the same home hears what was not accepted, as platforms do, and comes to its end. What a person saw,
+and what is stored, is printed, a line of JSON for each N.
+
+Each gateway is a process of its own, forked from this one before it does anything: importing takes longest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, cast
+
+from hermes.agent.model import Piece, Request
+from hermes.gateway.events import Event, Source
+from hermes.gateway.minds import StandardMinds
+from hermes.gateway.running import Gateway
+from hermes_state import SessionDB
+from tests.gateway.world import ANN, Brain, Platform, WithBrain, said, settings_of
+
+GONE = 9
+PARTS = ("inbox", "outbox", "routing", "leases")
+
+
+class Steps:
+    """How many are left, once somebody counts; -1: as many as one likes."""
+
+    def __init__(self, left: int) -> None:
+        self._left = left
+        self.count = False
+
+    def take(self) -> None:
+        self._left -= self.count
+        if self._left == 0:
+            os._exit(GONE)
+
+
+class Mortal:
+    """The store, or a part of it, at which a process may die."""
+
+    def __init__(self, real: Any, steps: Steps) -> None:
+        self._real, self._steps = real, steps
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._real, name)
+        if name in PARTS:
+            return Mortal(found, self._steps)
+        if name == "scoped":
+            return lambda who: Mortal(found(who), self._steps)
+        return self._mortal(found) if callable(found) else found
+
+    def _mortal(self, verb: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any, **named: Any) -> Any:
+            self._steps.take()
+            return verb(*given, **named)
+
+        return call
+
+
+class MortalPlatform(Platform):
+    def __init__(self, steps: Steps) -> None:
+        super().__init__()
+        self._steps = steps
+
+    async def send(self, to: Source, text: str, **how: Any) -> str | None:
+        self._steps.take()
+        tell(saw=text)
+        return await super().send(to, text, **how)
+
+
+class Poisoned(Brain):
+    """There is a word at which the process dies."""
+
+    async def stream(self, request: Request) -> AsyncIterator[Piece]:
+        if said(request.messages[-1]["content"]) == "poison":
+            os._exit(GONE)
+        async for piece in super().stream(request):
+            yield piece
+
+
+def tell(**told: Any) -> None:
+    os.write(1, f"{json.dumps(told)}\n".encode())
+
+
+async def live(texts: list[str], heard: list[str], steps: Steps) -> None:
+    """A gateway from its start to its end. `heard` are the texts that an earlier one accepted."""
+    db = SessionDB(spool=True)
+    platform = MortalPlatform(steps)
+    minds = StandardMinds(WithBrain(Poisoned()))
+    store = cast(SessionDB, Mortal(db, steps))
+    gateway = Gateway(store, settings_of(), {"telegram": platform}, minds)
+    await gateway.start()
+    while not platform.is_connected:
+        await asyncio.sleep(0.001)
+    steps.count = True
+    for number, text in enumerate(texts):
+        if text not in heard:
+            edits = "said-0" if text.startswith("edit ") else None
+            source = ANN._replace(message_id=f"said-{number}")
+            await platform.hear(Event(source, text, 1.8e9 + number, edits=edits))
+            tell(accepted=text)
+        while db.inbox.waiting() or db.outbox.waiting():
+            await asyncio.sleep(0.002)
+    await gateway.close()
+    db.close()
+
+
+def in_child(
+    home: Path, texts: list[str], heard: list[str], steps: Steps
+) -> tuple[int, list[dict[str, Any]]]:
+    """Live in a process of its own: how that ended, and what it told."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.environ["HERMES_HOME"] = str(home)
+        os.dup2(writing, 1)
+        asyncio.run(live(texts, heard, steps))
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as told:
+        lines = [json.loads(line) for line in told]
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), lines
+
+
+def every_death(folder: Path, first: int, stride: int, texts: list[str]) -> None:
+    for number in range(first, 1000, stride):
+        home = folder / str(number)
+        code, before = in_child(home, texts, [], Steps(number))
+        heard = [line["accepted"] for line in before if "accepted" in line]
+        ended, then = (0, []) if code == 0 else in_child(home, texts, heard, Steps(-1))
+        tell(
+            died_at=None if code == 0 else number,
+            ended=ended,
+            saw=[line["saw"] for line in (*before, *then) if "saw" in line],
+            **in_store(home),
+        )
+        if code == 0:
+            return
+
+
+def poisoned(folder: Path) -> None:
+    """Three gateways die at the same message; the fourth hears another one."""
+    heard: list[str] = []
+    for _ in range(3):
+        code, told = in_child(folder, ["poison"], heard, Steps(-1))
+        heard = ["poison"]
+        tell(code=code, told=told)
+    code, told = in_child(folder, ["poison", "hello"], heard, Steps(-1))
+    tell(code=code, told=told)
+
+
+def in_store(home: Path) -> dict[str, Any]:
+    db = SessionDB(home / "state.db")
+    try:
+        sessions = db.export_all()
+        live = [db.routing.live_session(route.session_key) for route in db.routing.all()]
+        return {
+            "sessions": len(sessions),
+            "branches": sum(one["relation"] == "branch" for one in sessions),
+            "talk": [said(row["content"]) for one in live if one for row in db.get_context(one)],
+        }
+    finally:
+        db.close()
+
+
+if __name__ == "__main__":
+    if sys.argv[2] == "poison":
+        poisoned(Path(sys.argv[1]))
+    else:
+        every_death(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])

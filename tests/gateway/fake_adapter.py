@@ -1,0 +1,161 @@
+"""A platform of the tests' own: it keeps what it is told, hears what a test says, and fails when it is asked to.
+
+    adapter = FakeAdapter(can=Can(longest=100, edits=True))
+    adapter.fail("send", Limited("slow down", 3), times=2)
+    ...
+    async with adapter.connected(receive):
+        receipt = await adapter.hear(event)
+    assert adapter.texts == ["Hello"]
+
+What it shows is in `messages`, by id, as a person would see it now; what it was told, call by call, in `calls`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import NamedTuple
+
+from hermes.gateway.adapter import AdapterError, Can, Receipt, Receive, Undeliverable, Unreachable
+from hermes.gateway.events import Event, Offered, Source
+
+
+class Call(NamedTuple):
+    """One thing that the adapter was told; those that failed are among them."""
+
+    verb: str
+    """send, edit, typing or open_thread."""
+    to: Source
+    text: str = ""
+    message_id: str | None = None
+    """The message that was edited, or the one that was answered."""
+    once: str = ""
+    silent: bool = False
+    at: float = 0.0
+    """The time of the event loop."""
+
+
+class FakeAdapter:
+    def __init__(
+        self,
+        name: str = "telegram",
+        can: Can | None = None,
+        *,
+        measure: Callable[[str], int] = len,
+        slow: float = 0.0,
+        threads: bool = True,
+    ) -> None:
+        self.name = name
+        self.can = can or Can(longest=4000, edits=True)
+        self.slow = slow
+        """Seconds that every delivery takes."""
+        self.calls: list[Call] = []
+        self.messages: dict[str, str] = {}
+        self.is_closed = False
+        self._measure = measure
+        self._threads = threads
+        self._sent: dict[str, str] = {}
+        self._failures: dict[str, list[tuple[Exception, bool]]] = {}
+        self._receive: Receive | None = None
+        self._broken: asyncio.Future[None] | None = None
+
+    # What a test asks of it
+
+    @property
+    def texts(self) -> list[str]:
+        """What a person sees, oldest first."""
+        return list(self.messages.values())
+
+    def told(self, verb: str) -> list[Call]:
+        return [call for call in self.calls if call.verb == verb]
+
+    def fail(self, verb: str, error: Exception, *, times: int = 1, arrives: bool = False) -> None:
+        """The next `times` calls of a verb end with this error; with `arrives` they are done nevertheless."""
+        self._failures.setdefault(verb, []).extend([(error, arrives)] * times)
+
+    async def hear(self, event: Event, offered: Sequence[Offered] = ()) -> Receipt:
+        """Somebody says something. What becomes of it; whatever `receive` raises is raised here."""
+        if self._receive is None:
+            raise Unreachable("nobody listens")
+        return await self._receive(event, offered)
+
+    def disconnect(self, error: Exception | None = None) -> None:
+        """The connection is lost: `run` raises."""
+        if self._broken is not None and not self._broken.done():
+            self._broken.set_exception(error or Unreachable("the connection was lost"))
+
+    @asynccontextmanager
+    async def connected(self, receive: Receive) -> AsyncIterator[None]:
+        """`run` in the background, from the moment it is ready."""
+        ready = asyncio.Event()
+        running = asyncio.create_task(self.run(receive, ready.set))
+        await ready.wait()
+        try:
+            yield
+        finally:
+            running.cancel()
+            with suppress(asyncio.CancelledError, AdapterError):
+                await running
+
+    # The protocol
+
+    def measure(self, text: str) -> int:
+        return self._measure(text)
+
+    async def run(self, receive: Receive, ready: Callable[[], None]) -> None:
+        self._fail_or_not("run")
+        self._receive, self._broken = receive, asyncio.get_running_loop().create_future()
+        ready()
+        try:
+            await self._broken
+        finally:
+            self._receive = self._broken = None
+
+    async def send(
+        self, to: Source, text: str, *, once: str, reply_to: str | None = None, silent: bool = False
+    ) -> str | None:
+        error = await self._told(Call("send", to, text, reply_to, once, silent))
+        if not (self.can.idempotent and once in self._sent):
+            self._sent[once] = f"m{len(self.messages) + 1}"
+            self.messages[self._sent[once]] = text
+        if error:
+            raise error
+        return self._sent[once]
+
+    async def edit(self, to: Source, message_id: str, text: str) -> None:
+        error = await self._told(Call("edit", to, text, message_id))
+        if message_id not in self.messages:
+            raise Undeliverable(f"there is no message {message_id}")
+        self.messages[message_id] = text
+        if error:
+            raise error
+
+    async def typing(self, to: Source) -> None:
+        if error := await self._told(Call("typing", to)):
+            raise error
+
+    async def open_thread(self, to: Source, name: str) -> str | None:
+        if error := await self._told(Call("open_thread", to, name)):
+            raise error
+        return f"t{len(self.told('open_thread'))}" if self._threads else None
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+    async def _told(self, call: Call) -> Exception | None:
+        """Note the call, take the time it takes, and fail; the error of one that fails after it was done."""
+        self.calls.append(call._replace(at=asyncio.get_running_loop().time()))
+        if self._measure(call.text) > self.can.longest:
+            raise Undeliverable(f"longer than {self.can.longest}")
+        await asyncio.sleep(self.slow)
+        return self._fail_or_not(call.verb)
+
+    def _fail_or_not(self, verb: str) -> Exception | None:
+        waiting = self._failures.get(verb)
+        if not waiting:
+            return None
+        error, arrives = waiting.pop(0)
+        if arrives:
+            return error
+        raise error

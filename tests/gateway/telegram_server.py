@@ -1,0 +1,650 @@
+"""A local server that speaks Telegram's Bot API as documented, for the real library to talk to.
+
+    server = TelegramServer()
+    await server.start()                         # server.base_url, server.token
+    alice = server.person("Alice")
+    server.say(alice, "hello")                   # in private; or chat=server.group("Friends")
+    [answer] = await server.until_sent(1)        # what the bot sent: .text is what people see
+    await server.stop(); await server.start()    # the same port, and everything still known
+
+Updates are kept until they are acknowledged: by a higher offset, or by the webhook's 2xx. `deliver(update)` delivers
+one again, whatever was acknowledged; `say(..., delivered=False)` makes one to be delivered later, so that messages can
+come twice and out of order. `will(method, answer, ...)` makes the next calls of a method fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import re
+import socket
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs
+
+import httpx
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from tests.gateway.telegram_markup import Refused, parsed
+
+Json = dict[str, Any]
+
+LONGEST = 4096
+BOT_ID = 4242
+BOT_NAME = "hermes_test_bot"
+
+_FILES = {"animation", "audio", "document", "photo", "video", "video_note", "voice"}
+_COMMAND = re.compile(r"(?<!\S)/\w+(?:@\w+)?")
+_MENTION = re.compile(r"(?<!\S)@\w{3,}")
+
+
+class Person(NamedTuple):
+    id: int
+    first_name: str
+    username: str | None = None
+    is_bot: bool = False
+
+
+class Chat(NamedTuple):
+    id: int
+    type: str
+    title: str | None = None
+    is_forum: bool = False
+    first_name: str | None = None
+
+
+class Sent(NamedTuple):
+    """A message of the bot, as it is now."""
+
+    chat_id: int
+    message_id: int
+    text: str
+    """What people see of it."""
+    source: str
+    """What was sent for that."""
+    parse_mode: str | None
+    thread: int | None
+    reply_to: int | None
+    silent: bool
+    edits: int = 0
+
+
+class Answer(NamedTuple):
+    """How a call fails. `done` says whether the server did what it was asked for."""
+
+    status: int = 0
+    """0: the connection is cut without an answer."""
+    body: Json | bytes = b""
+    done: bool = False
+    silent: bool = False
+    """No answer, and the connection stays open."""
+
+
+def refusal(code: int, description: str, **parameters: Any) -> Answer:
+    body: Json = {"ok": False, "error_code": code, "description": description}
+    return Answer(code, body | ({"parameters": parameters} if parameters else {}))
+
+
+def too_many(seconds: int) -> Answer:
+    return refusal(429, f"Too Many Requests: retry after {seconds}", retry_after=seconds)
+
+
+BLOCKED = refusal(403, "Forbidden: bot was blocked by the user")
+KICKED = refusal(403, "Forbidden: bot was kicked from the supergroup chat")
+CHAT_NOT_FOUND = refusal(400, "Bad Request: chat not found")
+CANNOT_PARSE = refusal(400, "Bad Request: can't parse entities: Unexpected end tag at byte offset 3")
+UNAUTHORIZED = refusal(401, "Unauthorized")
+NOT_FOUND = refusal(404, "Not Found")
+TWO_POLLS = refusal(
+    409,
+    "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running",
+)
+HAS_WEBHOOK = refusal(
+    409,
+    "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook to delete the webhook first",
+)
+INTERNAL = refusal(500, "Internal Server Error")
+BAD_GATEWAY = Answer(502, b"<html><head><title>502 Bad Gateway</title></head></html>")
+CUT = Answer()
+CUT_AFTER = Answer(done=True)
+SILENT_AFTER = Answer(done=True, silent=True)
+
+
+class Failed(Exception):
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer)
+        self.answer = answer
+
+
+class Waiting(NamedTuple):
+    update: Json
+    seen: list[bool]
+    """Not empty once it was handed out: only then an offset can acknowledge it."""
+
+
+class TelegramServer:
+    def __init__(self, token: str = "4242:AAEhBP0av28dMZ6xv8lD0yxXH4cXZxUoTjA") -> None:
+        self.token = token
+        self.port = 0
+        self.me = Person(BOT_ID, "Hermes", BOT_NAME, is_bot=True)
+        self.calls: list[tuple[str, Json]] = []
+        """Every call: its method, its parameters."""
+        self.pushed: list[int] = []
+        """The status that the webhook answered, each time."""
+        self.webhook: Json | None = None
+        self.acknowledged: list[int] = []
+        """The ids of the updates that the bot has done with, in the order in which it had."""
+        self._people: dict[int, Person] = {}
+        self._chats: dict[int, Chat] = {}
+        self._topics: dict[tuple[int, int], Json] = {}
+        self._messages: dict[tuple[int, int], Json] = {}
+        self._sent: dict[tuple[int, int], Sent] = {}
+        self._files: dict[str, tuple[str, bytes]] = {}
+        self._waiting: list[Waiting] = []
+        self._trouble: defaultdict[str, deque[Answer]] = defaultdict(deque)
+        self._moved: dict[int, int] = {}
+        self._shut_out: dict[int, Answer] = {}
+        self._ids = itertools.count(1000)
+        self._update_ids = itertools.count(70_000)
+        self._message_ids: defaultdict[int, itertools.count[int]] = defaultdict(
+            lambda: itertools.count(2)
+        )  # 1 is the opening
+        self._changed = asyncio.Event()
+        self._poll = 0
+        self._server: _Server | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # Being there
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/bot"
+
+    async def start(self) -> None:
+        listening = socket.create_server(("127.0.0.1", self.port))
+        self.port = listening.getsockname()[1]
+        routes = [
+            Route("/file/bot{token}/{path:path}", self._download, methods=["GET"]),
+            Route("/bot{token}/{method}", self._call, methods=["GET", "POST"]),
+        ]
+        config = uvicorn.Config(
+            Starlette(routes=routes), log_config=None, access_log=False, lifespan="off", ws="none", http="h11"
+        )
+        self._server = _Server(config)
+        self._tasks = [
+            asyncio.create_task(self._server.serve([listening])),
+            asyncio.create_task(self._push()),
+        ]
+
+    async def stop(self) -> None:
+        """As if the machine went away: connections are cut, whatever they wait for."""
+        server, self._server = self._server, None
+        if server is None:
+            return
+        server.force_exit = True
+        server.told_to_stop.set()
+        for connection in list(server.server_state.connections):
+            _transport(connection).abort()
+        self._change_now()
+        serving, pushing = self._tasks
+        pushing.cancel()
+        with suppress(asyncio.CancelledError):
+            await pushing
+        await serving
+        await asyncio.gather(*server.server_state.tasks)
+
+    async def until(self, condition: Callable[[], bool], seconds: float = 20.0) -> None:
+        """Wait until something is so."""
+        async with asyncio.timeout(seconds):
+            while not condition():
+                with suppress(TimeoutError):  # it may be about something that we do not know of
+                    await asyncio.wait_for(self._change(), 0.05)
+
+    async def until_sent(self, count: int, seconds: float = 20.0) -> list[Sent]:
+        """Wait until the bot has sent so many messages; they are given back as they are now."""
+        await self.until(lambda: len(self._sent) >= count, seconds)
+        return self.sent
+
+    async def until_acknowledged(self, seconds: float = 20.0) -> None:
+        """Wait until no update waits any more."""
+        await self.until(lambda: not self._waiting, seconds)
+
+    # People, and what they do
+
+    def person(self, name: str, username: str | None = None, *, is_bot: bool = False) -> Person:
+        person = Person(next(self._ids), name, username, is_bot)
+        self._people[person.id] = person
+        self._chats[person.id] = Chat(person.id, "private", first_name=name)
+        return person
+
+    def group(self, title: str, *, forum: bool = False, basic: bool = False) -> Chat:
+        """A supergroup, which may have topics; or a basic group."""
+        number = next(self._ids)
+        chat = (
+            Chat(-number, "group", title)
+            if basic
+            else Chat(-1_000_000_000_000 - number, "supergroup", title, forum)
+        )
+        return self._chats.setdefault(chat.id, chat)
+
+    def channel(self, title: str) -> Chat:
+        chat = Chat(-1_000_000_000_000 - next(self._ids), "channel", title)
+        return self._chats.setdefault(chat.id, chat)
+
+    def topic(self, chat: Chat, name: str, by: Person | None = None) -> int:
+        """Open a topic in a forum; the id of its thread."""
+        opened = self._message(
+            chat, by or self.me, {"forum_topic_created": {"name": name, "icon_color": 7322096}}
+        )
+        thread = int(opened["message_id"])
+        opened |= {"message_thread_id": thread, "is_topic_message": True}
+        self._topics[chat.id, thread] = opened
+        return thread
+
+    def say(
+        self,
+        user: Person | None,
+        text: str | None = None,
+        *,
+        chat: Chat | None = None,
+        thread: int | None = None,
+        reply_to: Json | Sent | None = None,
+        photo: bytes | None = None,
+        document: tuple[str, str, bytes] | None = None,
+        more: Json | None = None,
+        delivered: bool = True,
+    ) -> Json:
+        """A message of somebody, as an update; with a file, `text` is its caption. In a channel nobody has a name.
+
+        `document` is (name, media type, content); `more` is laid over the message as it is.
+        """
+        place = chat or self._chats[self._known(user).id]
+        content: Json = {}
+        if text is not None:
+            has_file = photo is not None or document is not None or bool(_FILES & set(more or ()))
+            name = "caption" if has_file else "text"
+            content[name] = text
+            if entities := self._entities(text):
+                content["entities" if name == "text" else "caption_entities"] = entities
+        if photo is not None:
+            small = {"file_id": "thumb", "file_unique_id": "thumb", "width": 9, "height": 9, "file_size": 1}
+            content["photo"] = [small, self.file(photo, "photos/file.jpg") | {"width": 90, "height": 90}]
+        if document is not None:
+            file = self.file(document[2], f"documents/{document[0]}")
+            content["document"] = file | {"file_name": document[0], "mime_type": document[1]}
+        message = self._message(place, user, content | (more or {}))
+        if thread is not None:
+            message |= {"message_thread_id": thread, "is_topic_message": True}
+            message["reply_to_message"] = self._topics[place.id, thread]
+        if reply_to is not None:
+            message["reply_to_message"] = self._messages[_key(reply_to)]
+        return self._update("channel_post" if place.type == "channel" else "message", message, delivered)
+
+    def edit(self, said: Json, text: str, *, delivered: bool = True) -> Json:
+        """Somebody changes what they said."""
+        kind, message = _content(said)
+        changed = message | {"text": text, "edit_date": max(_now(), message["date"] + 1)}
+        changed.pop("entities", None)
+        if entities := self._entities(text):
+            changed["entities"] = entities
+        self._messages[_key(said)] = changed
+        return self._update(f"edited_{kind}", changed, delivered)
+
+    def deliver(self, update: Json) -> None:
+        """Deliver an update, perhaps once more."""
+        self._waiting.append(Waiting(update, []))
+        self._change_now()
+
+    def file(self, content: bytes, path: str) -> Json:
+        """A file that `getFile` knows."""
+        file_id = f"file{len(self._files)}"
+        self._files[file_id] = (path, content)
+        return {"file_id": file_id, "file_unique_id": f"u{file_id}", "file_size": len(content)}
+
+    def forget_files(self) -> None:
+        """Their addresses lead nowhere any more."""
+        self._files = {name: (f"gone/{path}", b"") for name, (path, _) in self._files.items()}
+
+    # What goes wrong
+
+    def will(self, method: str, *answers: Answer) -> None:
+        """The next calls of a method are answered so, one after the other."""
+        self._trouble[method].extend(answers)
+
+    def is_troubled(self, method: str) -> bool:
+        """Whether the next call of a method will fail."""
+        return bool(self._trouble[method])
+
+    def shut_out(self, chat: Chat | Person, answer: Answer = BLOCKED) -> None:
+        """Somebody blocks the bot, or a group throws it out."""
+        self._shut_out[chat.id] = answer
+
+    def migrate(self, chat: Chat) -> Chat:
+        """A group becomes a supergroup, which is another chat."""
+        grown = self.group(str(chat.title))
+        self._moved[chat.id] = grown.id
+        return grown
+
+    # What the bot did
+
+    @property
+    def sent(self) -> list[Sent]:
+        """The bot's messages in the order in which they were sent, each as it is now."""
+        return list(self._sent.values())
+
+    def called(self, method: str) -> list[Json]:
+        return [parameters for name, parameters in self.calls if name == method]
+
+    # The wire
+
+    async def _call(self, request: Request) -> Response:
+        if request.path_params["token"] != self.token:
+            return _response(UNAUTHORIZED if ":" in request.path_params["token"] else NOT_FOUND)
+        method = request.path_params["method"]
+        parameters = await _parameters(request)
+        self.calls.append((method, parameters))
+        self._change_now()
+        trouble = self._trouble[method].popleft() if self._trouble[method] else None
+        if trouble is not None and not trouble.done:
+            return await self._answered(request, trouble)
+        verb = getattr(self, f"_do_{method}", None)
+        if verb is None:
+            return _response(NOT_FOUND)
+        try:
+            result = await verb(parameters)
+        except Failed as failed:
+            return _response(failed.answer)
+        finally:
+            self._change_now()
+        if trouble is not None:
+            return await self._answered(request, trouble)
+        return JSONResponse({"ok": True, "result": result})
+
+    async def _answered(self, request: Request, answer: Answer) -> Response:
+        while answer.silent and self._server is not None:
+            await self._change()
+        if answer.status == 0 and self._server is not None:
+            for connection in list(self._server.server_state.connections):
+                if getattr(connection, "scope", None) is request.scope:
+                    _transport(connection).abort()
+        return _response(answer)
+
+    async def _download(self, request: Request) -> Response:
+        if request.path_params["token"] != self.token:
+            return _response(NOT_FOUND)
+        for path, content in self._files.values():
+            if path == request.path_params["path"]:
+                return Response(content)
+        return _response(NOT_FOUND)
+
+    async def _do_getMe(self, _: Json) -> Json:  # noqa: N802 - the methods have the names of Telegram's
+        return _user(self.me) | {
+            "can_join_groups": True,
+            "can_read_all_group_messages": False,
+            "supports_inline_queries": False,
+        }
+
+    async def _do_getUpdates(self, asked: Json) -> list[Json]:  # noqa: N802
+        if self.webhook is not None:
+            raise Failed(HAS_WEBHOOK)
+        self._poll += 1
+        poll = self._poll
+        self._change_now()  # an earlier one ends
+        offset = int(asked.get("offset") or 0)
+        done = [one for one in self._waiting if one.seen and one.update["update_id"] < offset]
+        self.acknowledged += [one.update["update_id"] for one in done]
+        self._waiting = [one for one in self._waiting if one not in done]
+        self._change_now()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(float(asked.get("timeout") or 0)):
+                while not self._waiting and poll == self._poll and self._server is not None:
+                    await self._change()
+        if poll != self._poll:
+            raise Failed(TWO_POLLS)
+        given = self._waiting[: int(asked.get("limit") or 100)]
+        for one in given:
+            one.seen.append(True)
+        return [one.update for one in given]
+
+    async def _do_setWebhook(self, asked: Json) -> bool:  # noqa: N802
+        if not str(asked["url"]).startswith(("https://", "http://127.0.0.1")):
+            raise Failed(refusal(400, "Bad Request: bad webhook: An HTTPS URL must be provided for webhook"))
+        self.webhook = asked
+        return True
+
+    async def _do_deleteWebhook(self, _: Json) -> bool:  # noqa: N802
+        self.webhook = None
+        return True
+
+    async def _do_sendMessage(self, asked: Json) -> Json:  # noqa: N802
+        chat = self._reachable(asked)
+        text = self._read(asked, too_long="message is too long")
+        thread = self._thread(chat, asked)
+        replied = json.loads(asked["reply_parameters"]) if "reply_parameters" in asked else {}
+        target = self._messages.get((chat.id, int(replied.get("message_id", 0))))
+        if replied and target is None and not replied.get("allow_sending_without_reply"):
+            raise Failed(refusal(400, "Bad Request: message to be replied not found"))
+        message = self._message(chat, self.me, {"text": text})
+        if thread is not None:
+            message |= {"message_thread_id": thread, "is_topic_message": True}
+        if target is not None:
+            message["reply_to_message"] = target
+        self._sent[chat.id, message["message_id"]] = Sent(
+            chat.id,
+            message["message_id"],
+            text,
+            asked["text"],
+            asked.get("parse_mode"),
+            thread,
+            target["message_id"] if target else None,
+            asked.get("disable_notification") == "true",
+        )
+        return message
+
+    async def _do_editMessageText(self, asked: Json) -> Json:  # noqa: N802
+        chat = self._reachable(asked)
+        key = chat.id, int(asked["message_id"])
+        if key not in self._sent:
+            raise Failed(refusal(400, "Bad Request: message to edit not found"))
+        text, before = self._read(asked, too_long="MESSAGE_TOO_LONG"), self._sent[key]
+        if (asked["text"], asked.get("parse_mode")) == (before.source, before.parse_mode):
+            raise Failed(
+                refusal(
+                    400,
+                    "Bad Request: message is not modified: specified new message content and reply markup are "
+                    "exactly the same as a current content and reply markup of the message",
+                )
+            )
+        self._sent[key] = before._replace(
+            text=text, source=asked["text"], parse_mode=asked.get("parse_mode"), edits=before.edits + 1
+        )
+        self._messages[key] |= {"text": text, "edit_date": _now()}
+        return self._messages[key]
+
+    async def _do_sendChatAction(self, asked: Json) -> bool:  # noqa: N802
+        self._thread(self._reachable(asked), asked)
+        return True
+
+    async def _do_getFile(self, asked: Json) -> Json:  # noqa: N802
+        if asked["file_id"] not in self._files:
+            raise Failed(refusal(400, "Bad Request: wrong file_id or the file is temporarily unavailable"))
+        path, content = self._files[asked["file_id"]]
+        if len(content) > 20 * 1024 * 1024:
+            raise Failed(refusal(400, "Bad Request: file is too big"))
+        named = {"file_id": asked["file_id"], "file_unique_id": f"u{asked['file_id']}"}
+        return named | {"file_size": len(content), "file_path": path.removeprefix("gone/")}
+
+    async def _do_createForumTopic(self, asked: Json) -> Json:  # noqa: N802
+        chat = self._reachable(asked)
+        if not chat.is_forum:
+            raise Failed(refusal(400, "Bad Request: the chat is not a forum"))
+        thread = self.topic(chat, asked["name"])
+        return {"message_thread_id": thread, "name": asked["name"], "icon_color": 7322096}
+
+    async def _push(self) -> None:
+        """Bring what waits to the webhook, in order, again and again until it is taken."""
+        async with httpx.AsyncClient(trust_env=False, verify=False) as client:
+            while True:
+                if self.webhook is None or not self._waiting:
+                    await self._change()
+                    continue
+                one, headers = self._waiting[0], {}
+                if secret := self.webhook.get("secret_token"):
+                    headers["X-Telegram-Bot-Api-Secret-Token"] = secret
+                try:
+                    answer = await client.post(self.webhook["url"], json=one.update, headers=headers)
+                    status = answer.status_code
+                except httpx.HTTPError:
+                    status = 0
+                self.pushed.append(status)
+                if 200 <= status < 300:
+                    self._waiting.remove(one)
+                    self.acknowledged.append(one.update["update_id"])
+                else:
+                    await asyncio.sleep(0.02)
+                self._change_now()
+
+    # What it knows
+
+    def _reachable(self, asked: Json) -> Chat:
+        chat_id = int(asked["chat_id"])
+        if chat_id in self._moved:
+            raise Failed(
+                refusal(
+                    400,
+                    "Bad Request: group chat was upgraded to a supergroup chat",
+                    migrate_to_chat_id=self._moved[chat_id],
+                )
+            )
+        if chat_id in self._shut_out:
+            raise Failed(self._shut_out[chat_id])
+        if chat_id not in self._chats:
+            raise Failed(CHAT_NOT_FOUND)
+        return self._chats[chat_id]
+
+    def _thread(self, chat: Chat, asked: Json) -> int | None:
+        if "message_thread_id" not in asked:
+            return None
+        thread = int(asked["message_thread_id"])
+        if (chat.id, thread) not in self._topics:
+            raise Failed(refusal(400, "Bad Request: message thread not found"))
+        return thread
+
+    def _read(self, asked: Json, too_long: str) -> str:
+        """What will be seen of a text, if it is taken."""
+        text = str(asked.get("text", ""))
+        if asked.get("parse_mode") == "HTML":
+            try:
+                text = parsed(text).text
+            except Refused as refused:
+                raise Failed(refusal(400, f"Bad Request: {refused}")) from refused
+        if not text.strip():
+            raise Failed(refusal(400, "Bad Request: message text is empty"))
+        if _units(text) > LONGEST:
+            raise Failed(refusal(400, f"Bad Request: {too_long}"))
+        return text.strip()
+
+    def _message(self, chat: Chat, by: Person | None, content: Json) -> Json:
+        message: Json = {
+            "message_id": next(self._message_ids[chat.id]),
+            "date": _now(),
+            "chat": {name: value for name, value in chat._asdict().items() if value},
+        }
+        if chat.type == "channel" or by is None:  # a channel, or an admin who does not give their name
+            message["sender_chat"] = message["chat"]
+        else:
+            message["from"] = _user(by)
+        message |= content
+        self._messages[chat.id, message["message_id"]] = message
+        return message
+
+    def _update(self, kind: str, message: Json, delivered: bool) -> Json:
+        update = {"update_id": next(self._update_ids), kind: message}
+        if delivered:
+            self.deliver(update)
+        return update
+
+    def _entities(self, text: str) -> list[Json]:
+        found = [("bot_command", one) for one in _COMMAND.finditer(text)]
+        found += [("mention", one) for one in _MENTION.finditer(text)]
+        return [
+            {"type": kind, "offset": _units(text[: one.start()]), "length": _units(one[0])}
+            for kind, one in found
+        ]
+
+    def _known(self, user: Person | None) -> Person:
+        assert user is not None, "who speaks in private has a name"
+        return user
+
+    async def _change(self) -> None:
+        await self._changed.wait()
+
+    def _change_now(self) -> None:
+        before, self._changed = self._changed, asyncio.Event()
+        before.set()
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.told_to_stop = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        """Until told to stop, and then at once; its own looks only now and then."""
+        await self.told_to_stop.wait()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the test's."""
+        yield
+
+
+def _transport(connection: Any) -> asyncio.Transport:
+    transport: asyncio.Transport = connection.transport
+    return transport
+
+
+async def _parameters(request: Request) -> Json:
+    form = parse_qs((await request.body()).decode(), keep_blank_values=True)
+    given = {name: values[-1] for name, values in form.items()}
+    return dict(request.query_params) | given
+
+
+def _response(answer: Answer) -> Response:
+    if isinstance(answer.body, bytes):
+        return Response(answer.body, answer.status or 500)
+    return JSONResponse(answer.body, answer.status)
+
+
+def _user(person: Person) -> Json:
+    return {name: value for name, value in person._asdict().items() if value is not None}
+
+
+def _content(update: Json) -> tuple[str, Json]:
+    for kind in ("message", "channel_post", "edited_message", "edited_channel_post"):
+        if kind in update:
+            return kind.removeprefix("edited_"), update[kind]
+    raise AssertionError("not an update with a message")
+
+
+def _key(said: Json | Sent) -> tuple[int, int]:
+    if isinstance(said, Sent):
+        return said.chat_id, said.message_id
+    _, message = _content(said)
+    return message["chat"]["id"], message["message_id"]
+
+
+def _units(text: str) -> int:
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def _now() -> int:
+    return int(time.time())

@@ -1,0 +1,80 @@
+"""`hermes` on a terminal of its own, in a process of its own: what is typed, and what was shown."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import shlex
+import struct
+import subprocess
+import termios
+import threading
+from collections.abc import Mapping
+
+from tests.gateway.conformance.running import HERMES
+from tests.gateway.conformance.stage import until
+
+ENTER, INTERRUPT, LEAVE = "\r", "\x03", "\x04"
+ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_=>])")
+WHERE_IS_THE_CURSOR, HERE = b"\x1b[6n", b"\x1b[1;1R"
+
+
+class Terminal:
+    def __init__(self, environment: Mapping[str, str], *words: str) -> None:
+        self._ours, its = pty.openpty()
+        fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 150, 0, 0))
+        flags = termios.tcgetattr(its)
+        flags[0] &= ~termios.ICRNL  # what is typed ahead is the same key later
+        termios.tcsetattr(its, termios.TCSANOW, flags)
+        name = shlex.quote(os.ttyname(its))
+        # Who opens a terminal in a new session is who its Ctrl-C is for.
+        self._process = subprocess.Popen(
+            ["sh", "-c", f"exec {shlex.join([*HERMES, *words])} <{name} >{name} 2>&1"],
+            stdin=subprocess.DEVNULL,
+            env={**environment, "TERM": "xterm", "NO_COLOR": "1"},
+            start_new_session=True,
+        )
+        self._shown = b""
+        self._reading = threading.Thread(target=self._read, args=(its,), daemon=True)
+        self._reading.start()
+
+    @property
+    def shown(self) -> str:
+        """All that was ever shown, without what only moves the cursor."""
+        return ESCAPES.sub("", self._shown.decode("utf-8", "replace")).replace("\r", "")
+
+    def says(self, text: str, keys: str = ENTER) -> None:
+        os.write(self._ours, f"{text}{keys}".encode())
+
+    def sees(self, text: str) -> None:
+        until(
+            lambda: text in self.shown or not self._reading.is_alive(),
+            lambda: self.shown,
+        )
+        assert text in self.shown
+
+    def ended(self) -> int:
+        code = self._process.wait(30)
+        self._reading.join()
+        return code
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        self._reading.join()
+        os.close(self._ours)
+
+    def _read(self, its: int) -> None:
+        while True:
+            try:
+                data = os.read(self._ours, 65_536)
+            except OSError:  # whoever had the other end is gone
+                return
+            if not self._shown:
+                os.close(its)
+            self._shown += data
+            for _ in range(data.count(WHERE_IS_THE_CURSOR)):
+                os.write(self._ours, HERE)

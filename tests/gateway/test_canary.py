@@ -1,0 +1,313 @@
+"""The canary: nobody gets a word of another person, whatever they try.
+
+Bob tries everything in a world in which Ann lives, and the same in one where she never was. What he sees, and what the
+model is told for him, is the same in both, byte for byte: so nothing of hers is in it, and "not yours" is "not found".
+Ids that are made, and where in the store something is, are the only difference, and they are taken out.
+
+What he tries is made from the table of commands and from the tools that his agent has: a new one is tried by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from hermes.agent.standard import FOR_EVERYBODY
+from hermes.agent.tools import standard_tools
+from hermes.gateway import commands
+from hermes.gateway.events import Source
+from hermes.gateway.keys import Keying
+from hermes.gateway.pairing import Pairings
+from hermes.gateway.settings import GatewaySettings
+from hermes.gateway.status_file import gateway_folder
+from hermes_state import SessionDB
+from tests.gateway.world import ANN, BOB, World, file, in_group, in_thread, settings_of
+
+SECRET, TITLE = "xyzzy", "Plugh Project"
+KINDS = ("said", "title", "memory", "profile", "skill", "todo", "file-name", "file", "display", "chat-name")
+OF_THE_MACHINE = [tool.name for tool in standard_tools() if tool.name not in FOR_EVERYBODY]
+ALONE = Keying(group_sessions_per_user=True, thread_sessions_per_user=True)
+DEFAULT = Keying()
+ROOMS = Keying(group_sessions_per_user=False)
+
+Place = Callable[[Source], Source]
+PLACES: dict[str, Place] = {"dm": lambda who: who, "group": in_group, "thread": in_thread}
+
+ID = re.compile(r"\d{8}\\?_\d{6}\\?_[0-9a-f]{8}")
+NUMBERED = re.compile(r'("(?:\w*_)?(?:id|cursor)\\*": ?|\bmessage )\d+')
+
+SIZED = re.compile(r"~[\d,]+|\b\d\d:\d\d\b|just now|\d+m ago")
+"""How many tokens a request has, in which numbers of messages are; and what time it is."""
+
+
+class Known(NamedTuple):
+    """What Bob guesses with: as much as anybody could know."""
+
+    ids: list[str]
+    titles: list[str]
+    message: int
+
+    @property
+    def words(self) -> list[str]:
+        return [self.ids[0], self.ids[-1][:-1], self.titles[0], SECRET, "1"]
+
+
+def secret(place: str, kind: str) -> str:
+    return f"{SECRET}{place}{kind.replace('-', '')}"
+
+
+async def ann_lives(world: World, places: list[str]) -> Known:
+    """She tells her secrets in every way in which anybody can, in each of these places."""
+    ids, titles = [], []
+    for name in places:
+        word = {kind: secret(name, kind) for kind in KINDS}
+        ann = PLACES[name](ANN)._replace(user_name=f"Ann {word['display']}", chat_name=word["chat-name"])
+        await world.asks(ann, f"my word is {word['said']}")
+        await world.asks(ann, "look", offered=[file(f"{word['file-name']}.txt", word["file"].encode())])
+        for target, kind in (("memory", "memory"), ("user", "profile")):
+            await world.asks(ann, _use("memory", action="add", target=target, content=word[kind]))
+        await world.asks(
+            ann,
+            _use(
+                "skill_manage", action="create", name=f"ann-{name}", description=word["skill"], content="Do."
+            ),
+        )
+        item = {"id": "1", "content": word["todo"], "status": "pending"}
+        await world.asks(ann, _use("todo", items=[item]))
+        await world.asks(ann, f"/title {TITLE} {word['title']}")
+        ids.append(world.session_of(ann))
+        titles.append(f"{TITLE} {word['title']}")
+        await world.asks(ann, f"/branch {TITLE} branch {name}")
+        await world.asks(ann, f"on the branch {word['said']}")
+        ids.append(world.session_of(ann))
+    rows = world.db.get_messages(ids[0])
+    return Known(ids, titles, rows[0]["id"])
+
+
+def the_machine_has_secrets(home: Path) -> None:
+    """What its owner told it in the terminal, and what it remembers."""
+    folder = home / "memories"
+    folder.mkdir(parents=True)
+    for name in ("MEMORY.md", "USER.md"):
+        (folder / name).write_text(f"{SECRET} of the machine")
+    db = SessionDB()
+    session = db.create_session("20200101_000000_0badcafe", "cli")
+    db.append_message(session, "user", f"{SECRET} said in the terminal")
+    db.set_session_title(session, f"{TITLE} of the terminal")
+    db.close()
+
+
+# ---------------------------------------------------------------- what Bob tries
+
+
+def _use(tool: str, **arguments: object) -> str:
+    return f"use {tool} {json.dumps(arguments)}"
+
+
+def tried_commands(known: Known) -> list[str]:
+    tried = []
+    for one in commands.COMMANDS:
+        flags = re.findall(r"--\w+", one.usage)
+        tried.append(f"/{one.name}")
+        tried += [f"/{one.name} {word}" for word in known.words]
+        tried += [f"/{one.name} {flag} {known.words[0]}" for flag in flags]
+    return tried
+
+
+def tried_tools(known: Known) -> list[str]:
+    theirs = known.ids[0]
+    searches: list[dict[str, object]] = [
+        {},
+        {"query": SECRET},
+        {"query": [f"{SECRET}*", "my word", "plugh"]},
+        {"query": f"title:{TITLE}"},
+        {"query": f"session:{theirs}"},
+        {"query": "word OR branch OR terminal", "limit": 10, "sort": "newest"},
+        {"session_id": theirs},
+        {"session_id": theirs[:-1]},
+        {"session_id": TITLE},
+        {"session_id": "20200101_000000_0badcafe"},
+        {"session_id": theirs, "around_message_id": known.message},
+        {"session_id": theirs, "around_message_id": known.message, "window": 0},
+    ]
+    return [
+        *(_use("session_search", **one) for one in searches),
+        *(_use("memory", action="read", target=target) for target in ("memory", "user")),
+        _use("memory", action="remove", target="memory", old_text=SECRET),
+        _use("skills_list"),
+        *(_use("skill_view", name=name) for name in ("ann-dm", "../ann-dm", "../../people")),
+        _use("todo"),
+        *(_use(name, path="/", command="cat sessions.json", pattern=SECRET) for name in OF_THE_MACHINE),
+    ]
+
+
+async def bob_tries(world: World, known: Known, places: list[str]) -> list[str]:
+    """Everything, everywhere; what came of it, as he sees it and as the model was told."""
+    seen = []
+    for name in places:
+        bob = PLACES[name](BOB)
+        await world.asks(bob, "hello")
+        await world.asks(bob, "and more", reply_to="who said what?", offered=[file("b.txt", b"mine")])
+        for text in (*tried_tools(known), *tried_commands(known)):
+            before = len(world.brain.requests)
+            answers = await world.asks(bob, text)
+            if text.startswith("/search"):
+                answers = _without_ranks(answers)
+            told = [[one.messages, one.tools] for one in world.brain.requests[before:]]
+            seen.append(json.dumps([name, text, answers, told], ensure_ascii=False, default=str))
+    return seen
+
+
+def _without_ranks(answers: list[str]) -> list[str]:
+    """Which conversations were found.
+
+    What ranks first, and which passage is shown of each, depends on how rare a word is in the whole store.
+    """
+    lines = [ID.sub("ID", line) for answer in answers for line in answer.splitlines()]
+    return sorted(line for line in lines if not line.startswith(" "))
+
+
+def leveled(seen: list[str], known: Known) -> list[str]:
+    """Without what is made anew each time: ids by their order, and places in the store."""
+    made: dict[str, str] = {}
+
+    def named(found: re.Match[str]) -> str:
+        one = found[0].replace("\\", "")
+        return one if one in known.ids else made.setdefault(one, f"ID{len(made)}")
+
+    return [SIZED.sub("N", NUMBERED.sub(r"\1N", ID.sub(named, text))) for text in seen]
+
+
+def differing(one: str, other: str) -> str:
+    """Where two long texts part."""
+    at = next(number for number, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return f"{one[:60]}: {one[max(0, at - 80) : at + 80]!r} is not {other[max(0, at - 80) : at + 80]!r}"
+
+
+async def without_ann(
+    settings: GatewaySettings, known: Known, places: list[str], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
+    monkeypatch.setenv("HERMES_HOME", str(home))
+    async with World(settings) as world:
+        return leveled(await bob_tries(world, known, places), known)
+
+
+@pytest.mark.parametrize(
+    ("keying", "anns", "bobs"),
+    [
+        (ROOMS, ["dm", "group", "thread"], ["dm"]),
+        (ROOMS, ["dm"], ["group"]),
+        (DEFAULT, ["dm", "group"], ["group"]),
+        (DEFAULT, ["dm", "group"], ["thread"]),
+        (ALONE, ["dm", "group", "thread"], ["thread"]),
+    ],
+    ids=str,
+)
+async def test_it_is_as_if_she_were_not_there(
+    keying: Keying,
+    anns: list[str],
+    bobs: list[str],
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = settings_of(keying=keying)
+    the_machine_has_secrets(home)
+    async with World(settings) as world:
+        known = await ann_lives(world, anns)
+        hers = [world.db.export_session(one) for one in known.ids]
+        heard = [world.heard(PLACES[name](ANN)) for name in anns if name not in bobs]
+        assert SECRET in json.dumps(hers)
+        tried = await bob_tries(world, known, bobs)
+        seen = leveled(tried, known)
+        typed = "\n".join(known.words)
+        words = [secret(name, kind) for name in anns for kind in KINDS]
+        assert not [word for word in words if word not in typed and word in "\n".join(tried)]
+        assert [world.db.export_session(one) for one in known.ids] == hers
+        assert [world.heard(PLACES[name](ANN)) for name in anns if name not in bobs] == heard
+    alone = await without_ann(settings, known, bobs, tmp_path / "alone", monkeypatch)
+    for with_her, without_her in zip(seen, alone, strict=True):
+        assert with_her == without_her, differing(with_her, without_her)
+
+
+# ---------------------------------------------------------------- rooms, and the machine
+
+
+@pytest.mark.parametrize("place", [in_group, in_thread])
+async def test_a_room_knows_what_was_said_in_it_and_nobodys_private_words(place: Place) -> None:
+    """Not even who said them gets them told there: others read along."""
+    async with World(settings_of(keying=ROOMS, platform={"owners": frozenset({"1"})})) as world:
+        known = await ann_lives(world, ["dm"])
+        await world.asks(place(BOB), "the word of this room is mellon")
+        await world.asks(place(BOB), "/new")
+        found = await world.asks(place(ANN), _use("session_search", query="word of this room"))
+        assert "mellon" in found[0]
+        outside = await world.asks(BOB, _use("session_search", query="word of this room"))
+        assert "mellon" not in outside[0]
+        before = len(world.brain.requests)
+        for who in (ANN, BOB):
+            await world.restart()  # whoever speaks first there gets no more than the others
+            for one in commands.COMMANDS:
+                for words in ("", " 1", " my word", f" {TITLE}", f" {known.ids[0]}"):
+                    await world.asks(place(who), f"/{one.name}{words}")
+            await world.asks(place(who), _use("session_search", query="my word"))
+            await world.asks(place(who), _use("memory", action="read", target="memory"))
+            await world.asks(place(who), _use("skills_list"))
+        assert SECRET not in "\n".join(world.heard(place(ANN)))
+        assert not any(SECRET in str(one.messages) for one in world.brain.requests[before:])
+
+
+async def test_what_one_tells_the_agent_in_private_it_remembers_for_them_only() -> None:
+    async with World() as world:
+        add = _use("memory", action="add", target="user", content=SECRET)
+        await world.asks(ANN, add)
+        for who in (ANN, BOB, in_thread(ANN)):
+            await world.asks(who, "/new")
+            await world.asks(who, "hello")
+            system = world.brain.requests[-1].messages[0]
+            assert system["role"] == "system"
+            assert (SECRET in system["content"]) is (who == ANN)
+
+
+@pytest.mark.parametrize("keying", [DEFAULT, ALONE, ROOMS], ids=str)
+async def test_only_its_owner_alone_reaches_the_machine(keying: Keying) -> None:
+    settings = settings_of(keying=keying, platform={"owners": frozenset({"1"})})
+    async with World(settings) as world:
+        for who in (ANN, BOB):
+            for place in PLACES.values():
+                await world.asks(place(who), "hello")
+                request = world.brain.requests[-1]
+                tools = {one["function"]["name"] for one in request.tools}
+                theirs = place(who) == ANN
+                assert tools.isdisjoint(OF_THE_MACHINE) is not theirs
+                assert "session_search" in tools
+                assert ("Working directory" in request.messages[0]["content"]) is theirs
+
+
+async def test_who_is_no_owner_any_more_has_no_machine_any_more() -> None:
+    async with World() as world:
+        pairings = Pairings(gateway_folder())
+        code = pairings.make_code("telegram", owner=True)
+        await world.asks(ANN, f"/pair {code}")
+        await world.asks(ANN, "hello")
+        assert any(one["function"]["name"] == "terminal" for one in world.brain.requests[-1].tools)
+        pairings.revoke("telegram", "1")
+        await world.asks(ANN, "hello")
+        assert not any(one["function"]["name"] == "terminal" for one in world.brain.requests[-1].tools)
+
+
+async def test_the_files_of_the_operator_are_nobody_elses(home: Path) -> None:
+    async with World() as world:
+        await ann_lives(world, ["dm"])
+    kept = [
+        path for path in home.rglob("*") if path.is_file() and SECRET in path.read_text("utf-8", "ignore")
+    ]
+    assert kept
+    for path in kept:
+        assert path.stat().st_mode & 0o077 == 0
+        assert SECRET not in str(path)

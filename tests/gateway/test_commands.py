@@ -1,0 +1,181 @@
+"""Which message is a command, what the table promises, and that errors are one line."""
+
+from __future__ import annotations
+
+import string
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes import errors
+from hermes.gateway.asking import Command
+from hermes.gateway.commands import COMMANDS, find
+from hermes_state import SessionDB
+from tests.gateway.here import Chat, dm, group
+
+NAMES = sorted(name for one in COMMANDS for name in (one.name, *one.also))
+HOLDS = """
+import sys
+from hermes_state import SessionDB
+
+db = SessionDB()
+db.leases.acquire(sys.argv[1], "cli", 60)
+print("held", flush=True)
+input()
+"""
+WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30).map(str.strip)
+
+
+def found(text: str) -> tuple[Command, str]:
+    command = find(text)
+    assert command is not None
+    return command
+
+
+@given(st.sampled_from(NAMES), st.data(), st.sampled_from(["", "@hermes_bot", "@B"]), WORDS)
+def test_a_command_is_found_in_any_case_with_the_bots_name_and_with_words(
+    name: str, data: st.DataObject, bot: str, words: str
+) -> None:
+    typed = "".join(data.draw(st.sampled_from([letter, letter.upper()])) for letter in name)
+    command, rest = found(f"/{typed}{bot} {words}")
+    assert name in (command.name, *command.also)
+    if "--" not in command.usage:
+        assert rest == words
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_command_or_is_not(text: str) -> None:
+    result = find(text)
+    assert (result is None) or text.lstrip().startswith("/")
+
+
+@given(WORDS)
+def test_what_does_not_begin_with_a_slash_is_said_to_the_agent(text: str) -> None:
+    assert text.startswith("/") or find(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/etc/hosts",
+        "/etc/hosts is empty",
+        "/usr/bin/env python",
+        "/readme.md",
+        "/",
+        "//new",
+        "/ new",
+        "/24 is a subnet",
+        "/r/python",
+        "/new/title",
+        "/new?",
+        "look at /new",
+        "/" + "x" * 40,
+        "",
+    ],
+)
+def test_a_path_or_a_number_is_no_command(text: str) -> None:
+    assert find(text) is None
+
+
+@pytest.mark.parametrize("dash", ["--", "—", "–", "−", "―", "‐‐"])
+def test_the_dashes_that_telephones_make_of_two_hyphens_are_flags(dash: str) -> None:
+    assert found(f"/insights {dash}days 7 {dash}source telegram")[1] == "--days 7 --source telegram"
+
+
+def test_a_title_keeps_its_dashes() -> None:
+    assert found("/title Rome —Paris")[1] == "Rome —Paris"
+
+
+@pytest.mark.parametrize(
+    ("typed", "near"), [("rset", "reset"), ("Sesions", "sessions"), ("undoo", "undo"), ("hlep", "help")]
+)
+async def test_a_mistyped_command_is_told_the_nearest_at_once(db: SessionDB, typed: str, near: str) -> None:
+    chat = Chat(db, dm("ann"))
+    assert found(f"/{typed} x")[0].at_once
+    assert await chat.types(f"/{typed}") == (
+        f"There is no `/{typed}`. Did you mean `/{near}`? `/help` shows what there is."
+    )
+    assert chat.session_id is None
+
+
+async def test_a_command_that_is_like_none_is_told_where_they_are(db: SessionDB) -> None:
+    assert await Chat(db, dm("ann")).types("/qqqqqq") == "There is no `/qqqqqq`. `/help` shows what there is."
+
+
+def test_what_is_answered_at_once_and_what_stops_an_answer() -> None:
+    at_once = {name for name in NAMES if found(f"/{name} x")[0].at_once}
+    assert at_once == {"stop", "status", "why", "usage", "insights", "sessions", "search", "help", "start"}
+    bare = {name for name in NAMES if found(f"/{name}")[0].at_once}
+    assert bare == at_once | {"resume", "title"}
+    assert {name for name in NAMES if found(f"/{name}")[0].stops} == {"new", "reset"}
+
+
+def test_every_documented_command_is_there_and_fits_a_menu() -> None:
+    documented = (
+        "new reset title resume sessions search branch undo retry compress stop status why usage insights sethome topic"
+        " handoff help"
+    )
+    assert set(documented.split()) <= set(NAMES)
+    for one in COMMANDS:
+        assert one.usage.split()[0] == f"/{one.name}"
+        assert set(one.name) <= set(string.ascii_lowercase)
+        assert 0 < len(one.summary) <= 100
+
+
+async def test_help_shows_all_or_one(db: SessionDB) -> None:
+    chat = Chat(db, dm("ann"))
+    everything = await chat.types("/help")
+    assert len(everything.splitlines()) == len(COMMANDS)
+    assert all(f"`{one.usage}`" in everything for one in COMMANDS)
+    assert await chat.types("/help undo") == await chat.types("/help /UNDO")
+    assert (await chat.types("/help undo")).startswith("`/undo [n]`\n")
+    assert await chat.types("/start abc") == everything
+
+
+async def test_a_store_that_is_gone_is_one_line_without_its_place(
+    db: SessionDB, caplog: pytest.LogCaptureFixture
+) -> None:
+    chat = Chat(db, dm("ann"))
+    await chat.talks("hello")
+    asked = chat._asked("hello")
+    db.close()
+    answer = await found("/search x")[0].run(asked)
+    assert answer.text == "That cannot be done just now; try again in a moment."
+    assert len(caplog.records) == 1
+
+
+async def test_who_has_lost_the_conversation_does_nothing_in_it(db: SessionDB) -> None:
+    chat = Chat(db, dm("ann"))
+    session = await chat.talks("hello")
+    await chat.begin()
+    asked = chat._asked("")
+    db.leases.take_over(session, "cli")
+    with pytest.raises(errors.LeaseLost):
+        await found("/new")[0].run(asked)
+    assert chat.session_id == session
+
+
+async def test_a_conversation_at_work_elsewhere_is_not_taken_away(db: SessionDB) -> None:
+    chat = Chat(db, dm("ann"))
+    old = await chat.talks("first", title="old")
+    await chat.types("/new")
+    elsewhere = subprocess.Popen(
+        [sys.executable, "-c", HOLDS, old], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with elsewhere:
+        assert elsewhere.stdout is not None
+        assert elsewhere.stdout.readline() == b"held\n"
+        new = chat.session_id
+        for typed in ("/resume old", "/undo"):
+            assert "being worked in elsewhere" in await chat.types(typed)
+            assert chat.session_id == new
+        elsewhere.kill()
+    assert "Back in **old**" in await chat.types("/undo")
+    assert chat.session_id == old
+
+
+async def test_a_room_is_no_other_table(db: SessionDB) -> None:
+    assert await Chat(db, group("ann")).types("/help") == await Chat(db, dm("ann")).types("/help")

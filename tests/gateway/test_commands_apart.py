@@ -1,0 +1,136 @@
+"""Nobody sees another person's id, title or words, whatever they guess: not yours is not found, byte for byte."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hermes.gateway.commands import COMMANDS
+from hermes.gateway.events import Source
+from hermes_state import SessionDB
+from tests.gateway.here import Chat, dm, group, thread
+from tests.gateway.test_commands_place import TopicsOf
+
+SECRET = "xyzzy"
+TITLE = "Plugh Project"
+ID = re.compile(r"\d{8}\\?_\d{6}\\?_[0-9a-f]{8}")
+PLACES: list[Callable[[str], Source]] = [dm, group, thread]
+
+
+async def theirs(db: SessionDB) -> list[str]:
+    """Ann talks in private, before all in a group, and elsewhere; her ids."""
+    ids = []
+    for number, source in enumerate((dm("ann"), group("ann"), group("ann", "other"), dm("ann", "3"))):
+        chat = Chat(db, source)
+        ids.append(await chat.talks(f"my word is {SECRET}", "and more", title=f"{TITLE} {number}"))
+        await chat.types("/branch")
+        ids.append(await chat.talks(f"again {SECRET}", title=f"{TITLE} branch {number}"))
+        chat.store.record_usage(ids[-1], model=f"model-{SECRET}", input_tokens=7)
+        await chat.types(f"/new {TITLE} new {number}")
+        ids.append(await chat.talks(f"once more {SECRET}"))
+    return ids
+
+
+def told(answer: str, ids: list[str]) -> list[str]:
+    """What of it is Ann's."""
+    return [word for word in (*ids, SECRET, TITLE) if word.casefold() in answer.casefold()]
+
+
+def guesses(ids: list[str]) -> list[str]:
+    titles = [f"{TITLE} 0", f"{TITLE} branch 1", f"{TITLE} new 1", "plugh", "Plugh Proj"]
+    return [*ids, *(one[:-1] for one in ids), *titles, SECRET]
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_not_yours_is_not_found(db: SessionDB, place: Callable[[str], Source]) -> None:
+    ids = await theirs(db)
+    bob = Chat(db, place("bob"))
+    bob.topics = TopicsOf(db, "bob")
+    bob.topics.enable()
+    mine = await bob.talks("hello", title="Mine")
+    for command in ("/resume", "/topic"):
+        missing = await bob.types(f"{command} nothing of that kind")
+        for guess in guesses(ids):
+            assert await bob.types(f"{command} {guess}") == missing
+    assert bob.session_id == mine
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_every_answer_is_as_if_nobody_else_were_there(
+    db: SessionDB, tmp_path: Path, place: Callable[[str], Source]
+) -> None:
+    """The same words in a store in which there is nobody else give the same answer, but for ids that are made."""
+    ids = await theirs(db)
+    alone = SessionDB(tmp_path / "alone.db")
+    try:
+        bobs = Chat(db, place("bob")), Chat(alone, place("bob"))
+        for command in (
+            "/search",
+            "/sessions",
+            "/title",
+            "/branch",
+            "/new",
+            "/compress",
+            "/insights --source",
+        ):
+            for words in (ids[0], f"{TITLE} 0", SECRET):
+                answers = []
+                for bob in bobs:
+                    await bob.talks("hello")
+                    answers.append(ID.sub("ID", await bob.types(f"{command} {words}")))
+                assert answers[0] == answers[1]
+    finally:
+        alone.close()
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_no_command_tells_of_anybody_else(db: SessionDB, place: Callable[[str], Source]) -> None:
+    ids = await theirs(db)
+    before = [db.get_session(one) for one in ids]
+    for one in COMMANDS:
+        bob = Chat(db, place("bob")._replace(user_id=f"bob-{one.name}"))
+        bob.topics = TopicsOf(db, "bob")
+        assert told(await bob.types(f"/{one.name}"), ids) == []
+        await bob.talks("hello")
+        assert told(await bob.types(f"/{one.name}"), ids) == []
+    assert [db.get_session(one) for one in ids] == before
+
+
+@pytest.mark.parametrize("place", [group, thread])
+async def test_in_a_room_not_even_ones_own_private_words_are_told(
+    db: SessionDB, place: Callable[[str], Source]
+) -> None:
+    private = await Chat(db, dm("ann")).talks(f"my word is {SECRET}", title=TITLE)
+    room = Chat(db, place("ann"))
+    await room.talks("hello")
+    for one in COMMANDS:
+        words = " my word" if one.name == "search" else ""
+        assert told(await room.types(f"/{one.name}{words}"), [private]) == []
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@given(
+    name=st.sampled_from(sorted(one.name for one in COMMANDS)),
+    words=st.lists(
+        st.sampled_from([*"0123456789_*%\"'()-: #", "plugh", "xyz", "AND ", "OR ", "title:"]), max_size=8
+    ).map("".join),
+)
+async def test_whatever_is_guessed_nothing_of_others_is_told(db: SessionDB, name: str, words: str) -> None:
+    ann = Chat(db, dm("ann"))
+    if ann.session_id is None:
+        await ann.talks(f"my word is {SECRET}", title=TITLE)
+    mine = ann.session_id
+    assert mine is not None
+    bob = Chat(db, dm("bob"))
+    await bob.talks("hello")
+    answer = await bob.types(f"/{name} {words}")
+    assert mine not in answer
+    assert SECRET not in answer
+    assert TITLE not in answer
+    assert ann.session_id == mine
+    assert ann.row()["title"] == TITLE

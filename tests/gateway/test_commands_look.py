@@ -1,0 +1,249 @@
+"""/sessions, /search, /status, /why, /usage, /insights: what is shown, and to whom."""
+
+from __future__ import annotations
+
+import pytest
+
+from hermes import clock
+from hermes.gateway.asking import Happening
+from hermes.gateway.settings import ResetPolicy
+from hermes_state import SessionDB
+from tests.gateway.here import OWNED, Chat, dm, group, thread
+
+DAILY, IDLE = "`session_reset: daily`", "`session_reset: idle`"
+
+
+@pytest.fixture
+def ann(db: SessionDB) -> Chat:
+    return Chat(db, dm("ann"))
+
+
+# /sessions and /search
+
+
+async def test_sessions_are_listed_like_those_to_resume_or_by_words(ann: Chat) -> None:
+    rome = await ann.talks("where is the Colosseum", title="Rome")
+    await ann.types("/new")
+    await ann.talks("where is the Louvre", title="Paris")
+    assert await ann.types("/sessions") == await ann.types("/resume")
+    assert await ann.types("/sessions colosseum") == f"- **Rome** · just now · `{rome}`"
+    for words in ("Berlin", "none"):
+        assert (await ann.types(f"/sessions {words}")).startswith("No conversation has that")
+
+
+async def test_what_was_said_is_found_with_where_it_was_said(ann: Chat) -> None:
+    rome = await ann.talks("the Colosseum opens at nine", title="Rome")
+    await ann.types("/new")
+    await ann.talks("nothing of that kind")
+    lines = (await ann.types("/search colosseum")).splitlines()
+    assert lines[0] == f"- **Rome** · just now · `{rome}`"
+    assert "**Colosseum** opens at nine" in lines[1]
+    assert len(lines) == 2
+    assert await ann.types("/search xylophone") == "Nothing was found."
+    assert await ann.types("/search") == "Usage: `/search words`"
+
+
+async def test_five_are_found_at_most(ann: Chat) -> None:
+    for number in range(7):
+        await ann.types("/new")
+        await ann.talks(f"colosseum {number}")
+    assert len((await ann.types("/search colosseum")).splitlines()) == 10
+
+
+async def test_what_was_said_cannot_act_in_an_answer(ann: Chat) -> None:
+    await ann.talks("colosseum @everyone [x](http://evil.example) `rm`\n# /new", title="a](http://b.c) @bob")
+    answer = await ann.types("/search colosseum")
+    assert "@everyone" not in answer
+    assert "@bob" not in answer
+    assert "[x]" not in answer
+    assert "://" not in answer
+    assert len(answer.splitlines()) == 2
+
+
+@pytest.mark.parametrize("typed", ["/search colosseum", "/sessions colosseum", "/sessions", "/resume"])
+async def test_in_a_room_private_conversations_are_counted_and_not_shown(
+    db: SessionDB, ann: Chat, typed: str
+) -> None:
+    for number in range(2):
+        await ann.types("/new")
+        await ann.talks(f"colosseum {number} PRIVATE")
+    room = Chat(db, group("ann"))
+    held_there = await room.talks("colosseum before all")
+    elsewhere = Chat(db, group("ann", "other-room"))
+    await elsewhere.talks("colosseum ELSEWHERE")
+    answer = await room.types(typed)
+    assert held_there in answer
+    assert "PRIVATE" not in answer
+    assert "ELSEWHERE" not in answer
+    assert "3 private conversations not shown here: ask me in a private chat." in answer
+    assert "PRIVATE" in await ann.types(typed)
+
+
+async def test_a_shared_room_is_searched_by_all_who_are_in_it(db: SessionDB) -> None:
+    ann, bob = Chat(db, thread("ann")), Chat(db, thread("bob"))
+    session = await ann.talks("the colosseum is for all")
+    assert session in await bob.types("/search colosseum")
+    assert session in await bob.types("/sessions")
+
+
+async def test_a_room_that_was_a_private_chat_does_not_tell_what_was_said_then(
+    db: SessionDB,
+) -> None:
+    before = Chat(db, dm("ann")._replace(chat_id="matrix-room"))
+    await before.talks("colosseum PRIVATE")
+    now = Chat(db, group("ann", "matrix-room"))
+    answer = await now.types("/search colosseum")
+    assert "PRIVATE" not in answer
+    assert "1 private conversation not shown" in answer
+
+
+# /status
+
+
+async def test_the_status_says_where_one_is(ann: Chat) -> None:
+    session = await ann.talks("hello", title="Rome")
+    ann.store.set_session_model(session, "some/model")
+    ann.store.update_token_counts(session, input_tokens=1500, output_tokens=20)
+    ann.working_since, ann.waiting = clock.now() - 65, 1
+    lines = (await ann.types("/status")).splitlines()
+    assert lines[:4] == [
+        "**Rome**",
+        f"Session: `{session}`",
+        "Messages: 2 in the context",
+        "Tokens: 1.5K in, 20 out",
+    ]
+    assert lines[4].startswith("Since: today ")
+    assert lines[5:] == [
+        "Model: `some/model`",
+        "Working: for 1m (`/stop` stops it)",
+        "Waiting: 1 message",
+        "Platform: telegram, dm",
+        "Starts afresh: never by itself",
+    ]
+
+
+async def test_the_status_of_a_silent_chat(db: SessionDB) -> None:
+    settings = OWNED._replace(reset_by_type={"thread": ResetPolicy("daily", timezone="UTC")})
+    room = Chat(db, thread("ann"), settings)
+    room.due = clock.now() + 3 * clock.DAY
+    lines = (await room.types("/status")).splitlines()
+    assert lines[:3] == [
+        "Nothing was said here yet.",
+        "Platform: telegram, thread, shared by all who are here",
+        "Starts afresh: daily at 4:00",
+    ]
+    assert lines[3].startswith("Next: ")
+    assert room.session_id is None
+
+
+# /why
+
+
+async def test_why_tells_what_happened_newest_first(ann: Chat) -> None:
+    first = await ann.talks("one", title="Rome")
+    second = ann.store.begin_continuation(first, "they spoke", lease_epoch=ann.epoch)
+    third = ann.store.reset(second, reason="idle")
+    await ann.talks("two")
+    fourth = ann.store.reset(third, reason="daily")
+    await ann.talks("three")
+    await ann.types("/new")
+    await ann.types("/undo")
+    await ann.types("/branch")
+    ann.happened = [Happening(clock.now() + 1, "It was paused: it had crashed three times.")]
+    said = await ann.types("/why")
+    told = [line.partition(": ")[2] for line in said.splitlines()]
+    kept = "The one before is kept:"
+    called, nothing_lost = rf"**Rome \#2** `{second}`", "Nothing is lost; `/search` finds it."
+    assert told == [
+        "It was paused: it had crashed three times.",
+        f"It branched off from `{fourth}` with `/branch`.",
+        f"A new start was undone with `/undo`: back in `{fourth}`.",
+        f"A new conversation began: it was time for the daily new start ({DAILY}). {kept} `/resume {third}`",
+        f"A new conversation began: nobody had spoken for long ({IDLE}). {kept} `/resume {second}`",
+        f"It had become long: what was said before was summarised, and it went on as {called}. {nothing_lost}",
+        f"The conversation **Rome** `{first}` began.",
+        "never by itself",
+    ]
+    assert all(line.startswith("- today ") for line in said.splitlines()[:-1])
+
+
+async def test_why_tells_of_a_switch_and_of_somebody_who_asked(ann: Chat) -> None:
+    rome = await ann.talks("one", title="Rome")
+    await ann.types("/new")
+    paris = await ann.talks("two", title="Paris")
+    told = await ann.types("/why")
+    assert (
+        f"A new conversation began: somebody asked for it with `/new`. The one before is kept: `/resume {rome}`"
+        in told
+    )
+    await ann.types("/resume Rome")
+    told = await ann.types("/why")
+    assert (
+        f"This chat left **Paris** for another conversation with `/resume`. Back: `/resume {paris}`" in told
+    )
+
+
+async def test_why_tells_of_a_handoff(db: SessionDB, ann: Chat) -> None:
+    session = await ann.talks("one")
+    db.request_handoff(session, "telegram")
+    assert "It is being handed over to telegram." in await ann.types("/why")
+    db.claim_handoff(session)
+    db.fail_handoff(session, "no @home `channel`")
+    told = await ann.types("/why")
+    assert "that failed: no @" in told
+    assert "@home" not in told
+
+
+async def test_why_of_a_silent_chat_and_of_a_long_one(ann: Chat) -> None:
+    assert await ann.types("/why") == "Nothing was said here yet.\nStarts afresh: never by itself"
+    for number in range(12):
+        await ann.talks(f"talk {number}")
+        await ann.types("/new")
+    lines = (await ann.types("/why")).splitlines()
+    assert len(lines) == 12
+    assert lines[10] == "- … and more before that."
+
+
+# /usage and /insights
+
+
+async def test_what_a_conversation_used_is_told_by_model(ann: Chat) -> None:
+    assert "cost nothing" in await ann.types("/usage")
+    session = await ann.talks("one")
+    assert await ann.types("/usage") == "No model was used in this conversation yet."
+    ann.store.record_usage(session, model="big", input_tokens=2000, output_tokens=30, actual_cost_usd=0.5)
+    ann.store.record_auxiliary_usage(session, model="small`", input_tokens=10, output_tokens=1)
+    assert (await ann.types("/usage")).splitlines() == [
+        "**This conversation** · 2 calls, 2.0K in, 31 out, $0.50",
+        "- `big`: 1 call, 2.0K in, 30 out, $0.50",
+        "- `small'` (beside): 1 call, 10 in, 1 out",
+    ]
+
+
+async def test_insights_are_of_the_asker_alone(db: SessionDB, ann: Chat) -> None:
+    bob = Chat(db, dm("bob"))
+    await ann.talks("one")
+    for _ in range(3):
+        await bob.talks("two")
+        await bob.types("/new")
+    db.create_session("local", "cli")
+    told = await ann.types("/insights")
+    assert "**1 session** · 2 messages" in told
+    assert await ann.types("/insights 30") == told == await ann.types("/insights —days 30")
+    assert "last 7 days (source: telegram)" in await ann.types("/insights --days=7 --source telegram")
+    assert "No sessions found" in await ann.types("/insights --source cli")
+
+
+@pytest.mark.parametrize("words", ["x", "0", "--days", "--days x", "5 6", "99999", "--days " + "9" * 5000])
+async def test_insights_that_cannot_be_understood(ann: Chat, words: str) -> None:
+    assert await ann.types(f"/insights {words}") == "Usage: `/insights [days] [--days N] [--source S]`"
+
+
+async def test_a_source_that_does_not_exist_is_one_line(ann: Chat) -> None:
+    assert len((await ann.types("/insights --source `x`")).splitlines()) == 1
+
+
+async def test_insights_are_not_told_where_others_read_along(db: SessionDB, ann: Chat) -> None:
+    await ann.talks("one")
+    answer = await Chat(db, group("ann")).types("/insights")
+    assert answer == "These numbers tell of your private conversations, too: ask me in a private chat."

@@ -1,0 +1,99 @@
+"""What comes from outside is only text in an answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes import clock
+from hermes.gateway.commands_shown import APART, code, name_of, plain, policy, snippet, when
+from hermes.gateway.settings import ResetPolicy
+from hermes_state import SessionDB
+from tests.gateway.here import Chat, dm
+
+NASTY = st.text(st.sampled_from(list("ab @/.:`*_[]<>#|\\\n\r\t\u202e\x1b(){}-!")), max_size=40)
+AT = datetime(2026, 11, 15, 12, 0, tzinfo=UTC).timestamp()
+
+
+@given(st.one_of(NASTY, st.text(max_size=80)))
+def test_a_plain_text_is_one_line_in_which_nothing_acts(text: str) -> None:
+    shown = plain(text)
+    assert shown.splitlines() in ([], [shown])
+    assert not re.search(r"(?<!\\)(?:\\\\)*[`*_~\[\]<>#|]", shown), "markup is escaped"
+    assert not re.search(rf"@(?!{APART})|://|(?<!\w)/\w|\w\.\w", shown), "no name, address or command"
+    assert "\u202e" not in shown
+    assert "\x1b" not in shown
+
+
+@given(NASTY)
+def test_a_code_span_cannot_be_left(text: str) -> None:
+    shown = code(text)
+    assert shown[0] == shown[-1] == "`"
+    assert "`" not in shown[1:-1]
+    assert "\n" not in shown
+
+
+@given(NASTY, NASTY)
+def test_a_snippet_has_bold_only_where_something_was_found(before: str, hit: str) -> None:
+    shown = snippet(f"{before}>>>{hit}<<<{before}")
+    assert shown.count("**") in (0, 2) or ">>>" in before + hit
+    assert len(shown.splitlines()) <= 1
+
+
+def test_a_snippet_keeps_the_spaces_around_what_was_found() -> None:
+    assert snippet("the >>>red<<< and >>>blue<<< car") == "the **red** and **blue** car"
+
+
+def test_a_conversation_is_called_by_its_title_or_its_beginning() -> None:
+    assert name_of({"title": "A *b*", "preview": "x"}) == r"**A \*b\***"
+    assert name_of({"title": None, "preview": "hello"}) == "“hello”"
+    assert name_of({"title": None, "preview": ""}) == "*untitled*"
+
+
+async def test_a_title_that_was_copied_from_an_answer_is_understood(db: SessionDB) -> None:
+    chat = Chat(db, dm("ann"))
+    old = await chat.talks("x", title="node.js @home")
+    await chat.types("/new")
+    await chat.talks("y")
+    shown = plain("node.js @home")
+    assert shown != "node.js @home"
+    await chat.types(f"/resume {shown}")
+    assert chat.session_id == old
+
+
+@pytest.mark.parametrize(
+    ("zone", "at", "told"),
+    [
+        ("UTC", AT, "today 12:00"),
+        ("UTC", AT - clock.DAY, "yesterday 12:00"),
+        ("UTC", AT + clock.DAY, "tomorrow 12:00"),
+        ("UTC", AT - 10 * clock.DAY, "5 Nov 12:00"),
+        ("UTC", AT - 400 * clock.DAY, "11 Oct 2025 12:00"),
+        ("Pacific/Auckland", AT, "today 01:00"),
+        ("Nowhere/Land", AT, "today 07:00"),
+        (None, AT, "today 07:00"),
+    ],
+)
+def test_times_are_those_of_the_person(
+    zone: str | None, at: float, told: str, in_zone: Callable[[str], None]
+) -> None:
+    in_zone("America/New_York")
+    assert when(at, zone, AT) == told
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        (ResetPolicy(), "never by itself"),
+        (ResetPolicy("idle"), "after 1.0d without a message"),
+        (ResetPolicy("daily", at_hour=4), "daily at 4:00"),
+        (ResetPolicy("both", idle_minutes=90), "daily at 4:00, and after 1h 30m without a message"),
+    ],
+)
+def test_a_policy_is_told_in_words(rule: ResetPolicy, told: str) -> None:
+    assert policy(rule) == told

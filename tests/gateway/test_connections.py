@@ -1,0 +1,116 @@
+"""Platforms come and go by themselves; one that breaks never stops another."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from hermes.gateway import connections
+from hermes.gateway.adapter import Limited, Misconfigured, Receipt, Unreachable
+from hermes.gateway.connections import Connections, PlatformState
+from hermes.gateway.events import Event
+from hermes.gateway.settings import PlatformSettings
+from tests.gateway.fake_adapter import FakeAdapter
+from tests.gateway.world import ANN, Platform, World, settings_of
+
+
+@pytest.fixture(autouse=True)
+def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "FIRST_PAUSE_S", 0.01)
+
+
+async def _receive(_event: Event, _offered: object) -> Receipt:
+    return Receipt("ignored")
+
+
+class Watched:
+    def __init__(self, **adapters: FakeAdapter) -> None:
+        self.changes: list[tuple[str, str]] = []
+        self.connections = Connections(adapters, _receive, self._tell)
+
+    def _tell(self, now: PlatformState) -> None:
+        self.changes.append((now.name, now.state))
+
+    async def until(self, *changes: tuple[str, str]) -> None:
+        async with asyncio.timeout(10):
+            while self.changes != list(changes):
+                await asyncio.sleep(0.005)
+
+
+async def test_a_connection_that_is_lost_is_made_again() -> None:
+    one = FakeAdapter("telegram")
+    watched = Watched(telegram=one)
+    watched.connections.open()
+    await watched.until(("telegram", "up"))
+    one.disconnect()
+    await watched.until(("telegram", "up"), ("telegram", "down"), ("telegram", "up"))
+    assert watched.connections.states["telegram"].error is None
+    await watched.connections.close()
+    assert one.is_closed
+
+
+async def test_it_is_hopeless_only_when_nothing_can_be_connected_any_more() -> None:
+    wrong, good = FakeAdapter("telegram"), FakeAdapter("matrix")
+    wrong.fail("run", Misconfigured("no such bot"))
+    watched = Watched(telegram=wrong, matrix=good)
+    watched.connections.leave_out("webhook", "its secret is short")
+    watched.connections.open()
+    await watched.until(("webhook", "misconfigured"), ("telegram", "misconfigured"), ("matrix", "up"))
+    assert not watched.connections.hopeless.is_set()
+    good.fail("run", Misconfigured("not any more"))
+    good.disconnect()
+    async with asyncio.timeout(10):
+        await watched.connections.hopeless.wait()
+    assert watched.connections.states["webhook"].error == "its secret is short"
+    await watched.connections.close()
+
+
+@pytest.mark.parametrize(
+    "problem", [Unreachable("no net"), Limited("slow down", 0.01), OSError("no"), KeyError("x")]
+)
+async def test_whatever_breaks_it_is_tried_again(problem: Exception) -> None:
+    one = FakeAdapter("telegram")
+    one.fail("run", problem, times=2)
+    watched = Watched(telegram=one)
+    watched.connections.open()
+    await watched.until(("telegram", "down"), ("telegram", "down"), ("telegram", "up"))
+    await watched.connections.close()
+
+
+async def test_what_is_misconfigured_is_not_tried_again_and_says_why_without_its_secret() -> None:
+    one = FakeAdapter("telegram")
+    one.fail("run", Misconfigured("the token 123456789:AAHfiqksKZ8WmR2zMM7kZzIVQzN1x4fCxyz is refused"))
+    watched = Watched(telegram=one)
+    watched.connections.open()
+    await watched.until(("telegram", "misconfigured"))
+    told = watched.connections.states["telegram"].error or ""
+    assert "refused" in told
+    assert "AAHfiqks" not in told
+    await watched.connections.close()
+
+
+async def test_an_adapter_that_cannot_be_closed_does_not_keep_others_open() -> None:
+    class Stubborn(FakeAdapter):
+        async def close(self) -> None:
+            raise ZeroDivisionError("a mistake of ours")
+
+    other = FakeAdapter("matrix")
+    watched = Watched(telegram=Stubborn("telegram"), matrix=other)
+    watched.connections.open()
+    await watched.connections.close()
+    assert other.is_closed
+
+
+async def test_a_broken_platform_next_to_a_good_one() -> None:
+    broken = Platform("matrix")
+    broken.fail("run", Unreachable("no net"), times=1000)
+    settings = settings_of()
+    settings = settings._replace(
+        platforms={**settings.platforms, "matrix": PlatformSettings("matrix", allow_all=True)}
+    )
+    async with World(settings, matrix=broken) as world:
+        assert await world.asks(ANN, "hello") == ["you said: hello"]
+        states = world.gateway.connections.states
+        assert states["telegram"].state == "up"
+        assert states["matrix"].state == "down"

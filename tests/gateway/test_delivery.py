@@ -1,0 +1,155 @@
+"""What is to be said to a person arrives, in order, once; and where that cannot be known, they are told."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from hermes.gateway.adapter import AdapterError, Can, Doubtful, Limited, Undeliverable, Unreachable
+from hermes.gateway.delivery import UNKNOWN
+from hermes.gateway.events import Source
+from hermes.gateway.office import Letter
+from tests.gateway.world import ANN, BOB, Platform, World, full_disk, settings_of
+
+
+def states(world: World) -> list[str]:
+    return [row[0] for row in world.db.raw().execute("SELECT state FROM outbox ORDER BY id")]
+
+
+async def test_what_did_not_arrive_is_sent_again_and_keeps_its_place() -> None:
+    async with World() as world:
+        world.platform.fail("send", Unreachable("no net"), times=1)
+        await world.says(ANN, "first")
+        await world.says(ANN, "second")
+        await world.until(lambda: world.platform.told("send"))
+        world.gateway.delivery.hurry("telegram")
+        await world.quiet()
+        assert world.heard(ANN) == ["you said: first", "you said: second"]
+
+
+async def test_one_chat_that_cannot_be_reached_does_not_hold_up_another() -> None:
+    async with World() as world:
+        world.platform.fail("send", Limited("slow down", 600), times=1)
+        await world.says(ANN, "first")
+        await world.until(lambda: world.platform.told("send"))
+        await world.says(BOB, "hello")
+        await world.until(lambda: world.heard(BOB) == ["you said: hello"])
+        assert world.heard(ANN) == []
+        world.gateway.delivery.hurry("telegram")
+        await world.quiet()
+        assert world.heard(ANN) == ["you said: first"]
+
+
+async def test_who_is_limited_waits_as_long_as_the_platform_says() -> None:
+    async with World() as world:
+        world.platform.fail("send", Limited("slow down", 0.3), times=2)
+        await world.asks(ANN, "hello")
+        first, second, third = world.platform.told("send")
+        assert second.at - first.at >= 0.3
+        assert third.at - second.at >= 0.3
+
+
+async def test_what_will_never_arrive_is_given_up_and_the_next_is_sent() -> None:
+    async with World() as world:
+        world.platform.fail("send", Undeliverable("we were thrown out"))
+        await world.asks(ANN, "first")
+        assert await world.asks(ANN, "second") == ["you said: second"]
+        assert states(world) == ["failed", "sent"]
+
+
+@pytest.mark.parametrize("problem", [Doubtful("no answer came"), ZeroDivisionError("a mistake of ours")])
+@pytest.mark.parametrize("arrives", [True, False])
+async def test_what_may_have_arrived_is_not_sent_twice_but_told_once(
+    problem: Exception, arrives: bool
+) -> None:
+    async with World() as world:
+        world.platform.fail("send", problem, arrives=arrives)
+        told = await world.asks(ANN, "hello")
+        assert told == [*(["you said: hello"] if arrives else []), UNKNOWN]
+        assert "unknown" in (await world.asks(ANN, "/why"))[0]
+        assert await world.asks(ANN, "/resend") == ["you said: hello"]
+
+
+async def test_that_a_notice_is_in_doubt_is_not_told() -> None:
+    async with World() as world:
+        world.platform.fail("send", Doubtful("no answer came"), times=2)
+        assert await world.asks(ANN, "hello") == []
+        assert states(world) == ["unknown", "unknown"]
+
+
+@pytest.mark.parametrize("problem", [Doubtful("no answer came"), Unreachable("no net")])
+async def test_where_it_does_not_show_what_is_in_doubt_is_sent_again(problem: AdapterError) -> None:
+    async with World(platform=Platform(can=Can(idempotent=True))) as world:
+        world.platform.fail("send", problem, arrives=True)
+        await world.says(ANN, "hello")
+        await world.until(lambda: world.platform.told("send"))
+        await world.until(lambda: "sending" not in states(world))
+        world.gateway.delivery.hurry("telegram")
+        await world.quiet()
+        assert world.heard(ANN) == ["you said: hello"]
+        assert len(world.platform.told("send")) == 2
+
+
+async def test_a_long_answer_comes_in_parts_in_order() -> None:
+    async with World(platform=Platform(can=Can(longest=100))) as world:
+        words = " ".join(f"word{number}" for number in range(60))
+        parts = await world.asks(ANN, words)
+        assert len(parts) > 4
+        assert all(len(part) <= 100 for part in parts)
+        assert " ".join(parts).split() == f"you said: {words}".split()
+
+
+async def test_what_was_sent_is_known_to_be_sent_also_if_the_store_has_no_room_just_then() -> None:
+    async with World() as world:
+        world.platform.slow = 0.2
+        await world.says(ANN, "hello")
+        await world.until(lambda: world.platform.told("send"))
+        with full_disk():
+            await world.until(lambda: world.heard(ANN))
+            await asyncio.sleep(0.05)
+        await world.quiet()
+        world.platform.slow = 0.0
+        assert await world.asks(ANN, "again") == ["you said: again"]
+        assert states(world) == ["sent", "sent"]
+
+
+async def test_what_is_answered_while_the_gateway_ends_is_still_sent() -> None:
+    async with World() as world:
+        await world.says(ANN, "hold on")
+        await world.says(BOB, "hold on")
+        await world.until(lambda: len(world.brain.held) == 2)
+        closing = asyncio.create_task(world.gateway.close())
+        await world.until(lambda: not world.platform.is_connected)
+        world.let_go("on")
+        await closing
+        assert world.heard(ANN) == world.heard(BOB) == ["well, you said: hold on"]
+        assert world.db.inbox.waiting() == []
+
+
+async def test_what_could_not_be_sent_is_sent_by_the_next_process() -> None:
+    async with World(settings_of(drain_seconds=0.5)) as world:
+        world.platform.fail("send", Unreachable("no net"), times=1)
+        await world.says(ANN, "hello")
+        await world.until(lambda: states(world) == ["queued"] and world.platform.told("send"))
+        await world.restart()
+        await world.quiet()
+        assert world.heard(ANN) == ["you said: hello"]
+
+
+async def test_what_is_for_a_platform_that_is_not_connected_waits_and_hurts_nobody() -> None:
+    async with World() as world:
+        letter = Letter(Source("matrix", "!a"), "hello").to_dict()
+        world.db.outbox.put("agent:main:matrix:dm:!a", "matrix", letter, "once")
+        await world.restart()
+
+        def waits() -> float:
+            (entry,) = [one for one in world.db.outbox.waiting() if one.platform == "matrix"]
+            return 0.0 if entry.error is None else entry.changed_at
+
+        await world.until(waits)
+        tried = waits()
+        world.gateway.delivery.hurry("telegram")
+        await world.says(ANN, "hello")
+        await world.until(lambda: world.heard(ANN) == ["you said: hello"])
+        assert waits() == tried

@@ -1,0 +1,74 @@
+"""A gateway that dies at any step: no message is lost, none is answered twice, no command is done twice."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermes.gateway.delivery import UNKNOWN
+from hermes.gateway.mailbox import GIVEN_UP
+from hermes.gateway.working import HALF_WAY
+from tests.gateway.dying import GONE
+
+ROOT = Path(__file__).parents[2]
+EVERY = [pytest.param(1, 1, marks=pytest.mark.slow), (1, 4)]
+BRANCHED, CUT_OFF = "⑂ **On a branch now**", HALF_WAY.format(command="/branch")
+
+
+def run(folder: Path, *arguments: str) -> list[dict[str, Any]]:
+    told = subprocess.run(
+        [sys.executable, "-m", "tests.gateway.dying", str(folder), *arguments],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return [json.loads(line) for line in told.stdout.splitlines()]
+
+
+def deaths(folder: Path, first: int, stride: int, *texts: str) -> list[dict[str, Any]]:
+    """What became of it, for each step; the last is without a death."""
+    lines = run(folder, str(first), str(stride), *texts)
+    assert len(lines) > 5
+    assert lines[-1]["died_at"] is None
+    assert {one["ended"] for one in lines} == {0}
+    return lines
+
+
+def is_answered_once(saw: list[str], answer: str) -> bool:
+    """It came once; if it did not, somebody was told that this is not known."""
+    times = sum(text.startswith(answer) for text in saw)
+    return times == 1 or (times == 0 and saw.count(UNKNOWN) == 1)
+
+
+@pytest.mark.parametrize(("first", "stride"), EVERY)
+def test_no_message_is_lost_and_no_command_is_done_twice(tmp_path: Path, first: int, stride: int) -> None:
+    for one in deaths(tmp_path, first, stride, "hello", "/branch"):
+        saw = one["saw"]
+        assert is_answered_once(saw, "you said: hello"), one
+        assert one["talk"] == ["hello", "you said: hello"], one
+        assert one["branches"] <= 1, one
+        assert one["sessions"] == 1 + one["branches"], one
+        done, half_way = any(text.startswith(BRANCHED) for text in saw), CUT_OFF in saw
+        assert done + half_way == 1 or (not done and not half_way and saw.count(UNKNOWN) == 1), one
+        assert one["branches"] or half_way, one
+
+
+@pytest.mark.parametrize(("first", "stride"), EVERY)
+def test_a_change_of_a_message_is_not_lost_either(tmp_path: Path, first: int, stride: int) -> None:
+    for one in deaths(tmp_path, first, stride, "hello", "edit it"):
+        assert is_answered_once(one["saw"], "you said: edit it"), one
+        assert one["talk"] == ["edit it", "you said: edit it"], one
+
+
+def test_a_message_at_which_everybody_dies_is_given_up(tmp_path: Path) -> None:
+    *dead, last = run(tmp_path, "poison")
+    assert [one["code"] for one in dead] == [GONE] * 3
+    assert not any("saw" in line for one in dead for line in one["told"])
+    assert last["code"] == 0
+    assert [line["saw"] for line in last["told"] if "saw" in line] == [GIVEN_UP, "you said: poison\n\nhello"]

@@ -1,0 +1,74 @@
+"""The tests' own platform keeps to the protocol, so that what passes with it passes for a reason."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from hermes.gateway.adapter import Can, Doubtful, Limited, Receipt, Undeliverable, Unreachable
+from hermes.gateway.events import Event, Offered, Source
+from tests.gateway.fake_adapter import FakeAdapter
+
+ANN = Source("telegram", "42", user_id="42")
+
+
+async def accepted(event: Event, offered: Sequence[Offered]) -> Receipt:
+    return Receipt("accepted", event.text)
+
+
+async def test_what_somebody_says_is_handed_in_while_it_is_connected() -> None:
+    adapter = FakeAdapter()
+    with pytest.raises(Unreachable):
+        await adapter.hear(Event(ANN, "too early", 1.0))
+    async with adapter.connected(accepted):
+        assert await adapter.hear(Event(ANN, "hello", 1.0)) == ("accepted", "hello")
+    with pytest.raises(Unreachable):
+        await adapter.hear(Event(ANN, "too late", 1.0))
+
+
+async def test_a_connection_that_is_lost_can_be_made_again() -> None:
+    adapter = FakeAdapter()
+    async with adapter.connected(accepted):
+        adapter.disconnect()
+        await asyncio.sleep(0)
+        with pytest.raises(Unreachable):
+            await adapter.hear(Event(ANN, "nobody there", 1.0))
+    async with adapter.connected(accepted):
+        assert (await adapter.hear(Event(ANN, "again", 1.0))).state == "accepted"
+
+
+async def test_it_shows_what_it_was_told_and_changes_it() -> None:
+    adapter = FakeAdapter()
+    sent = await adapter.send(ANN, "one", once="a")
+    assert sent is not None
+    await adapter.edit(ANN, sent, "two")
+    assert adapter.texts == ["two"]
+    with pytest.raises(Undeliverable):
+        await adapter.edit(ANN, "unknown", "three")
+
+
+async def test_it_fails_as_often_as_it_was_asked_to() -> None:
+    adapter = FakeAdapter()
+    adapter.fail("send", Limited("slow down", 3), times=2)
+    for _ in range(2):
+        with pytest.raises(Limited):
+            await adapter.send(ANN, "one", once="a")
+    await adapter.send(ANN, "one", once="a")
+    assert (adapter.texts, len(adapter.told("send"))) == (["one"], 3)
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+async def test_what_arrived_in_doubt_is_seen_twice_unless_it_is_idempotent(idempotent: bool) -> None:
+    adapter = FakeAdapter(can=Can(idempotent=idempotent))
+    adapter.fail("send", Doubtful("no answer"), arrives=True)
+    with pytest.raises(Doubtful):
+        await adapter.send(ANN, "one", once="a")
+    await adapter.send(ANN, "one", once="a")
+    assert adapter.texts == (["one"] if idempotent else ["one", "one"])
+
+
+async def test_what_is_too_long_is_not_taken() -> None:
+    with pytest.raises(Undeliverable):
+        await FakeAdapter(can=Can(longest=3)).send(ANN, "four", once="a")

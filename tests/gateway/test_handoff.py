@@ -1,0 +1,191 @@
+"""From the terminal to a chat and back: the real chat, the real gateway and Telegram's real SDK, a process each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import count
+from typing import Any
+
+import pytest
+
+from tests.gateway.conformance.echoing import EchoModel, echo
+from tests.gateway.conformance.on_telegram import OnTelegram
+from tests.gateway.conformance.running import Gateway, key_of
+from tests.gateway.conformance.stage import Person, until
+from tests.gateway.terminal import INTERRUPT, LEAVE, Terminal
+
+WORDS = count(1)
+
+
+class Office:
+    """A gateway whose home channel is Ann's private chat, and terminals beside it."""
+
+    def __init__(
+        self, folder: Any, stage: OnTelegram, model: EchoModel, ann: Person, **settings: Any
+    ) -> None:
+        self.stage, self.model, self.ann = stage, model, ann
+        self.gateway = Gateway(folder, stage, model, **settings)
+        self._open = ExitStack()
+
+    def terminal(self, *words: str) -> Terminal:
+        made = Terminal(self.gateway.environment, *words)
+        self._open.callback(made.close)
+        made.sees("❯")
+        return made
+
+    def talking(self) -> tuple[Terminal, str, str]:
+        """A conversation at a terminal in which something was said: the terminal, the session, the word."""
+        word = f"apple{next(WORDS)}x"
+        terminal = self.terminal()
+        terminal.says(word)
+        terminal.sees(echo(word))
+        with self.gateway.store() as db:
+            [row] = until(lambda: [one for one in db.search_sessions() if one["preview"] == word])
+        return terminal, row["id"], word
+
+    def state(self, session: str) -> dict[str, Any]:
+        with self.gateway.store() as db:
+            return db.get_handoff_state(session) or {}
+
+    def close(self) -> None:
+        self._open.close()
+        self.gateway.close()
+
+
+@pytest.fixture(scope="module")
+def offices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Office]]:
+    with ExitStack() as running:
+        model = EchoModel()
+        running.callback(model.close)
+
+        def open_one(*, home: bool) -> Office:
+            stage = OnTelegram()
+            running.callback(stage.close)
+            ann = stage.person("Ann")
+            settings = {"home_channel": ann.id} if home else {"owners": [ann.id]}
+            office = Office(tmp_path_factory.mktemp("office"), stage, model, ann, **settings)
+            running.callback(office.close)
+            return office
+
+        yield open_one
+
+
+@pytest.fixture(scope="module")
+def usual(offices: Callable[..., Office]) -> Office:
+    return offices(home=True)
+
+
+@pytest.fixture
+def office(usual: Office) -> Office:
+    usual.gateway.be_up()
+    return usual
+
+
+def test_a_conversation_goes_to_telegram_and_comes_back(office: Office) -> None:
+    stage, model, ann = office.stage, office.model, office.ann
+    here, key = stage.dm(ann), key_of(stage, stage.dm(ann))
+    terminal, session, apple = office.talking()
+    before = len(stage.heard(here))
+
+    terminal.says("/handoff telegram")
+    terminal.sees("The conversation continues on telegram.")
+    assert terminal.ended() == 0
+    assert office.state(session) == {"state": "completed", "platform": "telegram", "error": None}
+    [arrived] = stage.heard(here)[before:]
+    assert f"hermes -r {session}" in arrived
+
+    pear = f"pear{apple}"
+    stage.say(ann, here, pear)
+    until(lambda: stage.heard(here)[before + 1 :] == [echo(pear)], lambda: stage.heard(here))
+    assert apple in model.shown(pear), "it is the same conversation"
+    assert office.gateway.session(key)["id"] == session
+
+    back = office.terminal("-r", session)
+    back.sees(echo(pear))
+    plum = f"plum{apple}"
+    back.says(plum)
+    back.sees(echo(plum))
+    assert pear in model.shown(plum)
+    meanwhile = f"meanwhile{apple}"
+    stage.say(ann, here, meanwhile)  # at the terminal somebody is in it: that waits, and is told
+    until(lambda: "open elsewhere" in stage.heard(here)[-1], lambda: stage.heard(here))
+    back.says("", LEAVE)
+    assert back.ended() == 0
+    until(lambda: stage.heard(here)[-1] == echo(meanwhile), lambda: stage.heard(here))
+    assert plum in model.shown(meanwhile)
+    people = [text for role, text in office.gateway.said(key) if role == "user"]
+    assert people == [apple, pear, plum, meanwhile]
+
+
+def test_a_platform_that_is_not_connected(office: Office) -> None:
+    terminal, session, apple = office.talking()
+    terminal.says("/handoff matrix")
+    terminal.sees("the gateway is connected to telegram")
+    assert office.state(session).get("state") is None
+    _goes_on(office, terminal, apple)
+
+
+def test_a_platform_that_cannot_be_reached(office: Office) -> None:
+    terminal, session, apple = office.talking()
+    office.stage.refuse_everything()
+    terminal.says("/handoff telegram")
+    terminal.sees("Not handed over: Telegram could not send a message")
+    assert office.state(session)["state"] == "failed"
+    _goes_on(office, terminal, apple)
+
+
+def test_given_up_at_the_terminal(office: Office) -> None:
+    stage, here = office.stage, office.stage.dm(office.ann)
+    terminal, session, apple = office.talking()
+    before = len(stage.heard(here))
+    office.gateway.freeze()
+    terminal.says("/handoff telegram")
+    until(lambda: office.state(session).get("state") == "pending")
+    terminal.says("", INTERRUPT)
+    terminal.sees("Not handed over: given up at the terminal")
+    office.gateway.thaw()
+    _goes_on(office, terminal, apple)
+    stage.say(office.ann, here, f"barrier{apple}")
+    until(lambda: echo(f"barrier{apple}") in stage.heard(here))
+    assert office.state(session) == {
+        "state": "failed",
+        "platform": "telegram",
+        "error": "given up at the terminal",
+    }
+    assert stage.heard(here)[before:] == [echo(f"barrier{apple}")]
+
+
+def test_without_a_home_channel_until_somebody_names_one(offices: Callable[..., Office]) -> None:
+    office = offices(home=False)
+    office.gateway.be_up()
+    stage, here = office.stage, office.stage.dm(office.ann)
+    terminal, session, apple = office.talking()
+    terminal.says("/handoff telegram")
+    terminal.sees("Not handed over: telegram has no home channel")
+    assert office.state(session)["state"] == "failed"
+    _goes_on(office, terminal, apple)
+    stage.say(office.ann, here, "/sethome")
+    until(lambda: stage.heard(here))
+    assert "This chat is the home of telegram now" in stage.heard(here)[0]
+    terminal.says("/handoff telegram")
+    terminal.sees("The conversation continues on telegram.")
+    assert terminal.ended() == 0
+    until(lambda: f"hermes -r {session}" in stage.heard(here)[-1], lambda: stage.heard(here))
+
+
+def test_without_a_gateway(offices: Callable[..., Office]) -> None:
+    office = offices(home=True)
+    terminal, session, apple = office.talking()
+    terminal.says("/handoff telegram")
+    terminal.sees("No gateway runs for this home")
+    assert office.state(session).get("state") is None
+    _goes_on(office, terminal, apple)
+
+
+def _goes_on(office: Office, terminal: Terminal, apple: str) -> None:
+    """What was not handed over goes on where it was."""
+    more = f"more{apple}"
+    terminal.says(more)
+    terminal.sees(echo(more))
+    assert apple in office.model.shown(more)

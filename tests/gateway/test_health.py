@@ -1,0 +1,147 @@
+"""What the gateway says about itself, over real HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from hermes import __version__, clock
+from hermes.errors import StoreFull, raised
+from hermes.gateway import health
+from hermes.gateway.connections import PlatformState
+from hermes.gateway.health import Waiting, Watched, health_app
+from hermes.gateway.metrics import GatewayMetrics
+from hermes.secrets import made_up
+from hermes_state import SessionDB
+from tests.gateway.serving import client_of, served
+
+SINCE = 1_700_000_000.0
+KEY = made_up("sk-", "0123456789abcdef" * 2)
+
+
+class Gateway:
+    """One whose state the test decides."""
+
+    def __init__(self) -> None:
+        self.platforms: Sequence[PlatformState] = [PlatformState("telegram", "up", SINCE)]
+        self.problem: Exception | None = None
+        self.stuck = False
+        self.metrics = GatewayMetrics(["telegram", "matrix"])
+
+    async def write(self) -> None:
+        if self.stuck:
+            await asyncio.Event().wait()
+        if self.problem:
+            raise self.problem
+
+    async def waiting(self) -> Waiting:
+        await self.write()
+        return Waiting(inbox=3, outbox=1)
+
+    @property
+    def watched(self) -> Watched:
+        return Watched(clock.now() - 60, lambda: self.platforms, self.write, self.waiting, self.metrics)
+
+
+async def test_a_gateway_that_is_well() -> None:
+    async with served(health_app(Gateway().watched)) as address, client_of(address) as client:
+        answer = await client.get("/healthz")
+    told = answer.json()
+    assert answer.status_code == 200
+    assert 60 <= told.pop("uptime_seconds") < 600
+    assert told == {
+        "status": "ok",
+        "version": __version__,
+        "store": {"writable": True, "error": None},
+        "waiting": {"inbox": 3, "outbox": 1},
+        "platforms": {"telegram": {"state": "up", "since": clock.iso(SINCE), "error": None}},
+    }
+
+
+async def test_a_platform_that_is_down_degrades_it_and_says_why_in_one_line_without_secrets() -> None:
+    gateway = Gateway()
+    gateway.platforms = [
+        PlatformState("telegram", "up", SINCE),
+        PlatformState("matrix", "down", SINCE, f"refused: {KEY} is not known\nTraceback"),
+    ]
+    async with served(health_app(gateway.watched)) as address, client_of(address) as client:
+        answer = await client.get("/healthz")
+    assert (answer.status_code, answer.json()["status"]) == (200, "degraded")
+    assert answer.json()["platforms"]["matrix"]["error"] == "refused: [redacted API key] is not known"
+
+
+async def test_a_store_that_cannot_be_written_to_makes_it_unavailable() -> None:
+    gateway = Gateway()
+    gateway.problem = raised(StoreFull, f"there is no room on the disk for {KEY}")
+    async with served(health_app(gateway.watched)) as address, client_of(address) as client:
+        answer = await client.get("/healthz")
+        numbers = await client.get("/metrics")
+    assert (answer.status_code, answer.json()["status"]) == (503, "degraded")
+    assert answer.json()["waiting"] is None
+    assert answer.json()["store"] == {
+        "writable": False,
+        "error": "there is no room on the disk for [redacted API key]",
+    }
+    assert numbers.status_code == 200
+    assert "\nhermes_inbox_waiting" not in numbers.text
+
+
+async def test_a_store_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "PATIENCE_S", 0.05)
+    gateway = Gateway()
+    gateway.stuck = True
+    async with served(health_app(gateway.watched)) as address, client_of(address) as client:
+        answer = await client.get("/healthz")
+    assert answer.status_code == 503
+    assert answer.json()["store"]["error"] == "it did not answer within 0.05 seconds"
+
+
+async def test_the_numbers_are_those_of_the_moment() -> None:
+    gateway = Gateway()
+    gateway.platforms = [
+        PlatformState("telegram", "up", SINCE),
+        PlatformState("matrix", "connecting", SINCE),
+    ]
+    gateway.metrics.received.add("telegram", "accepted")
+    async with served(health_app(gateway.watched)) as address, client_of(address) as client:
+        first = await client.get("/metrics")
+        gateway.platforms = [PlatformState("telegram", "down", SINCE), PlatformState("matrix", "up", SINCE)]
+        second = await client.get("/metrics")
+    assert first.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert _up(first.text) == {"telegram": 1, "matrix": 0}
+    assert _up(second.text) == {"telegram": 0, "matrix": 1}
+    assert "\nhermes_inbox_waiting 3\n" in first.text
+    assert "\nhermes_outbox_waiting 1\n" in first.text
+    assert '\nhermes_messages_received_total{platform="telegram",state="accepted"} 1\n' in first.text
+
+
+async def test_nothing_else_is_there_and_nothing_can_be_sent() -> None:
+    async with served(health_app(Gateway().watched)) as address, client_of(address) as client:
+        assert (await client.get("/")).status_code == 404
+        assert (await client.post("/healthz")).status_code == 405
+
+
+async def test_a_real_store_that_was_made_read_only(home: Path) -> None:
+    SessionDB().close()
+    store = SessionDB(read_only=True)
+
+    async def write() -> None:
+        await asyncio.to_thread(store.set_meta, "hermes:health", "1")
+
+    gateway = Gateway()
+    watched = gateway.watched._replace(write=write)
+    async with served(health_app(watched)) as address, client_of(address) as client:
+        answer = await client.get("/healthz")
+    store.close()
+    assert answer.status_code == 503
+    assert answer.json()["store"]["writable"] is False
+    assert "\n" not in answer.json()["store"]["error"]
+
+
+def _up(text: str) -> dict[str, float]:
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    return {one.labels["platform"]: one.value for one in families["hermes_platform_up"].samples}

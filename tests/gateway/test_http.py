@@ -1,0 +1,290 @@
+"""The common host: it starts and ends with its task, and nobody can wear it out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from hermes.gateway import http
+from hermes.gateway.adapter import Misconfigured
+from hermes.gateway.http import serve
+from tests.gateway.serving import client_of, served
+
+
+async def _echo(request: Request) -> Response:
+    return Response(await request.body())
+
+
+async def _hello(request: Request) -> Response:
+    return PlainTextResponse("hello")
+
+
+async def _break(request: Request) -> Response:
+    raise ValueError("broken on purpose")
+
+
+APP = Starlette(
+    routes=[Route("/", _hello), Route("/echo", _echo, methods=["POST"]), Route("/break", _break)],
+)
+
+
+async def _read_all(reader: asyncio.StreamReader) -> bytes:
+    async with asyncio.timeout(20):
+        return await reader.read()
+
+
+async def test_an_app_is_served_and_says_nothing_on_the_terminal(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with served(APP) as address, client_of(address) as client:
+        assert (await client.get("/")).text == "hello"
+        assert (await client.post("/echo", content=b"x" * 1000)).content == b"x" * 1000
+    assert capsys.readouterr() == ("", "")
+    mine = [record.getMessage() for record in caplog.records if record.name == "hermes.gateway.http"]
+    assert mine == [f"listening on 127.0.0.1, port {address.rpartition(':')[2]}"]
+    assert not [record for record in caplog.records if record.name.startswith("uvicorn")]
+
+
+async def test_what_breaks_in_an_app_is_logged_and_the_next_request_is_answered(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with served(APP) as address, client_of(address) as client:
+        broken = await client.get("/break")
+        assert (broken.status_code, broken.text) == (500, "Internal Server Error")
+        assert (await client.get("/")).text == "hello"
+    assert "broken on purpose" in caplog.text
+
+
+async def test_signals_stay_with_the_process() -> None:
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    async with served(APP):
+        assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+
+
+async def test_nothing_tells_which_software_answers() -> None:
+    async with served(APP) as address, client_of(address) as client:
+        assert "server" not in (await client.get("/")).headers
+
+
+async def test_after_the_end_the_port_is_free_at_once() -> None:
+    async with served(APP) as address, client_of(address) as client:
+        await client.get("/")
+        port = int(address.rpartition(":")[2])
+    told: list[int] = []
+    again = asyncio.create_task(serve(APP, "127.0.0.1", port, ready=told.append))
+    async with asyncio.timeout(20):
+        while not told:
+            await asyncio.sleep(0.01)
+    again.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await again
+    assert told == [port]
+
+
+async def test_a_name_with_several_addresses_is_served_on_all_that_exist() -> None:
+    async with served(APP, "localhost") as address, client_of(address) as client:
+        assert (await client.get("/")).text == "hello"
+
+
+async def test_a_port_in_use_is_one_clear_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(Misconfigured, match=f"^port {port} of 127.0.0.1 is in use by another program$"):
+            await serve(APP, "127.0.0.1", port)
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "line"),
+    [
+        ("192.0.2.1", 0, "cannot listen on 192.0.2.1: it is no address of this machine"),
+        ("no.such.host.invalid", 0, "cannot listen on 'no.such.host.invalid': there is no such address"),
+        ("", 0, "cannot listen on '': there is no such address"),
+        ("a" * 70, 0, f"cannot listen on '{'a' * 70}': there is no such address"),
+        ("127.0.0.1", 99999, "there is no port 99999: they end with 65535"),
+        ("127.0.0.1", -1, "there is no port -1: they end with 65535"),
+    ],
+)
+async def test_a_place_that_is_not_ours_is_one_clear_line(host: str, port: int, line: str) -> None:
+    with pytest.raises(Misconfigured) as told:
+        await serve(APP, host, port)
+    assert str(told.value) == line
+
+
+async def test_a_request_that_is_open_at_the_end_is_still_answered() -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: Request) -> Response:
+        begun.set()
+        await go_on.wait()
+        return PlainTextResponse("done after all")
+
+    port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    app = Starlette(routes=[Route("/", slow)])
+    running = asyncio.create_task(serve(app, "127.0.0.1", 0, ready=port.set_result))
+    async with client_of(f"http://127.0.0.1:{await port}") as client:
+        asked = asyncio.create_task(client.get("/"))
+        await begun.wait()
+        running.cancel()
+        go_on.set()
+        assert (await asked).text == "done after all"
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+async def test_one_that_does_not_end_in_time_may_say_a_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "GRACE_S", 0)
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def endless(request: Request) -> Response:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.05)
+            ended.set()
+            return PlainTextResponse("another time", 202)
+        raise AssertionError
+
+    async with served(Starlette(routes=[Route("/", endless)])) as address:
+        client = client_of(address)
+        connected = await client.__aenter__()
+        asked = asyncio.create_task(connected.get("/"))
+        await begun.wait()
+    assert ended.is_set()
+    answer = await asked
+    assert (answer.status_code, answer.text) == (202, "another time")
+    await client.__aexit__(None, None, None)
+
+
+async def test_a_second_cancellation_ends_it_at_once() -> None:
+    begun = asyncio.Event()
+
+    async def endless(request: Request) -> Response:
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    app = Starlette(routes=[Route("/", endless)])
+    running = asyncio.create_task(serve(app, "127.0.0.1", 0, ready=port.set_result))
+    reader, writer = await asyncio.open_connection("127.0.0.1", await port)
+    writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    await begun.wait()
+    running.cancel()
+    await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    with contextlib.suppress(ConnectionResetError):
+        assert await _read_all(reader) == b""
+    writer.close()
+    with pytest.raises(OSError):
+        await asyncio.open_connection("127.0.0.1", port.result())
+
+
+async def test_a_body_that_is_announced_as_too_large_is_not_read() -> None:
+    async with served(APP, largest_body=1000) as address, client_of(address) as client:
+        assert (await client.post("/echo", content=b"x" * 1000)).status_code == 200
+        assert (await client.post("/echo", content=b"x" * 10_000_000)).status_code == 413
+        assert (await client.post("/echo", content=b"x" * 1001)).status_code == 413
+
+
+async def test_a_body_that_grows_too_large_is_cut_off() -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        for _ in range(1000):
+            yield b"x" * 1000
+
+    async with served(APP, largest_body=1000) as address, client_of(address) as client:
+        assert (await client.post("/echo", content=endless())).status_code == 413
+
+
+async def test_an_app_says_in_its_own_words_that_a_body_is_too_large() -> None:
+    async def told(request: Request, problem: Exception) -> Response:
+        return JSONResponse({"error": "too much"}, 413)
+
+    app = Starlette(routes=[Route("/echo", _echo, methods=["POST"])], exception_handlers={413: told})
+    async with served(app, largest_body=10) as address, client_of(address) as client:
+        assert (await client.post("/echo", content=b"x" * 11)).json() == {"error": "too much"}
+
+
+@pytest.mark.parametrize(
+    "trickle",
+    [
+        b"",
+        b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: ",
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\nGET / HTTP/1.1\r\nX-Slow: ",
+    ],
+    ids=["silent", "headers that do not end", "the same on a used connection"],
+)
+async def test_whoever_does_not_ask_in_time_is_hung_up_on(
+    trickle: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "REQUEST_S", 0.2)
+    async with served(APP) as address:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(address.rpartition(":")[2]))
+        writer.write(trickle)
+        answer = await _read_all(reader)
+        assert answer.count(b"HTTP/1.1 200") == trickle.count(b"\r\n\r\n")
+        writer.close()
+
+
+async def test_a_request_that_takes_its_time_to_be_answered_is_not_hung_up_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http, "REQUEST_S", 0.05)
+
+    async def slow(request: Request) -> Response:
+        await asyncio.sleep(0.2)
+        return PlainTextResponse("here it is")
+
+    app = Starlette(routes=[Route("/", slow)])
+    async with served(app) as address:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(address.rpartition(":")[2]))
+        # The second request never ends, and is hung up on, though the patience with the first is long over.
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert await reader.readuntil(b"here it is")
+        writer.write(b"GET / HTTP/1.1\r\nX-Slow: ")
+        assert await _read_all(reader) == b""
+        writer.close()
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "BODY_S", 0.2)
+    async with served(APP) as address:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(address.rpartition(":")[2]))
+        writer.write(b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nonly this")
+        assert (await _read_all(reader)).startswith(b"HTTP/1.1 408 ")
+        writer.close()
+
+
+async def test_headers_without_end_are_refused() -> None:
+    async with served(APP) as address:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(address.rpartition(":")[2]))
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nX-Long: " + b"x" * 40_000)
+        assert (await _read_all(reader)).startswith(b"HTTP/1.1 400 ")
+        writer.close()
+
+
+async def test_more_connections_than_are_wanted_are_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "CONNECTIONS", 3)
+    async with served(APP) as address, client_of(address) as client:
+        port = int(address.rpartition(":")[2])
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+        assert (await client.get("/")).status_code == 503
+        for _, writer in idle:
+            writer.close()
+            await writer.wait_closed()
+        await client.aclose()
+    async with served(APP) as address, client_of(address) as client:
+        assert (await client.get("/")).status_code == 200

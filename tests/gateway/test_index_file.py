@@ -1,0 +1,129 @@
+"""sessions.json: the documented shape, from the store, whole or not at all, and only when something changed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import stat
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermes.gateway.events import Source
+from hermes.gateway.index_file import IndexFile
+from hermes_state import SessionDB
+from tests.gateway.mirroring import ANN, ROOM, begun
+
+DOCUMENTED = [
+    *("session_key", "session_id", "created_at", "updated_at", "display_name", "platform", "chat_type"),
+    *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "total_tokens"),
+    *("last_prompt_tokens", "estimated_cost_usd", "cost_status", "expiry_finalized", "suspended"),
+    *("resume_pending", "resume_reason", "last_resume_marked_at", "is_fresh_reset", "origin"),
+]
+KEY = "agent:main:telegram:dm:42"
+
+
+@pytest.fixture
+def folder(home: Path) -> Path:
+    return home / "sessions"
+
+
+def read(folder: Path) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads((folder / "sessions.json").read_text("utf-8"))
+    return told
+
+
+def test_an_entry_has_every_documented_key(db: SessionDB, folder: Path) -> None:
+    chat = begun(db, key=KEY, display_name="Ann")
+    db.record_usage(
+        chat, model="m", input_tokens=7, output_tokens=2, cache_read_tokens=1, estimated_cost_usd=0.5
+    )
+    db.routing.update(
+        KEY, {"last_prompt_tokens": 1234, "suspended": True, "resume_reason": "restart_timeout"}
+    )
+    IndexFile(db, folder).write()
+    told = read(folder)[KEY]
+    assert list(told) == DOCUMENTED
+    assert (told["session_key"], told["session_id"], told["platform"]) == (KEY, chat, "telegram")
+    assert (told["input_tokens"], told["total_tokens"], told["last_prompt_tokens"]) == (7, 10, 1234)
+    assert told["estimated_cost_usd"] == 0.5
+    assert (told["suspended"], told["resume_pending"], told["resume_reason"]) == (
+        True,
+        False,
+        "restart_timeout",
+    )
+    assert told["display_name"] == "Ann"
+    for name in ("created_at", "updated_at"):
+        assert datetime.fromisoformat(told[name]).utcoffset() is not None
+
+
+def test_an_origin_is_where_the_platform_said_it_is_else_what_the_store_knows(
+    db: SessionDB, folder: Path
+) -> None:
+    where = Source("telegram", "42", "Ann", "dm", "42", "ann")
+    begun(db, ANN, key="told", origin=where.to_dict())
+    begun(db, ROOM, key="known")
+    IndexFile(db, folder).write()
+    told = read(folder)
+    assert told["told"]["origin"] == where.to_dict()
+    assert Source.from_dict(told["known"]["origin"]) == Source(
+        "telegram", "-100", None, "group", thread_id="7"
+    )
+
+
+def test_it_is_written_only_if_it_would_say_something_else(db: SessionDB, folder: Path) -> None:
+    chat = begun(db, key=KEY)
+    index = IndexFile(db, folder)
+    assert index.write()
+    assert not index.write()
+    db.record_usage(chat, model="m", input_tokens=1)
+    assert index.write()
+    assert read(folder)[KEY]["input_tokens"] == 1
+    db.trash_session(chat)
+    assert index.write()
+    assert read(folder) == {}
+
+
+def test_it_is_private_and_replaced_at_once_through_a_link(
+    db: SessionDB, folder: Path, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    folder.mkdir()
+    (elsewhere / "real.json").write_text("{}")
+    (folder / "sessions.json").symlink_to(elsewhere / "real.json")
+    left = elsewhere / ".sessions_killed.tmp"
+    left.write_text("half")
+    begun(db, key=KEY)
+    before = (elsewhere / "real.json").stat().st_ino
+    IndexFile(db, folder).write()
+    assert (folder / "sessions.json").is_symlink()
+    assert KEY in read(folder)
+    assert (elsewhere / "real.json").stat().st_ino != before
+    assert stat.S_IMODE((elsewhere / "real.json").stat().st_mode) == 0o600
+    assert os.listdir(elsewhere) == ["real.json"]
+
+
+async def test_a_follower_writes_at_once_and_once_more_at_the_end(db: SessionDB, folder: Path) -> None:
+    begun(db, key=KEY)
+    index, stop = IndexFile(db, folder), asyncio.Event()
+    following = asyncio.create_task(index.follow(stop))
+    while not (folder / "sessions.json").exists():
+        await asyncio.sleep(0.01)
+    begun(db, ROOM, key="later")
+    index.touch()
+    stop.set()
+    await following
+    assert sorted(read(folder)) == [KEY, "later"]
+
+
+async def test_what_cannot_be_written_stops_nothing(db: SessionDB, folder: Path) -> None:
+    folder.mkdir()
+    (folder / "sessions.json").mkdir()
+    index, stop = IndexFile(db, folder), asyncio.Event()
+    stop.set()
+    await index.follow(stop)
+    assert list(folder.iterdir()) == [folder / "sessions.json"]

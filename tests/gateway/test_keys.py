@@ -1,0 +1,309 @@
+"""Session keys: every documented form, and no two chats in one row, whatever their ids look like."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hermes.gateway.events import Event, Source
+from hermes.gateway.keys import Keying, chat_of, is_shared_multi_user_session, key_of, session_key
+from hermes.store.origins import Chat
+from hermes.store.routing import Route
+from hermes_state import SessionDB
+
+DM = Source("telegram", "42", user_id="7")
+GROUP = Source("telegram", "-100", chat_type="group", user_id="7")
+THREAD = GROUP._replace(thread_id="5")
+CHANNEL = Source("discord", "900", chat_type="channel", user_id="7")
+
+TOGETHER = Keying(group_sessions_per_user=False)
+APART = Keying(thread_sessions_per_user=True)
+THREADS_ONLY = Keying(group_sessions_per_user=False, thread_sessions_per_user=True)
+KEYINGS = st.sampled_from((Keying(), TOGETHER, APART, THREADS_ONLY))
+
+IDS = st.sampled_from(
+    ["1", "2", "1:2", "%", "%3A", "1%3A2", "-100", "ü", "日本", "a/b", "..", " ", "@a:b.c", "dm", "\0"]
+)
+MAYBE = st.none() | IDS
+PLATFORMS = st.sampled_from(["telegram", "discord", "whatsapp", "api-server", "matrix"])
+TYPES = st.sampled_from(["dm", "group", "channel", "thread"])
+SOURCES = st.builds(
+    Source,
+    PLATFORMS,
+    st.just("") | IDS,
+    chat_name=MAYBE,
+    chat_type=TYPES,
+    user_id=MAYBE,
+    user_name=MAYBE,
+    thread_id=MAYBE,
+    chat_topic=MAYBE,
+    user_id_alt=MAYBE,
+    chat_id_alt=MAYBE,
+    guild_id=MAYBE,
+    parent_chat_id=MAYBE,
+    message_id=MAYBE,
+    handle=MAYBE,
+    is_bot=st.just(False),
+)
+FEW = st.sampled_from(["", "1", "2"])
+CHATS = st.builds(Chat, st.just("telegram"), st.sampled_from(["dm", "group"]), FEW, FEW, FEW)
+
+
+# --- the documented forms
+
+
+@pytest.mark.parametrize(
+    ("source", "keying", "key"),
+    [
+        (DM, Keying(), "telegram:dm:42"),
+        (DM._replace(platform="discord"), Keying(), "discord:dm:42"),
+        (DM._replace(thread_id="5"), Keying(), "telegram:dm:42:5"),
+        (DM._replace(chat_id="", thread_id="5"), Keying(), "telegram:dm:5"),
+        (DM._replace(chat_id=""), Keying(), "telegram:dm:7"),
+        (DM._replace(chat_id="", user_id=None), Keying(), "telegram:dm"),
+        (DM, TOGETHER, "telegram:dm:42"),
+        (Source("whatsapp", "+49170:3@s.whatsapp.net"), Keying(), "whatsapp:dm:49170"),
+        (GROUP, Keying(), "telegram:group:-100:7"),
+        (GROUP, TOGETHER, "telegram:group:-100"),
+        (GROUP, APART, "telegram:group:-100:7"),
+        (GROUP, THREADS_ONLY, "telegram:group:-100"),
+        (GROUP._replace(user_id=None), Keying(), "telegram:group:-100"),
+        (GROUP._replace(user_id_alt="uuid"), Keying(), "telegram:group:-100:uuid"),
+        (GROUP._replace(chat_id=""), Keying(), "telegram:group:7"),
+        (THREAD, Keying(), "telegram:group:-100:5"),
+        (THREAD, TOGETHER, "telegram:group:-100:5"),
+        (THREAD, APART, "telegram:group:-100:5:7"),
+        (THREAD, THREADS_ONLY, "telegram:group:-100:5"),
+        (THREAD._replace(user_id=None), APART, "telegram:group:-100:5"),
+        (THREAD._replace(chat_type="thread"), Keying(), "telegram:group:-100:5"),
+        (THREAD._replace(chat_type="thread"), APART, "telegram:group:-100:5:7"),
+        (CHANNEL, Keying(), "discord:channel:900:7"),
+        (CHANNEL, TOGETHER, "discord:channel:900"),
+        (CHANNEL._replace(user_id=None), Keying(), "discord:channel:900"),
+        (Source("api_server", "1"), Keying(), "api-server:dm:1"),
+        (Source("matrix", "!a:b.c"), Keying(), "matrix:dm:!a%3Ab.c"),
+        (Source("matrix", "50%"), Keying(), "matrix:dm:50%25"),
+    ],
+)
+def test_every_documented_form(source: Source, keying: Keying, key: str) -> None:
+    assert session_key(source, keying) == f"agent:main:{key}"
+
+
+@pytest.mark.parametrize(
+    ("source", "keying", "shared"),
+    [
+        (DM, TOGETHER, False),
+        (DM._replace(user_id=None), Keying(), False),
+        (GROUP, Keying(), False),
+        (GROUP, TOGETHER, True),
+        (GROUP._replace(user_id=None), Keying(), True),
+        (CHANNEL, Keying(), False),
+        (CHANNEL, TOGETHER, True),
+        (THREAD, Keying(), True),
+        (THREAD, APART, False),
+        (THREAD, THREADS_ONLY, True),
+        (THREAD._replace(user_id=None), APART, True),
+    ],
+)
+def test_who_shares_a_session(source: Source, keying: Keying, shared: bool) -> None:
+    assert is_shared_multi_user_session(source, **keying._asdict()) == shared
+
+
+@given(SOURCES, KEYINGS)
+def test_a_session_is_shared_exactly_if_its_key_is_the_same_for_somebody_else(
+    source: Source, keying: Keying
+) -> None:
+    somebody = source._replace(user_id="one", user_id_alt=None)
+    other = source._replace(user_id="another", user_id_alt=None)
+    if source.chat_type != "dm":
+        together = chat_of(somebody, keying) == chat_of(other, keying)
+        assert together == is_shared_multi_user_session(somebody, **keying._asdict())
+
+
+@pytest.mark.parametrize(
+    "name", ["chat_name", "user_name", "chat_topic", "chat_id_alt", "guild_id", "message_id"]
+)
+def test_names_and_topics_make_no_other_chat(name: str) -> None:
+    assert session_key(Source.from_dict(THREAD.to_dict() | {name: "other"})) == session_key(THREAD)
+
+
+# --- two chats that are spelled alike
+
+
+def first_come(chats: list[Chat]) -> dict[str, Chat]:
+    """The keys that chats get, one after the other."""
+    rows: dict[str, Chat] = {}
+    for chat in chats:
+        if chat not in rows.values():
+            key = key_of(chat, rows.get)
+            assert key not in rows
+            rows[key] = chat
+    return rows
+
+
+def test_a_thread_and_a_person_of_one_name_are_two_chats_and_the_second_is_spelled_out() -> None:
+    thread, person = Chat.of("telegram", "group", 1, 2, None), Chat.of("telegram", "group", 1, None, 2)
+    assert key_of(thread) == key_of(person) == "agent:main:telegram:group:1:2"
+    assert list(first_come([thread, person])) == [key_of(thread), f"{key_of(person)}:%chat+participant"]
+    assert list(first_come([person, thread])) == [key_of(person), f"{key_of(thread)}:%chat+thread"]
+
+
+@given(CHATS)
+def test_a_chat_that_is_alone_has_its_documented_key(chat: Chat) -> None:
+    assert key_of(chat, lambda key: None) == key_of(chat, lambda key: chat) == key_of(chat)
+
+
+@given(st.lists(CHATS, max_size=30))
+def test_whatever_comes_in_whatever_order_no_key_is_given_twice(chats: list[Chat]) -> None:
+    rows = first_come(chats)
+    assert set(rows.values()) == set(chats)
+    assert {key_of(chat) for chat in chats} <= set(rows)  # the first of those that are spelled alike
+
+
+@given(st.lists(st.builds(chat_of, SOURCES, KEYINGS), max_size=20))
+def test_nor_with_ids_that_try_to(chats: list[Chat]) -> None:
+    assert set(first_come(chats).values()) == set(chats)
+
+
+def test_no_id_can_be_written_like_a_mark() -> None:
+    thread, person = Chat.of("telegram", "group", 1, 2, None), Chat.of("telegram", "group", 1, None, 2)
+    hostile = [
+        Chat.of("telegram", "group", 1, 2, name) for name in ("%chat+thread", "%25chat", "chat+thread")
+    ]
+    assert len(first_come([thread, person, *hostile])) == 5
+
+
+# --- rows in a real store
+
+
+def opened(db: SessionDB, chat: Chat) -> Route:
+    """The row of a chat, as the gateway finds or makes it."""
+    route = db.routing.find(*chat)
+    if route is not None:
+        return route
+    key = key_of(chat, db.routing.holder)
+    session_id = db.create_session(f"s{db.session_count()}", chat.platform)
+    return db.routing.route(key, *chat, session_id)
+
+
+def as_documented(source: Source, keying: Keying) -> tuple[str, ...]:
+    """What makes a chat the same, in the words of the documentation."""
+    kind = "group" if source.chat_type == "thread" else source.chat_type
+    person, thread = source.user_id_alt or source.user_id or "", source.thread_id or ""
+    if kind == "dm":
+        named = "" if source.chat_id or thread else person
+    else:
+        by_person = keying.group_sessions_per_user and (not thread or keying.thread_sessions_per_user)
+        named = person if by_person else ""
+    return source.platform, kind, source.chat_id, thread, named
+
+
+def as_numbers(source: Source) -> Source:
+    """The same as a platform says it that counts its ids."""
+    told = source.to_dict()
+    for name in ("chat_id", "user_id", "thread_id", "user_id_alt"):
+        value = told.get(name)
+        if isinstance(value, str) and value.lstrip("-").isdecimal() and value.isascii():
+            told[name] = int(value)
+    return Source.from_dict(told)
+
+
+def from_the_inbox(source: Source) -> Source:
+    """The same after it waited in the store."""
+    return Event.from_dict(json.loads(json.dumps(Event(source, "hi", 1.0).to_dict()))).source
+
+
+NOT_WHATSAPP = SOURCES.filter(lambda source: source.platform != "whatsapp")
+
+
+@settings(max_examples=25)
+@given(st.lists(NOT_WHATSAPP, min_size=1, max_size=12), KEYINGS)
+def test_the_same_chat_is_the_same_row_and_another_chat_is_another(
+    sources: list[Source], keying: Keying
+) -> None:
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "state.db"
+        with_rows: dict[tuple[str, ...], str] = {}
+        with SessionDB(file) as db:
+            for source in sources:
+                with_rows[as_documented(source, keying)] = opened(db, chat_of(source, keying)).session_id
+            assert len(set(with_rows.values())) == len(with_rows) == len(db.routing.all())
+        with SessionDB(file) as db:  # after a restart, by every door
+            shapes: tuple[Callable[[Source], Source], ...] = (lambda one: one, as_numbers, from_the_inbox)
+            for source in sources:
+                row = with_rows[as_documented(source, keying)]
+                for shape in shapes:
+                    route = opened(db, chat_of(shape(source), keying))
+                    assert route.session_id == row
+                    assert db.routing.live_session(route.session_key) == row
+            assert len(db.routing.all()) == len(with_rows)
+
+
+ANOTHER_PROGRAM = """
+import sqlite3, sys
+with sqlite3.connect(sys.argv[1]) as other:
+    other.execute("DELETE FROM sessions")
+other.close()
+"""
+
+
+def test_a_key_is_taken_even_if_another_program_deleted_the_session_of_its_chat(home: Path) -> None:
+    thread, person = Chat.of("telegram", "group", 1, 2, None), Chat.of("telegram", "group", 1, None, 2)
+    with SessionDB() as db:
+        first = opened(db, thread)
+    subprocess.run([sys.executable, "-c", ANOTHER_PROGRAM, str(home / "state.db")], check=True)
+    with SessionDB() as db:
+        assert db.routing.get(first.session_key) is None
+        assert db.routing.holder(first.session_key) == thread
+        assert opened(db, person).session_key == f"{first.session_key}:%chat+participant"
+        assert db.routing.holder("nobody's") is None
+
+
+# --- sources as they are stored
+
+
+@given(SOURCES)
+def test_a_source_comes_back_as_it_was(source: Source) -> None:
+    told = source.to_dict()
+    assert Source.from_dict(json.loads(json.dumps(told))) == source
+    always = {
+        "platform",
+        "chat_id",
+        "chat_name",
+        "chat_type",
+        "user_id",
+        "user_name",
+        "thread_id",
+        "chat_topic",
+    }
+    assert always <= set(told)
+    assert all(told[name] for name in set(told) - always)
+
+
+def test_whether_it_is_a_bot_is_not_stored() -> None:
+    assert "is_bot" not in DM._replace(is_bot=True).to_dict()
+
+
+def test_numbers_become_text_and_what_is_missing_is_nothing() -> None:
+    assert Source.from_dict({"platform": "telegram", "chat_id": 42, "user_id": 0}) == Source(
+        "telegram", "42", user_id="0"
+    )
+    assert Source.from_dict({"platform": "api_server", "chat_id": None, "more": 1}) == Source(
+        "api-server", ""
+    )
+
+
+@pytest.mark.parametrize(
+    "told", [{"platform": "telegram", "chat_type": "forum"}, {"chat_id": "1"}, {"platform": ""}]
+)
+def test_what_is_no_chat_is_refused(told: dict[str, object]) -> None:
+    with pytest.raises(ValueError):
+        Source.from_dict(told)

@@ -1,0 +1,666 @@
+"""Matrix, against a real homeserver, with people who use real clients."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nio import ToDeviceMessage
+
+from hermes.gateway.adapter import Limited, Misconfigured, Receipt, Undeliverable, Unreachable
+from hermes.gateway.events import Event, Offered, Source
+from hermes.gateway.platforms import matrix_events, matrix_text
+from hermes.gateway.platforms.matrix import Matrix
+from hermes.gateway.settings import PlatformSettings
+from tests.gateway.synapse import WITHIN, Account, People, Person, Synapse, eventually
+
+pytestmark = pytest.mark.xdist_group("synapse")  # so that one worker starts one server
+
+
+class Gateway:
+    """The adapter at work, what it handed in, and what it is told of that."""
+
+    def __init__(self, settings: PlatformSettings, folder: Path) -> None:
+        self.adapter = Matrix(settings, folder)
+        self.state = "accepted"
+        self.broken = False
+        self._inbox: asyncio.Queue[tuple[Event, Sequence[Offered]]] = asyncio.Queue()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> Gateway:
+        ready = asyncio.Event()
+        self._task = asyncio.create_task(self.adapter.run(self._receive, ready.set))
+        waiting = asyncio.create_task(ready.wait())
+        await asyncio.wait({self._task, waiting}, timeout=WITHIN, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if self._task.done():
+            await self._task
+        assert ready.is_set()
+        return self
+
+    async def stop(self) -> None:
+        if self._task:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self.adapter.close()
+
+    async def ended(self) -> BaseException | None:
+        """How listening ended, when it ends by itself."""
+        assert self._task
+        await asyncio.wait({self._task}, timeout=WITHIN)
+        return self._task.exception()
+
+    async def hears(self) -> Event:
+        return (await self.hears_with_files())[0]
+
+    async def hears_with_files(self) -> tuple[Event, Sequence[Offered]]:
+        async with asyncio.timeout(WITHIN):
+            return await self._inbox.get()
+
+    async def _receive(self, event: Event, offered: Sequence[Offered]) -> Receipt:
+        if self.broken:
+            raise OSError("the disk is full")
+        self._inbox.put_nowait((event, offered))
+        return Receipt(self.state)
+
+
+class Gateways:
+    """Our account, and adapters that use it one after another, as after restarts."""
+
+    def __init__(self, synapse: Synapse, account: Account, folder: Path) -> None:
+        self.account = account
+        self.user_id = account.user_id
+        self.folder = folder
+        self._synapse = synapse
+        self._started: list[Gateway] = []
+
+    def login(self) -> dict[str, str]:
+        """What is kept of having signed in."""
+        told: dict[str, str] = json.loads((self.folder / "login.json").read_text())
+        return told
+
+    def new(self, **more: Any) -> Gateway:
+        known = {name: more.pop(name) for name in ("allowed_users", "allow_all") if name in more}
+        told = {"homeserver": self._synapse.url, "user_id": self.user_id, "password": self.account.password}
+        settings = PlatformSettings("matrix", more=told | more, **known)
+        self._started.append(Gateway(settings, self.folder))
+        return self._started[-1]
+
+    async def started(self, **more: Any) -> Gateway:
+        return await self.new(**more).start()
+
+    async def end(self) -> None:
+        for gateway in self._started:
+            await gateway.stop()
+
+
+@pytest.fixture
+async def gateways(synapse: Synapse, tmp_path: Path) -> AsyncIterator[Gateways]:
+    made = Gateways(synapse, await synapse.account("hermes"), tmp_path / "matrix")
+    yield made
+    await made.end()
+
+
+async def _dm(person: Person, gateways: Gateways, *, encrypted: bool = False) -> str:
+    room = await person.create_dm(gateways.user_id, encrypted=encrypted)
+    await person.meets(room, gateways.user_id)
+    return room
+
+
+async def _talk(person: Person, gateway: Gateway, gateways: Gateways, *, encrypted: bool = False) -> Source:
+    """A private chat in which something was said already."""
+    await person.say(await _dm(person, gateways, encrypted=encrypted), "hello")
+    return (await gateway.hears()).source
+
+
+async def _group(
+    gateways: Gateways, host: Person, *guests: Person, name: str = "Kitchen", encrypted: bool = False
+) -> str:
+    ids = (gateways.user_id, *(guest.user_id for guest in guests))
+    room = await host.create_group(name, *ids, encrypted=encrypted)
+    for guest in guests:
+        await guest.join(room)
+    for member in (host, *guests):
+        await member.meets(room, gateways.user_id)
+    return room
+
+
+# --- talking -------------------------------------------------------------------------------------
+
+
+async def test_a_private_chat_both_ways(people: People, gateways: Gateways) -> None:
+    alice = await people("alice")
+    gateway = await gateways.started()
+    room = await _dm(alice, gateways)
+    said = await alice.say(room, "hello there")
+    event = await gateway.hears()
+    assert event.text == "hello there"
+    assert event.message_id == said
+    assert event.source == Source(
+        "matrix", room, "Alice", "dm", alice.user_id, "Alice", None, None, message_id=said
+    )
+    await gateway.adapter.typing(event.source)
+    await eventually(lambda: gateways.user_id in alice.client.rooms[room].typing_users)
+    sent = await gateway.adapter.send(event.source, "**bold** <b>raw</b>", once="1", reply_to=said)
+    (answer,) = await alice.heard(room)
+    assert (answer.event_id, answer.reply_to, answer.silent) == (sent, said, False)
+    assert answer.text == "**bold** <b>raw</b>"
+    assert answer.html == "<strong>bold</strong> &lt;b&gt;raw&lt;/b&gt;"
+    assert answer.content["m.mentions"] == {}
+    await gateway.adapter.edit(event.source, answer.event_id, "final *text*")
+    _, changed = await alice.heard(room, 2)
+    assert changed.edits == sent
+    assert changed.content["m.new_content"]["formatted_body"] == "final <em>text</em>"
+    await gateway.adapter.send(event.source, "by the way", once="2", silent=True)
+    assert (await alice.heard(room, 3))[-1].silent
+
+
+async def test_in_a_group_we_listen_to_what_is_said_to_us(people: People, gateways: Gateways) -> None:
+    alice, bob = await people("alice"), await people("bob")
+    gateway = await gateways.started(allow_all=True)
+    room = await _group(gateways, alice, bob)
+    await alice.say(room, "what a day")
+    await bob.say(room, "hermeneutics is not a name")
+    await bob.say(room, "Hermes: what is the time?")
+    event = await gateway.hears()
+    assert (event.text, event.source.chat_type, event.source.chat_name) == (
+        "what is the time?",
+        "group",
+        "Kitchen",
+    )
+    assert (event.source.user_id, event.source.user_name) == (bob.user_id, "Bob")
+    answer = await gateway.adapter.send(event.source, "Noon.", once="1", reply_to=event.message_id)
+    await alice.heard(room, 3)
+    await bob.say(room, "thanks a lot")
+    (heard,) = [one for one in await bob.heard(room, 2) if one.sender == gateways.user_id]
+    assert heard.content["m.mentions"] == {"user_ids": [bob.user_id]}
+    await alice.say(room, "> <@hermes:localhost> Noon.\n\nsure?", reply_to=answer)
+    event = await gateway.hears()
+    assert (event.text, event.reply_to, event.source.user_id) == ("sure?", "Noon.", alice.user_id)
+    await bob.say(room, "beep", kind="m.notice", mentions=(gateways.user_id,))
+    await bob.say(room, "you there?", mentions=(gateways.user_id,))
+    await alice.say(room, "/status")
+    assert [(await gateway.hears()).text, (await gateway.hears()).text] == ["you there?", "/status"]
+
+
+async def test_a_group_in_which_everything_is_for_us(people: People, gateways: Gateways) -> None:
+    alice, bob = await people("alice"), await people("bob")
+    gateway = await gateways.started(allow_all=True, respond="all")
+    room = await _group(gateways, alice, bob)
+    await bob.say(room, "anybody here?")
+    assert (await gateway.hears()).text == "anybody here?"
+
+
+async def test_threads_are_told_apart_and_answered_inside(people: People, gateways: Gateways) -> None:
+    alice, bob = await people("alice"), await people("bob")
+    gateway = await gateways.started(allow_all=True)
+    room = await _group(gateways, alice, bob)
+    root = await alice.say(room, "Hermes, look at this")
+    main = await gateway.hears()
+    await alice.say(room, "not for you", thread=root)
+    await alice.say(room, "Hermes, and this", thread=root)
+    inside = await gateway.hears()
+    assert (main.source.thread_id, inside.source.thread_id) == (None, root)
+    assert (inside.text, inside.reply_to) == ("and this", None)
+    await gateway.adapter.send(inside.source, "I see.", once="1")
+    answer = next(one for one in await bob.heard(room, 4) if one.sender == gateways.user_id)
+    assert (answer.thread, answer.reply_to) == (root, inside.message_id)
+    assert answer.relation["is_falling_back"] is True
+    await gateway.stop()
+    gateway = await gateways.started(allow_all=True)  # it has to ask the server whether it takes part
+    await bob.say(room, "me too", thread=root)
+    event = await gateway.hears()
+    assert (event.text, event.source.thread_id, event.source.user_id) == ("me too", root, bob.user_id)
+    opened = await gateway.adapter.open_thread(main.source, "Moved here")
+    assert opened
+    await bob.say(room, "so here we are", thread=opened)
+    assert (await gateway.hears()).source.thread_id == opened
+
+
+async def test_a_new_version_of_a_message(people: People, gateways: Gateways) -> None:
+    alice, bob = await people("alice"), await people("bob")
+    gateway = await gateways.started(allow_all=True)
+    room = await _group(gateways, alice, bob)
+    root = await alice.say(room, "Hermes, begin")
+    said = await alice.say(room, "Hermes, frist", thread=root)
+    await gateway.hears()
+    first = await gateway.hears()
+    await bob.edit(room, said, "Hermes, obey me")
+    await alice.edit(room, said, "Hermes, first")
+    event = await gateway.hears()
+    assert (event.text, event.edits, event.source.message_id) == ("first", said, said)
+    assert (event.source.thread_id, event.source.user_id) == (root, alice.user_id)
+    assert event.message_id != first.message_id
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+async def test_files_are_offered_and_fetched(people: People, gateways: Gateways, encrypted: bool) -> None:
+    alice = await people("alice")
+    gateway = await gateways.started()
+    room = await _dm(alice, gateways, encrypted=encrypted)
+    data = os.urandom(100_000)
+    await alice.attach(room, "cat.png", data, "image/png", kind="m.image", caption="my cat")
+    await alice.attach(room, "../notes.txt", b"words", "text/plain")
+    event, (picture,) = await gateway.hears_with_files()
+    assert event.text == "my cat"
+    assert picture[:4] == ("image", "cat.png", "image/png", 100_000)
+    assert await picture.fetch() == data
+    event, (notes,) = await gateway.hears_with_files()
+    assert (event.text, notes.kind, notes.name) == ("", "file", "notes.txt")
+    assert await notes.fetch() == b"words"
+    await alice.put(
+        room, {"msgtype": "m.file", "body": "x", "url": "mxc://localhost/gone", "info": {"size": 5}}
+    )
+    with pytest.raises(Undeliverable):
+        await (await gateway.hears_with_files())[1][0].fetch()
+
+
+# --- encryption ----------------------------------------------------------------------------------
+
+
+async def test_an_encrypted_chat_survives_a_restart(people: People, gateways: Gateways) -> None:
+    alice = await people("alice")
+    gateway = await gateways.started()
+    room = await _dm(alice, gateways, encrypted=True)
+    await alice.say(room, "a secret")
+    event = await gateway.hears()
+    assert event.text == "a secret"
+    await gateway.adapter.send(event.source, "kept", once="1")
+    (answer,) = await alice.heard(room)
+    assert (answer.text, answer.decrypted) == ("kept", True)
+    await gateway.stop()
+    await alice.say(room, "said with the same key, while you were away")
+    gateway = await gateways.started()
+    assert (await gateway.hears()).text == "said with the same key, while you were away"
+    await gateway.adapter.send(event.source, "still me", once="2")
+    assert [one.text for one in await alice.heard(room, 2)] == ["kept", "still me"]
+    assert len(gateways_devices(alice, gateways)) == 1
+    await gateway.stop()
+    modes = {file.name: file.stat().st_mode & 0o777 for file in gateways.folder.iterdir()}
+    assert set(modes) == {"login.json", "state.json", "keys.db"}
+    assert set(modes.values()) == {0o600}
+    assert gateways.folder.stat().st_mode & 0o777 == 0o700
+
+
+def gateways_devices(person: Person, gateways: Gateways) -> list[Any]:
+    """Devices of ours that a person would encrypt for."""
+    return list(person.client.device_store.active_user_devices(gateways.user_id))
+
+
+async def test_an_encrypted_group_with_threads_answers_and_new_versions(
+    people: People, gateways: Gateways
+) -> None:
+    alice, bob, carol = await people("alice"), await people("bob"), await people("carol")
+    gateway = await gateways.started(allow_all=True)
+    room = await _group(gateways, alice, bob, encrypted=True)
+    root = await alice.say(room, "Hermes, a riddle")
+    event = await gateway.hears()
+    answer = await gateway.adapter.send(event.source._replace(thread_id=root), "Go on.", once="1")
+    for person in (alice, bob):
+        heard = next(
+            one for one in await person.heard(room, 2 if person is bob else 1) if one.event_id == answer
+        )
+        assert (heard.text, heard.thread, heard.decrypted) == ("Go on.", root, True)
+    said = await bob.say(room, "what has keys and no locks?", thread=root, reply_to=answer)
+    event = await gateway.hears()
+    assert (event.source.thread_id, event.reply_to) == (root, "Go on.")
+    await bob.edit(room, said, "what has keys but no locks?")
+    event = await gateway.hears()
+    assert (event.text, event.edits, event.source.thread_id) == ("what has keys but no locks?", said, root)
+    await alice.client.room_invite(room, carol.user_id)
+    await carol.join(room)
+    client = gateway.adapter._connected()
+    await eventually(lambda: carol.user_id in client.rooms[room].users)
+    await gateway.adapter.send(event.source, "A piano.", once="2")
+    assert (await carol.heard(room))[-1].text == "A piano."  # who came later reads what is said from then on
+
+
+async def test_a_message_whose_key_comes_late_is_heard_then(
+    people: People, gateways: Gateways, caplog: pytest.LogCaptureFixture
+) -> None:
+    alice = await people("alice")
+    gateway = await gateways.started()
+    room = await _dm(alice, gateways, encrypted=True)
+    await alice.say(room, "in time")
+    await gateway.hears()
+    olm = alice.client.olm
+    assert olm
+    olm.create_outbound_group_session(room)
+    session = olm.outbound_group_sessions[room]
+    key = {
+        "algorithm": "m.megolm.v1.aes-sha2",
+        "room_id": room,
+        "session_id": session.id,
+        "session_key": session.session_key,
+    }
+    session.shared = True  # which is not so
+    with caplog.at_level(logging.WARNING, "hermes"):
+        late = await alice.say(room, "too early")
+        await alice.say(room, "as early")
+        await eventually(lambda: len(caplog.records) >= 2)
+    assert late in caplog.text
+    await gateway.stop()
+    gateway = await gateways.started()  # what waits for its key outlasts us
+    (device,) = gateways_devices(alice, gateways)
+    sealed = olm._olm_encrypt(olm.session_store.get(device.curve25519), device, "m.room_key", key)
+    await alice.client.to_device(
+        ToDeviceMessage("m.room.encrypted", gateways.user_id, device.id, sealed), str(uuid4())
+    )
+    events = [await gateway.hears(), await gateway.hears()]
+    assert [event.text for event in events] == ["too early", "as early"]
+    assert events[0].message_id == late
+    await alice.say(room, "and on")
+    assert (await gateway.hears()).text == "and on"
+    await gateway.stop()
+    assert json.loads((gateways.folder / "state.json").read_text())["waiting"] == {}
+
+
+async def test_nothing_goes_in_the_clear_into_an_encrypted_room(people: People, gateways: Gateways) -> None:
+    alice = await people("alice")
+    gateway = await gateways.started(encryption="false")
+    room = await _dm(alice, gateways)
+    await alice.say(room, "hello")
+    event = await gateway.hears()
+    await alice.client.room_put_state(room, "m.room.encryption", {"algorithm": "m.megolm.v1.aes-sha2"})
+    await alice.client.room_put_state(room, "m.room.topic", {"topic": "secrets"})
+    client = gateway.adapter._connected()
+    await eventually(lambda: client.rooms[room].topic)
+    with pytest.raises(Undeliverable, match="encrypted"):
+        await gateway.adapter.send(event.source, "secret", once="1")
+
+
+# --- once, and not lost --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+async def test_what_is_sent_twice_is_seen_once(people: People, gateways: Gateways, encrypted: bool) -> None:
+    alice = await people("alice")
+    gateway = await gateways.started()
+    to = await _talk(alice, gateway, gateways, encrypted=encrypted)
+    first = await gateway.adapter.send(to, "only once", once="turn/1:a b")
+    assert await gateway.adapter.send(to, "only once", once="turn/1:a b") == first
+    await gateway.stop()
+    gateway = await gateways.started()
+    assert await gateway.adapter.send(to, "only once", once="turn/1:a b") == first
+    await gateway.adapter.send(to, "another", once="turn/2")
+    assert [one.text for one in await alice.heard(to.chat_id, 2)] == ["only once", "another"]
+
+
+async def test_what_could_not_be_kept_is_told_again(people: People, gateways: Gateways) -> None:
+    alice = await people("alice")
+    gateway = await gateways.started()
+    room = await _dm(alice, gateways)
+    await alice.say(room, "one")
+    await gateway.hears()
+    gateway.broken = True
+    await alice.say(room, "two")
+    assert isinstance(await gateway.ended(), OSError)
+    await alice.say(room, "three")
+    gateway.broken = False
+    await gateway.start()
+    assert [(await gateway.hears()).text for _ in range(2)] == ["two", "three"]
+
+
+async def test_a_server_that_goes_away_and_comes_back(
+    synapse: Synapse, people: People, gateways: Gateways
+) -> None:
+    alice = await people("alice")
+    gateway = await gateways.started()
+    room = await _dm(alice, gateways)
+    await alice.say(room, "before")
+    event = await gateway.hears()
+    synapse.stop()
+    try:
+        assert isinstance(await gateway.ended(), Unreachable)
+        with pytest.raises(Unreachable):
+            await gateway.adapter.send(event.source, "lost?", once="1")
+        with pytest.raises(Unreachable):
+            await gateway.start()
+    finally:
+        await asyncio.to_thread(synapse.start)
+    said = [
+        f"while you were away {number}" for number in range(130)
+    ]  # more than one answer of the server holds
+    for text in said:
+        await alice.say(room, text)
+    await gateway.start()
+    assert [(await gateway.hears()).text for _ in said] == said
+    await gateway.adapter.send(event.source, "lost?", once="1")
+    assert (await alice.heard(room))[0].text == "lost?"
+
+
+async def test_what_was_said_before_we_came_is_not_answered(people: People, gateways: Gateways) -> None:
+    alice, bob = await people("alice"), await people("bob")
+    room = await alice.create_group("Old", bob.user_id)
+    await bob.join(room)
+    await alice.say(room, "Hermes, this is about you")
+    await alice.client.room_invite(room, gateways.user_id)
+    await alice.say(room, "Hermes, this is to you")
+    gateway = await gateways.started(allowed_users=frozenset({alice.user_id}))
+    assert (await gateway.hears()).text == "this is to you"
+    await gateway.stop()
+    for file in gateways.folder.iterdir():  # as if it were its first time, in a room that it is in
+        file.unlink()
+    gateway = await gateways.started()
+    await alice.say(room, "Hermes, now")
+    assert (await gateway.hears()).text == "now"
+
+
+# --- who and where -------------------------------------------------------------------------------
+
+
+async def test_a_private_chat_belongs_to_one_person(people: People, gateways: Gateways) -> None:
+    alice, bob = await people("alice"), await people("bob")
+    gateway = await gateways.started()
+    room = await _dm(alice, gateways)
+    await alice.say(room, "just us")
+    assert (await gateway.hears()).source.chat_type == "dm"
+    await alice.client.room_invite(room, bob.user_id)
+    await alice.say(room, "hermes, there is somebody")
+    assert (await gateway.hears()).source.chat_type == "group"
+    await bob.join(room)
+    await alice.client.room_leave(room)
+    await bob.say(room, "hermes, now it is my chat")
+    assert (await gateway.hears()).source.chat_type == "group"
+
+
+async def test_strangers_may_ask_us_into_private_chats_only(people: People, gateways: Gateways) -> None:
+    alice, bob = await people("alice"), await people("bob")
+    gateway = await gateways.started(allowed_users=frozenset({bob.user_id}))
+    group = await alice.create_group("Strange", gateways.user_id)
+    ours = await bob.create_group("Known", gateways.user_id)
+    await bob.meets(ours, gateways.user_id)
+    gateway.state = "unauthorised"
+    private = await _dm(alice, gateways)
+    await alice.say(private, "let me in")
+    await gateway.hears()
+    assert gateways.user_id in alice.client.rooms[group].invited_users
+    gateway.state = "answered"
+    await alice.say(private, "the code is 1234")
+    await alice.meets(group, gateways.user_id)
+
+
+async def test_each_way_in_which_it_fails(synapse: Synapse, people: People, gateways: Gateways) -> None:
+    alice = await people("alice")
+    gateway = await gateways.started()
+    room = await _dm(alice, gateways)
+    await alice.say(room, "hello")
+    event = await gateway.hears()
+    with pytest.raises(Undeliverable):
+        await gateway.adapter.send(Source("matrix", "!nowhere:localhost"), "hello", once="1")
+    await synapse.limit(gateways.user_id, per_second=1, burst=1)
+    spam = (gateway.adapter.send(event.source, "spam", once=f"spam {number}") for number in range(10))
+    with pytest.raises(Limited) as limited:
+        await asyncio.gather(*spam)
+    assert 0 < limited.value.seconds < 60
+    await synapse.limit(gateways.user_id, per_second=0, burst=0)
+    await alice.client.room_kick(room, gateways.user_id)
+    with pytest.raises(Undeliverable):
+        await gateway.adapter.send(event.source, "hello", once="2")
+    with pytest.raises(Undeliverable):
+        await gateway.adapter.edit(event.source, event.source.message_id or "", "hello")
+    await gateway.stop()
+    for wrong in (
+        {"homeserver": ""},
+        {"password": ""},
+        {"user_id": ""},
+        {"access_token": "nonsense"},
+        {"password": "wrong", "user_id": alice.user_id},
+        {"access_token": gateways.account.access_token, "user_id": alice.user_id},
+    ):
+        with pytest.raises(Misconfigured):
+            await gateways.started(**wrong)
+    with pytest.raises(Unreachable):
+        await gateways.started(homeserver="http://127.0.0.1:1")
+    with pytest.raises(Unreachable):
+        await gateway.adapter.send(event.source, "hello", once="3")
+
+
+async def test_signed_out_means_signing_in_as_a_new_device(people: People, gateways: Gateways) -> None:
+    alice = await people("alice")
+    gateway = await gateways.started()
+    room = (await _talk(alice, gateway, gateways, encrypted=True)).chat_id
+    assert len(gateways_devices(alice, gateways)) == 1
+    other = await people("somebody")
+    other.client.access_token = gateways.login()["access_token"]
+    await other.client.logout()
+    assert isinstance(await gateway.ended(), Unreachable)
+    gateway = await gateways.started()
+    device = gateway.adapter._connected().device_id
+    await eventually(lambda: device in alice.client.device_store[gateways.user_id])
+    await alice.say(room, "welcome back")
+    assert (await gateway.hears()).text == "welcome back"
+
+
+async def test_a_given_token_is_used(people: People, gateways: Gateways) -> None:
+    alice = await people("alice")
+    gateway = await gateways.started(access_token=gateways.account.access_token, password="", user_id="")
+    room = await _dm(alice, gateways, encrypted=True)
+    await alice.say(room, "hello")
+    assert (await gateway.hears()).text == "hello"
+    assert not (gateways.folder / "login.json").exists()
+
+
+async def test_the_longest_texts_fit(people: People, gateways: Gateways) -> None:
+    alice = await people("alice")
+    gateway = await gateways.started()
+    to = await _talk(alice, gateway, gateways, encrypted=True)
+    longest, said = gateway.adapter.can.longest, 0
+    for piece in ("a", "é", "🙂", '"', "*a*\n", "&", "- a\n"):
+        text = piece * (longest // gateway.adapter.measure(piece))
+        assert longest - 12 < gateway.adapter.measure(text) <= longest
+        inside = to._replace(thread_id=to.message_id)
+        sent = await gateway.adapter.send(inside, text, once=piece, reply_to=to.message_id)
+        await gateway.adapter.edit(to, sent or "", text)
+        said += 2
+        first, second = (await alice.heard(to.chat_id, said))[-2:]
+        assert first.text == second.content["m.new_content"]["body"] == text
+
+
+# --- what messages say ---------------------------------------------------------------------------
+
+_NAMES = ("msgtype", "body", "m.relates_to", "m.new_content", "m.mentions", "file", "url", "info", "filename")
+_WORDS = st.sampled_from(("m.text", "m.image", "m.replace", "m.thread", "> a", "")) | st.text(max_size=5)
+_PARTS = (
+    "rel_type",
+    "event_id",
+    "m.in_reply_to",
+    "is_falling_back",
+    "user_ids",
+    "size",
+    "url",
+    "msgtype",
+    "body",
+)
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | _WORDS,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(_PARTS), inner, max_size=5),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.sampled_from(_NAMES), _JSON))
+def test_whatever_people_send_can_be_read(content: dict[str, Any]) -> None:
+    matrix_events.place(content)
+    said = matrix_events.read(content)
+    if said is not None:
+        assert isinstance(said.text, str)
+        matrix_events.addresses(said, "@hermes:localhost", ["Hermes"])
+
+
+@pytest.mark.parametrize(
+    ("text", "called", "rest"),
+    [
+        ("Hermes: hello", True, "hello"),
+        ("@hermes:localhost, /new", True, "/new"),
+        ("@Hermes hello", True, "hello"),
+        ("hello Hermes!", True, "hello Hermes!"),
+        ("hermes", True, "hermes"),
+        ("Hermesian", False, "Hermesian"),
+        ("hello", False, "hello"),
+        ("/new", True, "/new"),
+    ],
+)
+def test_how_we_are_called(text: str, called: bool, rest: str) -> None:
+    said = matrix_events.Said(text)
+    assert matrix_events.addresses(said, "@hermes:localhost", ["Hermes"]) is called
+    assert matrix_events.without_address(text, "@hermes:localhost", ["Hermes"]) == rest
+
+
+@pytest.mark.parametrize(
+    ("body", "quoted", "text"),
+    [
+        ("> <@a:b> one\n> two\n\nanswer\n\nmore", "one\ntwo", "answer\n\nmore"),
+        ("> * <@a:b> waves\n\nhi", "waves", "hi"),
+        ("> my own quote\n\nhi", None, "> my own quote\n\nhi"),
+        ("hi", None, "hi"),
+    ],
+)
+def test_an_answer_without_the_quote_before_it(body: str, quoted: str | None, text: str) -> None:
+    related = {"m.in_reply_to": {"event_id": "$1"}}
+    said = matrix_events.read({"msgtype": "m.text", "body": body, "m.relates_to": related})
+    assert said
+    assert (said.replies_to, said.quoted, said.text) == ("$1", quoted, text)
+
+
+def test_a_link_to_us_calls_us() -> None:
+    html = '<a href="https://matrix.to/#/%40hermes%3Alocalhost">H</a> hi'
+    said = matrix_events.read({"msgtype": "m.text", "body": "H hi", "formatted_body": html})
+    assert said
+    assert matrix_events.addresses(said, "@hermes:localhost", [])
+
+
+@pytest.mark.parametrize(
+    ("text", "html"),
+    [
+        ("# Title\n\ntext", "<h1>Title</h1>\n<p>text</p>"),
+        ("one\ntwo", "one<br />\ntwo"),
+        ("```python\nx < 1\n```", '<pre><code class="language-python">x &lt; 1\n</code></pre>'),
+        ("~~no~~ [a](https://x.org)", '<s>no</s> <a href="https://x.org">a</a>'),
+        ("[a](javascript:alert(1))", "[a](javascript:alert(1))"),
+        ("<script>alert(1)</script>", "&lt;script&gt;alert(1)&lt;/script&gt;"),
+        ("![x](https://x.org/a.png)", '!<a href="https://x.org/a.png">x</a>'),
+    ],
+)
+def test_markdown_becomes_html(text: str, html: str) -> None:
+    assert matrix_text.html_of(text) == html
+
+
+def test_plain_words_stay_plain() -> None:
+    assert "formatted_body" not in matrix_text.message("a < b & c")
+
+
+@given(st.text(max_size=2000))
+def test_every_text_that_is_short_enough_makes_an_event_that_is(text: str) -> None:
+    assert matrix_text.measure(text) <= matrix_text.LONGEST
+    for content in (matrix_text.message(text), matrix_text.new_version("$x", text)):
+        assert len(json.dumps(content)) < 47_000

@@ -1,0 +1,64 @@
+"""Who answers: one model for all, and for each person a memory of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hermes import errors
+from hermes.agent.model import Model, NoSuchModel
+from hermes.agent.parts import Wish
+from hermes.gateway.minds import StandardMinds, private_folder
+from tests.gateway.world import ANN, BOB, WithBrain, World, in_group, in_thread
+
+
+def test_nothing_of_who_it_is_can_be_read_off_a_folder(home: Path) -> None:
+    ann, bob = (private_folder(f"telegram:person:{name}") for name in ("ann", "bob"))
+    assert ann != bob
+    assert ann.parent == bob.parent == home / "people"
+    assert "ann" not in str(ann.relative_to(home))
+    assert ann.stat().st_mode & 0o777 == 0o700
+    assert private_folder("telegram:person:ann") == ann
+
+
+def test_the_machine_is_nobody_among_the_people() -> None:
+    with pytest.raises(errors.InvalidArgument):
+        private_folder("")
+
+
+async def test_one_person_is_remembered_wherever_they_are_alone_with_the_agent() -> None:
+    add = 'use memory {"action": "add", "target": "user", "content": "likes owls"}'
+    async with World() as world:
+        await world.asks(ANN, add)
+        for who, knows in ((in_group(ANN), True), (in_thread(ANN), False), (BOB, False)):
+            await world.asks(who, "hello")
+            assert ("likes owls" in world.brain.requests[-1].messages[0]["content"]) is knows
+
+
+async def test_a_model_that_cannot_be_had_is_tried_again_with_the_next_message() -> None:
+    class Late(WithBrain):
+        tries = 0
+
+        def make_model(self, wish: Wish) -> Model:
+            self.tries += 1
+            if self.tries == 1:
+                raise NoSuchModel("there is no such model yet")
+            return super().make_model(wish)
+
+    class LateWorld(World):
+        def minds(self) -> StandardMinds:
+            return StandardMinds(Late(self.brain))
+
+    async with LateWorld() as world:
+        told = await world.asks(ANN, "hello")
+        assert "no such model yet" in told[0]
+        assert world.talk(ANN) == ["hello"]
+        assert (await world.asks(ANN, "again"))[0].endswith("again")
+
+
+async def test_who_does_not_own_the_machine_gets_the_tools_that_are_named_for_everybody() -> None:
+    async with World() as world:
+        await world.asks(ANN, "hello")
+        given = {tool["function"]["name"] for tool in world.brain.requests[-1].tools}
+    assert given == {"memory", "skills_list", "skill_view", "skill_manage", "session_search", "todo"}

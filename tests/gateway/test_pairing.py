@@ -1,0 +1,197 @@
+"""Pairing: a code lets one person in, once, in time, on its platform; and nobody learns it from the file."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes import errors
+from hermes.gateway.pairing import ALPHABET, FILE, LENGTH, MOST_CODES, TRIES, Paired, Pairings, code_in
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def folder(home: Path) -> Path:
+    return home / "gateway"
+
+
+@pytest.fixture
+def pairings(folder: Path, clock: Clock) -> Pairings:
+    return Pairings(folder, clock)
+
+
+def test_a_code_lets_one_person_in_for_good_and_is_used_up(
+    pairings: Pairings, folder: Path, clock: Clock
+) -> None:
+    code = pairings.make_code("telegram")
+    assert not pairings.is_paired("telegram", "1")
+    made = pairings.try_code("telegram", "1", "ann", code)
+    assert made == Paired("telegram", "1", "ann", False, clock.time)
+    assert pairings.is_paired("telegram", "1")
+    assert not pairings.is_owner("telegram", "1")
+    assert pairings.try_code("telegram", "2", "bob", code) is None
+    clock.time += 10_000_000
+    assert Pairings(folder).is_paired("telegram", "1")
+    assert Pairings(folder).all() == [made]
+
+
+def test_a_code_is_eight_letters_that_nobody_confuses(pairings: Pairings) -> None:
+    codes = {pairings.make_code() for _ in range(5)}
+    assert len(codes) == 5
+    assert all(len(code) == LENGTH == 8 and set(code) <= set(ALPHABET) for code in codes)
+    assert not set("01OIL") & set(ALPHABET)
+
+
+def test_a_code_is_good_on_its_platform_only_or_on_any(pairings: Pairings) -> None:
+    code = pairings.make_code("telegram")
+    assert pairings.try_code("matrix", "@a:b", None, code) is None
+    assert pairings.try_code("telegram", "1", None, code) is not None
+    anywhere = pairings.make_code()
+    assert pairings.try_code("matrix", "@a:b", None, anywhere) is not None
+    assert not pairings.is_paired("telegram", "@a:b")
+
+
+def test_a_code_that_is_too_late_is_none(pairings: Pairings, clock: Clock) -> None:
+    code = pairings.make_code(minutes=10)
+    clock.time += 600
+    assert pairings.try_code("telegram", "1", None, code) is None
+
+
+def test_after_some_wrong_codes_not_even_the_right_one_helps_for_an_hour(
+    pairings: Pairings, clock: Clock
+) -> None:
+    code = pairings.make_code(minutes=120)
+    for _ in range(TRIES):
+        assert pairings.try_code("telegram", "1", None, "AAAAAAAA") is None
+    assert pairings.try_code("telegram", "1", None, code) is None
+    assert (
+        pairings.try_code("telegram", "2", None, "AAAAAAAA") is None
+    )  # somebody else has tries of their own
+    clock.time += 3601
+    assert pairings.try_code("telegram", "1", None, code) is not None
+
+
+def test_who_is_an_owner_stays_one(pairings: Pairings, clock: Clock) -> None:
+    pairings.try_code("telegram", "1", "ann", pairings.make_code())
+    since = clock.time
+    clock.time += 60
+    pairings.try_code("telegram", "1", "ann", pairings.make_code(owner=True))
+    assert pairings.is_owner("telegram", "1")
+    pairings.try_code("telegram", "1", "anna", pairings.make_code())
+    assert pairings.all() == [Paired("telegram", "1", "anna", True, since)]
+
+
+def test_somebody_is_taken_out_by_id_or_name_and_a_running_gateway_notices(
+    pairings: Pairings, folder: Path
+) -> None:
+    for user, name in (("1", "ann"), ("2", "Bob"), ("3", "1")):
+        pairings.try_code("telegram", user, name, pairings.make_code())
+    pairings.try_code("matrix", "@ann:m.org", "ann", pairings.make_code())
+    command = Pairings(folder)
+    assert [one.user_id for one in command.revoke("telegram", "1")] == ["1"]  # an id before a name
+    assert [one.user_id for one in command.revoke("telegram", "@bob")] == ["2"]
+    assert command.revoke("telegram", "ann") == []
+    assert [one.user_id for one in command.revoke("matrix", "@ann:m.org")] == ["@ann:m.org"]
+    assert [pairings.is_paired("telegram", one) for one in "123"] == [False, False, True]
+    assert not pairings.is_paired("matrix", "@ann:m.org")
+
+
+def test_the_file_is_private_and_holds_no_code(pairings: Pairings, folder: Path) -> None:
+    code = pairings.make_code("telegram")
+    assert stat.S_IMODE((folder / FILE).stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert code not in (folder / FILE).read_text().upper()
+
+
+def test_there_are_never_many_codes(pairings: Pairings) -> None:
+    first = pairings.make_code()
+    last = [pairings.make_code() for _ in range(MOST_CODES)][-1]
+    assert pairings.try_code("telegram", "1", None, first) is None
+    assert pairings.try_code("telegram", "1", None, last) is not None
+
+
+def test_a_stranger_makes_nobody_write_or_compute_while_there_is_no_code(
+    pairings: Pairings, folder: Path
+) -> None:
+    assert pairings.try_code("telegram", "1", None, "AAAAAAAA") is None
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("text", ["nonsense", "[]", '{"people": [{"a": 1}], "codes": []}', '{"people": []}'])
+def test_a_file_that_makes_no_sense_lets_nobody_in_and_is_not_overwritten(
+    pairings: Pairings, folder: Path, text: str
+) -> None:
+    pairings.try_code("telegram", "1", None, pairings.make_code())
+    before = (folder / FILE).read_text()
+    (folder / FILE).write_text(text)
+    assert not pairings.is_paired("telegram", "1")
+    for change in (pairings.make_code, pairings.all, lambda: pairings.revoke("telegram", "1")):
+        with pytest.raises(errors.BadConfig, match="makes no sense"):
+            change()
+    assert (folder / FILE).read_text() == text
+    (folder / FILE).write_text(before)
+    assert pairings.is_paired("telegram", "1")
+
+
+def _pair(folder: str, code: str, user: str) -> bool:
+    return Pairings(Path(folder)).try_code("telegram", user, None, code) is not None
+
+
+def test_of_processes_that_send_one_code_at_once_one_gets_in(folder: Path) -> None:
+    pairings = Pairings(folder)
+    one, other = pairings.make_code(), pairings.make_code()
+    tries = [(str(folder), code, f"{code}{number}") for number in range(3) for code in (one, other)]
+    with multiprocessing.get_context("spawn").Pool(3) as pool:
+        let_in = pool.starmap(_pair, tries)
+    assert sum(let_in) == 2
+    assert sorted(user.user_id[:LENGTH] for user in pairings.all()) == sorted([one, other])
+    assert os.listdir(folder).count(FILE) == 1
+
+
+# ---------------------------------------------------------------- what people send
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("/pair ABCD2345", "ABCD2345"),
+        ("/pair@my_bot abcd-2345 ", "ABCD2345"),
+        (" abcd 2345\n", "ABCD2345"),
+        ("/pair", None),
+        ("/pair ABCD234", None),
+        ("/pair ABCD0OIL", None),  # not letters of a code
+        ("hello, what is the code?", None),
+        ("/pairABCD2345", None),
+    ],
+)
+def test_the_code_in_a_message(text: str, code: str | None) -> None:
+    assert code_in(text) == code
+
+
+def test_of_people_who_talk_already_only_the_command_is_taken_for_a_code() -> None:
+    assert code_in("tpmqrrpw", alone=False) is None
+    assert code_in("/pair tpmqrrpw", alone=False) == "TPMQRRPW"
+
+
+@given(st.text())
+def test_any_text_holds_a_code_or_none(text: str) -> None:
+    code = code_in(text)
+    assert code is None or (len(code) == LENGTH and set(code) <= set(ALPHABET))

@@ -1,0 +1,281 @@
+"""Resets as they happen: when nobody spoke for long enough, once, told, and undone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+import time_machine
+
+from hermes.gateway import resetting
+from hermes.gateway.settings import GatewaySettings, ResetPolicy
+from tests.gateway.world import ANN, BOB, WORKS_IN, World, another_program, in_group, settings_of
+
+IDLE = ResetPolicy("idle", idle_minutes=60)
+DAILY = ResetPolicy("daily", at_hour=4, timezone="UTC")
+NOON = datetime(2026, 5, 4, 12, 0, 2, tzinfo=UTC)
+HOUR, DAY = 3600.0, 86400.0
+
+
+@pytest.fixture
+def clock() -> Iterator[time_machine.Traveller]:
+    with time_machine.travel(NOON, tick=True) as traveller:
+        yield traveller
+
+
+@pytest.fixture(autouse=True)
+def never_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who watches looks when a test says so."""
+    monkeypatch.setattr(resetting, "LOOK_EVERY_S", 1e6)
+
+
+def idle(**changed: object) -> GatewaySettings:
+    return settings_of(reset=IDLE._replace(**changed))  # type: ignore[arg-type]
+
+
+async def looks(world: World) -> None:
+    """Whoever watches the clocks looks once."""
+    for key in resetting._candidates(world.gateway.office):
+        await world.gateway.router.wake(key)
+
+
+async def test_without_a_policy_nothing_is_reset(clock: time_machine.Traveller) -> None:
+    async with World() as world:
+        await world.asks(ANN, "hello")
+        old = world.session_of(ANN)
+        clock.shift(400 * DAY)
+        await looks(world)
+        await world.asks(ANN, "again")
+        assert world.session_of(ANN) == old
+
+
+async def test_the_next_message_after_a_long_time_begins_afresh(clock: time_machine.Traveller) -> None:
+    async with World(idle()) as world:
+        await world.asks(ANN, "hello")
+        old = world.session_of(ANN)
+        clock.shift(59 * 60)
+        await world.asks(ANN, "still here")
+        assert world.session_of(ANN) == old
+        clock.shift(61 * 60)
+        told = await world.asks(ANN, "again")
+        assert len(told) == 2
+        assert told[1] == "you said: again"
+        assert world.talk(ANN) == ["again", "you said: again"]
+        row = world.db.get_session(world.session_of(ANN))
+        assert row is not None
+        assert row["parent_session_id"] == old
+        notice = next(call for call in world.platform.told("send") if call.text == told[0])
+        assert notice.silent
+        assert "idle" in (await world.asks(ANN, "/why"))[0].lower()
+
+
+async def test_who_watches_resets_without_a_message_and_tells_once(clock: time_machine.Traveller) -> None:
+    async with World(idle()) as world:
+        await world.asks(ANN, "hello")
+        await world.asks(BOB, "hello")
+        old = world.session_of(ANN)
+        clock.shift(HOUR / 2)
+        await world.asks(BOB, "and again")
+        bobs = world.session_of(BOB)
+        clock.shift(HOUR / 2 + 10)
+        for _ in range(3):
+            await looks(world)
+            await world.until(lambda: len(world.heard(ANN)) == 2)
+            await world.quiet()
+        assert len(world.heard(ANN)) == 2
+        assert world.session_of(ANN) != old
+        assert world.session_of(BOB) == bobs
+        assert await world.asks(ANN, "again") == ["you said: again"]
+
+
+async def test_a_daily_reset_is_made_by_whoever_comes_after_a_restart(clock: time_machine.Traveller) -> None:
+    async with World(settings_of(reset=DAILY)) as world:
+        await world.asks(ANN, "hello")
+        old = world.session_of(ANN)
+        clock.shift(10 * HOUR)
+        await world.restart()
+        await world.asks(ANN, "the same day")
+        assert world.session_of(ANN) == old
+        clock.shift(10 * HOUR)
+        await world.restart()
+        await world.asks(ANN, "the next day")
+        assert world.session_of(ANN) != old
+
+
+async def test_a_message_that_waited_is_judged_by_when_it_was_sent(clock: time_machine.Traveller) -> None:
+    async with World(settings_of(reset=DAILY, drain_seconds=0.01)) as world:
+        await world.asks(ANN, "hello")
+        old = world.session_of(ANN)
+        with another_program(WORKS_IN, old) as leave:
+            clock.shift(10 * HOUR)
+            await world.says(ANN, "sent before four")
+            await world.until(lambda: len(world.heard(ANN)) == 2)
+            leave()
+            await world.restart()
+            clock.shift(10 * HOUR)
+        await world.restart()
+        await world.quiet()
+        assert "sent before four" in [row["content"] for row in world.db.get_messages(old)]
+
+
+async def test_an_answer_that_is_being_made_is_not_reset_away(clock: time_machine.Traveller) -> None:
+    async with World(idle()) as world:
+        await world.says(ANN, "hold on")
+        await world.holds("on")
+        old = world.session_of(ANN)
+        clock.shift(2 * HOUR)
+        await looks(world)
+        world.let_go("on")
+        await world.quiet()
+        assert "well, you said: hold on" in world.heard(ANN)
+        assert [row["content"] for row in world.db.get_messages(old)] == [
+            "hold on",
+            "well, you said: hold on",
+        ]
+
+
+async def test_what_is_open_in_a_terminal_is_not_reset_and_nobody_is_told_of_that(
+    clock: time_machine.Traveller,
+) -> None:
+    async with World(idle()) as world:
+        await world.asks(ANN, "hello")
+        old = world.session_of(ANN)
+        with another_program(WORKS_IN, old):
+            clock.shift(2 * HOUR)
+            with world.db.raw() as raw:
+                raw.execute("UPDATE leases SET expires_at = expires_at + 10000")
+            await looks(world)
+            mailbox = world.gateway.router._mailboxes[next(iter(world.gateway.router._mailboxes))]
+            await world.until(lambda: mailbox.idle)
+            assert world.session_of(ANN) == old
+        assert len(world.heard(ANN)) == 1
+        await looks(world)
+        await world.until(lambda: world.session_of(ANN) != old)
+
+
+async def test_a_process_in_the_background_keeps_its_conversation(clock: time_machine.Traveller) -> None:
+    settings = settings_of(reset=IDLE, platform={"owners": frozenset({"1"})})
+    async with World(settings) as world:
+        await world.asks(ANN, 'use terminal {"command": "sleep 60", "background": true}')
+        old = world.session_of(ANN)
+        clock.shift(2 * HOUR)
+        await looks(world)
+        await world.asks(ANN, "again")
+        assert world.session_of(ANN) == old
+        processes = world.gateway.office.minds.processes
+        for one in processes.of(old):
+            one.running.kill()
+        await world.until(lambda: all(one.running.over for one in processes.of(old)))
+        clock.shift(2 * HOUR)
+        await world.asks(ANN, "again")
+        assert world.session_of(ANN) != old
+
+
+async def test_before_a_reset_the_agent_saves_what_matters(clock: time_machine.Traveller) -> None:
+    async with World(idle()) as world:
+        for number in range(5):
+            await world.asks(ANN, f"fact {number}")
+        asked = len(world.brain.requests)
+        clock.shift(2 * HOUR)
+        await looks(world)
+        await world.until(lambda: len(world.heard(ANN)) == 6)
+        saving = world.brain.requests[asked]
+        assert "about to leave your context" in str(saving.messages[-1]["content"])
+        assert "fact 4" in str(saving.messages)
+        assert not any("about to leave" in text for text in world.heard(ANN))
+
+
+async def test_undo_brings_the_conversation_back_and_it_stays(clock: time_machine.Traveller) -> None:
+    async with World(idle()) as world:
+        await world.asks(ANN, "hello")
+        old = world.session_of(ANN)
+        clock.shift(2 * HOUR)
+        await looks(world)
+        await world.until(lambda: len(world.heard(ANN)) == 2)
+        assert "undone" in (await world.asks(ANN, "/undo"))[0]
+        assert world.session_of(ANN) == old
+        await looks(world)
+        await world.asks(ANN, "where were we?")
+        assert world.session_of(ANN) == old
+        assert world.talk(ANN)[0] == "hello"
+
+
+async def test_an_old_conversation_that_somebody_goes_back_to_is_not_reset_at_once(
+    clock: time_machine.Traveller,
+) -> None:
+    async with World(idle()) as world:
+        await world.asks(ANN, "hello")
+        old = world.session_of(ANN)
+        await world.asks(ANN, "/new")
+        clock.shift(10 * DAY)
+        await world.asks(ANN, "something else")
+        await world.asks(ANN, f"/resume {old}")
+        await world.asks(ANN, "where were we?")
+        assert world.session_of(ANN) == old
+        clock.shift(2 * HOUR)
+        await world.asks(ANN, "much later")
+        assert world.session_of(ANN) != old
+
+
+async def test_undo_works_after_a_restart(
+    clock: time_machine.Traveller,
+) -> None:
+    async with World(idle()) as world:
+        await world.asks(ANN, "hello")
+        old = world.session_of(ANN)
+        clock.shift(2 * HOUR)
+        await looks(world)
+        await world.until(lambda: world.session_of(ANN) != old)
+        await world.restart()
+        await world.asks(ANN, "/undo")
+        assert world.session_of(ANN) == old
+
+
+async def test_a_command_is_no_activity_but_what_it_is_about_is_what_is_there_now(
+    clock: time_machine.Traveller,
+) -> None:
+    async with World(idle()) as world:
+        await world.asks(ANN, "hello")
+        old = world.session_of(ANN)
+        clock.shift(HOUR - 60)
+        await world.asks(ANN, "/title Named")
+        clock.shift(120)
+        await world.asks(ANN, "again")
+        assert world.session_of(ANN) != old
+
+
+async def test_silent_if_it_is_to_be(clock: time_machine.Traveller) -> None:
+    async with World(idle(notify=False)) as world:
+        await world.asks(ANN, "hello")
+        clock.shift(2 * HOUR)
+        assert await world.asks(ANN, "again") == ["you said: again"]
+        assert world.talk(ANN) == ["again", "you said: again"]
+
+
+async def test_each_type_of_chat_has_its_policy(clock: time_machine.Traveller) -> None:
+    async with World(settings_of(reset_by_type={"group": IDLE})) as world:
+        group = in_group(ANN)
+        await world.asks(ANN, "hello")
+        await world.asks(group, "hello")
+        private, public = world.session_of(ANN), world.session_of(group)
+        clock.shift(2 * HOUR)
+        await looks(world)
+        await world.until(lambda: world.session_of(group) != public)
+        assert world.session_of(ANN) == private
+
+
+async def test_where_several_have_their_own_it_is_said_whose_it_is_and_what_decided(
+    clock: time_machine.Traveller,
+) -> None:
+    async with World(settings_of(reset_by_type={"group": IDLE})) as world:
+        for who in (ANN, BOB):
+            await world.asks(in_group(who), "hello")
+        clock.shift(2 * HOUR)
+        await looks(world)
+        await world.until(lambda: len(world.heard(in_group(ANN))) == 4)
+        notices = [text.splitlines() for text in world.heard(in_group(ANN))[-2:]]
+        assert {lines[0] for lines in notices} == {
+            f"◐ Session of {name} automatically reset (inactive for 1h)." for name in ("Ann", "Bob")
+        }
+        assert all(lines[-1].startswith("`reset_by_type.group` in config.yaml") for lines in notices)

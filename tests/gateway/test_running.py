@@ -1,0 +1,117 @@
+"""The gateway as a whole: it starts, answers, and ends without losing anything."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from hermes.gateway.adapter import Unreachable
+from hermes.gateway.running import connected
+from hermes.gateway.settings import GatewaySettings, PlatformSettings
+from tests.gateway.world import ANN, BOB, World, full_disk, in_thread, settings_of
+
+
+async def test_a_message_is_answered() -> None:
+    async with World() as world:
+        assert await world.asks(ANN, "hello") == ["you said: hello"]
+        assert world.talk(ANN) == ["hello", "you said: hello"]
+
+
+async def test_conversations_go_on_after_a_restart() -> None:
+    async with World() as world:
+        for who in (ANN, BOB, in_thread(ANN)):
+            await world.asks(who, "hello")
+        before = [world.session_of(who) for who in (ANN, BOB, in_thread(ANN))]
+        await world.restart()
+        for who in (ANN, BOB, in_thread(ANN)):
+            await world.asks(who, "again")
+        assert [world.session_of(who) for who in (ANN, BOB, in_thread(ANN))] == before
+        assert len(world.talk(ANN)) == 4
+
+
+async def test_it_ends_when_what_is_answered_is_answered_and_begins_nothing_more() -> None:
+    async with World() as world:
+        await world.says(ANN, "hold on")
+        await world.holds("on")
+        await world.says(ANN, "not begun")
+        closing = asyncio.create_task(world.gateway.close())
+        await world.until(lambda: not world.platform.is_connected)
+        with pytest.raises(Unreachable):
+            await world.says(BOB, "too late")
+        world.let_go("on")
+        await closing
+        assert world.heard(ANN) == ["well, you said: hold on"]
+        assert [entry.event["text"] for entry in world.db.inbox.waiting()] == ["not begun"]
+        assert world.platform.is_closed
+
+
+async def test_it_does_not_wait_for_ever() -> None:
+    async with World(settings_of(drain_seconds=0.05)) as world:
+        await world.says(ANN, "hold on")
+        await world.holds("on")
+        await world.gateway.close()
+        assert [entry.event["text"] for entry in world.db.inbox.waiting()] == ["hold on"]
+        assert world.db.leases.holder(world.session_of(ANN)) is None
+
+
+async def test_nobody_holds_a_conversation_when_there_is_nothing_to_do() -> None:
+    async with World() as world:
+        await world.asks(ANN, "hello")
+        await world.until(lambda: world.db.leases.holder(world.session_of(ANN)) is None)
+
+
+async def test_the_mirrors_are_written_behind_the_store(home: Path) -> None:
+    async with World() as world:
+        await world.asks(ANN, "hello")
+        session = world.session_of(ANN)
+    index = json.loads((home / "sessions" / "sessions.json").read_text())
+    assert [entry["session_id"] for entry in index.values()] == [session]
+    assert "you said: hello" in (home / "sessions" / f"{session}.jsonl").read_text()
+
+
+async def test_a_store_without_room_stops_nothing_for_good() -> None:
+    async with World() as world:
+        with full_disk():
+            await asyncio.sleep(0.1)
+        assert await world.asks(ANN, "hello") == ["you said: hello"]
+        assert all(not task.done() for task in world.gateway._beside)
+
+
+async def test_a_message_that_another_version_kept_stops_neither_the_start_nor_its_chat() -> None:
+    async with World() as world:
+        key = (await world.says(ANN, "hello")).session_key
+        assert key is not None
+        await world.quiet()
+        world.db.inbox.accept(key, "telegram", {"said": "in another shape"})
+        world.db.inbox.accept("agent:main:telegram:dm:404", "telegram", {})
+        await world.restart()
+        assert (await world.says(ANN, "and on")).state == "accepted"
+        await world.until(lambda: world.heard(ANN) == ["you said: hello", "you said: and on"])
+
+
+def test_an_adapter_that_cannot_be_made_stops_no_other(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1")  # Telegram's library has to be told how
+    more = {"telegram": {"bot_token": "1:a"}, "webhook": {"secret": "s" * 16}}
+    platforms = {name: PlatformSettings(name, more=told) for name, told in more.items()}
+    made, broken = connected(GatewaySettings(platforms=platforms))
+    assert list(made) == ["webhook"]
+    assert broken == {"telegram": "unexpected RuntimeError"}
+
+
+@pytest.mark.parametrize("later", range(4))
+async def test_it_ends_also_if_there_is_news_at_that_moment(later: int, home: Path) -> None:
+    status = home / "gateway" / "status.json"
+    async with World() as world:
+        status.unlink(missing_ok=True)
+        keeping = asyncio.create_task(world.gateway._keep_status())
+        await world.until(status.exists)
+        await asyncio.sleep(0.05)  # it waits for news by now
+        world.gateway._news.set()
+        for _ in range(later):
+            await asyncio.sleep(0)
+        keeping.cancel()
+        await asyncio.wait([keeping], timeout=5)
+        assert keeping.cancelled()

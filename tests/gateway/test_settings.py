@@ -1,0 +1,414 @@
+"""The gateway's settings: where they come from, what they may be, and that nobody sees a secret."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes import environment, errors
+from hermes.agent import gateway_keys
+from hermes.agent.gateway_keys import GATEWAY_SETTINGS, PLATFORM_NAMES, PLATFORM_SETTINGS, is_secret, kind_of
+from hermes.agent.settings import read_settings
+from hermes.gateway import catalogue
+from hermes.gateway.events import CHAT_TYPES
+from hermes.gateway.keys import Keying
+from hermes.gateway.settings import (
+    GatewaySettings,
+    PlatformSettings,
+    ResetPolicy,
+    gateway_settings_from,
+    read_gateway_settings,
+    value_at,
+)
+
+PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
+TOKEN = "123456:" + "MadeUpForThisTest"
+
+
+def write(home: Path, text: str) -> None:
+    home.mkdir(exist_ok=True)
+    (home / "config.yaml").write_text(text, encoding="utf-8")
+
+
+def test_without_a_word_everything_is_as_by_default() -> None:
+    assert read_gateway_settings() == GatewaySettings()
+
+
+@pytest.mark.parametrize(
+    ("variables", "name"),
+    [
+        ({"TELEGRAM_BOT_TOKEN": TOKEN}, "telegram"),
+        (
+            {"MATRIX_HOMESERVER": "https://m.org", "MATRIX_USER_ID": "@b:m.org", "MATRIX_ACCESS_TOKEN": "x"},
+            "matrix",
+        ),
+        (
+            {"MATRIX_HOMESERVER": "https://m.org", "MATRIX_USER_ID": "@b:m.org", "MATRIX_PASSWORD": "x"},
+            "matrix",
+        ),
+        ({"WEBHOOK_SECRET": "x"}, "webhook"),
+        ({"API_SERVER_KEY": "x"}, "api-server"),
+    ],
+)
+def test_a_platform_with_its_secret_and_nothing_else_just_works(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], name: str
+) -> None:
+    for variable, value in variables.items():
+        assert read_gateway_settings().enabled == {}  # as long as something is missing
+        monkeypatch.setenv(variable, value)
+    (platform,) = read_gateway_settings().enabled.values()
+    assert platform.name == name
+    assert set(platform.more.values()) == set(variables.values())
+
+
+def test_a_platform_can_be_turned_off_though_its_secret_is_there(home: Path) -> None:
+    environment.change("TELEGRAM_BOT_TOKEN", TOKEN)
+    write(home, "platforms: {telegram: {enabled: false, home_channel: -100123}}\n")
+    settings = read_gateway_settings()
+    assert settings.enabled == {}
+    assert settings.platforms["telegram"].home_channel == "-100123"
+    write(home, "platforms: {telegram: {enabled: null}}\n")
+    assert "telegram" in read_gateway_settings().enabled
+
+
+def test_the_environment_wins_over_the_env_file_over_the_config(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def seen() -> tuple[Any, ...]:
+        settings = read_gateway_settings()
+        telegram = settings.platforms["telegram"]
+        return settings.reset.idle_minutes, telegram.more["bot_token"], telegram.allowed_users
+
+    write(
+        home,
+        "session_reset: {idle_minutes: 1}\nplatforms: {telegram: {bot_token: a, allowed_users: [1, '@b']}}\n",
+    )
+    assert seen() == (1, "a", {"1", "@b"})
+    environment.change("SESSION_IDLE_MINUTES", "2")
+    environment.change("TELEGRAM_BOT_TOKEN", "b")
+    environment.change("TELEGRAM_ALLOWED_USERS", "2, @c ,")
+    assert seen() == (2, "b", {"2", "@c"})
+    monkeypatch.setenv("SESSION_IDLE_MINUTES", "3")
+    monkeypatch.setenv("TELEGRAM_BOT_TOKEN", "c")
+    monkeypatch.setenv("TELEGRAM_ALLOWED_USERS", "3")
+    assert seen() == (3, "c", {"3"})
+    monkeypatch.setenv("TELEGRAM_BOT_TOKEN", " ")
+    assert seen() == (3, "b", {"3"})
+
+
+def test_every_name_that_people_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {
+        "TELEGRAM_BASE_URL": "http://127.0.0.1:8081/",
+        "TELEGRAM_HOME_CHANNEL": "-1",
+        "MATRIX_ALLOWED_USERS": "@a:m.org,@b:m.org",
+        "MATRIX_HOME_ROOM": "!room:m.org",
+        "API_SERVER_HOST": "0.0.0.0",
+        "API_SERVER_PORT": "8642",
+        "WEBHOOK_PORT": "8644",
+        "WEBHOOK_ALLOW_ALL": "yes",
+        "SESSION_RESET_HOUR": "0",
+    }
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    settings = read_gateway_settings()
+    assert settings.platforms["telegram"].more == {"base_url": "http://127.0.0.1:8081"}
+    assert settings.platforms["telegram"].home_channel == "-1"
+    assert settings.platforms["matrix"].allowed_users == {"@a:m.org", "@b:m.org"}
+    assert settings.platforms["matrix"].home_channel == "!room:m.org"
+    assert settings.platforms["api-server"].more == {"host": "0.0.0.0", "port": 8642}
+    assert settings.platforms["webhook"].more == {"port": 8644}
+    assert settings.platforms["webhook"].allow_all is True
+    assert settings.reset.at_hour == 0
+    assert settings.origins["platforms.matrix.home_channel"] == "MATRIX_HOME_ROOM"
+
+
+def test_values_are_read_with_their_types(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THE_PORT", "9000")
+    monkeypatch.setenv("ME", "77")
+    write(
+        home,
+        "group_sessions_per_user: false\nthread_sessions_per_user: true\n"
+        "gateway: {busy: steer, messages_per_minute: 0, largest_attachment_mb: 0.5, drain_seconds: 5,"
+        " health_host: 0.0.0.0, health_port: 0, stream: false}\n"
+        "platforms:\n  api_server: {port: '${THE_PORT}', owners: ['*']}\n"
+        "  telegram: {owners: ['${ME}'], busy: interrupt, home_thread: 7, rooms: [1, 2]}\n"
+        "  matrix: {stream: true, homeserver: matrix.org}\n  webhook:\n",
+    )
+    settings = read_gateway_settings()
+    assert settings.keying == Keying(group_sessions_per_user=False, thread_sessions_per_user=True)
+    assert (settings.busy, settings.stream, settings.messages_per_minute) == ("steer", False, 0)
+    assert (settings.largest_attachment_mb, settings.drain_seconds) == (0.5, 5.0)
+    assert (settings.health_host, settings.health_port) == ("0.0.0.0", 0)
+    assert settings.platforms["api-server"].more == {"port": 9000}
+    telegram = settings.platforms["telegram"]
+    assert telegram.owners == {"77"}
+    assert (telegram.home_thread, telegram.more["rooms"]) == ("7", [1, 2])
+    assert (telegram.busy, telegram.stream) == ("interrupt", False)  # its own; that of the gateway
+    assert (settings.platforms["matrix"].busy, settings.platforms["matrix"].stream) == ("steer", True)
+    assert settings.platforms["matrix"].more == {"homeserver": "https://matrix.org"}
+    assert "webhook" not in settings.platforms
+
+
+def test_a_partial_policy_is_as_the_general_one_in_what_it_does_not_say(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(
+        home,
+        "session_reset: {mode: daily, at_hour: 3, timezone: Australia/Lord_Howe, notify: null}\n"
+        "reset_by_type: {group: {mode: both, idle_minutes: 30}, dm: }\n"
+        "reset_by_platform: {api_server: {mode: none}, telegram: {at_hour: 5, notify: false}}\n",
+    )
+    monkeypatch.setenv("SESSION_IDLE_MINUTES", "60")
+    settings = read_gateway_settings()
+    general = ResetPolicy("daily", 60, 3, "Australia/Lord_Howe")
+    assert settings.reset == settings.policy_for("matrix", "dm") == general
+    assert settings.policy_for("matrix", "group") == general._replace(mode="both", idle_minutes=30)
+    assert settings.policy_for("api-server", "group") == general._replace(mode="none")
+    assert settings.policy_for("telegram", "group") == general._replace(at_hour=5, notify=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "session_reset: {mode: never}",
+            "session_reset.mode must be none or idle or daily or both, not 'never'",
+        ),
+        ("session_reset: {at_hour: 24}", "session_reset.at_hour must be a whole number from 0 to 23, not 24"),
+        ("session_reset: {idle_minutes: 0}", "session_reset.idle_minutes must be"),
+        ("session_reset: {timezone: Mars/Base}", "session_reset.timezone must be a time zone such as"),
+        ("session_reset: {timezone: Europe}", "session_reset.timezone must be a time zone"),
+        ("session_reset: {timezone: ../../etc/passwd}", "session_reset.timezone must be a time zone"),
+        ("session_reset: daily", "session_reset must hold settings such as session_reset.mode, not 'daily'"),
+        ("group_sessions_per_user: maybe", "group_sessions_per_user must be true or false"),
+        ("reset_by_type: {group: daily}", "reset_by_type.group must hold settings such as"),
+        ("reset_by_platform: {telegram: {mode: x}}", "reset_by_platform.telegram.mode must be"),
+        ("platforms: telegram", "platforms must hold settings such as telegram: {enabled: true}"),
+        ("platforms: {telegram: yes please}", "platforms.telegram must hold settings such as"),
+        (
+            "platforms: {telegram: {allow_all: 1}}",
+            "platforms.telegram.allow_all must be true or false, not 1",
+        ),
+        ("platforms: {telegram: {allowed_users: [true]}}", "platforms.telegram.allowed_users must be people"),
+        ("platforms: {telegram: {allowed_users: {a: b}}}", "platforms.telegram.allowed_users must be people"),
+        ("platforms: {telegram: {allowed_users: '*'}}", "platforms.telegram.allow_all lets everybody in"),
+        (
+            "platforms: {telegram: {owners: ['*']}}",
+            "platforms.telegram.owners must name people, not everybody",
+        ),
+        ("platforms: {webhook: {port: 70000}}", "platforms.webhook.port must be a whole number"),
+        (
+            "platforms: {matrix: {homeserver: 'ftp://m.org'}}",
+            "platforms.matrix.homeserver must be an address",
+        ),
+        ("platforms: {telegram: {bot_token: '${NOT_SET}'}}", "bot_token names ${NOT_SET}, which is not set"),
+        ("gateway: {health_port: -1}", "gateway.health_port must be a whole number from 0 to 65535"),
+    ],
+)
+def test_what_makes_no_sense_is_told_with_file_key_and_what_is_expected(
+    home: Path, text: str, told: str
+) -> None:
+    write(home, text)
+    with pytest.raises(errors.BadConfig) as problem:
+        read_gateway_settings()
+    assert str(problem.value).startswith(str(home / "config.yaml"))
+    assert told in str(problem.value)
+    assert "\n" not in str(problem.value)
+
+
+def test_a_variable_that_makes_no_sense_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SESSION_RESET_HOUR", "noon")
+    with pytest.raises(errors.BadConfig, match=r"^SESSION_RESET_HOUR: session_reset\.at_hour must be"):
+        read_gateway_settings()
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=8) | st.floats(allow_nan=False),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(
+                    [
+                        *gateway_keys.SECTIONS,
+                        "mode",
+                        "telegram",
+                        "group",
+                        "allowed_users",
+                        "bot_token",
+                        "port",
+                        "busy",
+                    ]
+                ),
+                inner,
+                max_size=4,
+            )
+        ),
+        max_leaves=12,
+    ).filter(lambda value: isinstance(value, dict))
+)
+def test_whatever_stands_in_the_file_is_settings_or_one_line(values: dict[str, Any]) -> None:
+    told = ""
+    try:
+        gateway_settings_from(values, file="config.yaml")
+    except errors.BadConfig as problem:
+        told = str(problem)
+    assert "\n" not in told
+
+
+# ---------------------------------------------------------------- secrets
+
+
+def test_a_secret_is_in_no_error_and_in_nothing_that_is_printed(home: Path) -> None:
+    write(home, f"platforms: {{telegram: {{bot_token: '{TOKEN}', allow_all: false}}}}\n")
+    settings = read_gateway_settings()
+    assert settings.secrets == {TOKEN}
+    assert TOKEN not in repr(settings)
+    assert "allow_all" not in repr(settings.platforms["telegram"].more)
+    assert isinstance(settings.platforms["telegram"], PlatformSettings)
+
+
+@pytest.mark.parametrize(
+    "name", ["bot_token", "access_token", "password", "secret", "webhook_secret", "key", "API_SERVER_KEY"]
+)
+def test_what_nobody_may_see(name: str) -> None:
+    assert is_secret(name)
+
+
+def test_what_everybody_may_see() -> None:
+    assert not any(map(is_secret, (*PLATFORM_SETTINGS, "homeserver", "user_id", "key_env", "MONKEY", "port")))
+
+
+def test_a_secret_that_looks_like_a_number_stays_one(home: Path) -> None:
+    write(home, "platforms: {webhook: {secret: 12345678}}\n")
+    assert read_gateway_settings().platforms["webhook"].more["secret"] == "12345678"
+
+
+# ---------------------------------------------------------------- what nobody knows
+
+
+def test_the_terminal_does_not_complain_about_the_keys_of_the_gateway(home: Path) -> None:
+    write(
+        home,
+        "group_sessions_per_user: true\nsession_reset: {mode: idle}\nreset_by_type: {dm: {mode: none}}\n"
+        "reset_by_platform: {api_server: {at_hour: 1}}\ngateway: {busy: queue}\n"
+        "platforms: {telegram: {allow_all: false, webhook_url: 'https://x', allowed_rooms: [1]}}\n",
+    )
+    assert read_settings().warning is None
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("platfroms: {telegram: {}}", "nobody knows platfroms; is platforms meant?"),
+        ("session_rest: {mode: idle}", "nobody knows session_rest; is session_reset meant?"),
+        ("session_reset: {mod: idle}", "nobody knows session_reset.mod; is session_reset.mode meant?"),
+        ("gateway: {bussy: queue}", "nobody knows gateway.bussy; is gateway.busy meant?"),
+        ("platforms: {telegrm: {}}", "nobody knows platforms.telegrm; is platforms.telegram meant?"),
+        (
+            "platforms: {telegram: {alow_all: true}}",
+            "nobody knows platforms.telegram.alow_all; is platforms.telegram.allow_all meant?",
+        ),
+        ("reset_by_type: {grup: {}}", "nobody knows reset_by_type.grup; is reset_by_type.group meant?"),
+        (
+            "reset_by_type: {dm: {at_our: 1}}",
+            "nobody knows reset_by_type.dm.at_our; is reset_by_type.dm.at_hour meant?",
+        ),
+    ],
+)
+def test_what_is_misspelt_is_told(home: Path, text: str, told: str) -> None:
+    write(home, text)
+    assert read_settings().warning == f"{home / 'config.yaml'}: {told}"
+    read_gateway_settings()
+
+
+# ---------------------------------------------------------------- tables and pages
+
+
+def test_what_is_not_installed_is_told_with_the_extra_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [catalogue.not_installed(name) for name in PLATFORM_NAMES] == [None] * len(PLATFORM_NAMES)
+    monkeypatch.setitem(sys.modules, "telegram", None)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert catalogue.not_installed("telegram") == "pip install 'hermes-sessions[telegram]'"
+    assert catalogue.not_installed("webhook") == "pip install 'hermes-sessions[gateway]'"
+    assert catalogue.not_installed("matrix") is None
+
+
+def test_the_names_of_platforms_and_chats_are_the_same_everywhere() -> None:
+    assert tuple(catalogue.PLATFORMS) == PLATFORM_NAMES
+    assert gateway_keys.CHAT_TYPES == CHAT_TYPES
+
+
+def test_every_setting_has_a_place_and_a_default_that_it_can_have() -> None:
+    for key, setting in GATEWAY_SETTINGS.items():
+        value = value_at(GatewaySettings(), key)
+        assert value is None or setting.kind.read(value) == value
+    assert set(PLATFORM_SETTINGS) | {"name", "more"} == set(PlatformSettings._fields)
+
+
+def test_a_key_is_known_by_its_path() -> None:
+    for key in (
+        *GATEWAY_SETTINGS,
+        "reset_by_type.dm.mode",
+        "platforms.telegram.owners",
+        "platforms.webhook.port",
+    ):
+        assert kind_of(key) is not None
+    for key in (
+        "gateway",
+        "gateway.nothing",
+        "reset_by_type.dm",
+        "platforms.irc.owners",
+        "platforms.matrix.A-b",
+    ):
+        assert kind_of(key) is None
+
+
+def shown(value: object) -> str:
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, float):
+        return f"`{value:g}`"
+    return "" if value is None or value == [] else f"`{value}`"
+
+
+def test_the_page_tells_every_setting_its_default_and_nothing_else() -> None:
+    part = PAGE.partition("## The gateway")[2].partition("Whatever else")[0]
+    rows = [
+        f"| `{key}` | {shown(value_at(GatewaySettings(), key))} | {one.kind.told} | {one.meaning} |"
+        for key, one in GATEWAY_SETTINGS.items()
+    ]
+    for name, one in PLATFORM_SETTINGS.items():
+        default = (
+            None
+            if name in ("enabled", "busy", "stream")
+            else value_at(GatewaySettings(), f"platforms.x.{name}")
+        )
+        rows.append(f"| `platforms.<name>.{name}` | {shown(default)} | {one.kind.told} | {one.meaning} |")
+    assert re.findall(r"^\| `[a-z_<>.]+` \|.*$", part, re.MULTILINE) == rows
+
+
+def test_the_page_names_every_variable() -> None:
+    needed = [
+        catalogue.variable(name, one)
+        for name, platform in catalogue.PLATFORMS.items()
+        for names in platform.needs
+        for one in names
+        if one not in catalogue.IN_THE_FILE
+    ]
+    for name in (*needed, *gateway_keys.VARIABLES.values(), "TELEGRAM_BASE_URL", "MATRIX_HOME_ROOM"):
+        assert f"`{name}`" in PAGE
+
+
+def test_the_keys_of_several_people_are_secrets_each() -> None:
+    platform = PlatformSettings(
+        "api-server", more={"key": "k1", "keys": {"ann": "k2", "bob": "k3"}, "port": 1}
+    )
+    assert platform.secrets == {"k1", "k2", "k3"}
+    assert "k2" not in repr(platform)

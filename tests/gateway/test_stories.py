@@ -1,0 +1,59 @@
+"""Whatever people do and whatever breaks: each message is answered once, in its chat, in order."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from hermes.gateway import connections, delivery
+from hermes.gateway.adapter import Limited, Unreachable
+from tests.gateway.world import ANN, BOB, World, in_group, in_thread, settings_of
+
+CHATS = (ANN, BOB, in_group(ANN), in_group(BOB), in_thread(ANN))
+COMMANDS = ("/status", "/title T", "/branch", "/undo", "/redo", "/sessions", "/compress", "/resume 1", "/why")
+"""None that stops an answer."""
+STEPS = 40
+
+
+@pytest.fixture(autouse=True)
+def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(delivery, "FIRST_PAUSE_S", 0.01)
+
+
+@pytest.mark.parametrize("busy", ["queue", "steer"])
+@pytest.mark.parametrize("seed", range(5))
+async def test_each_message_is_answered_once_and_in_order(seed: int, busy: str) -> None:
+    dice = random.Random(seed)
+    said: dict[int, list[str]] = {number: [] for number in range(len(CHATS))}
+    async with World(settings_of(platform={"busy": busy, "stream": dice.random() < 0.5})) as world:
+        for step in range(STEPS):
+            match dice.choice(("say", "say", "say", "say", "twice", "command", "break", "restart", "lose")):
+                case "say" | "twice" as how:
+                    number = dice.randrange(len(CHATS))
+                    text = f"word{step}"
+                    for _ in range(1 if how == "say" else 2):
+                        await world.says(CHATS[number], text, number=f"n{step}")
+                    said[number].append(text)
+                case "command":
+                    await world.says(dice.choice(CHATS), dice.choice(COMMANDS), number=f"n{step}")
+                case "break":
+                    problem = dice.choice((Unreachable("no net"), Limited("slow down", 0.01)))
+                    world.platform.fail("send", problem)
+                case "restart" if dice.random() < 0.3:
+                    await world.restart()
+                case "lose":
+                    world.platform.disconnect()
+                    await world.until(lambda: not world.platform.is_connected)
+                    await world.until(lambda: world.platform.is_connected)
+                case _:
+                    pass
+        await world.quiet()
+        for number, texts in said.items():
+            heard = [answer.split() for answer in world.heard(CHATS[number]) if "you said" in answer]
+            first = [next((at for at, words in enumerate(heard) if text in words), -1) for text in texts]
+            assert first == sorted(first), (texts, heard)
+            assert -1 not in first, (texts, heard)
+            if busy == "queue":
+                assert [words[-1] for words in heard if words[-1] in texts] == texts

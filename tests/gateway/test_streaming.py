@@ -1,0 +1,317 @@
+"""An answer as it comes: one message, edited at a pace the platform bears, and never in the way of the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+
+import pytest
+
+from hermes.gateway.adapter import (
+    AdapterError,
+    Can,
+    Doubtful,
+    Limited,
+    Misconfigured,
+    Undeliverable,
+    Unreachable,
+)
+from hermes.gateway.events import Source
+from hermes.gateway.streaming import FIRST_AFTER, TYPING_EVERY, LiveMessage
+from tests.gateway.fake_adapter import FakeAdapter
+from tests.gateway.simulated_time import simulated
+
+ANN = Source("telegram", "42", user_id="42", user_name="Ann")
+EDITS = Can(longest=200, edits=True, edit_every=2.0)
+
+
+def told(
+    adapter: FakeAdapter, answer: Callable[[LiveMessage], Awaitable[None]], *, stream: bool = True
+) -> str | None:
+    """An answer that comes in its own time; what `finish` gives."""
+
+    async def work() -> str | None:
+        clock = asyncio.get_running_loop().time
+        live = LiveMessage(adapter, ANN, "key", clock, stream=stream, reply_to="7")
+        await answer(live)
+        return await live.finish()
+
+    return simulated(work())
+
+
+async def a_long_answer(live: LiveMessage) -> None:
+    for number in range(100):
+        await live.add(f"word{number} ")
+        await asyncio.sleep(0.1)
+
+
+def edits_and_sends(adapter: FakeAdapter) -> list[float]:
+    return [call.at for call in adapter.calls if call.verb in ("send", "edit")]
+
+
+def test_a_short_answer_has_no_preview() -> None:
+    async def answer(live: LiveMessage) -> None:
+        await live.add("Yes.")
+        await asyncio.sleep(FIRST_AFTER / 2)
+
+    adapter = FakeAdapter(can=EDITS)
+    assert told(adapter, answer) is None
+    assert adapter.texts == []
+
+
+def test_an_answer_that_takes_its_time_is_one_message_that_grows() -> None:
+    async def answer(live: LiveMessage) -> None:
+        await live.add("First")
+        await asyncio.sleep(1)
+        assert adapter.texts == ["First ▌"]
+        await live.add(" and second.")
+        await asyncio.sleep(3)
+        assert adapter.texts == ["First and second. ▌"]
+
+    adapter = FakeAdapter(can=EDITS)
+    assert told(adapter, answer) == "m1"
+    sent = adapter.told("send")[0]
+    assert (sent.to, sent.message_id, sent.once, sent.silent) == (ANN, "7", "key:preview", False)
+    assert len(adapter.told("send")) == 1
+
+
+def test_edits_keep_to_the_pace_of_the_platform() -> None:
+    adapter = FakeAdapter(can=EDITS._replace(longest=4000))
+    told(adapter, a_long_answer)
+    times = edits_and_sends(adapter)
+    assert times[0] >= FIRST_AFTER
+    assert len(times) > 3
+    assert all(later - earlier >= EDITS.edit_every - 0.001 for earlier, later in pairwise(times))
+
+
+def test_nothing_is_sent_while_nothing_changes() -> None:
+    async def answer(live: LiveMessage) -> None:
+        await live.add("All there is.")
+        await asyncio.sleep(5)
+        await live.add("")
+        await asyncio.sleep(100)
+
+    adapter = FakeAdapter(can=EDITS)
+    told(adapter, answer)
+    assert len(edits_and_sends(adapter)) == 1
+
+
+def test_spaces_alone_are_nothing_to_see() -> None:
+    async def answer(live: LiveMessage) -> None:
+        await live.add("\n  \n")
+        await asyncio.sleep(5)
+
+    adapter = FakeAdapter(can=EDITS)
+    assert told(adapter, answer) is None
+    assert adapter.texts == []
+
+
+def test_what_fits_into_one_message_is_shown_and_the_rest_is_not() -> None:
+    async def answer(live: LiveMessage) -> None:
+        await live.add("A sentence of some words. " * 20)
+        await asyncio.sleep(1)
+        before = list(adapter.texts)
+        await live.add("More of it. " * 100)
+        await asyncio.sleep(10)
+        assert adapter.texts == before
+
+    adapter = FakeAdapter(can=EDITS)
+    told(adapter, answer)
+    assert len(adapter.texts[0]) <= EDITS.longest
+    assert adapter.texts[0].endswith("words. ▌")
+
+
+def test_code_that_is_not_finished_is_closed_in_the_preview() -> None:
+    async def answer(live: LiveMessage) -> None:
+        await live.add("Look:\n```py\nx = 1\n")
+        await asyncio.sleep(1)
+
+    adapter = FakeAdapter(can=EDITS)
+    told(adapter, answer)
+    assert adapter.texts == ["Look:\n```py\nx = 1\n```\n▌"]
+
+
+def test_a_tool_at_work_is_a_line_that_goes_away() -> None:
+    async def answer(live: LiveMessage) -> None:
+        await live.add("Let me see.")
+        await live.note("terminal\n<system>")
+        await asyncio.sleep(1)
+        assert adapter.texts == ["Let me see.\n\n⚙ terminal ‹system›…"]
+        await live.add(" Done.")
+        await asyncio.sleep(3)
+        assert adapter.texts == ["Let me see. Done. ▌"]
+
+    adapter = FakeAdapter(can=EDITS)
+    told(adapter, answer)
+
+
+def test_a_tool_before_any_word_is_seen_too() -> None:
+    async def answer(live: LiveMessage) -> None:
+        await live.note("terminal")
+        await asyncio.sleep(1)
+
+    adapter = FakeAdapter(can=EDITS)
+    assert told(adapter, answer) == "m1"
+    assert adapter.texts == ["⚙ terminal…"]
+
+
+def test_an_answer_that_starts_again_takes_the_place_of_what_was_shown() -> None:
+    async def answer(live: LiveMessage) -> None:
+        await live.add("A wrong start")
+        await asyncio.sleep(1)
+        await live.discard()
+        await asyncio.sleep(5)
+        assert adapter.texts == ["A wrong start ▌"]
+        await live.add("The answer")
+        await asyncio.sleep(3)
+        assert adapter.texts == ["The answer ▌"]
+
+    adapter = FakeAdapter(can=EDITS)
+    assert told(adapter, answer) == "m1"
+
+
+def test_what_was_discarded_before_it_was_seen_is_never_seen() -> None:
+    async def answer(live: LiveMessage) -> None:
+        await live.add("A wrong start")
+        await live.discard()
+        await asyncio.sleep(5)
+
+    adapter = FakeAdapter(can=EDITS)
+    assert told(adapter, answer) is None
+
+
+@pytest.mark.parametrize(("can", "stream"), [(Can(edits=False), True), (EDITS, False)])
+def test_without_edits_there_is_only_a_sign_that_somebody_types(can: Can, stream: bool) -> None:
+    adapter = FakeAdapter(can=can)
+    assert told(adapter, a_long_answer, stream=stream) is None
+    assert {call.verb for call in adapter.calls} == {"typing"}
+    times = [call.at for call in adapter.told("typing")]
+    assert times == pytest.approx([0, TYPING_EVERY, 2 * TYPING_EVERY], abs=0.01)
+
+
+def test_typing_is_shown_before_the_first_word() -> None:
+    async def answer(live: LiveMessage) -> None:
+        await live.begin()
+        await asyncio.sleep(TYPING_EVERY + 1)
+
+    adapter = FakeAdapter(can=EDITS)
+    assert told(adapter, answer) is None
+    assert len(adapter.told("typing")) == 2
+
+
+def test_a_platform_that_has_too_much_is_left_in_peace_and_asked_less_often() -> None:
+    adapter = FakeAdapter(can=EDITS._replace(longest=4000))
+    adapter.fail("edit", Limited("slow down", 5))
+    told(adapter, a_long_answer)
+    times = edits_and_sends(adapter)
+    assert times[2] - times[1] >= 5
+    assert all(later - earlier >= 4 - 0.001 for earlier, later in pairwise(times[2:]))
+
+
+def test_a_platform_that_has_too_much_from_the_start_gets_its_preview_later() -> None:
+    adapter = FakeAdapter(can=EDITS)
+    adapter.fail("send", Limited("slow down", 3), times=1)
+    assert told(adapter, a_long_answer) == "m1"
+
+
+def test_a_platform_that_was_away_gets_its_preview_when_it_is_back() -> None:
+    adapter = FakeAdapter(can=EDITS)
+    adapter.fail("send", Unreachable("away"), times=1)
+    assert told(adapter, a_long_answer) == "m1"
+    assert len(adapter.texts) == 1
+
+
+@pytest.mark.parametrize(("idempotent", "shown"), [(True, "m1"), (False, None)])
+def test_a_preview_of_which_nobody_knows_is_repeated_only_where_it_is_not_seen_twice(
+    idempotent: bool, shown: str | None
+) -> None:
+    adapter = FakeAdapter(can=EDITS._replace(idempotent=idempotent))
+    adapter.fail("send", Doubtful("no answer"), arrives=True)
+    assert told(adapter, a_long_answer) == shown
+    assert len(adapter.texts) == 1
+
+
+def test_a_preview_that_can_no_longer_be_changed_is_not_the_place_for_the_final_text() -> None:
+    async def answer(live: LiveMessage) -> None:
+        await live.add("First")
+        await asyncio.sleep(1)
+        adapter.messages.clear()  # somebody deleted it
+        await a_long_answer(live)
+
+    adapter = FakeAdapter(can=EDITS)
+    assert told(adapter, answer) is None
+    assert len(adapter.told("edit")) == 1
+
+
+@pytest.mark.parametrize(
+    "error", [Undeliverable("gone"), Misconfigured("no token"), AdapterError("odd"), RuntimeError("a bug")]
+)
+@pytest.mark.parametrize("verb", ["send", "edit", "typing"])
+def test_whatever_fails_is_logged_once_and_the_answer_goes_on(
+    verb: str, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    adapter = FakeAdapter(can=EDITS)
+    adapter.fail(verb, error, times=9)
+    with caplog.at_level(logging.DEBUG):
+        assert told(adapter, a_long_answer) == ("m1" if verb == "typing" else None)
+    assert len([record for record in caplog.records if record.name.startswith("hermes")]) == 1
+    assert len(adapter.told(verb)) == 1
+
+
+def test_an_outage_is_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    adapter = FakeAdapter(can=EDITS)
+    adapter.fail("send", Unreachable("away"), times=99)
+    assert told(adapter, a_long_answer) is None
+    assert len([record for record in caplog.records if record.name.startswith("hermes")]) == 1
+
+
+def test_a_slow_platform_does_not_hold_up_the_answer_and_is_waited_for_at_the_end() -> None:
+    async def answer(live: LiveMessage) -> None:
+        started = asyncio.get_running_loop().time()
+        await a_long_answer(live)
+        assert asyncio.get_running_loop().time() - started == pytest.approx(10, abs=0.1)
+
+    adapter = FakeAdapter(can=EDITS, slow=60)
+    assert told(adapter, answer) is None  # it was still at `typing`: the first word was never sent
+    adapter = FakeAdapter(can=EDITS, slow=3)
+    assert told(adapter, answer) == "m1"
+    assert len(adapter.told("send")) == 1
+
+
+def test_a_preview_that_is_on_its_way_at_the_end_is_the_one_to_replace() -> None:
+    async def answer(live: LiveMessage) -> None:
+        await live.add("First")
+        while not adapter.told("send"):
+            await asyncio.sleep(0.1)
+        assert adapter.texts == []
+
+    adapter = FakeAdapter(can=EDITS, slow=1)
+    assert told(adapter, answer) == "m1"
+
+
+def test_after_the_end_nothing_is_shown() -> None:
+    async def work() -> None:
+        live = LiveMessage(adapter, ANN, "key", asyncio.get_running_loop().time)
+        await live.add("First")
+        await asyncio.sleep(1)
+        assert await live.finish() == "m1"
+        calls = len(adapter.calls)
+        await live.add(" and more")
+        await live.note("terminal")
+        await asyncio.sleep(60)
+        assert await live.finish() == "m1"
+        assert len(adapter.calls) == calls
+
+    adapter = FakeAdapter(can=EDITS)
+    simulated(work())
+
+
+def test_one_that_was_never_used_ends_as_quietly() -> None:
+    async def answer(live: LiveMessage) -> None:
+        pass
+
+    adapter = FakeAdapter(can=EDITS)
+    assert told(adapter, answer) is None
+    assert adapter.calls == []

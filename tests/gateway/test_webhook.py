@@ -1,0 +1,863 @@
+"""The webhook over real HTTP: who is let in, how an answer comes back, and what survives."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import logging
+import os
+import re
+import stat
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from hermes import clock
+from hermes.errors import StoreFull, raised
+from hermes.gateway import http
+from hermes.gateway.adapter import (
+    Adapter,
+    Doubtful,
+    Limited,
+    Misconfigured,
+    Receipt,
+    Undeliverable,
+    Unreachable,
+)
+from hermes.gateway.events import Event, Offered, Source
+from hermes.gateway.keys import session_key
+from hermes.gateway.platforms import webhook_callbacks
+from hermes.gateway.platforms.webhook import Webhook
+from hermes.gateway.platforms.webhook_callbacks import Callbacks
+from hermes.gateway.platforms.webhook_request import proof_of, signature
+from hermes.gateway.settings import PlatformSettings
+from hermes_state import SessionDB
+from tests.gateway.serving import client_of, served
+
+SECRET = "correct horse battery staple"
+
+
+class Core:
+    """Takes messages into a real inbox, and answers as the test wants: at once, or when it is told to."""
+
+    def __init__(self, db: SessionDB) -> None:
+        self._db = db
+        self.adapter: Webhook | None = None
+        self.echoes = True
+        self.state: str | None = None
+        self.problem: Exception | None = None
+        self.events: list[Event] = []
+        self.offered: list[Offered] = []
+        self.came = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def receive(self, event: Event, offered: Sequence[Offered]) -> Receipt:
+        if self.problem:
+            raise self.problem
+        key = session_key(event.source)
+        if self.state:
+            return Receipt(self.state, key)
+        taken = await asyncio.to_thread(
+            self._db.inbox.accept, key, "webhook", event.to_dict(), event.message_id
+        )
+        if taken is None:
+            return Receipt("duplicate", key)
+        self.events.append(event)
+        self.offered += offered
+        self.came.set()
+        if self.echoes:
+            task = asyncio.create_task(self._echo(event))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return Receipt("accepted", key)
+
+    async def _echo(self, event: Event) -> None:
+        assert self.adapter is not None
+        with suppress(Undeliverable):
+            await self.adapter.send(
+                event.source, f"You said: {event.text}", once="o1", reply_to=event.message_id
+            )
+
+    async def next_event(self, count: int = 1) -> Event:
+        async with asyncio.timeout(20):
+            while len(self.events) < count:
+                self.came.clear()
+                await self.came.wait()
+        return self.events[count - 1]
+
+
+class Caller:
+    """Somebody who has the secret."""
+
+    def __init__(self, client: httpx2.AsyncClient, secret: str = SECRET) -> None:
+        self._client, self._secret = client, secret.encode()
+
+    async def say(self, text: str, *, path: str = "/webhook", **more: Any) -> httpx2.Response:
+        return await self.post({"text": text, **more}, path=path)
+
+    async def post(
+        self, told: Any, *, path: str = "/webhook", at: float | None = None, raw: bytes | None = None
+    ) -> httpx2.Response:
+        body = json.dumps(told).encode() if raw is None else raw
+        header = signature(self._secret, body, clock.now() if at is None else at)
+        return await self._client.post(path, content=body, headers={"X-Hermes-Signature": header})
+
+    async def as_github(self, told: Any, delivery: str | None = None) -> httpx2.Response:
+        body = json.dumps(told).encode()
+        signed = hmac.new(self._secret, body, hashlib.sha256).hexdigest()
+        headers = {"X-Hub-Signature-256": f"sha256={signed}"}
+        if delivery:
+            headers["X-GitHub-Delivery"] = delivery
+        return await self._client.post("/webhook/github", content=body, headers=headers)
+
+
+class Receiver:
+    """The other end of a callback address."""
+
+    def __init__(self) -> None:
+        self.got: list[tuple[dict[str, Any], httpx2.Headers, bytes]] = []
+        self.statuses: list[tuple[int, dict[str, str]]] = []
+        self.came = asyncio.Event()
+
+    async def take(self, request: Request) -> Response:
+        body = await request.body()
+        self.got.append((json.loads(body), httpx2.Headers(dict(request.headers)), body))
+        self.came.set()
+        status, headers = self.statuses.pop(0) if self.statuses else (200, {})
+        return Response(status_code=status, headers=headers)
+
+    async def elsewhere(self, request: Request) -> Response:
+        return RedirectResponse("/back", 307)
+
+    @property
+    def app(self) -> Starlette:
+        return Starlette(
+            routes=[
+                Route("/back", self.take, methods=["POST"]),
+                Route("/elsewhere", self.elsewhere, methods=["POST"]),
+            ]
+        )
+
+
+@asynccontextmanager
+async def running(core: Core, folder: Path, **more: Any) -> AsyncIterator[str]:
+    settings = PlatformSettings("webhook", more={"secret": SECRET, "port": "0", **more})
+    adapter = Webhook(settings, folder)
+    core.adapter = adapter
+    ready = asyncio.Event()
+    task = asyncio.create_task(adapter.run(core.receive, ready.set))
+    waiting = asyncio.create_task(ready.wait())
+    await asyncio.wait((task, waiting), return_when=asyncio.FIRST_COMPLETED)
+    if task.done():
+        waiting.cancel()
+        await task
+    try:
+        yield f"http://127.0.0.1:{adapter.port}"
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        await adapter.close()
+
+
+@pytest.fixture
+def core(db: SessionDB) -> Core:
+    return Core(db)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "gateway" / "webhook"
+
+
+# --- settings
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        ({}, "the secret of the webhook is missing: set WEBHOOK_SECRET"),
+        ({"secret": "short"}, "the secret of the webhook is shorter than 16 characters: set WEBHOOK_SECRET"),
+        ({"secret": SECRET, "port": "many"}, "platforms.webhook.port is a number up to 65535, not 'many'"),
+        ({"secret": SECRET, "port": 70000}, "platforms.webhook.port is a number up to 65535, not 70000"),
+        (
+            {"secret": SECRET, "wait_seconds": "nan"},
+            "platforms.webhook.wait_seconds is a number up to 86400, not 'nan'",
+        ),
+        (
+            {"secret": SECRET, "callback_hosts": ["https://example.org/x"]},
+            "platforms.webhook.callback_hosts: 'https://example.org/x' is no host",
+        ),
+    ],
+)
+def test_what_is_missing_or_wrong_is_one_clear_line(more: dict[str, Any], line: str, folder: Path) -> None:
+    with pytest.raises(Misconfigured) as told:
+        Webhook(PlatformSettings("webhook", more=more), folder)
+    assert str(told.value).startswith(line)
+
+
+def test_it_is_an_adapter_that_promises_nothing_about_seeing_things_once(folder: Path) -> None:
+    adapter: Adapter = Webhook(PlatformSettings("webhook", more={"secret": SECRET}), folder)
+    assert (adapter.name, adapter.can.idempotent, adapter.can.edits) == ("webhook", False, False)
+    assert adapter.measure("ä" * 3) == 3
+
+
+# --- an answer in the response
+
+
+async def test_a_message_is_answered_in_the_response(core: Core, folder: Path) -> None:
+    async with running(core, folder) as address, client_of(address) as client:
+        answer = await Caller(client).say(
+            "hello", user="ann", user_name="Ann", message_id=7, reply_to="before"
+        )
+    assert (answer.status_code, answer.json()) == (
+        200,
+        {"reply": "You said: hello", "session_key": "agent:main:webhook:dm:ann", "message_id": "7"},
+    )
+    (event,) = core.events
+    assert event.source == Source(
+        "webhook", "ann", chat_type="dm", user_id="ann", user_name="Ann", message_id="7"
+    )
+    assert (event.text, event.reply_to) == ("hello", "before")
+
+
+async def test_where_it_was_said(core: Core, folder: Path) -> None:
+    said: list[tuple[str, dict[str, Any], str]] = [
+        ("/webhook", {}, "dm:webhook"),
+        ("/webhook", {"user": "ann"}, "dm:ann"),
+        ("/webhook/alerts", {}, "group:alerts"),
+        ("/webhook/alerts", {"user": "ann"}, "group:alerts:ann"),
+        ("/webhook/alerts", {"chat": "ops", "user": "ann"}, "group:ops:ann"),
+        ("/webhook", {"chat": "ops", "user": "ann", "thread": 5}, "group:ops:5"),
+        ("/webhook", {"chat": "c1", "user": "ann", "chat_type": "dm"}, "dm:c1"),
+    ]
+    async with running(core, folder) as address, client_of(address) as client:
+        for path, more, key in said:
+            answer = await Caller(client).say("hello", path=path, **more)
+            assert answer.json()["session_key"] == f"agent:main:webhook:{key}"
+
+
+async def test_each_of_several_that_wait_gets_its_own_answer(core: Core, folder: Path) -> None:
+    core.echoes = False
+    async with running(core, folder) as address, client_of(address) as client:
+        caller, adapter = Caller(client), core.adapter
+        assert adapter is not None
+        asked = {
+            name: asyncio.create_task(caller.say(name, chat="ops", user=user, message_id=name))
+            for name, user in (("a", "ann"), ("b", "ann"), ("c", "bob"))
+        }
+        await core.next_event(3)
+        here = {event.text: event.source for event in core.events}
+        await adapter.send(here["b"], "to b\ud800", once="1", reply_to="b")
+        assert (await asked["b"]).json()["reply"] == "to b?"
+        # What answers no message in particular goes to whoever of that person waits.
+        await adapter.send(here["c"]._replace(message_id=None), "to bob", once="2")
+        assert (await asked["c"]).json()["reply"] == "to bob"
+        with pytest.raises(Undeliverable):
+            await adapter.send(here["c"], "to nobody", once="3", reply_to="c")
+        with pytest.raises(Undeliverable):  # ann waits, but for another answer
+            await adapter.send(here["b"], "more for b", once="4", reply_to="b")
+        with pytest.raises(
+            Undeliverable
+        ):  # in private nothing says what it answers, but where it was said does
+            await adapter.send(here["b"], "still more for b", once="4")
+        await adapter.send(here["a"], "to a", once="5")
+        assert (await asked["a"]).json()["reply"] == "to a"
+
+
+async def test_what_one_person_is_told_in_a_group_does_not_reach_another(core: Core, folder: Path) -> None:
+    core.echoes = False
+    async with running(core, folder, wait_seconds=0.5) as address, client_of(address) as client:
+        asked = asyncio.create_task(Caller(client).say("hello", chat="ops", user="bob"))
+        event = await core.next_event()
+        assert core.adapter is not None
+        for to in (
+            event.source._replace(user_id="ann", message_id=None),
+            event.source._replace(thread_id="5", message_id=None),
+            event.source._replace(chat_id="other", message_id=None),
+        ):
+            with pytest.raises(Undeliverable, match="nobody waits for it"):
+                await core.adapter.send(to, "for ann alone", once="1")
+        assert (await asked).status_code == 202
+
+
+async def test_an_answer_that_is_quicker_than_the_receipt_is_not_lost(core: Core, folder: Path) -> None:
+    async def receive(event: Event, offered: Sequence[Offered]) -> Receipt:
+        assert core.adapter is not None
+        await core.adapter.send(event.source, "at once", once="1", reply_to=event.message_id)
+        return Receipt("answered", "key")
+
+    core.receive = receive  # type: ignore[method-assign]  # the test's own stand-in
+    async with running(core, folder) as address, client_of(address) as client:
+        assert (await Caller(client).say("/help")).json()["reply"] == "at once"
+
+
+async def test_an_answer_that_takes_too_long_is_not_waited_for(core: Core, folder: Path) -> None:
+    core.echoes = False
+    async with running(core, folder, wait_seconds="0.05") as address, client_of(address) as client:
+        answer = await Caller(client).say("hello", message_id="m1")
+        assert (answer.status_code, answer.json()["accepted"]) == (202, True)
+        assert core.adapter is not None
+        with pytest.raises(Undeliverable):
+            await core.adapter.send(core.events[0].source, "late", once="1", reply_to="m1")
+
+
+async def test_whoever_does_not_want_to_wait_does_not(core: Core, folder: Path) -> None:
+    core.echoes = False
+    async with running(core, folder) as address, client_of(address) as client:
+        answer = await Caller(client).say("hello", wait=False)
+    assert answer.status_code == 202
+    assert answer.json() == {
+        "accepted": True,
+        "session_key": "agent:main:webhook:dm:webhook",
+        "message_id": core.events[0].message_id,
+    }
+
+
+async def test_to_somebody_who_has_hung_up_nothing_is_delivered(core: Core, folder: Path) -> None:
+    core.echoes = False
+    async with running(core, folder) as address:
+        async with client_of(address) as client:
+            asked = asyncio.create_task(Caller(client).say("hello", message_id="m1"))
+            event = await core.next_event()
+            asked.cancel()
+            with suppress(asyncio.CancelledError):
+                await asked
+        assert core.adapter is not None
+        async with asyncio.timeout(20):
+            while core.adapter._waiting:
+                await asyncio.sleep(0.01)
+        with pytest.raises(Undeliverable):
+            await core.adapter.send(event.source, "are you there?", once="1", reply_to="m1")
+
+
+async def test_whoever_waits_when_we_end_is_told_that_the_message_is_accepted(
+    core: Core, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "GRACE_S", 0)
+    core.echoes = False
+    async with httpx2.AsyncClient(trust_env=False, timeout=20) as client:
+        async with running(core, folder) as address:
+            client.base_url = httpx2.URL(address)
+            asked = asyncio.create_task(Caller(client).say("hello"))
+            await core.next_event()
+        assert (await asked).status_code == 202
+
+
+async def test_it_can_be_run_again_after_it_ended(core: Core, folder: Path) -> None:
+    adapter = Webhook(PlatformSettings("webhook", more={"secret": SECRET, "port": 0}), folder)
+    core.adapter = adapter
+    for text in ("one", "two"):
+        ready = asyncio.Event()
+        task = asyncio.create_task(adapter.run(core.receive, ready.set))
+        await ready.wait()
+        async with client_of(f"http://127.0.0.1:{adapter.port}") as client:
+            assert (await Caller(client).say(text)).json()["reply"] == f"You said: {text}"
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+    await adapter.close()
+
+
+async def test_what_became_of_it(core: Core, folder: Path) -> None:
+    became: list[tuple[str, int, dict[str, Any]]] = [
+        ("duplicate", 200, {"duplicate": True}),
+        ("unauthorised", 403, {"error": "this person may not talk to us"}),
+        ("limited", 429, {"error": "too many messages: try again in a minute"}),
+        ("ignored", 200, {"ignored": True}),
+    ]
+    async with running(core, folder) as address, client_of(address) as client:
+        for core.state, status, told in became:
+            answer = await Caller(client).say("hello")
+            assert (answer.status_code, answer.json()) == (status, told)
+            assert ("retry-after" in answer.headers) is (status == 429)
+
+
+@pytest.mark.parametrize("problem", [raised(StoreFull, "no room for the secret plan"), OSError("disk")])
+async def test_what_could_not_be_stored_is_not_acknowledged(
+    problem: Exception, core: Core, folder: Path
+) -> None:
+    core.problem = problem
+    async with running(core, folder) as address, client_of(address) as client:
+        answer = await Caller(client).say("hello", message_id="m1")
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+        assert answer.json() == {"error": "the message could not be stored: try again"}
+        core.problem = None
+        assert (await Caller(client).say("hello", message_id="m1")).json()["reply"] == "You said: hello"
+
+
+# --- who is let in
+
+
+async def test_the_same_request_again_is_a_duplicate(core: Core, folder: Path) -> None:
+    at = clock.now()
+    async with running(core, folder) as address, client_of(address) as client:
+        caller = Caller(client)
+        assert (await caller.post({"text": "hello"}, at=at)).json()["reply"] == "You said: hello"
+        assert (await caller.post({"text": "hello"}, at=at)).json() == {"duplicate": True}
+        assert "reply" in (await caller.post({"text": "hello"}, at=at + 1)).json()
+        assert "reply" in (await caller.say("hello", message_id="m1")).json()
+        assert (await caller.say("hello again", message_id="m1")).json() == {"duplicate": True}
+        assert "reply" in (await caller.say("hello", message_id="m1", chat="elsewhere")).json()
+
+
+async def test_nobody_is_let_in_without_the_secret_and_nobody_is_told_why(core: Core, folder: Path) -> None:
+    body = b'{"text": "let me in"}'
+    now = clock.now()
+    secret = SECRET.encode()
+    good = signature(secret, body, now)
+    wrong: list[dict[str, str]] = [
+        {},
+        {"X-Hermes-Signature": ""},
+        {"X-Hermes-Signature": "nonsense"},
+        {"X-Hermes-Signature": good.partition(",")[2]},
+        {"X-Hermes-Signature": good.partition(",")[0]},
+        {"X-Hermes-Signature": good[:-1]},
+        {"X-Hermes-Signature": signature(b"another secret of ours", body, now)},
+        {"X-Hermes-Signature": signature(secret, body, now - 400)},
+        {"X-Hermes-Signature": signature(secret, body, now + 400)},
+        {"X-Hermes-Signature": f"t=²,v1={good[-64:]}"},
+        {"X-Hermes-Signature": f"t={'9' * 5000},v1={good[-64:]}"},
+        {"X-Hub-Signature-256": "sha256="},
+        {"X-Hub-Signature-256": "sha256=ünïcode"},
+        {"X-Hub-Signature-256": f"md5={hmac.new(secret, body, hashlib.sha256).hexdigest()}"},
+        {"X-Hub-Signature-256": f"sha1={hmac.new(secret, body, hashlib.sha1).hexdigest()}"},
+        {
+            "X-Hermes-Signature": "t=1,v1=2",
+            "X-Hub-Signature-256": f"sha256={hmac.new(secret, body, hashlib.sha256).hexdigest()}",
+        },
+    ]
+    async with running(core, folder) as address, client_of(address) as client:
+        for headers in wrong:
+            raw = [(name.encode(), value.encode("utf-8")) for name, value in headers.items()]
+            answer = await client.post("/webhook", content=body, headers=raw)
+            assert (answer.status_code, answer.text) == (401, '{"error":"unauthorised"}'), headers
+        changed = await client.post("/webhook", content=body + b" ", headers={"X-Hermes-Signature": good})
+        assert changed.status_code == 401
+    assert core.events == []
+
+
+@given(st.binary(max_size=200), st.binary(min_size=1, max_size=50), st.integers(-300, 300))
+def test_what_was_signed_is_recognised_and_nothing_else(body: bytes, other: bytes, off: int) -> None:
+    now = 1_800_000_000.0
+    headers = {"X-Hermes-Signature": signature(SECRET.encode(), body, now + off)}
+    assert proof_of(SECRET.encode(), headers, body, now) is not None
+    assert proof_of(SECRET.encode(), headers, body + other, now) is None
+    assert proof_of(other + SECRET.encode(), headers, body, now) is None
+
+
+@given(st.text(), st.text())
+def test_no_header_whatever_breaks_the_check(ours: str, githubs: str) -> None:
+    for headers in ({"X-Hermes-Signature": ours}, {"X-Hub-Signature-256": githubs}):
+        assert proof_of(SECRET.encode(), headers, b"body", 1_800_000_000.0) is None
+
+
+async def test_githubs_signature_is_good_and_the_same_event_again_is_a_duplicate(
+    core: Core, folder: Path
+) -> None:
+    event = {"action": "opened", "issue": {"number": 7, "title": "It does not work"}}
+    async with running(core, folder) as address, client_of(address) as client:
+        caller = Caller(client)
+        assert (await caller.as_github(event, "guid-1")).status_code == 202
+        assert (await caller.as_github(event, "guid-1")).json() == {"duplicate": True}
+        # Nobody signs the header: who has only seen a request cannot send it again under another number.
+        assert (await caller.as_github(event, "guid-2")).json() == {"duplicate": True}
+        assert (await caller.as_github({**event, "action": "closed"}, "guid-3")).status_code == 202
+    assert core.events[0].text == json.dumps(event, indent=2)
+    assert session_key(core.events[0].source) == "agent:main:webhook:group:github"
+
+
+async def test_githubs_signature_needs_a_number_because_it_is_good_for_ever(core: Core, folder: Path) -> None:
+    async with running(core, folder) as address, client_of(address) as client:
+        caller = Caller(client)
+        answer = await caller.as_github({"text": "hello"})
+        assert (answer.status_code, answer.json()) == (
+            400,
+            {"error": "with X-Hub-Signature-256 the body needs a message_id"},
+        )
+        assert (await caller.as_github({"text": "hello", "message_id": "1"})).status_code == 200
+        assert (await caller.as_github({"alert": "disk", "message_id": 2})).status_code == 202
+    assert [event.message_id for event in core.events] == ["1", "2"]
+
+
+# --- what is said
+
+
+async def test_somebodys_own_json_is_the_text_and_bounded(core: Core, folder: Path) -> None:
+    async with running(core, folder) as address, client_of(address) as client:
+        caller = Caller(client)
+        assert (await caller.post({"alert": "Größe", "user": {"id": 1}})).status_code == 202
+        assert (await caller.post([1, 2])).status_code == 202
+        assert (await caller.post({"log": "x" * 50_000})).status_code == 202
+    assert core.events[0].text == '{\n  "alert": "Gr\\u00f6\\u00dfe",\n  "user": {\n    "id": 1\n  }\n}'
+    assert core.events[1].text == "[\n  1,\n  2\n]"
+    assert len(core.events[2].text) < 20_100
+    assert core.events[2].text.endswith("more characters)")
+
+
+async def test_attachments_are_offered_as_they_were(core: Core, folder: Path) -> None:
+    picture = os.urandom(3000)
+    files = [
+        {"name": "a.png", "media_type": "image/png", "data": base64.b64encode(picture).decode()},
+        {"data": ""},
+    ]
+    async with running(core, folder) as address, client_of(address) as client:
+        assert (await Caller(client).post({"attachments": files})).status_code == 200
+    first, second = core.offered
+    assert first[:4] == ("image", "a.png", "image/png", 3000)
+    assert await first.fetch() == picture
+    assert second[:4] == ("file", "file", "application/octet-stream", 0)
+
+
+async def test_a_large_attachment_gets_through_and_one_that_is_too_large_is_refused(
+    core: Core, folder: Path
+) -> None:
+    data = base64.b64encode(bytes(20_000_000)).decode()
+    async with running(core, folder) as address, client_of(address) as client:
+        answer = await Caller(client).say("look", attachments=[{"data": data}], wait=False)
+        assert answer.status_code == 202
+        answer = await Caller(client).say("look", attachments=[{"data": data}] * 2)
+        assert (answer.status_code, answer.json()) == (413, {"error": "Request Entity Too Large"})
+
+
+async def test_what_makes_no_sense_is_refused_with_one_line(core: Core, folder: Path) -> None:
+    senseless = [
+        (b"", "Input data was truncated"),
+        (b"hello", "JSON is malformed"),
+        (b'{"text": "\xff"}', "the body is not understood"),
+        (b'{"text": "\\ud800"}', "the body is not understood"),
+        (b"[" * 100_000, "the body is not understood"),
+        (b'{"text": 7}', "Expected `str`, got `int` - at `$.text`"),
+        (b'{"text": " "}', "the body has no text"),
+        (b'{"attachments": []}', "the body has no text"),
+        (b'{"text": "x", "user": ""}', "at `$.user`"),
+        (b'{"text": "x", "user": true}', "at `$.user`"),
+        (b'{"text": "x", "message_id": ' + b"9" * 5000 + b"}", "Integer value out of range"),
+        (b'{"text": "x", "chat": "' + b"c" * 201 + b'"}', "at `$.chat`"),
+        (b'{"text": "x", "chat_type": "party"}', "chat_type is one of dm, group, channel, thread"),
+        (b'{"text": "x", "wait": "no"}', "at `$.wait`"),
+        (b'{"text": "x", "attachments": [{"data": "not base64!"}]}', "at `$.attachments[0].data`"),
+        (b'{"text": "x", "attachments": [{"name": "a"}]}', "missing required field `data`"),
+    ]
+    async with running(core, folder) as address, client_of(address) as client:
+        for raw, line in senseless:
+            answer = await Caller(client).post(None, raw=raw)
+            assert answer.status_code == 400, raw[:100]
+            assert line in answer.json()["error"]
+        assert (await Caller(client).say("x", path=f"/webhook/{'r' * 201}")).status_code == 400
+    assert core.events == []
+
+
+async def test_the_example_of_the_documentation_works(core: Core, folder: Path) -> None:
+    document = (Path(__file__).parents[2] / "docs" / "webhook.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"```python\n(.*?)```", document, re.DOTALL)
+    async with running(core, folder) as address:
+        program = program.replace("http://127.0.0.1:8644", address)
+        environment = {**os.environ, "WEBHOOK_SECRET": SECRET, "NO_PROXY": "*"}
+        done = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-W", "error", "-c", program), env=environment, stdout=asyncio.subprocess.PIPE
+        )
+        told, _ = await done.communicate()
+    assert (done.returncode, told.decode()) == (0, "You said: How is the deployment going?\n")
+
+
+async def test_only_what_is_posted_is_heard(core: Core, folder: Path) -> None:
+    async with running(core, folder) as address, client_of(address) as client:
+        assert (await client.get("/webhook")).status_code == 405
+        assert (await client.get("/")).json() == {"error": "Not Found"}
+
+
+# --- callback addresses
+
+
+async def test_an_answer_is_posted_to_the_callback_address_signed_and_numbered(
+    core: Core, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    receiver = Receiver()
+    async with served(receiver.app) as there:
+        host = there.removeprefix("http://")
+        async with running(core, folder, callback_hosts=host) as address, client_of(address) as client:
+            answer = await Caller(client).say(
+                "Grüße", chat="ops", message_id="m1", callback_url=f"{there}/back?key=1"
+            )
+            assert answer.status_code == 202
+            await asyncio.wait_for(receiver.came.wait(), 20)
+    ((told, headers, body),) = receiver.got
+    assert told == {"reply": "You said: Grüße", "message_id": "m1", "chat": "ops", "thread": None}
+    assert headers["idempotency-key"] == "o1"
+    assert headers["content-type"] == "application/json"
+    assert proof_of(SECRET.encode(), headers, body, clock.now()) is not None
+    assert "key=1" not in caplog.text
+
+
+async def test_the_address_is_kept_before_the_message_is_accepted(core: Core, folder: Path) -> None:
+    kept: list[bytes] = []
+
+    async def receive(event: Event, offered: Sequence[Offered]) -> Receipt:
+        kept.extend(file.read_bytes() for file in (folder / "callbacks").iterdir())
+        return Receipt("accepted")
+
+    core.receive = receive  # type: ignore[method-assign]  # the test's own stand-in
+    async with running(core, folder, callback_hosts="example.org") as address, client_of(address) as client:
+        await Caller(client).say("hello", callback_url="https://example.org/back")
+    assert kept == [b'{"url": "https://example.org/back"}']
+
+
+DOOMED = """
+import asyncio, sys
+from pathlib import Path
+from hermes.gateway.adapter import Receipt
+from hermes.gateway.keys import session_key
+from hermes.gateway.platforms.webhook import Webhook
+from hermes.gateway.settings import PlatformSettings
+from hermes_state import SessionDB
+
+secret, folder, host = sys.argv[1:]
+db = SessionDB()
+adapter = Webhook(
+    PlatformSettings("webhook", more={"secret": secret, "port": 0, "callback_hosts": host}), Path(folder)
+)
+
+async def receive(event, offered):
+    key = session_key(event.source)
+    await asyncio.to_thread(db.inbox.accept, key, "webhook", event.to_dict(), event.message_id)
+    return Receipt("accepted", key)
+
+asyncio.run(adapter.run(receive, lambda: print(adapter.port, flush=True)))
+"""
+
+
+async def test_an_answer_finds_its_callback_after_a_crash_and_is_forgotten_when_delivered(
+    db: SessionDB, folder: Path
+) -> None:
+    receiver = Receiver()
+    async with served(receiver.app) as there:
+        host = there.removeprefix("http://")
+        doomed = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", DOOMED, SECRET, str(folder), host), stdout=asyncio.subprocess.PIPE
+        )
+        assert doomed.stdout is not None
+        port = int(await doomed.stdout.readline())
+        async with client_of(f"http://127.0.0.1:{port}") as client:
+            asked = await Caller(client).say("hello", thread=3, message_id="m1", callback_url=f"{there}/back")
+            assert asked.status_code == 202
+        doomed.kill()
+        await doomed.wait()
+
+        kept = list((folder / "callbacks").iterdir())
+        assert [stat.S_IMODE(file.stat().st_mode) for file in kept] == [0o600]
+        assert stat.S_IMODE((folder / "callbacks").stat().st_mode) == 0o700
+        later = Webhook(
+            PlatformSettings("webhook", more={"secret": SECRET, "callback_hosts": [host]}), folder
+        )
+        (entry,) = db.inbox.waiting()
+        to = Event.from_dict(entry.event).source
+        await later.send(to, "This conversation starts afresh.", once="n1")
+        await later.send(to, "here I am", once="o1", reply_to="m1")
+        assert [told["reply"] for told, _, _ in receiver.got] == [
+            "This conversation starts afresh.",
+            "here I am",
+        ]
+        assert list((folder / "callbacks").iterdir()) == []
+        with pytest.raises(Undeliverable):
+            await later.send(to, "once more", once="o2", reply_to="m1")
+        await later.close()
+
+
+async def test_what_a_receiver_refuses_is_tried_again_only_where_that_helps(core: Core, folder: Path) -> None:
+    receiver = Receiver()
+    refusals: list[tuple[int, dict[str, str], type[Exception]]] = [
+        (500, {}, Unreachable),
+        (503, {}, Unreachable),
+        (408, {}, Unreachable),
+        (429, {"Retry-After": "7"}, Limited),
+        (503, {"Retry-After": "7"}, Limited),
+        (400, {}, Undeliverable),
+        (404, {}, Undeliverable),
+        (410, {}, Undeliverable),
+    ]
+    async with served(receiver.app) as there, _asked(core, folder, f"{there}/back") as (adapter, to):
+        for status, headers, kind in refusals:
+            receiver.statuses = [(status, headers)]
+            with pytest.raises(kind, match=f"^127.0.0.1 answered {status}$") as refused:
+                await adapter.send(to, "hello", once="o1", reply_to="m1")
+            if isinstance(refused.value, Limited):
+                assert refused.value.seconds == 7
+        await adapter.send(to, "hello", once="o1", reply_to="m1")
+    assert {headers["idempotency-key"] for _, headers, _ in receiver.got} == {"o1"}
+    assert len(receiver.got) == len(refusals) + 1
+
+
+async def test_a_receiver_that_is_not_there_is_unreachable(core: Core, folder: Path) -> None:
+    async with served(Receiver().app) as there:
+        pass
+    async with _asked(core, folder, f"{there}/back") as (adapter, to):
+        with pytest.raises(Unreachable, match=r"^127.0.0.1 cannot be reached: "):
+            await adapter.send(to, "hello", once="o1", reply_to="m1")
+
+
+async def test_of_a_receiver_that_does_not_answer_nobody_can_tell_whether_it_arrived(
+    core: Core, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async def rude(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.close()
+
+    monkeypatch.setattr(webhook_callbacks, "WHOLE_S", 0.2)
+    for behaviour in (silent, rude):
+        server = await asyncio.start_server(behaviour, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        async with _asked(core, folder, f"http://127.0.0.1:{port}/back?key=secret") as (adapter, to):
+            with pytest.raises(Doubtful) as told:
+                await adapter.send(to, "hello", once="o1", reply_to="m1")
+            assert "secret" not in str(told.value)
+        server.close()
+
+
+async def test_a_redirect_is_not_followed(core: Core, folder: Path) -> None:
+    receiver = Receiver()
+    async with served(receiver.app) as there, _asked(core, folder, f"{there}/elsewhere") as (adapter, to):
+        with pytest.raises(Undeliverable, match=r"^127.0.0.1 answered 307$"):
+            await adapter.send(to, "hello", once="o1", reply_to="m1")
+    assert receiver.got == []
+
+
+async def test_nobody_can_make_us_call_where_the_operator_does_not_want(core: Core, folder: Path) -> None:
+    async with running(core, folder) as address, client_of(address) as client:
+        answer = await Caller(client).say("hello", callback_url=f"{address}/webhook")
+    assert (answer.status_code, answer.json()) == (
+        400,
+        {"error": "callback_url: its host is not among callback_hosts"},
+    )
+    assert core.events == []
+
+
+async def test_a_host_that_is_allowed_no_more_is_not_called(core: Core, folder: Path) -> None:
+    receiver = Receiver()
+    async with served(receiver.app) as there:
+        async with _asked(core, folder, f"{there}/back") as (_, to):
+            pass
+        strict = Webhook(PlatformSettings("webhook", more={"secret": SECRET}), folder)
+        with pytest.raises(Undeliverable, match="not allowed any more"):
+            await strict.send(to, "hello", once="o1", reply_to="m1")
+    assert receiver.got == []
+
+
+@pytest.mark.parametrize(
+    ("url", "allowed"),
+    [
+        ("https://example.org/x", True),
+        ("https://EXAMPLE.org:443/x", True),
+        ("http://example.org", True),
+        ("https://example.org:8443/x", False),
+        ("https://other.org:8443/x", True),
+        ("https://other.org/x", False),
+        ("http://[::1]:9000/", True),
+        ("http://[::1]/", False),
+        ("https://example.org.evil.net/", False),
+        ("https://sub.example.org/", False),
+        ("https://example.org@evil.net/", False),
+        ("https://evil.net#@example.org/", False),
+        ("https://evil.net\\@example.org/", False),
+        ("https://me:pw@example.org/", False),
+        ("ftp://example.org/", False),
+        ("file:///etc/passwd", False),
+        ("//example.org/", False),
+        ("example.org", False),
+        ("http://", False),
+        ("https://example.org:99999/", False),
+        ("https://exa\nmple.org/", False),
+        ("https://" + "a" * 70 + ".org/", False),
+        ("", False),
+    ],
+)
+def test_which_addresses_are_allowed(url: str, allowed: bool, folder: Path) -> None:
+    assert Callbacks(folder, ["Example.org", "other.org:8443", "[::1]:9000"]).allows(url) is allowed
+
+
+async def test_what_was_not_accepted_leaves_no_address_behind(core: Core, folder: Path) -> None:
+    url = "https://example.org/back"
+    async with (
+        running(core, folder, callback_hosts="example.org, other.org") as address,
+        client_of(address) as client,
+    ):
+        for core.state in ("unauthorised", "limited", "ignored", "duplicate"):
+            await Caller(client).say("hello", callback_url=url)
+        assert list((folder / "callbacks").iterdir()) == []
+        core.state, core.echoes = None, False
+        for _ in range(2):  # the second is a duplicate of one that is not answered yet
+            await Caller(client).say("hello", message_id="m1", callback_url=url)
+        assert len(list((folder / "callbacks").iterdir())) == 1
+
+
+def test_addresses_are_bounded_in_number_and_age(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhook_callbacks, "MOST", 5)
+    monkeypatch.setattr(webhook_callbacks, "EVERY", 10)
+    callbacks = Callbacks(folder, ["example.org"])
+    sources = [Source("webhook", "c", message_id=str(number)) for number in range(20)]
+    for number, source in enumerate(sources):
+        assert callbacks.keep(source, f"https://example.org/{number}")
+        assert not callbacks.keep(source, f"https://example.org/{number}")
+        for file in folder.glob("*.json"):
+            os.utime(file, (file.stat().st_atime, file.stat().st_mtime - 1))
+    assert len(list(folder.iterdir())) <= 15
+    callbacks.tidy()
+    assert [callbacks.find(source, source.message_id) for source in sources[-6:]] == [
+        None,
+        *(f"https://example.org/{number}" for number in range(15, 20)),
+    ]
+    old = next(folder.glob("*.json"))
+    os.utime(old, (clock.now() - 8 * clock.DAY,) * 2)
+    callbacks.tidy()
+    assert len(list(folder.iterdir())) == 4
+
+
+def test_an_address_file_that_is_broken_is_none(folder: Path) -> None:
+    callbacks = Callbacks(folder, [])
+    source = Source("webhook", "c", message_id="1")
+    callbacks.keep(source, "https://example.org/")
+    (file,) = folder.iterdir()
+    for broken in (b"", b"[]", b"{}", b"\xff"):
+        file.write_bytes(broken)
+        assert callbacks.find(source, "1") is None
+
+
+async def test_what_was_sent_cannot_be_changed(folder: Path) -> None:
+    adapter = Webhook(PlatformSettings("webhook", more={"secret": SECRET}), folder)
+    here = Source("webhook", "c")
+    with pytest.raises(Undeliverable):
+        await adapter.edit(here, "1", "new")
+    await adapter.typing(here)
+    assert await adapter.open_thread(here, "a thread") is None
+    await adapter.close()
+
+
+@asynccontextmanager
+async def _asked(core: Core, folder: Path, url: str) -> AsyncIterator[tuple[Webhook, Source]]:
+    """A message whose answer is to go to this address."""
+    core.echoes = False
+    host = httpx2.URL(url).netloc.decode()
+    async with running(core, folder, callback_hosts=[host]) as address, client_of(address) as client:
+        answer = await Caller(client).say("hello", message_id="m1", callback_url=url, chat=url)
+        assert answer.status_code == 202
+        assert core.adapter is not None
+        yield core.adapter, core.events[-1].source

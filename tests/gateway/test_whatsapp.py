@@ -1,0 +1,123 @@
+"""WhatsApp knows a person by a telephone number and by a LID; where the mapping is known they are one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes.gateway.events import Source
+from hermes.gateway.keys import session_key
+from hermes.gateway.whatsapp import (
+    canonical_whatsapp_identifier,
+    expand_whatsapp_aliases,
+    normalize_whatsapp_identifier,
+)
+
+PHONE, LID = "4917012345", "99887766554433"
+
+
+@pytest.fixture
+def mappings(home: Path) -> Path:
+    folder = home / "whatsapp" / "session"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def map_to(folder: Path, name: str, value: object, *, reverse: bool = False) -> None:
+    (folder / f"lid-mapping-{name}{'_reverse' if reverse else ''}.json").write_text(json.dumps(value))
+
+
+@pytest.mark.parametrize(
+    ("given", "normal"),
+    [
+        ("4917012345", "4917012345"),
+        ("+4917012345", "4917012345"),
+        ("  +4917012345 ", "4917012345"),
+        ("4917012345@s.whatsapp.net", "4917012345"),
+        ("4917012345:12@s.whatsapp.net", "4917012345"),
+        ("99887766554433@lid", "99887766554433"),
+        ("++49", "+49"),
+        ("", ""),
+        ("@s.whatsapp.net", ""),
+    ],
+)
+def test_an_identifier_without_plus_device_and_server(given: str, normal: str) -> None:
+    assert normalize_whatsapp_identifier(given) == normal
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("known", [PHONE, LID])
+def test_either_file_brings_the_two_together(mappings: Path, known: str, reverse: bool) -> None:
+    other = LID if known == PHONE else PHONE
+    map_to(mappings, known, f"{other}@s.whatsapp.net", reverse=reverse)
+    assert expand_whatsapp_aliases(f"{known}:3@lid") == {PHONE, LID}
+    assert canonical_whatsapp_identifier(known) == PHONE
+
+
+def test_mappings_are_followed_from_one_to_the_next_and_round_in_a_circle(mappings: Path) -> None:
+    map_to(mappings, "aaa", "bbb")
+    map_to(mappings, "bbb", "cc", reverse=True)
+    map_to(mappings, "cc", "aaa")
+    assert expand_whatsapp_aliases("aaa") == {"aaa", "bbb", "cc"}
+    assert {canonical_whatsapp_identifier(name) for name in ("aaa", "bbb", "cc")} == {"cc"}
+
+
+def test_of_two_as_short_the_first_is_the_name(mappings: Path) -> None:
+    map_to(mappings, "222", "111")
+    assert canonical_whatsapp_identifier("222") == "111"
+
+
+def test_nobody_has_no_names() -> None:
+    assert expand_whatsapp_aliases("  ") == set()
+    assert canonical_whatsapp_identifier("@lid") == ""
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "5", '{"a": "b"}', '["x"]', '"../../secret"', '"a b"', '""', "[" * 100_000, "\udcff"]
+)
+def test_a_mapping_that_makes_no_sense_is_none(mappings: Path, content: str) -> None:
+    (mappings / f"lid-mapping-{LID}.json").write_bytes(content.encode("utf-8", "surrogateescape"))
+    assert expand_whatsapp_aliases(LID) == {LID}
+
+
+@pytest.mark.parametrize(
+    "name", ["x/../../secret", "../secret", "a/b", "..", "\0", "a" * 5000, "ü", "a b", "-"]
+)
+def test_no_identifier_leads_out_of_the_folder(mappings: Path, name: str) -> None:
+    (mappings.parent / "secret.json").write_text('"1"')
+    (mappings / "lid-mapping-x").mkdir()
+    assert expand_whatsapp_aliases(name) == {name}
+
+
+@given(st.text(max_size=30))
+def test_the_name_of_a_person_is_their_name_still(identifier: str) -> None:
+    once = canonical_whatsapp_identifier(identifier)
+    assert once == normalize_whatsapp_identifier(identifier)
+
+
+def test_a_private_chat_has_one_key_whichever_name_whatsapp_uses(mappings: Path) -> None:
+    map_to(mappings, LID, PHONE)
+    map_to(mappings, PHONE, LID, reverse=True)
+    names = (PHONE, f"+{PHONE}", f"{PHONE}@s.whatsapp.net", f"{LID}@lid", f"{LID}:5@lid")
+    assert {session_key(Source("whatsapp", name)) for name in names} == {f"agent:main:whatsapp:dm:{PHONE}"}
+
+
+def test_a_person_in_a_group_has_one_key_and_the_group_keeps_its_id(mappings: Path) -> None:
+    map_to(mappings, LID, PHONE)
+    group = Source("whatsapp", "123-456@g.us", chat_type="group")
+    keys = {session_key(group._replace(user_id=name)) for name in (f"{PHONE}@s.whatsapp.net", f"{LID}@lid")}
+    assert keys == {f"agent:main:whatsapp:group:123-456@g.us:{PHONE}"}
+
+
+def test_other_platforms_know_nothing_of_it(mappings: Path) -> None:
+    map_to(mappings, LID, PHONE)
+    assert session_key(Source("signal", LID)) == f"agent:main:signal:dm:{LID}"
+
+
+def test_identifiers_of_which_nothing_is_left_are_not_all_the_same_chat() -> None:
+    keys = {session_key(Source("whatsapp", name)) for name in ("@a", "@b", ":1@lid")}
+    assert len(keys) == 3

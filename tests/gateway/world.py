@@ -1,0 +1,336 @@
+"""A small world: a real gateway over a real store, a platform, and people who speak on it.
+
+    async with World() as world:
+        assert await world.asks(ANN, "hello") == ["you said: hello"]
+
+The model repeats what it hears; what it hears decides what else it does:
+
+    use TOOL {"a": 1}     it calls that tool, and repeats what the tool says
+    hold NAME             it begins to answer and waits until the test says `world.let_go("NAME")`
+    twice NAME TOOL {…}   it calls a tool, then holds: there is a step left to hear what is said meanwhile
+    fail                  nobody answers
+
+In a shared room it hears who says something before what they say. `brain.requests` is all that it was ever told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import resource
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+from hermes import clock
+from hermes.agent.model import CallPiece, Finished, Model, Piece, Request, Text, Unreachable, Used
+from hermes.agent.parts import Wish
+from hermes.agent.standard import Standard
+from hermes.gateway.adapter import Can, Receipt
+from hermes.gateway.events import Event, Offered, Source
+from hermes.gateway.minds import StandardMinds
+from hermes.gateway.running import Gateway
+from hermes.gateway.settings import GatewaySettings, PlatformSettings
+from hermes_state import SessionDB
+from tests.gateway.fake_adapter import FakeAdapter
+
+PATIENCE_S = 20.0
+"""After this long a test is told what it waits for in vain."""
+
+ANN = Source("telegram", "1", user_id="1", user_name="Ann")
+BOB = Source("telegram", "2", user_id="2", user_name="Bob")
+THREAD = "7"
+
+
+def in_group(who: Source, chat: str = "-9") -> Source:
+    return who._replace(chat_id=chat, chat_name="The Room", chat_type="group")
+
+
+def in_thread(who: Source, thread: str = THREAD) -> Source:
+    return in_group(who)._replace(chat_type="thread", thread_id=thread)
+
+
+def settings_of(**changed: Any) -> GatewaySettings:
+    """Everybody may talk, as much as they like; `platform` are the settings of the platform."""
+    platform = {"allow_all": True, "stream": False, **changed.pop("platform", {})}
+    platforms = {"telegram": PlatformSettings("telegram", **platform)}
+    return GatewaySettings(
+        **{
+            "messages_per_minute": 0,
+            "health_port": 0,
+            "drain_seconds": 5.0,
+            "platforms": platforms,
+            **changed,
+        }
+    )
+
+
+class Brain:
+    """The model that everybody talks with."""
+
+    name, provider, base_url, context_window = "brain", "test", None, 128_000
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.held: list[str] = []
+        """What it has begun to wait for, in that order."""
+        self.gates: dict[str, asyncio.Event] = {}
+
+    def gate(self, name: str) -> asyncio.Event:
+        return self.gates.setdefault(name, asyncio.Event())
+
+    async def stream(self, request: Request) -> AsyncIterator[Piece]:
+        self.requests.append(request)
+        last = request.messages[-1]
+        text = said(last["content"])
+        word, _, rest = re.sub(r"^\[[^\]]*\] ", "", text).partition(" ")
+        if last["role"] == "tool":
+            held = _held_after_tool(request)
+            if held is not None:
+                yield Text("and ")
+                await self._wait(held)
+            yield Text(f"the tool said: {text}")
+        elif word == "use":
+            yield _called(rest)
+        elif word == "twice":
+            yield _called(rest.partition(" ")[2])
+        elif word == "hold":
+            yield Text("well, ")
+            await self._wait(rest.split()[0])
+            yield Text(f"you said: {text}")
+        elif word == "fail":
+            raise Unreachable("nobody answers at http://localhost:1")
+        else:
+            yield Text(f"you said: {text}")
+        yield Used(input_tokens=len(request.messages), output_tokens=3)
+        yield Finished("stop")
+
+    async def _wait(self, name: str) -> None:
+        self.held.append(name)
+        await self.gate(name).wait()
+
+    async def close(self) -> None:
+        pass
+
+    @property
+    def told(self) -> str:
+        """All that it was ever told, as one text."""
+        told = [[one.messages, one.tools] for one in self.requests]
+        return json.dumps(told, ensure_ascii=False, default=str)
+
+
+def said(content: Any) -> str:
+    if isinstance(content, list):
+        return " ".join(str(part.get("text", "")) for part in content)
+    return str(content or "")
+
+
+def _called(rest: str) -> CallPiece:
+    name, _, arguments = rest.partition(" ")
+    return CallPiece(0, "call_1", name, arguments or "{}")
+
+
+def _held_after_tool(request: Request) -> str | None:
+    people = [said(one["content"]) for one in request.messages if one["role"] == "user"]
+    word, _, rest = people[-1].partition(" ")
+    return rest.split()[0] if word == "twice" else None
+
+
+class WithBrain(Standard):
+    def __init__(self, brain: Brain) -> None:
+        super().__init__()
+        self._brain = brain
+
+    def make_model(self, _wish: Wish) -> Model:
+        return self._brain
+
+
+class Platform(FakeAdapter):
+    """It also knows where each message is to be seen."""
+
+    def __init__(self, name: str = "telegram", can: Can | None = None, **more: Any) -> None:
+        super().__init__(name, can, **more)
+        self.where: dict[str, Source] = {}
+
+    async def send(
+        self, to: Source, text: str, *, once: str, reply_to: str | None = None, silent: bool = False
+    ) -> str | None:
+        try:
+            return await super().send(to, text, once=once, reply_to=reply_to, silent=silent)
+        finally:
+            if once in self._sent:
+                self.where[self._sent[once]] = to
+
+    @property
+    def is_connected(self) -> bool:
+        return self._receive is not None
+
+    def shown(self, chat: Source) -> list[str]:
+        """What is to be seen in a chat, oldest first."""
+        place = (chat.chat_id, chat.thread_id)
+        return [
+            text
+            for message, text in self.messages.items()
+            if (self.where[message].chat_id, self.where[message].thread_id) == place
+        ]
+
+
+class World:
+    def __init__(
+        self, settings: GatewaySettings | None = None, platform: Platform | None = None, **more: Platform
+    ) -> None:
+        """`more` are further platforms, by name."""
+        self.settings = settings or settings_of()
+        self.platform = platform or Platform()
+        self.brain = Brain()
+        self._platforms = {self.platform.name: self.platform, **more}
+        self._numbers = count(1)
+
+    async def __aenter__(self) -> World:
+        await self._start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for gate in self.brain.gates.values():
+            gate.set()
+        await self._end()
+
+    async def restart(self, settings: GatewaySettings | None = None) -> None:
+        """The gateway ends as it should, and another one begins on the same store."""
+        await self._end()
+        self.settings = settings or self.settings
+        await self._start()
+
+    async def _start(self) -> None:
+        self.db = SessionDB(spool=True)
+        self.gateway = Gateway(self.db, self.settings, self._platforms, self.minds())
+        await self.gateway.start()
+        await self.until(lambda: self.platform.is_connected)
+
+    def minds(self) -> StandardMinds:
+        return StandardMinds(WithBrain(self.brain))
+
+    async def _end(self) -> None:
+        await self.gateway.close()
+        await asyncio.to_thread(self.db.close)
+
+    # ---------------------------------------------------------------- people
+
+    async def says(
+        self,
+        who: Source,
+        text: str,
+        *,
+        offered: Sequence[Offered] = (),
+        number: str | None = None,
+        sent_at: float | None = None,
+        **more: Any,
+    ) -> Receipt:
+        """Somebody says something; what became of it. `number` is the platform's for the message."""
+        source = who._replace(message_id=number or f"said-{next(self._numbers)}")
+        at = clock.now() if sent_at is None else sent_at
+        return await self.platform.hear(Event(source, text, at, **more), offered)
+
+    async def asks(self, who: Source, text: str, **more: Any) -> list[str]:
+        """Somebody says something, and hears everything that comes of it."""
+        before = len(self.heard(who))
+        await self.says(who, text, **more)
+        await self.quiet()
+        return self.heard(who)[before:]
+
+    def heard(self, who: Source) -> list[str]:
+        """What is to be seen of the agent where somebody is, oldest first."""
+        return self.platform.shown(who)
+
+    def let_go(self, name: str) -> None:
+        """The model goes on with what it holds."""
+        self.brain.gate(name).set()
+
+    async def holds(self, name: str) -> None:
+        """Wait until the model holds an answer."""
+        await self.until(lambda: name in self.brain.held)
+
+    # ---------------------------------------------------------------- waiting and looking
+
+    async def until(self, happened: Callable[[], object]) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while not happened():
+                await asyncio.sleep(0.005)
+
+    async def quiet(self) -> None:
+        """Wait until everything that came in was worked on, and everything that goes out has gone."""
+        await self.until(lambda: not self.db.inbox.waiting() and not self.db.outbox.waiting())
+
+    def session_of(self, who: Source) -> str:
+        """Where somebody's chat goes on."""
+        from hermes.gateway.keys import chat_of
+
+        route = self.db.routing.find(*chat_of(who, self.settings.keying))
+        assert route is not None
+        live = self.db.routing.live_session(route.session_key)
+        assert live is not None
+        return live
+
+    def talk(self, who: Source) -> list[str]:
+        """What is said in somebody's conversation, as the model is given it."""
+        return [said(row["content"]) for row in self.db.get_context(self.session_of(who))]
+
+
+def file(name: str, content: bytes, kind: str = "file", media_type: str = "text/plain") -> Offered:
+    async def fetch() -> bytes:
+        return content
+
+    return Offered(kind, name, media_type, len(content), fetch)
+
+
+# ---------------------------------------------------------------- other programs
+
+WORKS_IN = """
+import sys
+from hermes_state import SessionDB
+db = SessionDB()
+lease = db.leases.take_over(sys.argv[1], "terminal")
+print("ready", flush=True)
+sys.stdin.readline()
+db.leases.release(lease)
+db.close()
+"""
+
+
+@contextmanager
+def another_program(script: str, argument: object) -> Iterator[Callable[[], None]]:
+    """It runs until what is given is called."""
+    started = subprocess.Popen(
+        [sys.executable, "-c", script, str(argument)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+    def ends() -> None:
+        if started.poll() is None and started.stdin is not None:
+            started.stdin.close()
+            started.wait()
+
+    with started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == "ready\n"
+        try:
+            yield ends
+        finally:
+            ends()
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No file can grow, as on a disk without room."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -1,0 +1,188 @@
+"""A real gateway with the API server in it and a model that repeats what it is told; also as a process of its own.
+
+python -m tests.server.house        prints the port it listens on, and serves until it is ended
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from openai import AsyncOpenAI
+
+from hermes.agent.agent import Agent
+from hermes.agent.model import Piece, Request, Retrying, Text, Unreachable, Used
+from hermes.agent.parts import Working
+from hermes.agent.record import StoredRecord
+from hermes.agent.tools.processes import Processes
+from hermes.gateway.minds import Mind, Minds, Whose
+from hermes.gateway.running import Gateway
+from hermes.gateway.settings import GatewaySettings, PlatformSettings
+from hermes.gateway.status_file import gateway_folder
+from hermes.scoped import ScopedStore
+from hermes.server.api import ApiServer
+from hermes.server.desk import SESSION
+from hermes_state import SessionDB
+from tests.chat.echo import PARTS, EchoModel, make_tools
+
+KEY = "a key that is long enough"
+ANNA, BERT = "anna has a key of her own", "bert has a key of his own"
+PEOPLE = {"anna": ANNA, "bert": BERT}
+
+
+class Parrot(EchoModel):
+    """Also: `prompt` tells the system prompt, `history` all that came before, a picture is counted.
+
+    `crack` fails in the middle of its answer, `stumble` begins twice, `forever` has no end.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failing = 0
+        """How many requests from now on it does not answer."""
+        self.stopped = asyncio.Event()
+
+    async def stream(self, request: Request) -> AsyncIterator[Piece]:
+        last = request.messages[-1]["content"]
+        parts = [] if isinstance(last, str) else last
+        if self.failing:
+            self.failing -= 1
+            raise Unreachable("nobody answers at http://localhost:1")
+        if last == "prompt":
+            yield Text(str(request.messages[0]["content"]))
+        elif last == "history":
+            said = [message for message in request.messages[:-1] if message["role"] != "system"]
+            yield Text("|".join(f"{message['role']}: {message['content']}" for message in said) or "none")
+        elif parts:
+            yield Text(f"{sum(part['type'] == 'image_url' for part in parts)} pictures")
+        elif last == "crack":
+            yield Text("so far")
+            raise Unreachable("the connection was lost")
+        elif last == "stumble":
+            yield Text("wrong")
+            yield Retrying("the connection was lost", 0.0)
+            yield Text("right")
+        elif last == "forever":
+            try:
+                for number in range(100_000):
+                    yield Text(f"{number} ")
+                    await asyncio.sleep(0.01)
+            finally:
+                self.stopped.set()
+        else:
+            async for piece in super().stream(request):
+                yield piece
+            return
+        yield Used(input_tokens=7, output_tokens=5, cache_read_tokens=2)
+
+
+class ParrotMinds:
+    def __init__(self) -> None:
+        self.model = Parrot()
+        self.processes = Processes()
+        self.whose: list[Whose] = []
+
+    async def mind(self, whose: Whose, store: ScopedStore, record: StoredRecord) -> Mind:
+        self.whose.append(whose)
+        working = Working(store, self.model, (), Path.home(), whose.platform, False, whose.about)
+
+        async def prompt() -> str:
+            return f"Repeat.\n\n{working.about}"
+
+        async def never(_what: str, _why: str) -> bool:
+            return False
+
+        agent = Agent(
+            store,
+            record,
+            self.model,
+            tools=make_tools(False),
+            prompt=prompt,
+            price=PARTS.price,
+            approve=never,
+            cwd=Path.home(),
+        )
+        return Mind(agent, None, PARTS)
+
+    async def close(self) -> None:
+        await self.model.close()
+
+
+class House:
+    def __init__(self, gateway: Gateway, adapter: ApiServer, minds: Any) -> None:
+        self.gateway, self.adapter, self.minds, self.db = gateway, adapter, minds, gateway.db
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.adapter.port}"
+
+    def openai(self, key: str = KEY, **options: Any) -> AsyncOpenAI:
+        """The real client, which closes itself at the end of the test's loop."""
+        return AsyncOpenAI(base_url=f"{self.address}/v1", api_key=key, **{"max_retries": 0, **options})
+
+    def http(self, key: str | None = KEY, **headers: str) -> httpx2.AsyncClient:
+        sent = {"Authorization": f"Bearer {key}"} if key else {}
+        return httpx2.AsyncClient(base_url=self.address, headers=sent | headers, trust_env=False, timeout=30)
+
+
+@asynccontextmanager
+async def open_house(
+    more: Mapping[str, Any] | None = None, minds: Minds | None = None, **settings: Any
+) -> AsyncIterator[House]:
+    made = minds or ParrotMinds()
+    owners = settings.pop("owners", frozenset())
+    platform = PlatformSettings(
+        "api-server", more={"key": KEY, "port": 0, **(more or {})}, owners=frozenset(owners)
+    )
+    adapter = ApiServer(platform, gateway_folder() / "api-server")
+    general = {"messages_per_minute": 0, "health_port": 0, "drain_seconds": 1.0, **settings}
+    db = SessionDB(spool=True)
+    gateway = Gateway(
+        db,
+        GatewaySettings(platforms={"api-server": platform}, **general),
+        {"api-server": adapter},
+        made,
+    )
+    await gateway.start()
+    try:
+        async with asyncio.timeout(20):
+            while adapter.port is None:
+                await asyncio.sleep(0.01)
+        yield House(gateway, adapter, made)
+    finally:
+        await gateway.close()
+        await asyncio.to_thread(db.close)
+
+
+def user(text: str) -> Any:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str) -> Any:
+    return {"role": "assistant", "content": text}
+
+
+async def ask(
+    house: House, messages: list[Any], *, session: str | None = None, key: str = KEY, tries: int = 1
+) -> tuple[str, str]:
+    """(the answer, the session it was given in)."""
+    async with house.openai(key, max_retries=tries - 1) as client:
+        raw = await client.chat.completions.with_raw_response.create(
+            model="hermes", messages=messages, extra_headers={SESSION: session} if session else None
+        )
+    return raw.parse().choices[0].message.content or "", raw.headers[SESSION]
+
+
+async def _serve() -> None:
+    async with open_house() as house:
+        print(house.adapter.port, flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve())

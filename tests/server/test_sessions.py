@@ -1,0 +1,214 @@
+"""What programs can see of their sessions, who is let in, and how it is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from openai import OpenAI
+
+from hermes.gateway.adapter import Adapter, Misconfigured, Undeliverable
+from hermes.gateway.catalogue import adapter_class
+from hermes.gateway.events import Source
+from hermes.gateway.running import Resident
+from hermes.gateway.settings import PlatformSettings
+from hermes.server.api import ApiServer
+from hermes.server.desk import SESSION
+from tests.server.house import ANNA, KEY, ask, open_house, user
+
+ORIGIN = "https://app.example"
+
+
+async def test_sessions_are_listed_read_and_searched() -> None:
+    async with open_house() as house, house.http() as client:
+        made = [(await ask(house, [user(f"talk of {word}")]))[1] for word in ("apples", "pears", "plums")]
+        page = (await client.get("/api/sessions", params={"limit": 2})).json()
+        assert [one["id"] for one in page["sessions"]] == [made[2], made[1]]
+        assert (page["total"], page["limit"], page["offset"]) == (3, 2, 0)
+        assert page["sessions"][0]["is_active"] is True
+        assert page["sessions"][0]["preview"] == "talk of plums"
+        rest = (await client.get("/api/sessions", params={"limit": 2, "offset": 2})).json()
+        assert [one["id"] for one in rest["sessions"]] == [made[0]]
+        house.db.end_session(made[0], "done")
+        one = (await client.get(f"/api/sessions/{made[0]}")).json()
+        assert (one["id"], one["is_active"], one["end_reason"]) == (made[0], False, "done")
+        assert one["source"] == "api-server"
+        assert not {"system_prompt", "owner"} & one.keys()
+        told = (await client.get(f"/api/sessions/{made[1]}/messages")).json()
+        assert told["session_id"] == made[1]
+        assert [(row["role"], row["content"]) for row in told["messages"]] == [
+            ("user", "talk of pears"),
+            ("assistant", "you said: talk of pears"),
+        ]
+        where = (await client.get(f"/api/sessions/{made[1]}/latest-descendant")).json()
+        assert where == {"requested_session_id": made[1], "session_id": made[1], "changed": False}
+
+
+async def test_a_search_finds_beginnings_of_words_and_tells_each_session_once() -> None:
+    async with open_house() as house, house.http() as client:
+        _, apples = await ask(house, [user("talk of apples")])
+        _, pears = await ask(house, [user("talk of pears")])
+
+        async def found(query: str) -> set[str]:
+            results = (await client.get("/api/sessions/search", params={"q": query})).json()["results"]
+            assert len({one["session_id"] for one in results}) == len(results)
+            return {one["session_id"] for one in results}
+
+        assert await found("app") == {apples}
+        assert await found("tal") == {apples, pears}
+        assert await found("tal pea") == {pears}
+        assert await found('"talk of"') == {apples, pears}
+        assert await found('"tal of"') == set()
+        assert await found("apples OR pears") == {apples, pears}
+        for odd in ("", '"', "*", "(((", "NOT"):
+            await found(odd)
+
+
+async def test_a_session_goes_to_the_trash() -> None:
+    async with open_house() as house, house.http() as client:
+        _, session = await ask(house, [user("rubbish")])
+        assert (await client.delete(f"/api/sessions/{session}")).json() == {"ok": True}
+        assert (await client.get(f"/api/sessions/{session}")).status_code == 404
+        assert (await client.delete(f"/api/sessions/{session}")).status_code == 404
+        assert (await client.get("/api/sessions")).json()["total"] == 0
+        assert [row["id"] for row in house.db.list_trash()] == [session]
+
+
+async def test_what_is_no_number_is_refused() -> None:
+    async with open_house() as house, house.http() as client:
+        for query in ("limit=x", "limit=-1", "offset=1.5", "limit=501", "offset=9999999999"):
+            answer = await client.get(f"/api/sessions?{query}")
+            assert answer.status_code == 422
+            assert "must be a whole number" in answer.json()["error"]["message"]
+
+
+# ---------------------------------------------------------------- the door
+
+PATHS = [
+    ("GET", "/v1/models"),
+    ("GET", "/v1/models/hermes"),
+    ("POST", "/v1/chat/completions"),
+    ("POST", "/v1/responses"),
+    ("GET", "/v1/responses/resp_x"),
+    ("DELETE", "/v1/responses/resp_x"),
+    ("GET", "/api/sessions"),
+    ("GET", "/api/sessions/search"),
+    ("GET", "/api/sessions/x"),
+    ("DELETE", "/api/sessions/x"),
+    ("GET", "/api/sessions/x/messages"),
+    ("GET", "/api/sessions/x/latest-descendant"),
+    ("GET", "/nothing"),
+    ("PUT", "/v1/models"),
+]
+
+
+async def test_nothing_is_answered_without_the_key() -> None:
+    async with open_house() as house:
+        for given in (None, "x", KEY[:-1], f"{KEY}x", "ключ"):
+            headers = {} if given is None else {"Authorization": f"Bearer {given}".encode()}
+            async with house.http(None) as client:
+                for method, path in PATHS:
+                    answer = await client.request(method, path, headers=headers)  # type: ignore[arg-type]
+                    assert answer.status_code == 401, (given, path)
+                    assert answer.headers["www-authenticate"] == "Bearer"
+                    assert answer.json()["error"]["code"] == "invalid_api_key"
+        async with house.http(None, Authorization=f"Basic {KEY}") as client:
+            assert (await client.get("/v1/models")).status_code == 401
+
+        def asking() -> None:
+            with OpenAI(base_url=f"{house.address}/v1", api_key="not the key at all") as client:
+                client.models.list()
+
+        with pytest.raises(openai.AuthenticationError):
+            await asyncio.to_thread(asking)
+        assert house.db.session_count() == 0
+
+
+async def test_what_is_not_there_is_told_in_the_usual_shape() -> None:
+    async with open_house() as house, house.http() as client:
+        for method, path, status in (("GET", "/nothing", 404), ("PUT", "/v1/models", 405)):
+            answer = await client.request(method, path)
+            assert answer.status_code == status
+            assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+
+
+async def test_pages_of_other_origins_are_refused_unless_they_are_named() -> None:
+    async with open_house() as house, house.http(Origin=ORIGIN) as client:
+        assert (await client.get("/v1/models")).status_code == 403
+        assert (await client.options("/v1/models")).headers.get("access-control-allow-origin") is None
+    async with open_house({"cors_origins": ORIGIN}) as house:
+        async with house.http(Origin=ORIGIN) as client:
+            answer = await client.get("/v1/models")
+            assert answer.status_code == 200
+            assert answer.headers["access-control-allow-origin"] == ORIGIN
+            assert SESSION.lower() in answer.headers["access-control-expose-headers"].lower()
+            before = await client.options(
+                "/v1/chat/completions",
+                headers={
+                    "Access-Control-Request-Method": "POST",
+                    "Access-Control-Request-Headers": f"authorization, {SESSION}",
+                },
+            )
+            assert before.status_code == 200
+        async with house.http(Origin="https://evil.example") as client:
+            assert (await client.get("/v1/models")).status_code == 403
+
+
+async def test_the_key_is_in_no_log_and_no_session(caplog: pytest.LogCaptureFixture, home: Path) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with open_house() as house, house.http() as client:
+        _, session = await ask(house, [user("hi")])
+        await client.post("/v1/chat/completions", content=b"{")
+        assert KEY not in repr(house.adapter.__dict__)
+        assert KEY not in repr(house.db.get_session(session))
+    assert KEY not in caplog.text
+    for file in home.rglob("*"):
+        assert not file.is_file() or KEY.encode() not in file.read_bytes()
+    kept = home / "gateway" / "api-server" / "conversations.jsonl"
+    assert kept.stat().st_mode & 0o077 == 0
+    assert b"hi" not in kept.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({}, "API_SERVER_KEY"),
+        ({"key": "too short"}, "shorter than 16"),
+        ({"keys": {"anna": "short"}}, "'anna'"),
+        ({"keys": {"anna": "${NOT_SET_ANYWHERE}"}}, "NOT_SET_ANYWHERE"),
+        ({"keys": ["x"]}, "must name people"),
+        ({"key": ANNA, "keys": {"anna": ANNA}}, "the same key"),
+        ({"key": KEY, "port": "x"}, "port is a number up to 65535"),
+        ({"key": KEY, "port": 70_000}, "port is a number up to 65535"),
+        ({"key": KEY, "cors_origins": 7}, "must be a list"),
+    ],
+)
+def test_what_would_not_be_safe_does_not_start(more: dict[str, Any], why: str, tmp_path: Path) -> None:
+    with pytest.raises(Misconfigured, match=why):
+        ApiServer(PlatformSettings("api-server", more=more), tmp_path)
+
+
+async def test_a_key_can_be_named_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEY_OF_ANNA", ANNA)
+    async with open_house({"keys": {"anna": "${KEY_OF_ANNA}"}}) as house:
+        for key, status in ((ANNA, 200), ("${KEY_OF_ANNA}", 401)):
+            async with house.http(key) as client:
+                assert (await client.get("/v1/models")).status_code == status
+
+
+async def test_it_is_an_adapter_to_which_nothing_can_be_delivered(tmp_path: Path) -> None:
+    server: Adapter = ApiServer(PlatformSettings("api-server", more={"key": KEY}), tmp_path)
+    assert adapter_class("api-server") is ApiServer
+    assert isinstance(server, Resident)
+    to = Source("api-server", "", user_id="x")
+    with pytest.raises(Undeliverable):
+        await server.send(to, "hello", once="x")
+    with pytest.raises(Undeliverable):
+        await server.edit(to, "1", "hello")
+    assert await server.open_thread(to, "x") is None
+    await server.typing(to)
+    await server.close()

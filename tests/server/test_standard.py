@@ -1,0 +1,54 @@
+"""The agent of this installation behind the API, with a model server on this machine at the other end."""
+
+from __future__ import annotations
+
+import pytest
+
+from hermes.agent.standard import Standard
+from hermes.gateway.minds import StandardMinds
+from tests.agent.openai_server import ModelServer, calls, refuses, says, usage
+from tests.server.house import ask, assistant, open_house, user
+
+
+@pytest.fixture(autouse=True)
+def _settings(monkeypatch: pytest.MonkeyPatch, model_server: ModelServer) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", model_server.base_url)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-model")
+    monkeypatch.setenv("HERMES_MODEL", "small-model")
+
+
+async def test_instructions_tools_and_usage_go_through_the_real_agent(model_server: ModelServer) -> None:
+    took = usage(prompt_tokens=20, completion_tokens=5, total_tokens=25)
+    model_server.will(calls(("c1", "todo", "{}")), says("all done", used=took), says("A title"), says("more"))
+    async with open_house(minds=StandardMinds(Standard())) as house, house.openai() as client:
+        messages = [{"role": "system", "content": "Speak like a pirate."}, user("what is to do?")]
+        made = await client.chat.completions.create(model="hermes", messages=messages)
+        assert made.choices[0].message.content == "all done"
+        assert made.usage is not None
+        assert made.usage.total_tokens == 25
+        sent = model_server.requests[0].body
+        assert "Speak like a pirate." in sent["messages"][0]["content"]
+        names = {tool["function"]["name"] for tool in sent["tools"]}
+        assert "todo" in names
+        assert not names & {"terminal", "read_file", "write_file"}  # whose machine it is was not said
+
+
+async def test_the_owner_has_the_tools_that_reach_the_machine(model_server: ModelServer) -> None:
+    model_server.will(says("hello"))
+    async with open_house(minds=StandardMinds(Standard()), owners=["*"]) as house:
+        await ask(house, [user("hi")])
+        names = {tool["function"]["name"] for tool in model_server.requests[0].body["tools"]}
+        assert {"terminal", "read_file"} <= names
+
+
+async def test_a_model_that_refuses_is_told_with_its_status(model_server: ModelServer) -> None:
+    model_server.will(refuses(401, "wrong key"), says("now"))
+    async with open_house(minds=StandardMinds(Standard())) as house, house.http() as client:
+        answer = await client.post("/v1/chat/completions", json={"messages": [user("hi")]})
+        assert answer.status_code == 502
+        assert answer.headers["x-should-retry"] == "false"
+        assert "sk-of-the-model" not in answer.text
+        told, session = await ask(house, [user("hi")])
+        assert told == "now"
+        assert house.db.message_count(session) == 2
+        assert assistant(told)["content"] == house.db.get_messages(session)[1]["content"]
