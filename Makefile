@@ -14,7 +14,7 @@ BASE       := base=$(BIN)/python,bench,baseline:SessionDB
 OURS       := ours=$(BIN)/python,src,hermes_state:SessionDB
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format bench bench-recall clean
+.PHONY: help setup run test lint format bench bench-recall bench-gateway clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -68,6 +68,9 @@ bench-recall: setup ## Measure how well questions find their conversation (BENCH
 		$(BIN)/python bench/recall_bench.py --data "$(BENCH_DATA)/recall_dev.json" --by-category \
 			--impl $(BASE) --impl $(OURS) $(ARGS); \
 	fi
+
+bench-gateway: setup ## Measure the gateway with a thousand chats, and kill it in the middle (a few minutes)
+	@$(BIN)/python bench/gateway_bench.py $(ARGS)
 
 clean: ## Remove .venv and everything that tools left behind
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info

@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 
 IN_CI = os.environ.get("CI", "").strip().lower() in {"1", "true", "yes"}
 NORMAL_UMASK = 0o022
-MODEL_VARIABLES = ("HERMES_MODEL", "OPENAI_BASE_URL", "OLLAMA_HOST")
+MODEL_VARIABLES = (
+    "HERMES_MODEL",
+    "OPENAI_BASE_URL",
+    "OLLAMA_HOST",
+    "SESSION_IDLE_MINUTES",
+    "SESSION_RESET_HOUR",
+)
+PLATFORM_VARIABLES = ("TELEGRAM_", "MATRIX_", "WEBHOOK_", "API_SERVER_")
 
 settings.register_profile("dev", max_examples=50, deadline=None)
 settings.register_profile("ci", max_examples=300, deadline=None, derandomize=True)
@@ -42,8 +49,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("HERMES_HOME", str(hermes_home))
     for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
-    for name in [name for name in os.environ if name.endswith("_API_KEY") or name in MODEL_VARIABLES]:
-        monkeypatch.delenv(name)
+    for name in list(os.environ):
+        if name.endswith("_API_KEY") or name in MODEL_VARIABLES or name.startswith(PLATFORM_VARIABLES):
+            monkeypatch.delenv(name)
     before = os.umask(NORMAL_UMASK)
     yield hermes_home
     os.umask(before)
