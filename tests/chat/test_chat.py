@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -336,6 +338,36 @@ async def test_retry_of_what_was_never_answered_says_it_once(db: SessionDB, typi
     shown = await typing("/retry", resuming="one")
     assert "you said: hello" in shown
     assert said(db, "one") == ["hello"]
+
+
+class InterruptedInTheMiddle(SessionDB):
+    """Ctrl-C comes in the moment in which a handoff was asked for."""
+
+    def request_handoff(self, session_id: str, platform: str) -> bool:
+        done = super().request_handoff(session_id, platform)
+        os.kill(os.getpid(), signal.SIGINT)
+        return done
+
+
+async def test_a_handoff_can_be_given_up_as_soon_as_it_is_asked_for(db: SessionDB, typing: Typing) -> None:
+    parts = PARTS._replace(platforms=lambda: ["telegram"])
+    with InterruptedInTheMiddle(db.db_path) as store:
+        shown = await typing("one", "/handoff telegram", "two", store=store, parts=parts)
+    assert "Not handed over: given up at the terminal" in shown
+    assert said(db, only(db)["id"]) == ["one", "two"]
+
+
+async def test_an_interrupt_with_nothing_to_stop_does_not_end_the_conversation(
+    db: SessionDB, typing: Typing
+) -> None:
+    """As when an answer came to its end in the moment in which somebody wanted to stop it."""
+
+    def interrupted() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    shown = await typing("one", "/handoff telegram", "two", parts=PARTS._replace(platforms=interrupted))
+    assert "Nothing to stop here; Ctrl-C twice more leaves." in shown
+    assert said(db, only(db)["id"]) == ["one", "two"]
 
 
 # Looking

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hermes.cli.completion import SOURCES
 from hermes.demo.samples import SAMPLES
+from hermes.store.kinds import SOURCES
 from hermes_state import SessionDB
 from tests.cli.conftest import Hermes
 

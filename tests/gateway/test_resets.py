@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from hermes import errors
 from hermes.clock import DAY, HOUR, MINUTE
-from hermes.gateway.resets import Due, boundary_after, due, duration, explain, next_due, notice, told, zone
+from hermes.gateway.resets import Due, boundary_after, due, duration, next_due, notice, zone
 from hermes.gateway.settings import ResetPolicy
 
 NEVER = ResetPolicy("none")
@@ -301,7 +301,6 @@ def test_nothing_is_due_when_the_clock_was_put_back(policy: ResetPolicy) -> None
 def test_a_time_that_no_calendar_has_is_no_boundary(last: float) -> None:
     assert due(DAILY, last, FOUR) is None
     assert next_due(DAILY, last) is None
-    assert explain(DAILY, last, FOUR)
 
 
 # --- what runs in the background --------------------------------------------------------------------------------------
@@ -516,58 +515,3 @@ def test_the_notice_names_the_setting_that_decided() -> None:
     assert "`reset_by_platform.telegram` in config.yaml" in notice(
         IDLE, "idle", "x", "reset_by_platform.telegram"
     )
-
-
-def test_a_reset_that_happened_is_told_with_its_local_time() -> None:
-    assert told(BOTH, "daily", FOUR, "Trip to Oslo") == (
-        "This conversation began with an automatic reset on 2025-06-10 04:00 CEST (daily schedule). "
-        "`/resume Trip to Oslo` goes back to the one before."
-    )
-    assert "(nobody had written for a while)" in told(BOTH, "idle", FOUR, "x")
-
-
-RULES = {
-    IDLE: "when nobody has written for 1h 30m",
-    DAILY: "every day at 4:00 Europe/Berlin time",
-    DAILY._replace(timezone=None): "every day at 4:00 local time",
-    BOTH: "when nobody has written for 1h 30m, or every day at 4:00 Europe/Berlin time",
-}
-
-
-@pytest.mark.parametrize("policy", RULES)
-def test_why_tells_the_rules(policy: ResetPolicy) -> None:
-    assert explain(policy, None, FOUR).splitlines() == [
-        f"This conversation starts afresh {RULES[policy]}, as `session_reset` in config.yaml says.",
-        "No reset is planned: nobody has written yet.",
-    ]
-
-
-def test_why_tells_that_there_are_no_resets() -> None:
-    never = "This conversation is never reset by itself, as `session_reset` in config.yaml says."
-    assert explain(NEVER, FOUR, LONG_AFTER) == never
-
-
-def test_why_tells_when_the_next_reset_is() -> None:
-    assert explain(DAILY, at("2025-03-29 12:00"), at("2025-03-29 12:01")).splitlines()[1:] == [
-        "A person last wrote on 2025-03-29 12:00 CET.",
-        "The next reset is on 2025-03-30 04:00 CEST (daily schedule at 4:00), unless somebody writes before.",
-    ]
-
-
-def test_why_tells_what_a_reset_waits_for() -> None:
-    lines = [
-        "A person last wrote on 2025-06-10 02:00 CEST.",
-        "A reset is due since 2025-06-10 03:30 CEST (inactive for 1h 30m).",
-    ]
-    last, now = FOUR - 2 * HOUR, FOUR + HOUR
-    assert explain(BOTH, last, now).splitlines()[1:] == lines
-    assert explain(BOTH, last, now, [FOUR]).splitlines()[1:] == [
-        *lines,
-        "It waits for what runs in the background.",
-    ]
-    limited = BOTH._replace(bg_process_max_age_hours=3)
-    assert explain(limited, last, now, [FOUR]).splitlines()[1:] == [
-        *lines,
-        "It waits for what runs in the background, until 2025-06-10 07:00 CEST at the latest.",
-    ]
-    assert explain(limited, last, FOUR + 4 * HOUR, [FOUR]).splitlines()[1:] == lines

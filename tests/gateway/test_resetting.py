@@ -10,7 +10,7 @@ import time_machine
 
 from hermes.gateway import resetting
 from hermes.gateway.settings import GatewaySettings, ResetPolicy
-from tests.gateway.world import ANN, BOB, WORKS_IN, World, another_program, in_group, settings_of
+from tests.gateway.world import ANN, BOB, WORKS_IN, World, another_program, in_group, in_thread, settings_of
 
 IDLE = ResetPolicy("idle", idle_minutes=60)
 DAILY = ResetPolicy("daily", at_hour=4, timezone="UTC")
@@ -68,6 +68,19 @@ async def test_the_next_message_after_a_long_time_begins_afresh(clock: time_mach
         notice = next(call for call in world.platform.told("send") if call.text == told[0])
         assert notice.silent
         assert "idle" in (await world.asks(ANN, "/why"))[0].lower()
+
+
+async def test_a_thread_has_a_policy_of_its_own(clock: time_machine.Traveller) -> None:
+    async with World(settings_of(reset_by_type={"thread": IDLE})) as world:
+        places = (in_thread(ANN), in_group(ANN), ANN)
+        for where in places:
+            await world.asks(where, "hello")
+        old = [world.session_of(where) for where in places]
+        clock.shift(2 * HOUR)
+        await looks(world)
+        await world.until(lambda: world.session_of(places[0]) != old[0])
+        assert [world.session_of(where) for where in places[1:]] == old[1:]
+        await world.until(lambda: "reset_by_type.thread" in world.heard(places[0])[-1])
 
 
 async def test_who_watches_resets_without_a_message_and_tells_once(clock: time_machine.Traveller) -> None:

@@ -168,7 +168,15 @@ def test_a_partial_policy_is_as_the_general_one_in_what_it_does_not_say(
     settings = read_gateway_settings()
     general = ResetPolicy("daily", 60, 3, "Australia/Lord_Howe")
     assert settings.reset == settings.policy_for("matrix", "dm") == general
-    assert settings.policy_for("matrix", "group") == general._replace(mode="both", idle_minutes=30)
+    in_groups = general._replace(mode="both", idle_minutes=30)
+    assert settings.policy_for("matrix", "group") == settings.policy_for("matrix", "group", "7") == in_groups
+    in_threads = settings._replace(reset_by_type={**settings.reset_by_type, "thread": general})
+    assert (
+        in_threads.policy_for("matrix", "group", "7") == in_threads.policy_for("matrix", "thread") == general
+    )
+    assert in_threads.policy_name("matrix", "group", "7") == "reset_by_type.thread"
+    assert in_threads.policy_for("matrix", "group") == in_groups
+    assert in_threads.policy_name("matrix", "dm", "7") == "reset_by_type.dm"  # a topic of a private chat
     assert settings.policy_for("api-server", "group") == general._replace(mode="none")
     assert settings.policy_for("telegram", "group") == general._replace(at_hour=5, notify=False)
 

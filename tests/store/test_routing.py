@@ -467,4 +467,4 @@ def test_the_clocks_of_chats_say_when_a_person_last_spoke(sessions: SessionDB) -
     sessions.routing.route("l", *GROUP, "b")
     sessions.append_message("a", "user", "hello", timestamp=100.0)
     sessions.append_message("a", "assistant", "hi", timestamp=200.0)
-    assert [tuple(clock) for clock in sessions.routing.clocks()] == [("k", "telegram", "dm", 100.0)]
+    assert [tuple(clock) for clock in sessions.routing.clocks()] == [("k", "telegram", "dm", "", 100.0)]

@@ -6,9 +6,9 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hermes import clock, errors
 from hermes.agent import events as happened
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from hermes.chat.prompting import Prompting
     from hermes.chat.rendering import Screen
     from hermes.chat.session import Talk
+
+T = TypeVar("T")
 
 BUSY_S = 1.5
 """After so long without an answer from the store a person is told what they wait for."""
@@ -90,7 +92,9 @@ class Chat:
                 self.screen.note("Ctrl-C again leaves; so does Ctrl-D.")
                 continue
             if text:
-                await self._take(text)
+                # An answer that is just done, or a command that cannot be stopped, does not end the conversation.
+                with self.interruptible(self._nothing_to_stop, asyncio.current_task()):
+                    await self._take(text)
 
     async def _take(self, text: str) -> None:
         command = typed(text)
@@ -177,7 +181,7 @@ class Chat:
         if setting("approvals", "destructive_slash_confirm") is False:
             return True
         options = [("once", "yes"), ("always", "yes, and do not ask again"), ("cancel", "no")]
-        chosen = await self.prompting.choose(question, options)
+        chosen = await self.choose(question, options)
         keep = self.talk.parts.keep_setting
         if chosen == "always" and keep is not None:
             await asyncio.to_thread(keep, "approvals.destructive_slash_confirm", False)
@@ -247,6 +251,9 @@ class Chat:
             await asyncio.sleep(TICK_S)
             self.screen.tick()
 
+    def _nothing_to_stop(self) -> None:
+        self.screen.note("Nothing to stop here; Ctrl-C twice more leaves.")
+
     def _stop(self) -> None:
         if self.talk.turn is not None:
             self.talk.turn.stop()
@@ -269,13 +276,21 @@ class Chat:
         def listen() -> None:
             loop.add_signal_handler(signal.SIGINT, on_interrupt)
 
-        self._listen = listen
+        around, self._listen = self._listen, listen
         listen()
         try:
             yield
         finally:
-            self._listen = _nobody_listens
+            self._listen = around
             loop.remove_signal_handler(signal.SIGINT)
+            around()
+
+    async def choose(self, question: str, options: Sequence[tuple[T, str]]) -> T | None:
+        """One of these; None if it is none of them."""
+        try:
+            return await self.prompting.choose(question, options)
+        finally:
+            self._listen()  # the question had Ctrl-C for itself
 
     async def approve(self, what: str, why: str) -> bool:
         """Ask whether a tool may do something. Several ask one after the other."""
@@ -286,10 +301,9 @@ class Chat:
             self.screen.line(what, "bold")
             options = [("once", "yes"), ("always", "yes, whenever it is this, until you leave"), ("no", "no")]
             try:
-                chosen = await self.prompting.choose(f"May it? ({printable(why)})", options)
+                chosen = await self.choose(f"May it? ({printable(why)})", options)
             finally:
                 self.screen.go_on()
-                self._listen()  # the question had Ctrl-C for itself
             if chosen == "always":
                 self._allowed.add(what)
             return chosen in ("once", "always")

@@ -41,7 +41,7 @@ async def rewind(chat: Chat, argument: str) -> None:
         chat.screen.note("There is nothing to go back to.")
     elif not argument:
         options = [(row["id"], printable(said(row), width_limit=70)) for row in asked]
-        chosen = await chat.prompting.choose("Go back to before:", options)
+        chosen = await chat.choose("Go back to before:", options)
         row = next((row for row in asked if row["id"] == chosen), None)
         if row is not None:
             await _back_to(chat, row, ask=False)

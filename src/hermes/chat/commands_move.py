@@ -80,7 +80,7 @@ async def resume(chat: Chat, argument: str) -> None:
     target = chat.numbered(argument) or found.id
     if target is None and found.candidates:
         options = [(row["id"], which.told(row)) for row in found.candidates]
-        target = await chat.prompting.choose(f"'{printable(argument)}' could be any of these:", options)
+        target = await chat.choose(f"'{printable(argument)}' could be any of these:", options)
     elif target is None:
         chat.screen.problem(f"No session found matching '{argument}'.")
     if target is not None:

@@ -41,13 +41,13 @@ async def handoff(chat: Chat, argument: str) -> None:
 async def _wait(chat: Chat, platform: str) -> None:
     talk, stop = chat.talk, asyncio.Event()
     session_id = talk.session_id
-    await talk.step_aside()
-    if not await asyncio.to_thread(talk.db.request_handoff, session_id, platform):
-        chat.screen.problem("A handoff of this conversation is under way already.")
-        await talk.step_back()
-        return
-    chat.screen.note(f"Handing over to {printable(platform)} … (Ctrl-C gives up)")
-    with chat.interruptible(stop.set):
+    with chat.interruptible(stop.set):  # from before it is asked for: whoever gives up at once is heard too
+        await talk.step_aside()
+        if not await asyncio.to_thread(talk.db.request_handoff, session_id, platform):
+            chat.screen.problem("A handoff of this conversation is under way already.")
+            await talk.step_back()
+            return
+        chat.screen.note(f"Handing over to {printable(platform)} … (Ctrl-C gives up)")
         why = await _outcome(chat, session_id, stop)
     if why is None:
         chat.screen.line(

@@ -75,7 +75,7 @@ async def decide(chat: Chat, session_id: str, lease: Lease) -> bool:
     """Ask the person; False if they would rather leave it."""
     chat.screen.line(who(lease), "yellow")
     while True:
-        match await chat.prompting.choose("What now?", CHOICES):
+        match await chat.choose("What now?", CHOICES):
             case "follow":
                 await _watch(chat, session_id)
             case "take over":

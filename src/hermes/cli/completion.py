@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hermes import home
 from hermes.cli.command import DONE, Command, Words, group
 from hermes.cli.output import say
+from hermes.store.kinds import SOURCES
 from hermes.text import printable
 
 if TYPE_CHECKING:
@@ -69,11 +70,6 @@ complete -c hermes -f -a '(__hermes_words)'
 complete -c hermes -n '__fish_seen_subcommand_from export import backup restore' -F
 complete -c hermes -n '__fish_prev_arg_in --store --html --keep --key-file' -F"""
 
-SOURCES = (
-    "cli", "telegram", "discord", "slack", "whatsapp", "signal", "matrix", "mattermost", "email", "sms", "dingtalk",
-    "feishu", "wecom", "weixin", "bluebubbles", "qqbot", "homeassistant", "webhook", "api-server", "acp", "cron",
-    "batch",
-)  # fmt: skip
 SESSION = ("ID", "ID|TITLE")
 """How arguments are called that name a conversation."""
 Offers = Callable[[Path, str], Iterator[tuple[str, str]]]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from hermes.gateway.adapter import Adapter
 from hermes.gateway.events import Source
-from hermes.gateway.settings import GatewaySettings
+from hermes.gateway.settings import GatewaySettings, ResetPolicy
 from hermes.scoped import ScopedStore
 
 
@@ -85,6 +85,12 @@ class Asked(NamedTuple):
     """When this chat would start afresh by itself if nobody spoke; None if it never would."""
     is_owner: bool = False
     """Whether the machine is theirs."""
+
+    @property
+    def policy(self) -> ResetPolicy:
+        """When this chat starts afresh by itself."""
+        source = self.source
+        return self.settings.policy_for(source.platform, source.chat_type, source.thread_id)
 
 
 class Topics(Protocol):

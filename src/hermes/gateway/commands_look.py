@@ -77,7 +77,7 @@ async def status(asked: Asked) -> Answer:
 
 def _status(asked: Asked) -> str:
     here, source, now = asked.here, asked.source, clock.now()
-    rule = asked.settings.policy_for(source.platform, source.chat_type)
+    rule = asked.policy
     row = None if here.session_id is None else asked.store.get_session(here.session_id)
     lines = [name_of(row) if row is not None else NOTHING_SAID]
     if here.session_id is not None:
@@ -101,7 +101,7 @@ def _status(asked: Asked) -> str:
 
 def reset_lines(asked: Asked) -> list[str]:
     """When this chat starts afresh by itself, and when that would be."""
-    rule = asked.settings.policy_for(asked.source.platform, asked.source.chat_type)
+    rule = asked.policy
     due = asked.next_reset()
     lines = [f"Starts afresh: {policy(rule)}"]
     return lines if due is None else [*lines, f"Next: {when(due, rule.timezone, clock.now())}"]

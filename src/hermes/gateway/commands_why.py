@@ -30,7 +30,7 @@ async def why(asked: Asked) -> Answer:
 
 
 def _told(asked: Asked) -> str:
-    rule = asked.settings.policy_for(asked.source.platform, asked.source.chat_type)
+    rule = asked.policy
     happened = [*asked.here.happened, *_in_the_store(asked)]
     happened.sort(key=lambda one: -one.at)
     now = clock.now()

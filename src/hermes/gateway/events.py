@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from hermes import errors
-from hermes.store.kinds import canonical_source
+from hermes.store.kinds import PLATFORMS, canonical_source
 from hermes.text import clean_in
 
 CHAT_TYPES = ("dm", "group", "channel", "thread")
@@ -72,10 +72,10 @@ class Source(NamedTuple):
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> Source:
-        """The same back. What it does not know is left out; without a platform it is a `ValueError`."""
+        """The same back. What it does not know is left out; a platform that nobody knows is a `ValueError`."""
         platform = canonical_source(str(told.get("platform") or ""))
-        if not platform:
-            raise errors.raised(errors.InvalidArgument, "a chat is on some platform")
+        if platform not in PLATFORMS:
+            raise errors.raised(errors.InvalidArgument, f"nobody knows the platform {platform!r:.40}")
         texts: dict[str, Any] = {name: _text(told.get(name)) for name in (*_ALWAYS, *_IF_ANY)}
         kind = texts.pop("chat_type") or "dm"
         if kind not in CHAT_TYPES:

@@ -42,7 +42,10 @@ class Mailbox:
         self._worker = Work(office, self.chat)
         self._office = office
         self._task: asyncio.Task[None] | None = None
-        self._asked = self._draining = self._closing = False
+        self._asked = self._closing = False
+        self._at_rest = asyncio.Event()
+        """Nothing is being worked on, and no reset is under way."""
+        self._at_rest.set()
         self._entry: InboxEntry | None = None
         self._taking = asyncio.Lock()
         self._steering: set[asyncio.Task[None]] = set()
@@ -107,8 +110,7 @@ class Mailbox:
 
     async def drained(self) -> None:
         """Wait until the message that is worked on now, or the reset, is done; the next ones are left."""
-        while self._draining:
-            await asyncio.sleep(0.02)
+        await self._at_rest.wait()
         await self.chat.talking.settle()
 
     # ---------------------------------------------------------------- working
@@ -117,7 +119,8 @@ class Mailbox:
         pause = FIRST_PAUSE_S
         try:
             while await self._goes_on():
-                self._asked, self._draining = False, True
+                self._asked = False
+                self._at_rest.clear()
                 try:
                     await self._drain()
                     pause = FIRST_PAUSE_S
@@ -131,7 +134,7 @@ class Mailbox:
                         await self._leave()
                     pause = await self._later(pause)
         finally:
-            self._draining = False
+            self._at_rest.set()
             await self._leave()
 
     async def _goes_on(self) -> bool:
@@ -148,7 +151,8 @@ class Mailbox:
         await self.chat.talking.leave()
 
     async def _later(self, pause: float) -> float:
-        self._asked, self._draining = True, False
+        self._asked = True
+        self._at_rest.set()
         await asyncio.sleep(pause)
         return min(2 * pause, LONGEST_PAUSE_S)
 

@@ -67,7 +67,8 @@ class Office:
 
         config.change(key, value)
         _, name, field = key.split(".")
-        changed = self.platform(name)._replace(**{field: value})  # type: ignore[arg-type]
+        told: dict[str, Any] = {field: value}
+        changed = self.platform(name)._replace(**told)
         self.settings = self.settings._replace(platforms={**self.settings.platforms, name: changed})
 
     async def post(self, key: str, letter: Letter, once: str, session_id: str | None = None) -> bool:

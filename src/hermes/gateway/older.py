@@ -25,13 +25,6 @@ if TYPE_CHECKING:
 log = log_of(__name__)
 
 DONE_KEY = "gateway:older_routing"
-PLATFORMS = frozenset(
-    (
-        *("telegram", "discord", "slack", "whatsapp", "signal", "matrix", "mattermost", "email", "sms"),
-        *("dingtalk", "feishu", "wecom", "weixin", "bluebubbles", "qqbot", "homeassistant", "webhook"),
-        "api-server",
-    )
-)
 KEPT = (
     *("display_name", "last_prompt_tokens", "expiry_finalized", "suspended", "resume_pending"),
     *("resume_reason", "last_resume_marked_at", "is_fresh_reset"),
@@ -96,8 +89,6 @@ def _take_one(db: SessionDB, entry: object, keying: Keying) -> bool:
     if not isinstance(session_id, str) or not session_id:
         raise errors.InvalidArgument("it names no session")
     source = Source.from_dict({"platform": entry.get("platform"), **origin})
-    if source.platform not in PLATFORMS:
-        raise errors.InvalidArgument(f"nobody knows the platform {source.platform!r:.40}")
     chat = chat_of(source, keying)
     if db.routing.find(*chat) is not None:
         return False

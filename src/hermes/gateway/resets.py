@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Collection
-from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from datetime import date, datetime, time, timedelta, tzinfo
 from typing import TYPE_CHECKING, NamedTuple
 
 from hermes import errors
@@ -99,48 +99,6 @@ def notice(
     )
 
 
-def told(policy: ResetPolicy, reason: str, at: float, old: str) -> str:
-    """What `/why` says of a reset that happened. The figures of the policy may have changed since."""
-    why = "nobody had written for a while" if reason == "idle" else "daily schedule"
-    return (
-        f"This conversation began with an automatic reset on {_shown(at, policy)} ({why}). "
-        f"`/resume {old}` goes back to the one before."
-    )
-
-
-def explain(
-    policy: ResetPolicy,
-    last: float | None,
-    now: float,
-    running: Collection[float] = (),
-    setting: str = "session_reset",
-) -> str:
-    """What `/why` says of the next reset: the policy, what it goes by, when, and what it waits for."""
-    rules = []
-    if policy.mode in ("idle", "both"):
-        rules.append(f"when nobody has written for {duration(policy.idle_minutes)}")
-    if policy.mode in ("daily", "both"):
-        rules.append(f"every day at {policy.at_hour}:00 {policy.timezone or 'local'} time")
-    if not rules:
-        return f"This conversation is never reset by itself, as `{setting}` in config.yaml says."
-    lines = [f"This conversation starts afresh {', or '.join(rules)}, as `{setting}` in config.yaml says."]
-    planned = next_due(policy, last)
-    found = due(policy, last, planned) if planned is not None else None
-    if last is None or planned is None or found is None:
-        return "\n".join((*lines, "No reset is planned: nobody has written yet."))
-    lines.append(f"A person last wrote on {_shown(last, policy)}.")
-    when, why = _shown(found.since, policy), _why(policy, found.reason)
-    if planned <= now:
-        lines.append(f"A reset is due since {when} ({why}).")
-    else:
-        lines.append(f"The next reset is on {when} ({why}), unless somebody writes before.")
-    held = _held_until(policy, running)
-    if held >= max(planned, now):
-        limit = f", until {_shown(held, policy)} at the latest" if held < math.inf else ""
-        lines.append(f"It waits for what runs in the background{limit}.")
-    return "\n".join(lines)
-
-
 def duration(minutes: int) -> str:
     """`24h`, `1h 30m`, `45m`."""
     hours, rest = divmod(minutes, 60)
@@ -197,14 +155,6 @@ def _first_showing(wall: datetime, place: tzinfo | None) -> float:
 def _wall(moment: float, place: tzinfo | None) -> datetime:
     """What clocks show there; a naive time, as people read it."""
     return datetime.fromtimestamp(moment, place).replace(tzinfo=None, fold=0)
-
-
-def _shown(moment: float, policy: ResetPolicy) -> str:
-    try:
-        there = datetime.fromtimestamp(math.floor(moment), UTC).astimezone(zone(policy.timezone))
-    except (OverflowError, ValueError, OSError):  # another program may have written anything
-        return "?"
-    return f"{there:%Y-%m-%d %H:%M %Z}"
 
 
 def _why(policy: ResetPolicy, reason: str) -> str:

@@ -37,7 +37,7 @@ class Resetting:
     @property
     def policy(self) -> ResetPolicy:
         source = self._chat.source
-        return self._office.settings.policy_for(source.platform, source.chat_type)
+        return self._office.settings.policy_for(source.platform, source.chat_type, source.thread_id)
 
     async def if_due(self, at: float | None = None) -> None:
         """Start afresh if it is time, or was when something was said that is worked on now."""
@@ -90,7 +90,7 @@ class Resetting:
                 self.policy,
                 reason,
                 title or session_id,
-                settings.policy_name(source.platform, source.chat_type),
+                settings.policy_name(source.platform, source.chat_type, source.thread_id),
                 None if alone else plain(str(source.user_name)),
             )
             await chat.post(text, f"reset:{new}", silent=True)
@@ -114,9 +114,5 @@ def _candidates(office: Office) -> list[str]:
     if all(policy.mode == "none" for policy in policies):
         return []
     now = clock.now()
-    return [
-        chat.session_key
-        for chat in office.db.routing.clocks()
-        if resets.due(settings.policy_for(chat.platform, chat.chat_type), chat.last_person_at, now)
-        is not None
-    ]
+    clocks = ((chat, settings.policy_for(*chat[1:4])) for chat in office.db.routing.clocks())
+    return [chat.session_key for chat, policy in clocks if resets.due(policy, chat.last_person_at, now)]

@@ -180,19 +180,12 @@ class Router:
         """Let what is being answered come to its end, for so long; what waits stays in the inbox."""
         mailboxes = list(self._mailboxes.values())
         self.begin_no_more()
-        _, late = await asyncio.wait(
-            [asyncio.create_task(one.drained()) for one in mailboxes] or [asyncio.create_task(_nothing())],
-            timeout=seconds,
-        )
-        for task in late:
-            task.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await asyncio.gather(*(one.drained() for one in mailboxes))
         await asyncio.gather(*(one.close() for one in mailboxes), return_exceptions=True)
 
 
 def began_minute(source: Source) -> str:
     """Once a minute is enough to be told."""
     return f"{source.platform}:{source.participant or source.chat_id}:{clock.now() // 60:.0f}"
-
-
-async def _nothing() -> None:
-    """There is nobody to wait for."""

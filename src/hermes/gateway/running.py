@@ -143,7 +143,6 @@ class Gateway:
             # Not `wait_for`: before Python 3.12 it forgets that it was cancelled if there is news at that moment,
             # and the gateway would never end.
             with suppress(TimeoutError):
-                # `asyncio.wait_for` forgets to end if there is news in the moment it is cancelled.
                 async with asyncio.timeout(STATUS_EVERY_S):
                     await self._news.wait()
             self._news.clear()

@@ -98,16 +98,24 @@ class GatewaySettings(NamedTuple):
     def secrets(self) -> frozenset[str]:
         return frozenset().union(*(one.secrets for one in self.platforms.values()))
 
-    def policy_for(self, platform: str, chat_type: str) -> ResetPolicy:
+    def policy_for(self, platform: str, chat_type: str, thread_id: str | None = None) -> ResetPolicy:
         """A platform's own policy, else that of the type of chat, else the general one."""
-        by_type = self.reset_by_type.get(chat_type, self.reset)
-        return self.reset_by_platform.get(platform, by_type)
+        return self._decided(platform, chat_type, thread_id)[1]
 
-    def policy_name(self, platform: str, chat_type: str) -> str:
+    def policy_name(self, platform: str, chat_type: str, thread_id: str | None = None) -> str:
         """Where in the file that policy stands."""
+        return self._decided(platform, chat_type, thread_id)[0]
+
+    def _decided(self, platform: str, chat_type: str, thread_id: str | None) -> tuple[str, ResetPolicy]:
+        """A thread is one of a group: what is not said of threads is as in the group."""
         if platform in self.reset_by_platform:
-            return f"reset_by_platform.{platform}"
-        return f"reset_by_type.{chat_type}" if chat_type in self.reset_by_type else "session_reset"
+            return f"reset_by_platform.{platform}", self.reset_by_platform[platform]
+        in_thread = chat_type == "thread" or (bool(thread_id) and chat_type != "dm")
+        kinds = ("thread", "group" if chat_type == "thread" else chat_type) if in_thread else (chat_type,)
+        for kind in kinds:
+            if kind in self.reset_by_type:
+                return f"reset_by_type.{kind}", self.reset_by_type[kind]
+        return "session_reset", self.reset
 
 
 # ---------------------------------------------------------------- reading

@@ -7,7 +7,25 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from hermes.store.values import Kind
 
+PLATFORMS = (
+    *(
+        "telegram",
+        "discord",
+        "slack",
+        "whatsapp",
+        "signal",
+        "matrix",
+        "mattermost",
+        "email",
+        "sms",
+        "dingtalk",
+    ),
+    *("feishu", "wecom", "weixin", "bluebubbles", "qqbot", "homeassistant", "webhook", "api-server"),
+)
+"""The documented sources in which people talk with the agent from elsewhere."""
 JOB_SOURCES = ("cron", "batch")
+SOURCES = ("cli", *PLATFORMS, "acp", *JOB_SOURCES)
+"""All the documented ones; a session may have any other."""
 SOURCE_ALIASES = {"api_server": "api-server"}
 
 

@@ -41,7 +41,7 @@ BY_ORIGIN = " ".join(
 BY_SESSION = " ".join((ROUTES, "WHERE r.session_id = ? ORDER BY r.updated_at DESC, r.session_key"))
 SINCE = " ".join((ROUTES, "WHERE ? IS NULL OR r.updated_at >= ? ORDER BY r.updated_at DESC, r.session_key"))
 
-CLOCKS = """SELECT r.session_key, r.platform, r.chat_type, s.last_person_at
+CLOCKS = """SELECT r.session_key, r.platform, r.chat_type, r.thread_id, s.last_person_at
     FROM routing r JOIN sessions s ON s.id = r.session_id AND s.trashed_at IS NULL
     WHERE s.last_person_at IS NOT NULL"""
 
@@ -95,6 +95,7 @@ class ChatClock(NamedTuple):
     session_key: str
     platform: str
     chat_type: str
+    thread_id: str
     last_person_at: float
 
 

@@ -84,14 +84,15 @@ class Gateway:
         assert self._process is not None
         return self._process.wait(60)
 
-    def freeze(self) -> None:
-        """It does nothing until it is thawed, and does not know."""
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """It does nothing meanwhile, and does not know."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
         if self._process is not None and self._process.poll() is None:
