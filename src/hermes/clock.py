@@ -51,10 +51,12 @@ def stamp(at: float | None = None) -> str:
     return time.strftime("%Y%m%d_%H%M%S", time.localtime(now() if at is None else at))
 
 
+_VERSION_7 = 7 << 76 | 2 << 62
+_CHANCE = ~(15 << 76 | 3 << 62)
+
+
 def new_uid() -> bytes:
     """A UUID of version 7: time-ordered, 16 bytes, unique without asking anybody."""
     moment = time.time_ns() // 1_000_000
-    tail = bytearray(os.urandom(10))
-    tail[0] = 0x70 | (tail[0] & 0x0F)
-    tail[2] = 0x80 | (tail[2] & 0x3F)
-    return moment.to_bytes(6, "big") + bytes(tail)
+    chance = int.from_bytes(os.urandom(10), "big") & _CHANCE
+    return (moment << 80 | _VERSION_7 | chance).to_bytes(16, "big")

@@ -29,13 +29,16 @@ A term holds letters, digits, marks and joiners only, never whitespace, a contro
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
-from itertools import pairwise
+from itertools import filterfalse, pairwise
 from operator import add
 from typing import NamedTuple
 from unicodedata import category, normalize
 
 MAX_TERM = 255
+MOST_REMEMBERED = 8192
+"""How many tokens are known with their parts, before all are forgotten at once."""
 SEPARATOR = "|"
 BETWEEN = f" {SEPARATOR} "
 
@@ -100,8 +103,9 @@ _RUN = re.compile("s[sm]*(?:j+[sm]+)*|[Aa0o][Aa0om]*(?:j+[Aa0om]+)*")
 _HUMP = re.compile("a0*(?=A)|A0*(?=Aa)")
 
 # Two roads that give the same tokens sooner: ASCII, and text in which no mark, joiner or spaceless letter occurs.
-_ASCII_GAPS = {code: " " for code in range(128) if not chr(code).isalnum()}
-_ASCII_CASE = {code: _SHAPES[code] for code in range(128)} | dict.fromkeys(b"0123456789")  # digits drop out
+_ASCII_GAPS = bytes(code if chr(code).isalnum() else 32 for code in range(128)).ljust(256)
+_ASCII_SHAPES = "".join(_SHAPES[code] for code in range(128)).encode().ljust(256)
+_DIGITS = b"0123456789"
 _PLAIN_TOKEN = re.compile(r"[^\W_]+")
 _FOLDED_ASCII = re.compile("[0-9A-Za-z]+")
 
@@ -130,13 +134,8 @@ def fold(text: str) -> str:
 def index_text(text: str) -> tuple[str, str]:
     """The words of a text and the parts of its identifiers, each as terms joined by single spaces."""
     if text.isascii():
-        tokens = text.translate(_ASCII_GAPS).split()
-        spaceless = False
-        case = text.translate(_ASCII_CASE)
-        humped = "aA" in case or "AAa" in case
-    else:
-        tokens, spaceless = _split(_plain(text))
-        humped = True
+        return _index_ascii(text.encode("ascii"))
+    tokens, spaceless = _split(_plain(text))
     if not tokens:
         return "", ""
     if spaceless:
@@ -145,7 +144,22 @@ def index_text(text: str) -> tuple[str, str]:
         words = " ".join([token.casefold()[:MAX_TERM] for token in tokens])
     else:
         words = " ".join(tokens).casefold()
-    return words, _parts(tokens) if humped else ""
+    return words, _parts(filterfalse(str.islower, tokens))
+
+
+def _index_ascii(text: bytes) -> tuple[str, str]:
+    """As bytes, whose tables are four times as quick."""
+    tokens = text.translate(_ASCII_GAPS).split()
+    if not tokens:
+        return "", ""
+    too_long = max(map(len, tokens)) > MAX_TERM
+    words = b" ".join([token[:MAX_TERM] for token in tokens] if too_long else tokens)
+    case = text.translate(_ASCII_SHAPES, _DIGITS)
+    parts = ""
+    if b"aA" in case or b"AAa" in case:
+        candidates = filterfalse(bytes.isdigit, filterfalse(bytes.islower, tokens))
+        parts = _parts(map(bytes.decode, candidates))
+    return words.lower().decode("ascii"), parts
 
 
 def index_texts(*fields: str) -> tuple[str, str]:
@@ -236,13 +250,23 @@ def _indexed(tokens: list[str]) -> list[str]:
     return terms
 
 
-def _parts(tokens: list[str]) -> str:
-    """The parts of every token with inner case changes. A token too long to be a term is no identifier."""
-    # All at once, on the shape of the candidates side by side: one scan instead of one per token.
-    cased = SEPARATOR.join([t for t in tokens if not (t.islower() or t.isupper() or len(t) > MAX_TERM)])
-    shape = cased.translate(_SHAPES)
-    cuts = [match.end() for match in _HUMP.finditer(shape)] if "A" in shape else []
-    if not cuts:
-        return ""
-    apart = " ".join([cased[start:end] for start, end in pairwise([0, *cuts, len(cased)])])
-    return BETWEEN.join([name for name in apart.split(SEPARATOR) if " " in name]).casefold()
+class _Identifiers(dict[str, str]):
+    """Tokens to their parts, if they have any: names of things come again and again."""
+
+    def __missing__(self, token: str) -> str:
+        if len(token) > MAX_TERM:  # too long to be a term, and no name of anything
+            return ""
+        cuts = [match.end() for match in _HUMP.finditer(token.translate(_SHAPES))]
+        bounds = [0, *cuts, len(token)] if cuts else []
+        parts = " ".join([token[start:end] for start, end in pairwise(bounds)]).casefold()
+        if len(self) >= MOST_REMEMBERED:
+            self.clear()
+        self[token] = parts
+        return parts
+
+
+_IDENTIFIERS = _Identifiers()
+
+
+def _parts(candidates: Iterable[str]) -> str:
+    return BETWEEN.join(filter(None, map(_IDENTIFIERS.__getitem__, candidates)))

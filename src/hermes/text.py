@@ -29,8 +29,6 @@ SHORTEST_FILE = 48
 
 def has_lone_surrogates(text: str) -> bool:
     """Whether the text holds surrogates, so that it cannot be encoded and `clean_in` will change it."""
-    if text.isascii():
-        return False
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -40,7 +38,7 @@ def has_lone_surrogates(text: str) -> bool:
 
 def clean_in(text: str) -> str:
     """The text with every lone surrogate as U+FFFD; two that belong together become their character."""
-    if not has_lone_surrogates(text):
+    if text.isascii() or not has_lone_surrogates(text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 

@@ -132,16 +132,19 @@ class MessageText:
 
     def __init__(self, fields: tuple[str, ...]) -> None:
         self._fields = fields
+        self._split: tuple[str, str] | None = None
 
     @classmethod
     def of(cls, *fields: str | None) -> MessageText:
         """Content, tool name and tool calls, each as text; an absent field is None or empty."""
-        return cls(tuple(field for field in fields if field))
+        return cls(tuple(filter(None, fields)))
 
-    @cached_property
+    @property
     def split(self) -> tuple[str, str]:
         """Its words and the parts of its identifiers, as the index holds them."""
-        return index_texts(*self._fields)
+        if self._split is None:  # not a `cached_property`, whose lock every message would pay for
+            self._split = index_texts(*self._fields)
+        return self._split
 
     @cached_property
     def _streams(self) -> tuple[str, ...]:

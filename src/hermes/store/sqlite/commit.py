@@ -92,7 +92,7 @@ class CommitQueue:
         return ticket.result
 
     def _lead(self, ticket: Ticket) -> None:
-        if ticket.share:
+        if ticket.share and (self._waiting or self._crowd > 1):
             if self._crowd > 1:
                 time.sleep(GATHER_S)
             with self._mutex:
@@ -105,6 +105,9 @@ class CommitQueue:
     def _settle(self, ticket: Ticket) -> None:
         """Leave the queue for good: tell the followers, hand unfinished ones on, and let the next one lead."""
         with self._mutex:
+            if self._leader is ticket and not self._waiting and len(ticket.batch) == 1:
+                self._leader = None  # nobody came along, and nobody waits
+                return
             if self._leader is not ticket:
                 if ticket in self._waiting:  # nobody has taken it up, and nobody shall
                     self._waiting.remove(ticket)
