@@ -141,16 +141,30 @@ def test_a_path_that_cannot_be_a_store_is_one_clear_error(tmp_path: Path) -> Non
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(("durability", "level"), [("full", 2), ("normal", 1)])
-def test_the_very_first_write_is_as_durable_as_was_asked(home: Path, durability: str, level: int) -> None:
+@pytest.mark.parametrize(("durability", "level", "times"), [("full", 2, 1), ("normal", 1, 0)])
+def test_the_very_first_write_is_as_durable_as_was_asked(
+    home: Path, monkeypatch: pytest.MonkeyPatch, durability: str, level: int, times: int
+) -> None:
+    """SQLite brings to the disk what is done alone; the log of a transaction we bring there ourselves."""
+    brought: list[str] = []
+    really = os.fdatasync
+
+    def fdatasync(descriptor: int) -> None:
+        brought.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        really(descriptor)
+
     SessionDB().close()
+    monkeypatch.setattr(os, "fdatasync", fdatasync)
+    log = str((home / "state.db-wal").resolve())
     for first in ("a transaction", "alone"):
         engine = open_engine(home / "state.db", durability=durability)
         assert isinstance(engine, SqliteEngine)
         try:
             if first == "alone":
                 assert engine.alone(lambda connection: pragma(connection, "PRAGMA synchronous")) == level
-            else:
-                assert engine.write(lambda writer: writer.value("PRAGMA synchronous")) == level
+                assert brought == []
+            engine.write(lambda writer: writer.run("INSERT INTO state_meta VALUES (random(), 'x')"))
+            assert brought == [log] * times
+            brought.clear()
         finally:
             engine.close()

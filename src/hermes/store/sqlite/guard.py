@@ -80,6 +80,17 @@ class Guard:
             self._log.close()
             self._log = None
 
+    @property
+    def can_sync(self) -> bool:
+        """Whether the log can be brought to the disk without SQLite."""
+        return self._log is not None and sys.platform.startswith("linux")
+
+    def sync_log(self) -> None:
+        """Everything that was written to the log, by whomever, is on the disk after this."""
+        if self._log is None:
+            self._log = _Log(f"{self.path}-wal")
+        os.fdatasync(self._log.descriptor)
+
     def log_in_place(self) -> bool:
         """Whether the log that commits go to is still the one other processes will read."""
         try:
@@ -113,9 +124,9 @@ class _Log:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
-        self._link = f"/proc/self/fd/{self._descriptor}"
-        self._inode = os.fstat(self._descriptor).st_ino
+        self.descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+        self._link = f"/proc/self/fd/{self.descriptor}"
+        self._inode = os.fstat(self.descriptor).st_ino
         try:
             self._called: str | None = os.readlink(self._link)
         except OSError:
@@ -130,7 +141,7 @@ class _Log:
         return os.stat(self._name).st_ino == self._inode
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        os.close(self.descriptor)
 
 
 def acquire(path: Path) -> Guard:
