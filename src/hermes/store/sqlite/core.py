@@ -49,7 +49,7 @@ SETTLE_ROUNDS = 1000
 READS_END_S = 5.0
 FOR_READING = "PRAGMA query_only=ON; PRAGMA cache_size=-8000"
 """Ranking looks the length of every match up: with SQLite's own 2 MB most of that was read anew for each search."""
-AT_FIRST_S = 0.200
+AT_FIRST_S = 0.100
 """How long a writer tries on its own before it stands in line."""
 
 
