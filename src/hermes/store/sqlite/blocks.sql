@@ -10,7 +10,7 @@ CREATE VIRTUAL TABLE messages_fts_blocks USING fts5(
     tokenize="porter ascii tokenchars '!""#$%&''()*+,-./:;<=>?@[\]^_`{|}~'"
 );
 INSERT INTO messages_fts_blocks (messages_fts_blocks, rank) VALUES ('rank', 'bm25(1.0, 0.4)');
--- For these see index.sql.
+-- For these see index.sql. Segments are merged by eights, not by fours: blocks are asked less often than messages.
 INSERT INTO messages_fts_blocks (messages_fts_blocks, rank) VALUES ('usermerge', 8);
 INSERT INTO messages_fts_blocks (messages_fts_blocks, rank) VALUES ('deletemerge', 0);
 INSERT INTO messages_fts_blocks (messages_fts_blocks, rank) VALUES ('automerge', 0);

@@ -15,9 +15,6 @@ INSERT INTO messages_fts_words (messages_fts_words, rank) VALUES ('deletemerge',
 -- FTS5's own merging counts every deleted row as a page written: deleting 500 messages of 300,000 merged 10 MB, in the
 -- caller's transaction. The index merges a bounded number of pages with each batch instead.
 INSERT INTO messages_fts_words (messages_fts_words, rank) VALUES ('automerge', 0);
--- Segments are merged by eights, not by fours: with every level of a large index fewer, each row is copied less often.
--- That made an append a tenth cheaper at 68,000 messages, and a search a twentieth dearer.
-INSERT INTO messages_fts_words (messages_fts_words, rank) VALUES ('usermerge', 8);
 -- How far the index has followed `messages` (name 'messages'), and the form of the terms in it ('terms').
 CREATE TABLE IF NOT EXISTS index_progress (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 INSERT OR IGNORE INTO index_progress VALUES ('messages', 0), ('terms', 1);
