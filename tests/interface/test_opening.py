@@ -8,11 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from hermes import errors
 from hermes.store.open import open_engine
-from hermes.store.sqlite.connection import pragma
+from hermes.store.sqlite.connection import SqliteReader, pragma
 from hermes.store.sqlite.engine import SqliteEngine
 from hermes_state import SessionDB
 from tests.interface.conftest import contents, say
@@ -139,6 +140,17 @@ def test_a_path_that_cannot_be_a_store_is_one_clear_error(tmp_path: Path) -> Non
     with pytest.raises(errors.HermesError) as refused:
         SessionDB(tmp_path)
     assert "\n" not in str(refused.value)
+
+
+def test_no_connection_makes_a_plan_anew_for_each_value(db: SessionDB) -> None:
+    """SQLite would, where it was built to look at values; it cost more than most statements themselves."""
+    say(db, "a", "hello")
+    engine = db._engine
+    assert isinstance(engine, SqliteEngine)
+    with engine.read() as reading, engine.read(owners=("telegram:person:1",)) as scoped:
+        connections = [reader._connection for reader in (reading, scoped) if isinstance(reader, SqliteReader)]
+    connections.append(engine.alone(lambda connection: connection))
+    assert [one.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, -1) for one in connections] == [1, 1, 1]
 
 
 @pytest.mark.parametrize(("durability", "level", "times"), [("full", 2, 1), ("normal", 1, 0)])

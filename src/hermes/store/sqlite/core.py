@@ -47,8 +47,9 @@ T = TypeVar("T")
 
 SETTLE_ROUNDS = 1000
 READS_END_S = 5.0
-FOR_READING = "PRAGMA query_only=ON; PRAGMA cache_size=-8000"
+LARGE_CACHE = "PRAGMA cache_size=-8000"
 """Ranking looks the length of every match up: with SQLite's own 2 MB most of that was read anew for each search."""
+FOR_READING = "; ".join(("PRAGMA query_only=ON", LARGE_CACHE))
 AT_FIRST_S = 0.100
 """How long a writer tries on its own before it stands in line."""
 
@@ -112,8 +113,8 @@ class SqliteCore:
 
     @contextmanager
     def read(self, *, settled: bool = False, owners: Owners | None = None) -> Iterator[Reader]:
-        scope = None if owners is None else self._take_scoped()
-        connection = self._take_reader() if scope is None else scope.for_owners(owners or ())
+        scope = None if owners is None else self._take_scoped(owners)
+        connection = self._take_reader() if scope is None else scope.connection
         generation = self._generation
         self._reading.add(connection)
         try:
@@ -163,22 +164,28 @@ class SqliteCore:
             run(connection, FOR_READING)
         return connection
 
-    def _take_scoped(self) -> ScopedConnection:
+    def _take_scoped(self, owners: Owners) -> ScopedConnection:
         self._usable()
         try:
-            scope = self._scoped.popleft()
+            try:
+                scope = self._scoped.popleft()
+            except IndexError:
+                scope = self._new_scoped()
             if scope.connection.in_transaction:
                 scope.connection.execute("ROLLBACK")
-        except IndexError:
-            from hermes.store.sqlite.scope import ScopedConnection
-
-            connection = self._new_reader()
-            try:
-                scope = ScopedConnection(connection)
-            except apsw.Error as problem:
-                raise self._told(problem) from problem
-            run(connection, FOR_READING)
+            scope.is_for(owners)
+        except apsw.Error as problem:
+            raise self._told(problem) from problem
         return scope
+
+    def _new_scoped(self) -> ScopedConnection:
+        from hermes.store.sqlite.scope import ScopedConnection
+
+        # Not `query_only`, which would also forbid to say whose turn it is. Without a log, who may only read could not
+        # take back what a crash left half written.
+        connection = connect_read_only(self.path) if self._journal == "wal" else self._new_reader()
+        run(connection, LARGE_CACHE)
+        return ScopedConnection(connection)
 
     def _new_reader(self) -> apsw.Connection:
         try:

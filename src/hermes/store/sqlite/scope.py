@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import apsw
 
@@ -29,7 +29,12 @@ Owners = tuple[str, ...]
 MOST_OWNERS = 2
 """A person and the room they speak in."""
 
+SET_OWNERS = "UPDATE hermes_scope SET person = ?, room = ?"
 OWNED = "SELECT 1 FROM sessions WHERE id = ? AND owner IN (?, ?) AND owner <> ''"
+
+
+def _two(owners: Owners) -> tuple[str | None, ...]:
+    return (*owners, None, None)[:MOST_OWNERS]
 
 
 class ScopedConnection:
@@ -37,17 +42,15 @@ class ScopedConnection:
 
     def __init__(self, connection: apsw.Connection) -> None:
         self.connection = connection
-        self._owners: Owners = ()
-        # Deterministic within a statement, which is what lets SQLite ask once and use an index for the answer.
-        connection.create_scalar_function("hermes_owner", self._owner, 1, deterministic=True)
+        self._owners: Owners | None = None
         run(connection, Path(__file__).with_name("scope.sql").read_text(encoding="utf-8"))
 
-    def _owner(self, *number: Any) -> str | None:
-        return self._owners[number[0]] if number[0] < len(self._owners) else None
-
-    def for_owners(self, owners: Owners) -> apsw.Connection:
-        self._owners = owners
-        return self.connection
+    def is_for(self, owners: Owners) -> None:
+        """From now on theirs are the rows that exist."""
+        if owners != self._owners:
+            self._owners = None  # should this be interrupted, nobody knows
+            run(self.connection, SET_OWNERS, *_two(owners))
+            self._owners = owners
 
 
 class ScopedEngine:
@@ -77,7 +80,7 @@ class ScopedEngine:
     def write(self, work: Callable[[Writer], T], *, share: bool = True, repeatable: bool = True) -> T:
         if not self._sessions:
             raise errors.raised(errors.InvalidArgument, "a scoped write names the sessions it changes")
-        allowed = (*self._owners, None, None)[:MOST_OWNERS]
+        allowed = _two(self._owners)
 
         def checked(writer: Writer) -> T:
             for session_id in self._sessions:
