@@ -7,15 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from hermes.agent.record import StoredRecord
 from hermes.gateway import incoming
 from hermes.gateway.adapter import Can, Unreachable
 from hermes.gateway.events import Offered, Source
+from hermes.gateway.minds import Mind, StandardMinds, Whose
 from hermes.gateway.working import NO_STORE
+from hermes.scoped import ScopedStore
 from tests.gateway.world import (
     ANN,
     BOB,
     WORKS_IN,
     Platform,
+    WithBrain,
     World,
     another_program,
     file,
@@ -204,6 +208,58 @@ async def test_an_edit_of_the_message_that_is_answered_begins_the_answer_again()
         await world.quiet()
         assert world.heard(ANN)[-1] == "you said: rather this"
         assert world.talk(ANN) == ["rather this", "you said: rather this"]
+
+
+async def test_of_several_edits_only_the_last_is_answered() -> None:
+    async with World() as world:
+        await world.asks(ANN, "first")
+        await world.says(ANN, "hold on", number="m")
+        await world.holds("on")
+        await world.says(ANN, "hold that", edits="m")
+        await world.says(ANN, "this", edits="m", sent_at=4e9)
+        await world.quiet()
+        assert world.heard(ANN)[-1] == "you said: this"
+        assert world.talk(ANN)[2:] == ["this", "you said: this"]
+        assert world.brain.told.count("hold that") == 0
+
+
+class LateWorld(World):
+    """In which it takes a while to know whom to ask: until then there is no answer that could be stopped."""
+
+    def minds(self) -> StandardMinds:
+        self.asked, self.known = asyncio.Event(), asyncio.Event()
+        world = self
+
+        class Late(StandardMinds):
+            async def mind(self, whose: Whose, store: ScopedStore, record: StoredRecord) -> Mind:
+                world.asked.set()
+                await world.known.wait()
+                return await super().mind(whose, store, record)
+
+        return Late(WithBrain(self.brain))
+
+
+@pytest.mark.parametrize(
+    ("busy", "text", "edits", "answer"),
+    [
+        ("queue", "rather this", "m", "you said: rather this"),
+        ("interrupt", "rather this", None, "you said: one\n\nrather this"),
+        ("queue", "/stop", None, "⏹ Stopped."),
+    ],
+    ids=["edit", "interrupt", "stop"],
+)
+async def test_an_answer_can_be_stopped_before_it_has_begun(
+    busy: str, text: str, edits: str | None, answer: str
+) -> None:
+    world = LateWorld(settings_of(platform={"busy": busy}))
+    async with world:
+        await world.says(ANN, "one", number="m")
+        await world.asked.wait()
+        await world.says(ANN, text, edits=edits)
+        world.known.set()
+        await world.until(lambda: answer in world.heard(ANN))
+        await world.quiet()
+        assert "you said: one" not in world.heard(ANN)
 
 
 async def test_an_edit_of_an_older_message_is_let_be() -> None:

@@ -191,6 +191,7 @@ class Mailbox:
                 raise
             finally:
                 self._entry = None
+                self.chat.talking.expect(False)
                 await self.chat.talking.let_go()
 
     async def _claimed(self, *, alongside: bool = False) -> InboxEntry | None:

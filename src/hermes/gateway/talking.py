@@ -37,6 +37,7 @@ class Talking:
         self._turn: Turn | None = None
         self._behind: set[asyncio.Task[Any]] = set()
         self.working_since: float | None = None
+        self._expected = self._stop_at_once = False
 
     @property
     def session_id(self) -> str | None:
@@ -83,6 +84,8 @@ class Talking:
             mind = await self._ready(self._record)
             await asyncio.to_thread(self._reopen, self._record.session_id)
             self._turn = mind.agent.turn()
+            if self._stop_at_once:
+                self._turn.stop()
             async with aclosing(self._turn.events(content, **fields)) as events:
                 async for event in events:
                     if isinstance(event, Failed) and isinstance(event.error, errors.LeaseLost):
@@ -98,13 +101,19 @@ class Talking:
             yield Failed(str(problem), problem)
         finally:
             self._turn, self.working_since = None, None
+            self._expected = self._stop_at_once = False
+
+    def expect(self, answer: bool) -> None:
+        """An answer is about to be made, or will not be after all; until it begins it can be stopped, too."""
+        self._expected, self._stop_at_once = answer, False
 
     def stop(self) -> bool:
-        """Stop the answer that is being made; whether there was one."""
-        turn = self._turn
-        if turn is not None:
-            turn.stop()
-        return turn is not None
+        """Stop the answer that is being made, or is about to be; whether there was one."""
+        if self._turn is not None:
+            self._turn.stop()
+            return True
+        self._stop_at_once = self._expected
+        return self._expected
 
     def steer(self, content: Any, **fields: Any) -> bool:
         """Say something into the answer that is being made; False if there is none, or if it is too late."""

@@ -17,7 +17,7 @@ from hermes.gateway.adapter import AdapterError
 from hermes.gateway.answering import heard
 from hermes.gateway.asking import Command
 from hermes.gateway.chat import Chat
-from hermes.gateway.events import Event
+from hermes.gateway.events import Event, said_first
 from hermes.gateway.insisting import surely
 from hermes.gateway.office import Office
 from hermes.gateway.streaming import LiveMessage
@@ -42,16 +42,24 @@ class Work:
     async def on(self, entry: InboxEntry, event: Event) -> None:
         at = min(event.sent_at, entry.received_at)
         found = None if event.edits is not None else commands.find(event.text)
+        self._chat.talking.expect(found is None)
         if found is not None:
             await self._command(entry, event, *found)
         elif entry.again and (followed := await redoing.stored(self._chat, entry)) is not None:
             await self._go_on(entry, followed)
         elif event.edits is not None:
-            if await redoing.taken_back(self._chat, event.edits, again=entry.again):
+            if not await self._is_outdated(entry, event.edits) and await redoing.taken_back(
+                self._chat, event.edits, again=entry.again
+            ):
                 await self._answer(entry, await self.content(event))
         else:
             await self._chat.resetting.if_due(at)
             await self._answer(entry, await self.content(event))
+
+    async def _is_outdated(self, entry: InboxEntry, message_id: str) -> bool:
+        """Whether the message was changed once more since: then that is answered."""
+        waiting = await asyncio.to_thread(self._office.db.inbox.waiting, self._chat.key)
+        return any(one.id > entry.id and said_first(one.platform_message_id) == message_id for one in waiting)
 
     async def _command(self, entry: InboxEntry, event: Event, command: Command, words: str) -> None:
         once = f"inbox:{entry.id}:answer"
