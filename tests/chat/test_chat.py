@@ -366,7 +366,7 @@ async def test_an_interrupt_with_nothing_to_stop_does_not_end_the_conversation(
         os.kill(os.getpid(), signal.SIGINT)
 
     shown = await typing("one", "/handoff telegram", "two", parts=PARTS._replace(platforms=interrupted))
-    assert "Nothing to stop here; Ctrl-C twice more leaves." in shown
+    assert "Nothing to stop here; the third Ctrl-C leaves." in shown
     assert said(db, only(db)["id"]) == ["one", "two"]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import random
 import subprocess
@@ -14,66 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from hermes import errors
 from hermes.store.sqlite import filesystem
 from hermes_state import SessionDB
 from tests.survival.processes import Refused, Worker, check_said
 
 SMALL = 300_000
-
-
-# --- a disk that fails
-
-
-def test_nothing_is_acknowledged_before_it_is_on_the_disk(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """But whoever waits for that has no lock in its hand: others read, and write."""
-    happened: list[object] = []
-    really = os.fdatasync
-
-    def fdatasync(descriptor: int) -> None:
-        happened.append(other.ask("contents", session="s"))
-        other.ask("append", session="s", texts=["from elsewhere"])
-        really(descriptor)
-        happened.append("on the disk")
-
-    path = home / "state.db"
-    with SessionDB(path) as db, Worker() as other:
-        db.create_session("s", "cli")
-        other.ask("open_store", path=str(path))
-        with monkeypatch.context() as meanwhile:
-            meanwhile.setattr(os, "fdatasync", fdatasync)
-            db.append_message("s", "user", "hello")
-            happened.append("acknowledged")
-        assert happened == [["hello"], "on the disk", "acknowledged"]
-        assert [row["content"] for row in db.get_messages("s")] == ["hello", "from elsewhere"]
-
-
-@pytest.mark.parametrize("spool", [False, True])
-def test_a_disk_that_fails_is_told_and_not_asked_again(
-    home: Path, monkeypatch: pytest.MonkeyPatch, spool: bool
-) -> None:
-    """After a failure the kernel says that nothing is left to write: who asks again is told a lie."""
-
-    def fdatasync(_descriptor: int) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    with SessionDB(home / "state.db", spool=spool) as db:
-        db.create_session("s", "cli")
-        db.append_message("s", "user", "before")
-        with monkeypatch.context() as meanwhile:
-            meanwhile.setattr(os, "fdatasync", fdatasync)
-            with pytest.raises(errors.StoreFailed, match="the disk did not take the last change") as told:
-                db.append_message("s", "user", "maybe")
-        assert (told.value.spooled is not None) == spool
-        with pytest.raises(errors.StoreFailed, match="until the SessionDB is closed and opened again"):
-            db.append_message("s", "user", "not yet")
-    with SessionDB(home / "state.db", spool=spool) as db:
-        db.append_message("s", "user", "after")
-        kept = ["not yet"] if spool else []
-        assert [row["content"] for row in db.get_messages("s")] == ["before", "maybe", *kept, "after"]
-        assert db.verify().ok
 
 
 # --- no room

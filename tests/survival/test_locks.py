@@ -8,6 +8,7 @@ inode of the log tells, and the rows are written again.
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -204,3 +205,39 @@ def test_a_library_that_comes_in_by_attach_loses_nothing(home: Path, killed: boo
         ours.ask("append", session="ours", texts=["three", "four"])
         _end(ours, killed)
     _check(path, ours=["one", "two", "three", "four"], theirs=["visited"])
+
+
+# --- the way to the file leads elsewhere
+
+
+def test_a_folder_that_was_moved_while_the_store_is_open(tmp_path: Path) -> None:
+    """A link now leads to a copy, where everybody else goes: what is said next is there, too."""
+    old, new, link = tmp_path / "old", tmp_path / "new", tmp_path / "link"
+    old.mkdir(mode=0o700)
+    link.symlink_to(old)
+    with SessionDB(link / "state.db") as db:
+        db.create_session("s", "cli")
+        db.append_message("s", "user", "one")
+        shutil.copytree(old, new)
+        link.unlink()
+        link.symlink_to(new)
+        db.append_message("s", "user", "two")
+        with Worker() as other:
+            other.ask("open_store", path=str(link / "state.db"))
+            assert other.ask("contents", session="s") == ["one", "two"]
+        db.append_message("s", "user", "three")
+    with SessionDB(new / "state.db") as db:
+        assert [row["content"] for row in db.get_messages("s")] == ["one", "two", "three"]
+        assert db.verify().ok
+
+
+def test_a_folder_that_has_another_name_and_can_be_reached_by_the_old_one(tmp_path: Path) -> None:
+    folder = tmp_path / "home"
+    folder.mkdir(mode=0o700)
+    with SessionDB(folder / "state.db") as db, SessionDB(folder / "state.db") as beside:
+        db.create_session("s", "cli")
+        folder.rename(tmp_path / "moved")
+        folder.symlink_to(tmp_path / "moved")
+        db.append_message("s", "user", "one")
+        beside.append_message("s", "user", "two")
+        assert [row["content"] for row in db.get_messages("s")] == ["one", "two"]

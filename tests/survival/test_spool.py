@@ -498,6 +498,7 @@ def test_killed_at_any_moment_everything_accepted_is_stored_once_and_in_order(ho
                 said = [worker.line() for _ in range(wanted)]
                 while spooled <= number and not any(line.get("kept") for line in said):
                     said.append(worker.line())  # in every round the lock was in the way at least once
+                    assert said[-1], "it died"
                 time.sleep(rng.random() * 0.02)
                 worker.signal(signal.SIGKILL)
                 said += worker.lines()

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import AbstractContextManager, aclosing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hermes import clock, errors
@@ -79,7 +79,7 @@ class Chat:
     async def _converse(self) -> None:
         while True:
             prefill, self.prefill = self.prefill, ""
-            with suppress(errors.StoreError):  # the toolbar can do without
+            with self._patient(), suppress(errors.StoreError):  # the toolbar can do without
                 self._title = await asyncio.to_thread(self.talk.title)
             try:
                 text = (await self.prompting.ask(prefill)).strip()
@@ -92,8 +92,7 @@ class Chat:
                 self.screen.note("Ctrl-C again leaves; so does Ctrl-D.")
                 continue
             if text:
-                # An answer that is just done, or a command that cannot be stopped, does not end the conversation.
-                with self.interruptible(self._nothing_to_stop, asyncio.current_task()):
+                with self._patient():
                     await self._take(text)
 
     async def _take(self, text: str) -> None:
@@ -251,8 +250,10 @@ class Chat:
             await asyncio.sleep(TICK_S)
             self.screen.tick()
 
-    def _nothing_to_stop(self) -> None:
-        self.screen.note("Nothing to stop here; Ctrl-C twice more leaves.")
+    def _patient(self) -> AbstractContextManager[None]:
+        """An answer that is just done, or a command that cannot be stopped, does not end the conversation."""
+        told = "Nothing to stop here; the third Ctrl-C leaves."
+        return self.interruptible(lambda: self.screen.note(told), asyncio.current_task())
 
     def _stop(self) -> None:
         if self.talk.turn is not None:
@@ -282,8 +283,10 @@ class Chat:
             yield
         finally:
             self._listen = around
-            loop.remove_signal_handler(signal.SIGINT)
-            around()
+            if around is _nobody_listens:
+                loop.remove_signal_handler(signal.SIGINT)
+            else:
+                around()
 
     async def choose(self, question: str, options: Sequence[tuple[T, str]]) -> T | None:
         """One of these; None if it is none of them."""

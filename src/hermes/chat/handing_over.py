@@ -41,7 +41,8 @@ async def handoff(chat: Chat, argument: str) -> None:
 async def _wait(chat: Chat, platform: str) -> None:
     talk, stop = chat.talk, asyncio.Event()
     session_id = talk.session_id
-    with chat.interruptible(stop.set):  # from before it is asked for: whoever gives up at once is heard too
+    # From before it is asked for: whoever gives up at once is heard, too.
+    with chat.interruptible(stop.set, asyncio.current_task()):
         await talk.step_aside()
         if not await asyncio.to_thread(talk.db.request_handoff, session_id, platform):
             chat.screen.problem("A handoff of this conversation is under way already.")

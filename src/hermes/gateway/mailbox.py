@@ -252,10 +252,12 @@ class Mailbox:
                 entry = await self._claimed(alongside=True)
             if entry is None:
                 return
-            event = Event.from_dict(entry.event)
-            is_said = event.edits is None and commands.find(event.text) is None
-            steered = is_said and self.chat.talking.steer(
-                await self._worker.content(event), platform_message_id=redoing.mark(entry)
-            )
+            steered = False
+            with suppress(errors.InvalidArgument):  # nor can it be worked on: whoever tries next tells
+                event = Event.from_dict(entry.event)
+                is_said = event.edits is None and commands.find(event.text) is None
+                steered = is_said and self.chat.talking.steer(
+                    await self._worker.content(event), platform_message_id=redoing.mark(entry)
+                )
             # What was said into an answer was answered with it, if it was stored.
             self._in_hand.append(entry._replace(again=steered))

@@ -96,7 +96,7 @@ class SqliteCore:
         self._found_log = os.path.exists(f"{self.path}-wal")
         opened = open_database(self.path, read_only=self.read_only)
         self._connection, self._guard, self._journal = opened
-        self._durable = self._syncs = False
+        self._durable = False
         if self.read_only:
             self._readers.append(self._connection)
         else:
@@ -210,37 +210,16 @@ class SqliteCore:
         self._writable()
 
         def durably(writer: SqliteWriter) -> T:
-            make_durable(self.path, self._connection, self._synchronous)
-            self._durable = False  # see `_ensure_durable`: the next transaction is not like this
+            self._ensure_durable()
             return work(writer.raw)
 
         return cast(T, self._queue.do(Ticket(durably, outside=True)))
 
     def _ensure_durable(self) -> None:
-        """Not when a store is opened: a store that is only read need not.
-
-        Where we can bring the log to the disk ourselves, SQLite need not do it while it has the write lock: others
-        write while we wait. Nothing is acknowledged before that is done (`_sync`), and since the log has one order,
-        whatever anybody else wrote before is then on the disk, too.
-        """
+        """Not when a store is opened: a store that is only read need not."""
         if not self._durable:
-            self._syncs = self._synchronous == "FULL" and self._journal == "wal" and self._guard.can_sync
-            make_durable(self.path, self._connection, "NORMAL" if self._syncs else self._synchronous)
+            make_durable(self.path, self._connection, self._synchronous)
             self._durable = True
-
-    def _sync(self) -> None:
-        """Bring what was just committed to the disk. A disk that failed once cannot be asked again: it would say that
-        nothing is left to write."""
-        if self._syncs:
-            try:
-                self._guard.sync_log()
-            except OSError as problem:
-                self._damage = errors.raised(
-                    errors.StoreFailed,
-                    f"the disk did not take the last change to {self.path} ({problem.strerror}), and it may not have"
-                    " lasted. Nothing more is written until the SessionDB is closed and opened again",
-                )
-                raise self._damage from problem
 
     def _transact(self, batch: list[Ticket]) -> None:
         """One commit for the whole batch; see `CommitQueue`."""
@@ -255,7 +234,9 @@ class SqliteCore:
                 self._run_all(batch)
                 self._connection.execute("COMMIT")
                 if not self._lasted():
+                    begun = False  # it is as if it had never been, until it is written again
                     self._write_again(batch)
+                    begun = True
         except (apsw.Error, UnicodeDecodeError) as problem:
             self._roll_back()
             told = self._told(problem)
@@ -267,12 +248,7 @@ class SqliteCore:
                 ticket.error = ticket.error or problem
         except BaseException:
             # Interrupted. Before the commit it is as if nothing had been asked; after it the followers have theirs.
-            try:
-                committed = begun and not self._connection.in_transaction and self._lasted()
-            except errors.StoreFailed as problem:
-                committed = True
-                for ticket in batch:
-                    ticket.error = ticket.error or problem
+            committed = begun and not self._connection.in_transaction and self._lasted()
             self._roll_back()
             for ticket in batch:
                 ticket.finished = committed
@@ -281,8 +257,7 @@ class SqliteCore:
             ticket.finished = True
 
     def _lasted(self) -> bool:
-        """Whether what was just committed is on the disk, and where other processes will read it."""
-        self._sync()
+        """Whether what was just committed is where other processes will read it."""
         return self._journal != "wal" or self._guard.log_in_place()
 
     def _begin(self, *, impatient: bool = False) -> None:
@@ -373,7 +348,6 @@ class SqliteCore:
         try:
             self._run_all([ticket for ticket in batch if ticket.error is None])
             self._connection.execute("COMMIT")
-            self._sync()
         finally:
             self._writer.repeating = False
 

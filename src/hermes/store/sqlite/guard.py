@@ -76,20 +76,9 @@ class Guard:
         for descriptor in self._descriptors:
             self._set(descriptor, fcntl.F_UNLCK, 0, 0)
         self._held = False
-        if self._log is not None:
-            self._log.close()
-            self._log = None
-
-    @property
-    def can_sync(self) -> bool:
-        """Whether the log can be brought to the disk without SQLite."""
-        return self._log is not None and sys.platform.startswith("linux")
-
-    def sync_log(self) -> None:
-        """Everything that was written to the log, by whomever, is on the disk after this."""
-        if self._log is None:
-            self._log = _Log(f"{self.path}-wal")
-        os.fdatasync(self._log.descriptor)
+        log, self._log = self._log, None
+        if log is not None:
+            log.close()
 
     def log_in_place(self) -> bool:
         """Whether the log that commits go to is still the one other processes will read."""
@@ -107,7 +96,7 @@ class Guard:
             status = os.stat(self.path)
         except OSError:
             return False
-        return (status.st_dev, status.st_ino) == self.identity
+        return _identity(status) == self.identity
 
     def close_descriptors(self) -> None:
         for descriptor in self._descriptors:
@@ -119,35 +108,42 @@ class _Log:
     """The write-ahead log as it was first seen. Nobody locks it, so that closing this descriptor hurts nobody.
 
     It is asked after by the name the kernel has for it, not by `stat`: since Linux 6.13 asking for the times of a file
-    makes the next write to it record a finer one, which cost a seventh of every commit.
+    makes the next write to it record a finer one, which cost a seventh of every commit. What leads to that name is
+    asked by `stat`, for others go there by it: a link on the way may lead elsewhere by now.
     """
 
     def __init__(self, name: str) -> None:
-        self._name = name
-        self.descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
-        self._link = f"/proc/self/fd/{self.descriptor}"
-        self._inode = os.fstat(self.descriptor).st_ino
+        self._name, self._folder = name, os.path.dirname(name) or "."
+        self._descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+        self._link = f"/proc/self/fd/{self._descriptor}"
+        self._is, self._is_in = _identity(os.fstat(self._descriptor)), _identity(os.stat(self._folder))
         try:
             self._called: str | None = os.readlink(self._link)
-        except OSError:
+        except OSError:  # not Linux
             self._called = None
 
     def is_in_place(self) -> bool:
-        if self._called is None:  # not Linux
+        if self._called is None:
             return self.has_its_name()
-        return os.readlink(self._link) == self._called
+        if os.readlink(self._link) == self._called and _identity(os.stat(self._folder)) == self._is_in:
+            return True
+        return self.has_its_name()
 
     def has_its_name(self) -> bool:
-        return os.stat(self._name).st_ino == self._inode
+        return _identity(os.stat(self._name)) == self._is
 
     def close(self) -> None:
-        os.close(self.descriptor)
+        os.close(self._descriptor)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def acquire(path: Path) -> Guard:
     _refuse_second_libraries()
     status = os.stat(path)
-    identity = (status.st_dev, status.st_ino)
+    identity = _identity(status)
     with _lock:
         guard = _guards.get(identity)
         if guard is None:
@@ -164,7 +160,7 @@ def is_open(path: Path) -> bool:
         status = os.stat(path)
     except OSError:
         return False
-    return (status.st_dev, status.st_ino) in _guards
+    return _identity(status) in _guards
 
 
 def leaving(guard: Guard) -> bool:
@@ -208,7 +204,7 @@ def _on_audit(event: str, args: tuple[object, ...]) -> None:
         status = os.stat(name)
     except (OSError, TypeError, ValueError):
         return
-    if (status.st_dev, status.st_ino) in _guards:
+    if _identity(status) in _guards:
         raise errors.raised(
             errors.SecondLibrary,
             f"{name} is open here as a SessionDB; a second SQLite library in the same process would lose commits."
@@ -243,7 +239,7 @@ def _is_open_on(descriptor: int, identity: tuple[int, int]) -> bool:
         status = os.fstat(descriptor)
     except OSError:  # the one by which the list was read
         return False
-    return (status.st_dev, status.st_ino) == identity
+    return _identity(status) == identity
 
 
 os.register_at_fork(after_in_child=forget_all)
