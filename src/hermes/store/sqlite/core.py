@@ -183,7 +183,10 @@ class SqliteCore:
 
         # Not `query_only`, which would also forbid to say whose turn it is. Without a log, who may only read could not
         # take back what a crash left half written.
-        connection = connect_read_only(self.path) if self._journal == "wal" else self._new_reader()
+        if self._journal == "wal" and not self.read_only:
+            connection = connect(self.path, read_only=True)
+        else:
+            connection = self._new_reader()
         run(connection, LARGE_CACHE)
         return ScopedConnection(connection)
 
