@@ -29,7 +29,7 @@ Owners = tuple[str, ...]
 MOST_OWNERS = 2
 """A person and the room they speak in."""
 
-SET_OWNERS = "UPDATE hermes_scope SET person = ?, room = ?"
+SET_OWNERS = "UPDATE hermes_scope SET owner = CASE place WHEN 0 THEN ? ELSE ? END"
 OWNED = "SELECT 1 FROM sessions WHERE id = ? AND owner IN (?, ?) AND owner <> ''"
 
 

@@ -1,12 +1,13 @@
 -- What one person may see. These views stand before the tables of the same name, so that every statement that runs on
--- such a connection is scoped, whoever wrote it. The one row of `hermes_scope` says whose turn it is: the person, and the
--- room they speak in. (A function in Python would have to wait for the interpreter's lock in the middle of each statement.)
+-- such a connection is scoped, whoever wrote it. `hermes_scope` says whose turn it is: 0 is the person, 1 the room they
+-- speak in. (A function in Python would have to wait for the interpreter's lock in the middle of each statement.)
 -- `owner <> ''` lets SQLite use the index of owners; the local machine's sessions are nobody's here.
 PRAGMA temp_store = MEMORY;
-CREATE TEMP TABLE hermes_scope (person TEXT, room TEXT);
-INSERT INTO hermes_scope VALUES (NULL, NULL);
+CREATE TEMP TABLE hermes_scope (place INTEGER PRIMARY KEY, owner TEXT);
+INSERT INTO hermes_scope VALUES (0, NULL), (1, NULL);
 CREATE TEMP VIEW sessions AS SELECT * FROM main.sessions
-    WHERE owner <> '' AND owner IN ((SELECT person FROM hermes_scope), (SELECT room FROM hermes_scope));
+    WHERE owner <> '' AND owner IN
+        ((SELECT owner FROM hermes_scope WHERE place = 0), (SELECT owner FROM hermes_scope WHERE place = 1));
 CREATE TEMP VIEW messages AS SELECT * FROM main.messages m
     WHERE EXISTS (SELECT 1 FROM sessions s WHERE s.id = m.session_id);
 CREATE TEMP VIEW carried_context AS SELECT * FROM main.carried_context c
