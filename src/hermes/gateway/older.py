@@ -8,7 +8,6 @@ the store is the truth, and the file its mirror.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -108,6 +107,4 @@ def _kept(entry: Mapping[str, Any], source: Source) -> dict[str, Any]:
 
 
 def _used(entry: object) -> float:
-    with suppress(AttributeError):
-        return moment(entry.get("updated_at")) or 0.0  # type: ignore[attr-defined]
-    return 0.0
+    return (moment(entry.get("updated_at")) if isinstance(entry, Mapping) else None) or 0.0

@@ -11,7 +11,7 @@ from typing import Any
 import openai
 
 from tests.gateway.conformance import stage
-from tests.gateway.conformance.stage import PATIENCE_S, File, Person, Where
+from tests.gateway.conformance.stage import PATIENCE_S, File, Person, Stage, Where
 
 SESSION = "X-Hermes-Session-Id"
 MOST_PEOPLE = 40
@@ -19,7 +19,7 @@ MOST_RETRIES = 20
 """The client asks again by itself, a little later each time."""
 
 
-class OnApiServer:
+class OnApiServer(Stage):
     platform = "api-server"
     can = frozenset((stage.STRANGERS, stage.ASKS_AGAIN))
     longest = 1_000_000
@@ -49,12 +49,6 @@ class OnApiServer:
     def dm(self, person: Person) -> Where:
         return Where("session", f"notes-of-{person.id}")
 
-    def group(self, *people: Person, threads: bool = False) -> Where:
-        raise NotImplementedError("each key is alone with the agent")
-
-    def thread(self, group: Where, by: Person) -> Where:
-        raise NotImplementedError("each key is alone with the agent")
-
     def say(self, person: Person, where: Where, text: str, *files: File) -> None:
         """Somebody waits for the answer, and we do not."""
         key = self._keys.get(person.id, "a key that somebody guessed")
@@ -62,26 +56,6 @@ class OnApiServer:
         asked = {"role": "user", "content": content if files else text}
         self._asking.append(threading.Thread(target=self._ask, args=(key, where, asked)))
         self._asking[-1].start()
-
-    def edit(self, said: object, text: str) -> None:
-        raise NotImplementedError("what is stored is the truth")
-
-    def deliver_again(self, said: object) -> None:
-        raise NotImplementedError("what was answered and is asked again is asked twice")
-
-    def deliver_reversed(self, person: Person, where: Where, first: str, second: str) -> None:
-        raise NotImplementedError("whoever asks waits")
-
-    def limit_next(self) -> None:
-        raise NotImplementedError("who waits for an answer takes it")
-
-    def was_limited(self) -> bool:
-        return False
-
-    def has_swallowed(self) -> bool:
-        return False
-
-    swallow_next = go_down = come_back = limit_next
 
     def heard(self, where: Where) -> list[str]:
         return [text for chat, text in list(self._shown) if chat == where.chat]

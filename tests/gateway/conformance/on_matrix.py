@@ -11,7 +11,7 @@ from nio import AsyncClient, AsyncClientConfig
 from hermes.gateway.platforms.matrix_text import LONGEST
 from tests.gateway.conformance import stage
 from tests.gateway.conformance.proxy import Proxy
-from tests.gateway.conformance.stage import File, Loop, Person, Where
+from tests.gateway.conformance.stage import File, Loop, Person, Stage, Where
 from tests.gateway.synapse import Heard, Synapse, eventually
 from tests.gateway.synapse import Person as Guest
 
@@ -25,7 +25,7 @@ class Said(NamedTuple):
     event_id: str
 
 
-class OnMatrix:
+class OnMatrix(Stage):
     platform = "matrix"
     can = frozenset(
         {
@@ -88,12 +88,6 @@ class OnMatrix:
     def edit(self, said: Said, text: str) -> None:
         self._loop.run(said.by.edit(said.room, said.event_id, text))
 
-    def deliver_again(self, said: Said) -> None:
-        raise NotImplementedError("the gateway asks for what is new, and keeps how far it has come")
-
-    def deliver_reversed(self, person: Person, where: Where, first: str, second: str) -> None:
-        raise NotImplementedError("a room has one order")
-
     def limit_next(self) -> None:
         self._limited_before = self._proxy.limited
         self._loop.run(self._synapse.limit(self._bot.user_id, per_second=1, burst=1))
@@ -116,9 +110,6 @@ class OnMatrix:
 
     def heard(self, where: Where) -> list[str]:
         return self._loop.call(lambda: self._shown(where))
-
-    def session_id(self, where: Where) -> str | None:
-        return None
 
     def close(self) -> None:
         for guest in self._guests.values():

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.gateway import telegram_server
 from tests.gateway.conformance import stage
-from tests.gateway.conformance.stage import File, Loop, Person, Where, until
+from tests.gateway.conformance.stage import File, Loop, Person, Stage, Where, until
 from tests.gateway.telegram_server import (
     BAD_GATEWAY,
     BOT_NAME,
@@ -25,7 +25,7 @@ GENERAL = "1"
 """The topic of a forum that all others are beside."""
 
 
-class OnTelegram:
+class OnTelegram(Stage):
     platform = "telegram"
     can = frozenset(
         {
@@ -123,9 +123,6 @@ class OnTelegram:
 
     def heard(self, where: Where) -> list[str]:
         return self._loop.call(lambda: [one.text for one in self._server.sent if _is_there(one, where)])
-
-    def session_id(self, where: Where) -> str | None:
-        return None
 
     def close(self) -> None:
         self._loop.run(self._server.stop())

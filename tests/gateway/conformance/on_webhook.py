@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
 from tests.gateway.conformance import stage
-from tests.gateway.conformance.stage import PATIENCE_S, File, Person, Where
+from tests.gateway.conformance.stage import PATIENCE_S, File, Person, Stage, Where
 
 SECRET = "a secret that is long enough"
 Json = dict[str, Any]
@@ -28,7 +28,7 @@ class Shown(NamedTuple):
     text: str
 
 
-class Asking:
+class Asking(Stage):
     """A program that asks, and waits for the answer in the response."""
 
     platform = "webhook"
@@ -68,9 +68,6 @@ class Asking:
         self.deliver_again(said)
         return said
 
-    def edit(self, said: Json, text: str) -> None:
-        raise NotImplementedError("what was sent to a webhook cannot be changed")
-
     def deliver_again(self, said: Json) -> None:
         """Somebody waits for the answer, and we do not."""
         self._asking.append(threading.Thread(target=self._post, args=(said,)))
@@ -81,22 +78,8 @@ class Asking:
         self._post(late)
         self._post(early)
 
-    def limit_next(self) -> None:
-        raise NotImplementedError("who waits for an answer takes it")
-
-    def was_limited(self) -> bool:
-        return False
-
-    def has_swallowed(self) -> bool:
-        return False
-
-    swallow_next = go_down = come_back = limit_next
-
     def heard(self, where: Where) -> list[str]:
         return [one.text for one in list(self._shown) if (one.chat, one.thread) == where[1:]]
-
-    def session_id(self, where: Where) -> str | None:
-        return None
 
     def close(self) -> None:
         for one in self._asking:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 T = TypeVar("T")
 
@@ -66,7 +67,9 @@ Said = Any
 """What somebody said, for the stage to know it by."""
 
 
-class Stage(Protocol):
+class Stage(ABC):
+    """What a platform lacks it need not have here: no scenario asks for it (see `can`)."""
+
     platform: str
     can: frozenset[str]
     longest: int
@@ -75,61 +78,83 @@ class Stage(Protocol):
     """Whether what is sent twice is shown once."""
 
     @property
+    @abstractmethod
     def environment(self) -> Mapping[str, str]:
         """What the operator sets to connect it."""
 
     @property
+    @abstractmethod
     def config(self) -> Mapping[str, Any]:
         """What stands below `platforms.<name>` in config.yaml."""
 
     # Who is there
 
+    @abstractmethod
     def person(self, name: str, *, known: bool = True) -> Person: ...
 
+    @abstractmethod
     def dm(self, person: Person) -> Where: ...
 
     def group(self, *people: Person, threads: bool = False) -> Where:
         """A group of these, in which threads can be opened if that is wanted."""
+        self._lacks("groups")
 
-    def thread(self, group: Where, by: Person) -> Where: ...
+    def thread(self, group: Where, by: Person) -> Where:
+        self._lacks("threads")
 
     # What they do. Each returns when the platform has it, not when the gateway does.
 
+    @abstractmethod
     def say(self, person: Person, where: Where, text: str, *files: File) -> Said: ...
 
-    def edit(self, said: Said, text: str) -> None: ...
+    def edit(self, said: Said, text: str) -> None:
+        self._lacks("changes")
 
-    def deliver_again(self, said: Said) -> None: ...
+    def deliver_again(self, said: Said) -> None:
+        self._lacks("second deliveries")
 
     def deliver_reversed(self, person: Person, where: Where, first: str, second: str) -> None:
         """The second is delivered, and only when the gateway has taken it, the first."""
+        self._lacks("another order")
 
     # What goes wrong
 
     def limit_next(self) -> None:
         """The next message is refused: too much at once."""
+        self._lacks("limits")
 
     def was_limited(self) -> bool:
         """Whether that has happened."""
+        self._lacks("limits")
 
     def swallow_next(self) -> None:
         """The next message is taken, and that is never said."""
+        self._lacks("answers that get lost")
 
-    def has_swallowed(self) -> bool: ...
+    def has_swallowed(self) -> bool:
+        self._lacks("answers that get lost")
 
-    def go_down(self) -> None: ...
+    def go_down(self) -> None:
+        self._lacks("absences")
 
-    def come_back(self) -> None: ...
+    def come_back(self) -> None:
+        self._lacks("absences")
 
     # What is seen
 
+    @abstractmethod
     def heard(self, where: Where) -> list[str]:
         """What the agent shows there, in order, each message as it is now."""
 
     def session_id(self, where: Where) -> str | None:
         """Where there are no chats, people are told in which session they are. Else None."""
+        return None
 
+    @abstractmethod
     def close(self) -> None: ...
+
+    def _lacks(self, what: str) -> NoReturn:
+        raise AssertionError(f"there are no {what} on {self.platform}: a scenario did not say what it needs")
 
 
 def until(condition: Callable[[], T], what: Callable[[], object] = lambda: "") -> T:

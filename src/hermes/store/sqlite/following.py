@@ -52,11 +52,9 @@ class SqliteFollower(SqliteCore):
         return Texts()
 
     def write(self, work: Callable[[Writer], T], *, share: bool = True, repeatable: bool = True) -> T:
-        try:
-            result = super().write(work, share=share, repeatable=repeatable)
-        except errors.IndexDamaged:
-            self._rebuild_index()
-            result = super().write(work, share=share, repeatable=repeatable)
+        result = self._mending_the_index(
+            lambda: super(SqliteFollower, self).write(work, share=share, repeatable=repeatable)
+        )
         if self._writes - self._looked_at >= LOOK_EVERY_N_WRITES:
             self._looked_at = self._writes
             self._index_a_batch()
