@@ -14,11 +14,16 @@ from hermes.terms import (
     MAX_TERM,
     SEPARATOR,
     QueryTerms,
+    distinct_words,
     fold,
+    given_text,
+    given_words,
+    held,
     index_text,
     index_texts,
     is_spaceless,
     query_terms,
+    together,
     token_spans,
 )
 
@@ -102,10 +107,10 @@ def test_words(text: str, words: str) -> None:
     ("text", "parts"),
     [
         ("getUserName", "get user name"),
-        ("HTMLParser parseHTTP2", "html parser | parse http2"),
-        ("HTTP2Server utf8Text X509Certificate", "http2 server | utf8 text | x509 certificate"),
+        ("HTMLParser parseHTTP2", "html parser ¦ parse http2"),
+        ("HTTP2Server utf8Text X509Certificate", "http2 server ¦ utf8 text ¦ x509 certificate"),
         ("plain Title UPPER 3D A1B2 0xFF", "0x ff"),
-        ("получитьИмя getÜberName", "получить имя | get uber name"),
+        ("получитьИмя getÜberName", "получить имя ¦ get uber name"),
         ("修改getUser服务", "get user"),
         ("snake_case", ""),
     ],
@@ -115,21 +120,21 @@ def test_parts_of_identifiers(text: str, parts: str) -> None:
 
 
 def test_fields_are_kept_apart() -> None:
-    assert index_texts("a getUser", "", "b", "putName") == ("a getuser | b | putname", "get user | put name")
+    assert index_texts("a getUser", "", "b", "putName") == ("a getuser ¦ b ¦ putname", "get user ¦ put name")
     assert index_texts() == ("", "")
 
 
 @given(texts)
 def test_the_short_roads_split_like_the_long_one(text: str) -> None:
-    # A spaceless letter at the end sends any text down the long road.
-    words, parts = index_text(text + " 中")
-    assert index_text(text) == (words.removesuffix("中").rstrip(" "), parts)
+    # A Thai letter at the end sends any text down the long road.
+    words, parts = index_text(text + " ก")
+    assert index_text(text) == (words.removesuffix("ก").rstrip(" "), parts)
 
 
 def test_the_short_roads_split_every_character_like_the_long_one() -> None:
     for code in (*range(0x1F000), *range(0xE0000, 0xE0200)):
-        text = f"a{chr(code)}b"
-        assert index_text(text)[0] == index_text(f"{text} 中")[0][:-2], hex(code)
+        for text in (f"a{chr(code)}b", f"中{chr(code)}文 가{chr(code)}", f"x {chr(code)}Ab 中"):
+            assert index_text(text)[0] == index_text(f"{text} ก")[0][:-2], hex(code)
 
 
 @given(texts)
@@ -182,17 +187,45 @@ def test_a_token_that_is_too_long_is_cut_and_is_no_identifier() -> None:
     assert index_text("aB" * 200) == (("ab" * 200)[:MAX_TERM], "")
 
 
-PUNCTUATION = "".join(chr(code) for code in range(33, 127) if not chr(code).isalnum())
-
-
 @pytest.fixture(scope="module")
 def table() -> apsw.Connection:
     connection = apsw.Connection(":memory:")
-    characters = PUNCTUATION.replace("'", "''").replace('"', '""')
-    connection.execute(
-        f"""CREATE VIRTUAL TABLE t USING fts5(words, parts, tokenize="ascii tokenchars '{characters}'")"""
-    )
+    connection.execute("CREATE VIRTUAL TABLE t USING fts5(words, parts, tokenize='ascii')")
+    connection.execute("CREATE VIRTUAL TABLE v USING fts5vocab(t, instance)")
     return connection
+
+
+def in_table(table: apsw.Connection, texts: tuple[str, str]) -> tuple[str, str]:
+    table.execute("DELETE FROM t")
+    table.execute("INSERT INTO t VALUES (?, ?)", texts)
+    return tuple(
+        " ".join(
+            term for (term,) in table.execute('SELECT term FROM v WHERE col = ? ORDER BY "offset"', (column,))
+        )
+        for column in ("words", "parts")
+    )  # type: ignore[return-value]
+
+
+runs = st.text(st.sampled_from("aB3"), min_size=200, max_size=300)
+
+
+@given(texts | runs | st.lists(texts | runs, max_size=3).map(" ".join))
+def test_what_the_full_text_table_is_given_makes_the_terms_of_the_index(
+    table: apsw.Connection, text: str
+) -> None:
+    text = text.encode("utf-8", "replace").decode()
+    assert in_table(table, given_text(text)) == index_text(text)
+    words = given_words(text)
+    assert in_table(table, (words, ""))[0] == " ".join(held(words)) == index_text(text)[0]
+    assert distinct_words(text).split() == list(dict.fromkeys(index_text(text)[0].split()))
+
+
+@given(st.lists(texts, max_size=4))
+def test_fields_that_the_full_text_table_is_given_are_kept_apart(
+    table: apsw.Connection, fields: list[str]
+) -> None:
+    fields = [field.encode("utf-8", "replace").decode() for field in fields]
+    assert in_table(table, together([given_text(field) for field in fields])) == index_texts(*fields)
 
 
 @given(text=texts, typed=texts, start=st.integers(0, 20), length=st.integers(1, 6), star=st.booleans())
@@ -209,7 +242,7 @@ def test_fts5_finds_the_terms_that_the_evaluator_finds(
             continue
         demand = " + ".join(f'"{term}"' for term in leaf.terms) + (" *" if leaf.prefix_last else "")
         table.execute("DELETE FROM t")
-        table.execute("INSERT INTO t VALUES (?, ?)", index_text(text))
+        table.execute("INSERT INTO t VALUES (?, ?)", given_text(text))
         by_index = table.execute("SELECT count(*) FROM t WHERE t MATCH ?", (demand,)).get == 1
         message = MessageText.of(text)
         assert by_index == message.holds(leaf.terms, leaf.prefix_last)

@@ -2,6 +2,7 @@
 
 The invariant: `index_text` is the only split there is. What it writes is what the full-text table holds, what
 the evaluator in `hermes.store.matching` reads and what a query is translated into, so the three cannot drift.
+ASCII is split by the table's own tokenizer, in the same way (`given_text`; a test holds them together).
 
 *Folding* is NFKC and case folding; combining marks are dropped on Latin, Greek and Cyrillic letters only
 (`Ünïcode` is `unicode`, हिन्दी stays whole). It is idempotent.
@@ -39,7 +40,8 @@ from unicodedata import category, normalize
 MAX_TERM = 255
 MOST_REMEMBERED = 8192
 """How many tokens are known with their parts, before all are forgotten at once."""
-SEPARATOR = "|"
+SEPARATOR = "\u00a6"
+"""Not ASCII, for of that the tokenizer of the full-text table lets only letters and digits pass."""
 BETWEEN = f" {SEPARATOR} "
 
 # Latin, Greek and Cyrillic letters as they stand after compatibility decomposition, and the marks set on them.
@@ -102,12 +104,21 @@ _RUN = re.compile("s[sm]*(?:j+[sm]+)*|[Aa0o][Aa0om]*(?:j+[Aa0om]+)*")
 # lower-case letter follows (HTML|Parser, HTTP2|Server). `3D` and `A1B2` have no inner case change.
 _HUMP = re.compile("a0*(?=A)|A0*(?=Aa)")
 
-# Two roads that give the same tokens sooner: ASCII, and text in which no mark, joiner or spaceless letter occurs.
+# Roads that give the same tokens sooner: ASCII, text without marks, joiners and spaceless letters, and text whose
+# spaceless letters are Chinese, Japanese or Korean.
 _ASCII_GAPS = bytes(code if chr(code).isalnum() else 32 for code in range(128)).ljust(256)
 _ASCII_SHAPES = "".join(_SHAPES[code] for code in range(128)).encode().ljust(256)
 _DIGITS = b"0123456789"
+_TOKENIZER = _ASCII_GAPS[:128] + bytes(range(128, 256))
 _PLAIN_TOKEN = re.compile(r"[^\W_]+")
 _FOLDED_ASCII = re.compile("[0-9A-Za-z]+")
+
+
+# Letters of Chinese, Japanese and Korean as they stand after composition.
+_EAST_ASIAN = (
+    "\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303c\u3041-\u3096\u309d-\u309f"
+    "\u30a1-\u30fa\u30fc-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
+)
 
 
 # Large character classes take milliseconds to compile: not before the first text that is not ASCII.
@@ -121,9 +132,19 @@ def _diacritics() -> re.Pattern[str]:
 def _intricate() -> re.Pattern[str]:
     return re.compile(
         "[\u0300-\u036f\u0483-\u0487\u0591-\u10cf\u1100-\u1cff\u1dc0-\u1dff\u200c\u200d\u20d0-\u20ff"
-        "\u2c80-\u2dff\u3000-\ufaff\ufb1e\ufe20-\uffff\U00010100-\U0001cfff\U0001d165-\U0001d244"
-        "\U0001da00-\U0001efff\U00020000-\U0010ffff]"
+        "\u2c80-\u2dff\u302a-\u302f\u3099\u309a\u3100-\u33ff\u4dc0-\u4dff\ua000-\uabff\ud7a4-\ufaff\ufb1e\ufe20-\uffff"
+        "\U00010100-\U0001cfff\U0001d165-\U0001d244\U0001da00-\U0001efff\U00020000-\U0010ffff]"
     )
+
+
+@cache
+def _east_asian() -> re.Pattern[str]:
+    return re.compile("[\u3000-\ud7ff]")
+
+
+@cache
+def _east_asian_runs() -> re.Pattern[str]:
+    return re.compile(f"[{_EAST_ASIAN}]+|[^\\W_{_EAST_ASIAN}]+")
 
 
 def fold(text: str) -> str:
@@ -144,7 +165,7 @@ def index_text(text: str) -> tuple[str, str]:
         words = " ".join([token.casefold()[:MAX_TERM] for token in tokens])
     else:
         words = " ".join(tokens).casefold()
-    return words, _parts(filterfalse(str.islower, tokens))
+    return words, _parts([token for token in tokens if token != token.lower()])
 
 
 def _index_ascii(text: bytes) -> tuple[str, str]:
@@ -154,22 +175,72 @@ def _index_ascii(text: bytes) -> tuple[str, str]:
         return "", ""
     too_long = max(map(len, tokens)) > MAX_TERM
     words = b" ".join([token[:MAX_TERM] for token in tokens] if too_long else tokens)
+    return words.lower().decode("ascii"), _ascii_parts(tokens) if _has_humps(text) else ""
+
+
+def _has_humps(text: bytes) -> bool:
     case = text.translate(_ASCII_SHAPES, _DIGITS)
-    parts = ""
-    if b"aA" in case or b"AAa" in case:
-        candidates = filterfalse(bytes.isdigit, filterfalse(bytes.islower, tokens))
-        parts = _parts(map(bytes.decode, candidates))
-    return words.lower().decode("ascii"), parts
+    return b"aA" in case or b"AAa" in case
+
+
+def _ascii_parts(tokens: list[bytes]) -> str:
+    return _parts(map(bytes.decode, filterfalse(bytes.isdigit, filterfalse(bytes.islower, tokens))))
 
 
 def index_texts(*fields: str) -> tuple[str, str]:
     """The same for a message of several fields; no phrase runs from one field into the next."""
-    split = [index_text(field) for field in fields if field]
+    return together([index_text(field) for field in fields if field])
+
+
+def together(split: list[tuple[str, str]]) -> tuple[str, str]:
+    """What several fields give to their message."""
     if len(split) == 1:
         return split[0]
     return BETWEEN.join([words for words, _ in split if words]), BETWEEN.join(
         [parts for _, parts in split if parts]
     )
+
+
+def given_text(text: str) -> tuple[str, str]:
+    """What the full-text table is given in order to hold `index_text`: ASCII as it is, which is sooner done."""
+    if not text.isascii():
+        return index_text(text)
+    plain = text.encode("ascii")
+    gaps = plain.translate(_ASCII_GAPS)
+    if gaps.isspace() or _has_long_token(gaps):
+        return _index_ascii(plain)
+    return text, _ascii_parts(gaps.split()) if _has_humps(plain) else ""
+
+
+def given_words(text: str) -> str:
+    """The words alone."""
+    if text.isascii() and not _has_long_token(text.encode("ascii").translate(_ASCII_GAPS)):
+        return text
+    return index_text(text)[0]
+
+
+def distinct_words(text: str) -> str:
+    """The words alone, each where it comes first."""
+    if text.isascii():
+        tokens = text.lower().encode("ascii").translate(_ASCII_GAPS).split()
+        return b" ".join(dict.fromkeys([token[:MAX_TERM] for token in tokens])).decode("ascii")
+    return " ".join(dict.fromkeys(index_text(text)[0].split(" ")))
+
+
+def held(given: str) -> list[str]:
+    """The terms that the full-text table makes of what it is given."""
+    return [term.decode() for term in given.encode().lower().translate(_TOKENIZER).split()]
+
+
+def _has_long_token(gaps: bytes) -> bool:
+    """Whether some token has to be cut, of an ASCII text in which everything else is spaces."""
+    start = 0
+    while len(gaps) - start > MAX_TERM:
+        gap = gaps.rfind(b" ", start, start + MAX_TERM + 1)
+        if gap < 0:
+            return True
+        start = gap + 1
+    return False
 
 
 class QueryTerms(NamedTuple):
@@ -233,7 +304,9 @@ def _plain(text: str) -> str:
 def _split(plain: str) -> tuple[list[str], bool]:
     """The tokens in order, case kept, and whether there may be spaceless runs among them."""
     if not _intricate().search(plain):
-        return _PLAIN_TOKEN.findall(plain), False
+        if _east_asian().search(plain) is None:
+            return _PLAIN_TOKEN.findall(plain), False
+        return _east_asian_runs().findall(plain), True
     runs = _RUN.finditer(plain.translate(_SHAPES))
     return [plain[match.start() : match.end()] for match in runs], True
 

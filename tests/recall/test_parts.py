@@ -438,6 +438,26 @@ def test_an_index_that_another_program_threw_away_starts_a_new_list(home: Path) 
         assert db.verify().ok
 
 
+def test_an_index_of_the_older_form_is_made_anew(home: Path) -> None:
+    """It split at spaces only, and would take a whole ASCII text for its words."""
+    older = """CREATE VIRTUAL TABLE messages_fts_words USING fts5(words, parts, content='', contentless_delete=1,
+        tokenize="ascii tokenchars '-.|'")"""
+    with SessionDB() as db:
+        said(db, "s", "alpha-beta")
+        db._engine.catch_up(5)
+        db.raw().execute("DROP TABLE messages_fts_words")
+        db.raw().execute(older)
+        db.raw().execute("INSERT INTO messages_fts_words (rowid, words, parts) VALUES (1, 'alpha beta', '')")
+    with SessionDB(read_only=True) as db:
+        assert len(found(db, "beta")) == 1
+    with SessionDB() as db:
+        said(db, "t", "gamma-delta")
+        db._engine.catch_up(5)
+        for query in ("beta", "delta", '"gamma delta"'):
+            assert len(found(db, query)) == 1
+        assert db.verify().ok
+
+
 def test_deep_groups_and_many_parts_are_no_trouble_for_the_index(db: SessionDB) -> None:
     said(db, "s", "alpha beta gamma")
     nested = "alpha"

@@ -10,12 +10,14 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hermes import errors
+from hermes.store.sqlite.guard import Guard
 from hermes_state import SessionDB
 from tests.survival.processes import Refused, Worker
 
@@ -205,6 +207,25 @@ def test_a_library_that_comes_in_by_attach_loses_nothing(home: Path, killed: boo
         ours.ask("append", session="ours", texts=["three", "four"])
         _end(ours, killed)
     _check(path, ours=["one", "two", "three", "four"], theirs=["visited"])
+
+
+@pytest.mark.parametrize("quiet", [True, False], ids=["long after", "at once"])
+def test_a_log_that_was_replaced_is_noticed(tmp_path: Path, quiet: bool) -> None:
+    """Also if nothing had changed in its folder for long, and also in the same tick of the clock."""
+    path, log, other = (tmp_path / name for name in ("state.db", "state.db-wal", "other"))
+    path.touch()
+    for _ in range(3 if quiet else 200):
+        log.touch()
+        with log.open("rb"):  # as SQLite has it
+            guard = Guard(path, (0, 0))
+            for _ in range(3):
+                assert guard.log_in_place()
+                time.sleep(0.06 if quiet else 0.0)
+            other.touch()
+            other.replace(log)
+            assert not guard.log_in_place()
+            log.unlink()
+            assert not guard.log_in_place()
 
 
 # --- the way to the file leads elsewhere

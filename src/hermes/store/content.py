@@ -12,6 +12,7 @@ from hermes.text import clean_in
 log = log_of(__name__)
 
 _decode: Callable[[str], Any] | None = None
+_encode: Callable[[object], str] | None = None
 
 LARGEST_NUMBER = 2**63
 JSON_PREFIX = "\x00json:"
@@ -29,9 +30,12 @@ def to_json(value: object) -> str:
 def _dumps(value: object) -> str:
     # The standard library's writer, because it refuses what JSON cannot say (dates, bytes, sets), as documented;
     # msgspec would quietly make something else of it. It also keeps infinities, which msgspec drops.
-    import json
+    global _encode
+    if _encode is None:
+        import json
 
-    return clean_in(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+        _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+    return clean_in(_encode(value))
 
 
 def from_json(text: str, otherwise: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 from hermes.store.content import decode
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter
-from hermes.terms import index_text
+from hermes.terms import distinct_words, given_words
 from hermes.text import text_of
 
 MOST_CHARACTERS, MOST_MESSAGES = 6_000, 16
@@ -70,20 +70,21 @@ class Piece:
     __slots__ = ("long", "message_id", "session_id", "size", "words")
 
     def __init__(self, message_id: int, session_id: str, role: str, text: str, words: str | None) -> None:
-        """`words` if they are known already; they are split anew where the message is too long for a block.
+        """`words` if they are known already; they are made anew where the message is too long for a block.
 
         A log repeats its words without end, pasted or printed: each of them counts once.
         """
         printed = role == "tool"
         pasted = role == "user" and len(text) > PASTED
         most = MOST_OF_TOOL if printed else MOST_CHARACTERS
-        if words is None or len(text) > most:
-            words = index_text(text[:most])[0]
         self.message_id = message_id
         self.session_id = session_id
         self.long = printed or pasted or (role != "user" and len(text) > SHORT)
         self.size = min(len(text), most)
-        self.words = " ".join(dict.fromkeys(words.split())) if printed or pasted else words
+        if printed or pasted:
+            self.words = distinct_words(text[:most])
+        else:
+            self.words = given_words(text[:most]) if words is None or len(text) > most else words
 
 
 class Block:

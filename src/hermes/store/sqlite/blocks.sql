@@ -7,7 +7,7 @@ CREATE VIRTUAL TABLE messages_fts_blocks USING fts5(
     content='',
     contentless_delete=1,
     detail=full,
-    tokenize="porter ascii tokenchars '!""#$%&''()*+,-./:;<=>?@[\]^_`{|}~'"
+    tokenize="porter ascii"
 );
 INSERT INTO messages_fts_blocks (messages_fts_blocks, rank) VALUES ('rank', 'bm25(1.0, 0.4)');
 -- For these see index.sql. Segments are merged by eights, not by fours: blocks are asked less often than messages.

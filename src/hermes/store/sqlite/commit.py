@@ -4,6 +4,9 @@ An fsync costs the same for one row as for sixteen. The leader takes the works t
 savepoint, and commits once; a work that fails does so alone, a commit that fails fails them all. A thread that finds
 nobody leading leads at once, so that a single writer pays a mutex and nothing more.
 
+Those whose work is done wake each other, one after the other: woken all at once they would fight for the interpreter's
+lock, and each of those fights is lost several times before it is won.
+
 Ctrl-C can strike the main thread at any line. What there is to hand on is therefore always found from the state kept
 here, under the mutex, by `_settle`, which may be called any number of times.
 """
@@ -11,16 +14,16 @@ here, under the mutex, by `_settle`, which may be called any number of times.
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 MOST_IN_ONE_COMMIT = 64
 
-GATHER_S = 0.0001
-"""How long a leader waits for company when its predecessor had some: a fraction of the fsync it saves. Without it the
-first thread of a crowd to come back leads alone, and every second commit holds a single row."""
+GATHER_S = 0.001
+"""How long a leader waits, at most, until as many have come as its predecessor had with it. Without it the first thread
+of a crowd to come back leads alone, and those who come while it is at work are in its way."""
 
 
 class Ticket:
@@ -28,7 +31,7 @@ class Ticket:
 
     __slots__ = (
         *("work", "share", "repeatable", "impatient", "outside"),
-        *("result", "error", "finished", "turn", "batch"),
+        *("result", "error", "finished", "turn", "batch", "next", "gone"),
     )
 
     def __init__(
@@ -50,6 +53,8 @@ class Ticket:
         self.finished = False
         self.turn: threading.Lock | None = None  # what a follower waits on
         self.batch: list[Ticket] = [self]  # whom it takes along when it leads
+        self.next: Ticket | None = None  # whom it wakes when it is woken
+        self.gone = False  # nobody waits for it any more
 
 
 class CommitQueue:
@@ -63,6 +68,9 @@ class CommitQueue:
         self._waiting: deque[Ticket] = deque()
         self._leader: Ticket | None = None
         self._crowd = 0
+        self._awaited = 0
+        self._all_there = threading.Lock()
+        self._all_there.acquire()
 
     @property
     def has_waiting(self) -> bool:
@@ -77,8 +85,11 @@ class CommitQueue:
                     ticket.turn = threading.Lock()
                     ticket.turn.acquire()
                     self._waiting.append(ticket)
+                    if len(self._waiting) == self._awaited and self._all_there.locked():
+                        self._all_there.release()
             if ticket.turn is not None:
                 ticket.turn.acquire()  # released when the work is done, or when it is our turn to lead
+                _wake(ticket.next)
             if not ticket.finished:
                 self._lead(ticket)
         except BaseException:
@@ -94,7 +105,7 @@ class CommitQueue:
     def _lead(self, ticket: Ticket) -> None:
         if ticket.share and (self._waiting or self._crowd > 1):
             if self._crowd > 1:
-                time.sleep(GATHER_S)
+                self._gather()
             with self._mutex:
                 while self._waiting and self._waiting[0].share and len(ticket.batch) < MOST_IN_ONE_COMMIT:
                     ticket.batch.append(self._waiting.popleft())
@@ -102,9 +113,22 @@ class CommitQueue:
         self._transact(ticket.batch)
         self._settle(ticket)
 
+    def _gather(self) -> None:
+        """Wait for company: until all have come back that there were the last time, or for a while."""
+        with self._mutex:
+            if len(self._waiting) >= self._crowd - 1:
+                return
+            self._awaited = self._crowd - 1
+        self._all_there.acquire(timeout=GATHER_S)
+        with self._mutex:
+            self._awaited = 0
+            self._all_there.acquire(blocking=False)  # they may have come in the very last moment
+
     def _settle(self, ticket: Ticket) -> None:
         """Leave the queue for good: tell the followers, hand unfinished ones on, and let the next one lead."""
         with self._mutex:
+            ticket.gone = True
+            _wake(ticket.next)
             if self._leader is ticket and not self._waiting and len(ticket.batch) == 1:
                 self._leader = None  # nobody came along, and nobody waits
                 return
@@ -116,16 +140,16 @@ class CommitQueue:
             self._waiting.extendleft(
                 waiter
                 for waiter in reversed(followers)
-                if not waiter.finished and waiter not in self._waiting
+                if not waiter.finished and not waiter.gone and waiter not in self._waiting
             )
-            for waiter in followers:
-                if waiter.finished:
-                    _wake(waiter)
+            line = [waiter for waiter in followers if waiter.finished and not waiter.gone]
+            for waiter, following in pairwise(line):
+                waiter.next = following
+            _wake(line[0] if line else None)
             self._leader = self._waiting.popleft() if self._waiting else None
-            if self._leader is not None:
-                _wake(self._leader)
+            _wake(self._leader)
 
 
-def _wake(ticket: Ticket) -> None:
-    if ticket.turn is not None and ticket.turn.locked():
+def _wake(ticket: Ticket | None) -> None:
+    if ticket is not None and ticket.turn is not None and ticket.turn.locked():
         ticket.turn.release()

@@ -12,7 +12,7 @@ from hermes.store.sqlite import blocks, index
 from hermes.store.sqlite.connection import SqliteReader, connect, run
 from hermes.store.sqlite.texts import fields_of
 from hermes.store.values import Health
-from hermes.terms import index_texts
+from hermes.terms import held, index_texts
 
 SAMPLE = 200
 """How many messages' index entries `verify` splits again and compares; FTS5's own check is only structural."""
@@ -163,9 +163,10 @@ def _as_indexed(
 ) -> bool:
     """Whether an index holds as many terms for this row as it should, and the longest ones."""
     sizes, holds = reader.value(asked[0], rowid), asked[1]
-    if sizes is None or _varints(sizes) != [len(text.split(" ")) if text else 0 for text in texts]:
+    terms = [held(text) for text in texts]
+    if sizes is None or _varints(sizes) != list(map(len, terms)):
         return False
-    longest = sorted(set(texts[0].split()), key=len)[-3:]
+    longest = sorted(set(terms[0]), key=len)[-3:]
     return all(reader.value(holds, '"' + term.replace('"', '""') + '"', rowid) for term in longest)
 
 

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 log = log_of(__name__)
 T = TypeVar("T")
 
-LOOK_EVERY_N_WRITES, BATCH = 32, 128
+LOOK_EVERY_N_WRITES, BATCH = 32, 256
 """How often a writer looks whether a batch is waiting, whoever wrote it, and how long that is. Fewer rows at once make
-more segments, and each is merged again and again: batches of 32 cost a third more for each row."""
+more segments, and each is merged again and again: batches of 128 cost a sixth more for each row, of 512 as much."""
 INDEX_AT_LAST = 2 * BATCH
 """A tail of so many rows is indexed even if threads wait: it makes searches slow."""
 CLOSE_CATCH_UP_S = 0.25
-SHORT_TAIL, QUIET_S = 2 * BATCH, 1.0
+SHORT_TAIL, QUIET_S = BATCH, 1.0
 """A tail this short that grew within the last second is read, not indexed, by a search."""
 
 
@@ -135,26 +135,14 @@ class SqliteFollower(SqliteCore):
         with self._indexing() as alone:
             if not alone and not late:
                 return False
-            if alone:
-                self._prepare()
             done = self._do_index(self._follow_late if late else self._follow, patiently=late)
             if done:
                 self._texts.forget()
             return done
 
-    def _prepare(self) -> None:
-        """Split the next batch before the lock is taken; if that cannot be done, it is done after."""
-        from hermes.store.sqlite import index
-
-        try:
-            with self.read() as reader:
-                index.prepare(cast(SqliteReader, reader), self._texts)
-        except Exception as problem:  # noqa: BLE001 - whoever indexes meets it again, and tells it
-            log.debug("%s: nothing was split beforehand: %s", self.path, problem)
-
     @contextmanager
     def _indexing(self) -> Iterator[bool]:
-        """Whether no other thread or process is indexing: two would split the same rows."""
+        """Whether no other thread or process is indexing: two would queue up for the same rows."""
         alone = self._indexer.acquire(blocking=False)
         try:
             first = alone and self._turnstile.start_indexing()
@@ -170,7 +158,7 @@ class SqliteFollower(SqliteCore):
     def _follow(self, writer: SqliteWriter) -> bool:
         from hermes.store.sqlite import parts
 
-        return parts.follow_index(writer, self._texts)
+        return parts.follow_index(writer)
 
     def _follow_late(self, writer: SqliteWriter) -> bool:
         """Others may have been here while we waited for the lock."""

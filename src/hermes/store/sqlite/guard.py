@@ -21,6 +21,7 @@ import os
 import struct
 import sys
 import threading
+import time
 import warnings
 from pathlib import Path
 
@@ -30,6 +31,7 @@ _SHARED_FIRST, _SHARED_SIZE = 0x40000002, 510
 _SHM_DEADMAN = 128  # the byte of -shm by which SQLite tells whether it is the first to open it
 _F_OFD_SETLK = 37
 _FLOCK = struct.Struct("hhqqi")
+_SECOND_NS, _TICK_NS = 1_000_000_000, 50_000_000  # and several ticks of any kernel's clock
 
 _guards: dict[tuple[int, int], Guard] = {}
 _inherited: set[tuple[int, int]] = set()  # files that our parent process has open, and so have we, unused
@@ -76,16 +78,13 @@ class Guard:
         for descriptor in self._descriptors:
             self._set(descriptor, fcntl.F_UNLCK, 0, 0)
         self._held = False
-        log, self._log = self._log, None
-        if log is not None:
-            log.close()
+        self._log = None
 
     def log_in_place(self) -> bool:
         """Whether the log that commits go to is still the one other processes will read."""
         try:
             if self._log is None:
                 self._log = _Log(f"{self.path}-wal")
-                return self._log.has_its_name()
             return self._log.is_in_place()
         except OSError:
             return False
@@ -105,35 +104,32 @@ class Guard:
 
 
 class _Log:
-    """The write-ahead log as it was first seen. Nobody locks it, so that closing this descriptor hurts nobody.
+    """The write-ahead log as it was first seen. SQLite has it open, so that no other file can be given its number.
 
-    It is asked after by the name the kernel has for it, not by `stat`: since Linux 6.13 asking for the times of a file
-    makes the next write to it record a finer one, which cost a seventh of every commit. What leads to that name is
-    asked by `stat`, for others go there by it: a link on the way may lead elsewhere by now.
+    Nothing can take it away without changing the time of its folder, so that is looked at, and the log itself only if
+    it has changed: since Linux 6.13 asking for the times of a file makes the next write to it record a finer one,
+    which cost a seventh of every commit. What leads to the folder is looked up anew each time, for others go there
+    by it: a link on the way may lead elsewhere by now.
     """
 
     def __init__(self, name: str) -> None:
         self._name, self._folder = name, os.path.dirname(name) or "."
-        self._descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
-        self._link = f"/proc/self/fd/{self._descriptor}"
-        self._is, self._is_in = _identity(os.fstat(self._descriptor)), _identity(os.stat(self._folder))
-        try:
-            self._called: str | None = os.readlink(self._link)
-        except OSError:  # not Linux
-            self._called = None
+        self._is = _identity(os.stat(name))
+        self._at_rest: tuple[int, int, int] | None = None
 
     def is_in_place(self) -> bool:
-        if self._called is None:
-            return self.has_its_name()
-        if os.readlink(self._link) == self._called and _identity(os.stat(self._folder)) == self._is_in:
+        status = os.stat(self._folder)
+        folder = status.st_dev, status.st_ino, status.st_mtime_ns
+        if folder == self._at_rest:
             return True
-        return self.has_its_name()
+        in_place = _identity(os.stat(self._name)) == self._is
+        self._at_rest = folder if in_place and _is_settled(status.st_mtime_ns) else None
+        return in_place
 
-    def has_its_name(self) -> bool:
-        return _identity(os.stat(self._name)) == self._is
 
-    def close(self) -> None:
-        os.close(self._descriptor)
+def _is_settled(changed_at: int) -> bool:
+    """Whether another change, made now, would bear a later time. Some file systems know seconds only, or pairs."""
+    return time.time_ns() - changed_at > (_TICK_NS if changed_at % _SECOND_NS else 3 * _SECOND_NS)
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:

@@ -20,11 +20,11 @@ import apsw
 from hermes.store import blobs
 from hermes.store.sqlite import blocks
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, run
-from hermes.store.sqlite.texts import Texts, fields_of
-from hermes.terms import BETWEEN
+from hermes.store.sqlite.texts import fields_of
+from hermes.terms import given_text, together
 
-ROWS_AT_ONCE, BYTES_AT_ONCE, CHANGED_AT_ONCE = 512, 160_000, 128
-"""About what can be inserted in 20 ms, split before that: nobody waits longer for the write lock."""
+ROWS_AT_ONCE, BYTES_AT_ONCE, CHANGED_AT_ONCE = 512, 256_000, 128
+"""About what can be indexed in 30 ms: nobody waits longer for the write lock."""
 
 WATERMARK = "SELECT value FROM index_progress WHERE name = 'messages'"
 SET_WATERMARK = "UPDATE index_progress SET value = ? WHERE name = 'messages'"
@@ -61,6 +61,9 @@ HAS_BLOCKS = """SELECT count(*) FROM sqlite_master
 NO_LIMIT = 1 << 62
 
 
+Entry = tuple[int, str, str]
+"""A row of the message index: rowid, words, parts."""
+
 Standing = tuple[int, int, bool]
 """(watermark, rows above it, whether lower rows were changed)."""
 
@@ -77,20 +80,10 @@ def waiting(reader: SqliteReader) -> tuple[int, bool]:
     return above, reader.value(ANY_CHANGED) is not None
 
 
-def prepare(reader: SqliteReader, texts: Texts) -> None:
-    """Split what the next batch will hold while nobody waits for it."""
-    size = 0
-    for *row, length in reader.each(ABOVE, int(reader.value(WATERMARK) or 0), NO_LIMIT, ROWS_AT_ONCE):
-        size += length or 0
-        if size > BYTES_AT_ONCE:
-            break
-        _ = texts.of(row[0], tuple(row[1:5])).text.split
-
-
-def follow(writer: SqliteWriter, texts: Texts | None = None) -> bool:
-    """Index one batch; True if more is waiting. With the texts, as far as they are split already."""
+def follow(writer: SqliteWriter) -> bool:
+    """Index one batch; True if more is waiting."""
     with _without_zeros(writer):
-        return _follow(writer, texts or Texts())
+        return _follow(writer)
 
 
 def settle(writer: SqliteWriter) -> bool:
@@ -111,7 +104,7 @@ def _without_zeros(writer: SqliteWriter) -> Iterator[None]:
         run(writer.raw, "PRAGMA secure_delete=ON")
 
 
-def _follow(writer: SqliteWriter, texts: Texts) -> bool:
+def _follow(writer: SqliteWriter) -> bool:
     mark, blocked = int(writer.value(WATERMARK) or 0), int(writer.value(blocks.WATERMARK) or 0)
     batch = blocks.Batch(writer)
     changed = [row[0] for row in writer.rows(CHANGED, CHANGED_AT_ONCE)]
@@ -122,24 +115,28 @@ def _follow(writer: SqliteWriter, texts: Texts) -> bool:
         batch.take_out(message_id)
         present = writer.row(ONE, message_id) if message_id <= mark else None
         if present is not None:
-            piece = _put(writer, present, texts)
+            entry, piece = _made_of(present)
+            writer.run(PUT, *entry)
             if piece is not None and message_id <= blocked:
                 batch.put_back(message_id, piece.session_id)
         writer.run(CLEAR_CHANGED, message_id)
     size = count = 0
-    together = blocked >= mark
+    entries: list[Entry] = []
+    abreast = blocked >= mark
     for *row, length in writer.rows(ABOVE, mark, NO_LIMIT, ROWS_AT_ONCE):
         if count and size + (length or 0) > BYTES_AT_ONCE:
             count = ROWS_AT_ONCE  # there is more
             break
-        piece = _put(writer, row, texts)
-        if together and piece is not None:
+        entry, piece = _made_of(row)
+        entries.append(entry)
+        if abreast and piece is not None:
             batch.add(piece)
         size, count, mark = size + (length or 0), count + 1, row[0]
     if count:
+        writer.many(PUT, entries)
         writer.run(SET_WATERMARK, mark)
         writer.run(MERGE_SOME, PAGES_MERGED_AT_LEAST + size // BYTES_PER_PAGE_MERGED)
-    blocked = mark if together else _block_some(writer, batch, blocked, mark)
+    blocked = mark if abreast else _block_some(writer, batch, blocked, mark)
     writer.run(blocks.SET_WATERMARK, blocked)
     due = batch.finish(blocked - blocks.QUIET_AFTER)
     return count >= ROWS_AT_ONCE or len(changed) == CHANGED_AT_ONCE or blocked < mark or due
@@ -158,11 +155,11 @@ def _block_some(writer: SqliteWriter, batch: blocks.Batch, blocked: int, mark: i
     return blocked if count == ROWS_AT_ONCE else mark
 
 
-def _put(writer: SqliteWriter, row: Any, texts: Texts) -> blocks.Piece | None:
-    known = texts.of(row[0], tuple(row[1:5]))
-    words, parts = known.text.split
-    writer.run(PUT, row[0], words, parts)
-    return _piece(row, known.said, words.partition(BETWEEN)[0])
+def _made_of(row: Any) -> tuple[Entry, blocks.Piece | None]:
+    """What a message is in the index, and what it gives to its block."""
+    said, *others = fields_of(*row[1:5])
+    fields = [given_text(said), *[given_text(other) for other in others if other]]
+    return (row[0], *together(fields)), _piece(row, said, fields[0][0])
 
 
 def _piece(row: Any, text: str, words: str | None) -> blocks.Piece | None:

@@ -1,13 +1,13 @@
 -- The message index: contentless, unstemmed, for exact sets. Derived entirely from `messages`, so it may be dropped
--- and rebuilt at any time. It is fed with text that hermes.terms has folded and split, joined by spaces; every ASCII
--- mark is declared a token character so that FTS5 splits at the spaces and nowhere else.
+-- and rebuilt at any time. Of ASCII the tokenizer makes the terms that hermes.terms would; everything else it is given
+-- as terms, already folded and split, joined by spaces, and takes as it is.
 CREATE VIRTUAL TABLE messages_fts_words USING fts5(
     words,
     parts,
     content='',
     contentless_delete=1,
     detail=full,
-    tokenize="ascii tokenchars '!""#$%&''()*+,-./:;<=>?@[\]^_`{|}~'"
+    tokenize="ascii"
 );
 -- Deleting only marks entries; they are taken out when segments merge, and all of them by vacuum, optimize and purge.
 -- Merging for their sake on the deleting path made pruning three times as slow.

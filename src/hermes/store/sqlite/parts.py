@@ -28,7 +28,7 @@ from hermes.store.engine import Reader, Row, Writer
 from hermes.store.matching import LookUp, Node, parts, with_terms
 from hermes.store.sqlite import index
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, run
-from hermes.store.sqlite.texts import Texts, fields_of
+from hermes.store.sqlite.texts import fields_of
 from hermes.terms import fold, index_texts, is_spaceless
 
 T = TypeVar("T")
@@ -295,12 +295,12 @@ def forget(connection: apsw.Connection) -> None:
         run(connection, "VACUUM")
 
 
-def follow_index(writer: SqliteWriter, texts: Texts) -> bool:
+def follow_index(writer: SqliteWriter) -> bool:
     """`index.follow`, with an account of what it takes out and puts back."""
     noted = writer.rows(NOTED, index.CHANGED_AT_ONCE)
     if noted:
         _note(writer, [message_id for message_id, is_there in noted if is_there], len(noted))
-    return index.follow(writer, texts)
+    return index.follow(writer)
 
 
 def _note(writer: SqliteWriter, edited: list[int], removed: int) -> None:

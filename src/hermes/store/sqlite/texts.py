@@ -1,5 +1,4 @@
-"""What the newest messages say, split once: searches read rows that the index has not reached again and again, and the
-index splits them before it takes the write lock.
+"""What the newest messages say, split once: searches read rows that the index has not reached again and again.
 
 A text is used only while the row is, letter by letter, the one it was made from. So nothing has to be told here when
 another thread, process or program changes a row, and a snapshot of yesterday gets yesterday's text.
@@ -31,7 +30,6 @@ def fields_of(
 
 class Known(NamedTuple):
     columns: tuple[Any, ...]
-    said: str
     text: MessageText
 
 
@@ -45,7 +43,7 @@ class Texts:
         known = self._known.get(message_id)
         if known is None or known.columns != columns:
             fields = fields_of(*columns)
-            known = Known(columns, fields[0], MessageText.of(*fields))
+            known = Known(columns, MessageText.of(*fields))
             self._size += sum(map(len, fields))
             if self._size > MOST_CHARACTERS:
                 self.forget()

@@ -1,0 +1,105 @@
+"""The line of those who share a commit: nobody is forgotten, whoever leaves it early."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from hermes.store.sqlite.commit import CommitQueue, Ticket
+
+FOLLOWERS = 6
+
+
+class Slow:
+    """Transactions that end when they may."""
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        self.may_end = [threading.Event() for _ in range(FOLLOWERS + 2)]
+
+    def __call__(self, batch: list[Ticket]) -> None:
+        self.begun.append(len(batch))
+        assert self.may_end[len(self.begun) - 1].wait(10)
+        for ticket in batch:
+            ticket.result = ticket.work(None)
+            ticket.finished = True
+
+
+def eventually(true: Callable[[], bool]) -> None:
+    until = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.001)
+
+
+def start(queue: CommitQueue, answers: list[int], number: int) -> threading.Thread:
+    def work() -> None:
+        answers.append(queue.do(Ticket(lambda _: number, share=True)))
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("place", range(FOLLOWERS))
+@pytest.mark.parametrize("taken", [False, True], ids=["while it waits", "while it is worked on"])
+def test_who_is_interrupted_holds_up_nobody(place: int, taken: bool) -> None:
+    transact, answers = Slow(), list[int]()
+    queue, interrupted = CommitQueue(transact), threading.Event()
+    threads = [start(queue, answers, 0)]
+    eventually(lambda: len(transact.begun) == 1)
+
+    def join(number: int, waiting: int) -> None:
+        threads.append(start(queue, answers, number))
+        eventually(lambda: len(queue._waiting) == waiting)
+
+    def interrupt() -> None:
+        eventually(lambda: len(queue._waiting) == place + 1)
+        for number in range(place + 1, FOLLOWERS):
+            join(number, number + 1)
+        if taken:  # the first in line leads all others
+            transact.may_end[0].set()
+            eventually(lambda: len(transact.begun) == 2)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        assert interrupted.wait(10)
+        for may_end in transact.may_end:
+            may_end.set()
+
+    for number in range(1, place + 1):
+        join(number, number)
+    helper = threading.Thread(target=interrupt, daemon=True)
+    helper.start()
+    with pytest.raises(KeyboardInterrupt):
+        queue.do(Ticket(lambda _: -1, share=True))
+    interrupted.set()
+    for thread in (helper, *threads):
+        thread.join(10)
+        assert not thread.is_alive()
+    assert sorted(answers) == list(range(FOLLOWERS))
+
+
+def test_a_crowd_that_comes_back_shares_its_commits() -> None:
+    def transact(batch: list[Ticket]) -> None:
+        sizes.append(len(batch))
+        time.sleep(0.002)
+        for ticket in batch:
+            ticket.finished = True
+
+    sizes = list[int]()
+    queue = CommitQueue(transact)
+
+    def work() -> None:
+        for _ in range(40):
+            queue.do(Ticket(lambda _: None, share=True))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(sizes) == 8 * 40
+    assert len(sizes) < 8 * 40 / 2  # alone, each would have had to wait for all others
