@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hermes.browser.rows import KEPT, PAGE, Conversation, Rows
@@ -24,6 +24,9 @@ def one(name: str) -> Conversation:
     )
 
 
+@example(
+    total=400, steps=[("look", 20), ("look", 120), ("look", 320), ("first", 0), ("look", 221), ("look", 0)]
+)
 @given(
     total=st.integers(0, 1_200),
     steps=st.lists(

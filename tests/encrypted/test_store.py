@@ -16,6 +16,7 @@ from hermes.store.sqlite import encryption
 from hermes.store.sqlite.backup import backups_of
 from hermes.store.sqlite.connection import connect
 from hermes.store.sqlite.conversion import encrypt_file
+from hermes.store.sqlite.following import BATCH, LOOK_EVERY_N_WRITES
 from hermes_state import SessionDB
 from tests.encrypted.conftest import MESSAGES, SECRET, content, files_that_tell, fill
 from tests.reference_databases import build
@@ -173,10 +174,10 @@ def test_repair_saves_what_is_only_in_the_log(store: Path) -> None:
 def test_a_broken_index_is_rebuilt_and_nothing_else_stops(store: Path) -> None:
     break_page(store, "messages_fts_words_data", 0)
     with SessionDB(store) as db:
-        for at in range(150):
+        for at in range(BATCH + LOOK_EVERY_N_WRITES):  # enough to be indexed
             db.append_message("s1", "user", f"{SECRET} afterwards {at}")
         db.backup()
-    assert count(content(store)) == MESSAGES + 150
+    assert count(content(store)) == MESSAGES + BATCH + LOOK_EVERY_N_WRITES
 
 
 # ------------------------------------------------------------------------------------------------ without the key

@@ -129,3 +129,16 @@ def test_an_export_taken_in_and_exported_again_is_the_same(
         assert after.read_bytes() == before.read_bytes()
         with SessionDB(second) as db:
             assert db.verify().ok
+
+
+def test_what_continues_a_subagents_work_is_no_chat_wherever_it_is_taken_in(tmp_path: Path) -> None:
+    """The subagent is exported before the session that it works for: whose it is, turns out later."""
+    with SessionDB(tmp_path / "a" / "state.db") as db:
+        db.create_session("chat", "cli", started_at=1e9)
+        work = db.delegate("chat", started_at=1e9 + 1)
+        more = db.begin_continuation(work, "what was done", [], started_at=1e9 + 2)
+        exported = sorted(db.export_all(), key=lambda session: session["id"] == "chat")
+    with SessionDB(tmp_path / "b" / "state.db") as db:
+        db.import_sessions(exported)
+        kinds = {row["id"]: row["kind"] for row in db.search_sessions(limit=10)}
+    assert kinds == {"chat": "chat", work: "child", more: "child"}

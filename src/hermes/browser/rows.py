@@ -91,8 +91,9 @@ class Rows:
         for index, row in enumerate(rows, offset + self._before):
             self._at[index] = row
         if len(self._at) > KEPT:
-            middle = offset + PAGE // 2
-            nearest = sorted(self._at, key=lambda index: abs(index - middle))[:KEPT]
+            middle = offset + self._before + PAGE // 2
+            # Never the one before all others: the store cannot be asked for it again.
+            nearest = sorted(self._at, key=lambda at: -1 if at < self._before else abs(at - middle))[:KEPT]
             self._at = {index: self._at[index] for index in nearest}
 
     def missing(self, first: int, last: int) -> list[int]:

@@ -23,7 +23,7 @@ ANY_NOTED = "SELECT 1 FROM changed_sessions LIMIT 1"
 CLEAR_NOTE = "DELETE FROM changed_sessions WHERE session_id = ?"
 NOTE = "INSERT INTO changed_sessions (session_id) VALUES (?) ON CONFLICT DO NOTHING"
 
-LINK = """SELECT source, parent_session_id, started_at, ended_at, end_reason, relation, root_id, listed
+LINK = """SELECT source, parent_session_id, started_at, ended_at, end_reason, relation, root_id, listed, kind
     FROM sessions WHERE id = ?"""
 CHILDREN = "SELECT id FROM sessions WHERE parent_session_id = ?"
 ROOTED_AT = "SELECT id FROM sessions WHERE root_id = ?"
@@ -120,10 +120,9 @@ class Family:
             if link is None:
                 self._note_those_left_behind(session_id)
                 continue
-            source, started_at, old_root = link[0], link[2], link[6]
-            relation, root, listed = self._place(session_id)
-            kind = kind_of(source, child=self._works_for_another(root))
-            self._writer.run(SET_FAMILY, relation, root, listed, kind, session_id)
+            started_at, old_root = link[2], link[6]
+            _relation, root, *_ = place = self._place(session_id, link)
+            self._writer.run(SET_FAMILY, *place, session_id)
             if self._has_parent(session_id):
                 self._writer.run(SAME_OWNER, session_id)
             if root not in (session_id, old_root):
@@ -141,18 +140,19 @@ class Family:
     def _misplaced_children(self, session_id: str) -> Iterator[str]:
         for (child,) in self._writer.rows(CHILDREN, session_id):
             link = self._link(child)
-            if link is not None and self._place(child) != link[5:8]:
+            if link is not None and self._place(child, link) != link[5:9]:
                 yield child
 
     def _note_those_left_behind(self, gone: str) -> None:
         for (other,) in self._writer.rows(CHILDREN, gone) + self._writer.rows(ROOTED_AT, gone):
             self._writer.run(NOTE, other)
 
-    def _place(self, session_id: str) -> tuple[str | None, str, int]:
-        """(relation, root, listed) as they should be."""
+    def _place(self, session_id: str, link: tuple[Any, ...]) -> tuple[str | None, str, int, str]:
+        """(relation, root, listed, kind) as they should be."""
         relation, root = self._relation(session_id), self._root(session_id)
         starts = relation in ("branch", "reset") or (relation == "compression" and root == session_id)
-        return relation, root, 1 if starts or not self._has_parent(session_id) else 0
+        kind = kind_of(link[0], child=self._works_for_another(root))
+        return relation, root, 1 if starts or not self._has_parent(session_id) else 0, kind
 
     def _link(self, session_id: str) -> tuple[Any, ...] | None:
         if session_id not in self._links:
