@@ -137,7 +137,7 @@ def test_what_continues_a_subagents_work_is_no_chat_wherever_it_is_taken_in(tmp_
         db.create_session("chat", "cli", started_at=1e9)
         work = db.delegate("chat", started_at=1e9 + 1)
         more = db.begin_continuation(work, "what was done", [], started_at=1e9 + 2)
-        exported = sorted(db.export_all(), key=lambda session: session["id"] == "chat")
+        exported = [db.export_session(session_id) or {} for session_id in (work, more, "chat")]
     with SessionDB(tmp_path / "b" / "state.db") as db:
         db.import_sessions(exported)
         kinds = {row["id"]: row["kind"] for row in db.search_sessions(limit=10)}
