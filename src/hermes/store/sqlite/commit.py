@@ -21,9 +21,9 @@ from typing import Any
 
 MOST_IN_ONE_COMMIT = 64
 
-GATHER_S = 0.001
-"""How long a leader waits, at most, until as many have come as its predecessor had with it. Without it the first thread
-of a crowd to come back leads alone, and those who come while it is at work are in its way."""
+GATHER_S = 0.0001
+"""How long a leader waits, at most and for each, until as many have come as its predecessor had with it. Without it the
+first thread of a crowd to come back leads alone, and those who come while it is at work are in its way."""
 
 
 class Ticket:
@@ -119,7 +119,7 @@ class CommitQueue:
             if len(self._waiting) >= self._crowd - 1:
                 return
             self._awaited = self._crowd - 1
-        self._all_there.acquire(timeout=GATHER_S)
+        self._all_there.acquire(timeout=GATHER_S * self._crowd)
         with self._mutex:
             self._awaited = 0
             self._all_there.acquire(blocking=False)  # they may have come in the very last moment

@@ -29,13 +29,14 @@ if TYPE_CHECKING:
 log = log_of(__name__)
 T = TypeVar("T")
 
-LOOK_EVERY_N_WRITES, BATCH = 32, 256
+LOOK_EVERY_N_WRITES, BATCH = 32, 128
 """How often a writer looks whether a batch is waiting, whoever wrote it, and how long that is. Fewer rows at once make
-more segments, and each is merged again and again: batches of 128 cost a sixth more for each row, of 512 as much."""
+more segments, and each is merged again and again: batches of 32 cost a third more for each row. More make searches slow
+that have to read what is not indexed yet."""
 INDEX_AT_LAST = 2 * BATCH
 """A tail of so many rows is indexed even if threads wait: it makes searches slow."""
 CLOSE_CATCH_UP_S = 0.25
-SHORT_TAIL, QUIET_S = BATCH, 1.0
+SHORT_TAIL, QUIET_S = 2 * BATCH, 1.0
 """A tail this short that grew within the last second is read, not indexed, by a search."""
 
 
