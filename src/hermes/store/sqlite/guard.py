@@ -21,17 +21,16 @@ import os
 import struct
 import sys
 import threading
-import time
 import warnings
 from pathlib import Path
 
-from hermes import errors
+from hermes import clock, errors
 
 _SHARED_FIRST, _SHARED_SIZE = 0x40000002, 510
 _SHM_DEADMAN = 128  # the byte of -shm by which SQLite tells whether it is the first to open it
 _F_OFD_SETLK = 37
 _FLOCK = struct.Struct("hhqqi")
-_SECOND_NS, _TICK_NS = 1_000_000_000, 50_000_000  # and several ticks of any kernel's clock
+_TICK_S, _TICKS_OF_SECONDS_S = 0.05, 3.0  # how far apart two times of a file are at least, with room to spare
 
 _guards: dict[tuple[int, int], Guard] = {}
 _inherited: set[tuple[int, int]] = set()  # files that our parent process has open, and so have we, unused
@@ -129,7 +128,7 @@ class _Log:
 
 def _is_settled(changed_at: int) -> bool:
     """Whether another change, made now, would bear a later time. Some file systems know seconds only, or pairs."""
-    return time.time_ns() - changed_at > (_TICK_NS if changed_at % _SECOND_NS else 3 * _SECOND_NS)
+    return clock.now() - changed_at / 1e9 > (_TICK_S if changed_at % 1_000_000_000 else _TICKS_OF_SECONDS_S)
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
