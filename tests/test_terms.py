@@ -10,15 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.store.matching import Literal, MessageText, matches, phrase, word
+from hermes.store.sqlite.given import distinct_words, given_text, given_words, held
 from hermes.terms import (
     MAX_TERM,
     SEPARATOR,
     QueryTerms,
-    distinct_words,
     fold,
-    given_text,
-    given_words,
-    held,
     index_text,
     index_texts,
     is_spaceless,

@@ -2,7 +2,7 @@
 
 The invariant: `index_text` is the only split there is. What it writes is what the full-text table holds, what
 the evaluator in `hermes.store.matching` reads and what a query is translated into, so the three cannot drift.
-ASCII is split by the table's own tokenizer, in the same way (`given_text`; a test holds them together).
+(ASCII is split in the same way by the table's own tokenizer, see `hermes.store.sqlite.given`.)
 
 *Folding* is NFKC and case folding; combining marks are dropped on Latin, Greek and Cyrillic letters only
 (`Ünïcode` is `unicode`, हिन्दी stays whole). It is idempotent.
@@ -106,10 +106,10 @@ _HUMP = re.compile("a0*(?=A)|A0*(?=Aa)")
 
 # Roads that give the same tokens sooner: ASCII, text without marks, joiners and spaceless letters, and text whose
 # spaceless letters are Chinese, Japanese or Korean.
-_ASCII_GAPS = bytes(code if chr(code).isalnum() else 32 for code in range(128)).ljust(256)
+ASCII_GAPS = bytes(code if chr(code).isalnum() else 32 for code in range(128)).ljust(256)
+"""For `bytes.translate`: of ASCII only letters and digits are left, and spaces for everything else."""
 _ASCII_SHAPES = "".join(_SHAPES[code] for code in range(128)).encode().ljust(256)
 _DIGITS = b"0123456789"
-_TOKENIZER = _ASCII_GAPS[:128] + bytes(range(128, 256))
 _PLAIN_TOKEN = re.compile(r"[^\W_]+")
 _FOLDED_ASCII = re.compile("[0-9A-Za-z]+")
 
@@ -170,20 +170,20 @@ def index_text(text: str) -> tuple[str, str]:
 
 def _index_ascii(text: bytes) -> tuple[str, str]:
     """As bytes, whose tables are four times as quick."""
-    tokens = text.translate(_ASCII_GAPS).split()
+    tokens = text.translate(ASCII_GAPS).split()
     if not tokens:
         return "", ""
     too_long = max(map(len, tokens)) > MAX_TERM
     words = b" ".join([token[:MAX_TERM] for token in tokens] if too_long else tokens)
-    return words.lower().decode("ascii"), _ascii_parts(tokens) if _has_humps(text) else ""
+    return words.lower().decode("ascii"), ascii_parts(text, tokens)
 
 
-def _has_humps(text: bytes) -> bool:
+def ascii_parts(text: bytes, tokens: list[bytes] | None = None) -> str:
+    """The parts of the identifiers in an ASCII text; with its tokens, if they are known already."""
     case = text.translate(_ASCII_SHAPES, _DIGITS)
-    return b"aA" in case or b"AAa" in case
-
-
-def _ascii_parts(tokens: list[bytes]) -> str:
+    if b"aA" not in case and b"AAa" not in case:
+        return ""
+    tokens = tokens or text.translate(ASCII_GAPS).split()
     return _parts(map(bytes.decode, filterfalse(bytes.isdigit, filterfalse(bytes.islower, tokens))))
 
 
@@ -199,48 +199,6 @@ def together(split: list[tuple[str, str]]) -> tuple[str, str]:
     return BETWEEN.join([words for words, _ in split if words]), BETWEEN.join(
         [parts for _, parts in split if parts]
     )
-
-
-def given_text(text: str) -> tuple[str, str]:
-    """What the full-text table is given in order to hold `index_text`: ASCII as it is, which is sooner done."""
-    if not text.isascii():
-        return index_text(text)
-    plain = text.encode("ascii")
-    gaps = plain.translate(_ASCII_GAPS)
-    if gaps.isspace() or _has_long_token(gaps):
-        return _index_ascii(plain)
-    return text, _ascii_parts(gaps.split()) if _has_humps(plain) else ""
-
-
-def given_words(text: str) -> str:
-    """The words alone."""
-    if text.isascii() and not _has_long_token(text.encode("ascii").translate(_ASCII_GAPS)):
-        return text
-    return index_text(text)[0]
-
-
-def distinct_words(text: str) -> str:
-    """The words alone, each where it comes first."""
-    if text.isascii():
-        tokens = text.lower().encode("ascii").translate(_ASCII_GAPS).split()
-        return b" ".join(dict.fromkeys([token[:MAX_TERM] for token in tokens])).decode("ascii")
-    return " ".join(dict.fromkeys(index_text(text)[0].split(" ")))
-
-
-def held(given: str) -> list[str]:
-    """The terms that the full-text table makes of what it is given."""
-    return [term.decode() for term in given.encode().lower().translate(_TOKENIZER).split()]
-
-
-def _has_long_token(gaps: bytes) -> bool:
-    """Whether some token has to be cut, of an ASCII text in which everything else is spaces."""
-    start = 0
-    while len(gaps) - start > MAX_TERM:
-        gap = gaps.rfind(b" ", start, start + MAX_TERM + 1)
-        if gap < 0:
-            return True
-        start = gap + 1
-    return False
 
 
 class QueryTerms(NamedTuple):

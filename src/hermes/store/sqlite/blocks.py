@@ -13,7 +13,7 @@ from typing import Any
 
 from hermes.store.content import decode
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter
-from hermes.terms import distinct_words, given_words
+from hermes.store.sqlite.given import distinct_words, given_words
 from hermes.text import text_of
 
 MOST_CHARACTERS, MOST_MESSAGES = 6_000, 16

@@ -10,9 +10,10 @@ import apsw
 from hermes.store import blobs, derived
 from hermes.store.sqlite import blocks, index
 from hermes.store.sqlite.connection import SqliteReader, connect, run
+from hermes.store.sqlite.given import held
 from hermes.store.sqlite.texts import fields_of
 from hermes.store.values import Health
-from hermes.terms import held, index_texts
+from hermes.terms import index_texts
 
 SAMPLE = 200
 """How many messages' index entries `verify` splits again and compares; FTS5's own check is only structural."""

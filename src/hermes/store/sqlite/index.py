@@ -20,8 +20,9 @@ import apsw
 from hermes.store import blobs
 from hermes.store.sqlite import blocks
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, run
+from hermes.store.sqlite.given import given_text
 from hermes.store.sqlite.texts import fields_of
-from hermes.terms import given_text, together
+from hermes.terms import together
 
 ROWS_AT_ONCE, BYTES_AT_ONCE, CHANGED_AT_ONCE = 512, 256_000, 128
 """About what can be indexed in 30 ms: nobody waits longer for the write lock."""
