@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hermes.recall.query import parse
@@ -107,6 +107,7 @@ def test_a_snippet_is_the_text_with_marks_whatever_is_asked(query: str, text: st
     assert shown.count(">>>") >= shown.count("<<<") - text.count("<")
 
 
+@example("deploy", "deploy\u00c5\u3099")
 @given(fragments, texts)
 def test_what_matches_a_short_text_is_marked_in_it(query: str, text: str) -> None:
     tree = parse(query)

@@ -199,8 +199,10 @@ def _identifiers(
         if inner == inner.lower():
             continue
         parts = index_text(written)[1].split()
-        if parts and "".join(parts) == folded[start:end]:
-            yield parts, list(pairwise(accumulate(map(len, parts), initial=start)))
+        bounds = list(pairwise(accumulate(map(len, parts), initial=start)))
+        if bounds and bounds[-1][1] == end:
+            # As they stand in the text: a mark behind an identifier may have to do with how it is folded.
+            yield [folded[first:past] for first, past in bounds], bounds
 
 
 def _side_by_side(
