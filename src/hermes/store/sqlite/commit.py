@@ -108,7 +108,8 @@ class CommitQueue:
                 self._gather()
             with self._mutex:
                 while self._waiting and self._waiting[0].share and len(ticket.batch) < MOST_IN_ONE_COMMIT:
-                    ticket.batch.append(self._waiting.popleft())
+                    ticket.batch.append(self._waiting[0])  # at no moment in neither
+                    self._waiting.popleft()
             self._crowd = len(ticket.batch)
         self._transact(ticket.batch)
         self._settle(ticket)
@@ -135,19 +136,25 @@ class CommitQueue:
             if self._leader is not ticket:
                 if ticket in self._waiting:  # nobody has taken it up, and nobody shall
                     self._waiting.remove(ticket)
+                self._hand_over()
                 return
             followers = ticket.batch[1:]
-            self._waiting.extendleft(
-                waiter
-                for waiter in reversed(followers)
-                if not waiter.finished and not waiter.gone and waiter not in self._waiting
-            )
+            for waiter in reversed(followers):
+                if not waiter.finished and not waiter.gone and waiter not in self._waiting:
+                    waiter.error = None
+                    self._waiting.appendleft(waiter)
             line = [waiter for waiter in followers if waiter.finished and not waiter.gone]
             for waiter, following in pairwise(line):
                 waiter.next = following
             _wake(line[0] if line else None)
-            self._leader = self._waiting.popleft() if self._waiting else None
-            _wake(self._leader)
+            self._leader = self._waiting[0] if self._waiting else None
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Let the one lead whose turn it is, if that was not done to its end already."""
+        if self._waiting and self._waiting[0] is self._leader:
+            self._waiting.popleft()
+        _wake(self._leader)
 
 
 def _wake(ticket: Ticket | None) -> None:

@@ -240,15 +240,14 @@ class SqliteCore:
                     begun = False  # it is as if it had never been, until it is written again
                     self._write_again(batch)
                     begun = True
+            for ticket in batch:
+                ticket.finished = True
         except (apsw.Error, UnicodeDecodeError) as problem:
             self._roll_back()
-            told = self._told(problem)
-            for ticket in batch:
-                ticket.error = ticket.error or told
+            self._fail(batch, self._told(problem))
         except Exception as problem:  # noqa: BLE001 - whatever a work raises is its caller's to hear
             self._roll_back()
-            for ticket in batch:
-                ticket.error = ticket.error or problem
+            self._fail(batch, problem)
         except BaseException:
             # Interrupted. Before the commit it is as if nothing had been asked; after it the followers have theirs.
             committed = begun and not self._connection.in_transaction and self._lasted()
@@ -256,7 +255,11 @@ class SqliteCore:
             for ticket in batch:
                 ticket.finished = committed
             raise
+
+    @staticmethod
+    def _fail(batch: list[Ticket], problem: Exception) -> None:
         for ticket in batch:
+            ticket.error = ticket.error or problem
             ticket.finished = True
 
     def _lasted(self) -> bool:
