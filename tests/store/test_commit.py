@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -103,3 +106,23 @@ def test_a_crowd_that_comes_back_shares_its_commits() -> None:
         thread.join()
     assert sum(sizes) == 8 * 40
     assert len(sizes) < 8 * 40 / 2  # alone, each would have had to wait for all others
+
+
+def test_what_was_written_is_let_go_at_once() -> None:
+    """Not when the collector of cycles comes by: it may have been 13 MB."""
+
+    class Large: ...
+
+    def transact(batch: list[Ticket]) -> None:
+        for ticket in batch:
+            ticket.finished = True
+
+    queue, large = CommitQueue(transact), Large()
+    known = weakref.ref(large)
+    gc.disable()
+    try:
+        queue.do(Ticket(partial(lambda given, _writer: given, large), share=True))
+        del large
+        assert known() is None
+    finally:
+        gc.enable()

@@ -31,7 +31,7 @@ class Ticket:
 
     __slots__ = (
         *("work", "share", "repeatable", "impatient", "outside"),
-        *("result", "error", "finished", "turn", "batch", "next", "gone"),
+        *("result", "error", "finished", "turn", "along", "next", "gone"),
     )
 
     def __init__(
@@ -52,7 +52,7 @@ class Ticket:
         self.error: BaseException | None = None
         self.finished = False
         self.turn: threading.Lock | None = None  # what a follower waits on
-        self.batch: list[Ticket] = [self]  # whom it takes along when it leads
+        self.along: list[Ticket] = []  # whom it takes along when it leads
         self.next: Ticket | None = None  # whom it wakes when it is woken
         self.gone = False  # nobody waits for it any more
 
@@ -107,11 +107,11 @@ class CommitQueue:
             if self._crowd > 1:
                 self._gather()
             with self._mutex:
-                while self._waiting and self._waiting[0].share and len(ticket.batch) < MOST_IN_ONE_COMMIT:
-                    ticket.batch.append(self._waiting[0])  # at no moment in neither
+                while self._waiting and self._waiting[0].share and len(ticket.along) < MOST_IN_ONE_COMMIT - 1:
+                    ticket.along.append(self._waiting[0])  # at no moment in neither
                     self._waiting.popleft()
-            self._crowd = len(ticket.batch)
-        self._transact(ticket.batch)
+            self._crowd = 1 + len(ticket.along)
+        self._transact([ticket, *ticket.along])
         self._settle(ticket)
 
     def _gather(self) -> None:
@@ -130,7 +130,7 @@ class CommitQueue:
         with self._mutex:
             ticket.gone = True
             _wake(ticket.next)
-            if self._leader is ticket and not self._waiting and len(ticket.batch) == 1:
+            if self._leader is ticket and not self._waiting and not ticket.along:
                 self._leader = None  # nobody came along, and nobody waits
                 return
             if self._leader is not ticket:
@@ -138,12 +138,11 @@ class CommitQueue:
                     self._waiting.remove(ticket)
                 self._hand_over()
                 return
-            followers = ticket.batch[1:]
-            for waiter in reversed(followers):
+            for waiter in reversed(ticket.along):
                 if not waiter.finished and not waiter.gone and waiter not in self._waiting:
                     waiter.error = None
                     self._waiting.appendleft(waiter)
-            line = [waiter for waiter in followers if waiter.finished and not waiter.gone]
+            line = [waiter for waiter in ticket.along if waiter.finished and not waiter.gone]
             for waiter, following in pairwise(line):
                 waiter.next = following
             _wake(line[0] if line else None)
