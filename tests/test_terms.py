@@ -6,7 +6,7 @@ import unicodedata
 
 import apsw
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hermes.store.matching import Literal, MessageText, matches, phrase, word
@@ -206,6 +206,7 @@ def in_table(table: apsw.Connection, texts: tuple[str, str]) -> tuple[str, str]:
 runs = st.text(st.sampled_from("aB3"), min_size=200, max_size=300)
 
 
+@example("a" * (MAX_TERM + 1))
 @given(texts | runs | st.lists(texts | runs, max_size=3).map(" ".join))
 def test_what_the_full_text_table_is_given_makes_the_terms_of_the_index(
     table: apsw.Connection, text: str
@@ -217,6 +218,7 @@ def test_what_the_full_text_table_is_given_makes_the_terms_of_the_index(
     assert distinct_words(text).split() == list(dict.fromkeys(index_text(text)[0].split()))
 
 
+@example(["...", "a"])
 @given(st.lists(texts, max_size=4))
 def test_fields_that_the_full_text_table_is_given_are_kept_apart(
     table: apsw.Connection, fields: list[str]

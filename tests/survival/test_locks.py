@@ -222,13 +222,29 @@ def test_a_log_that_was_replaced_is_noticed(tmp_path: Path, quiet: bool) -> None
                 assert guard.log_in_place()
                 time.sleep(0.06 if quiet else 0.0)
             other.touch()
+            before = tmp_path.stat()
             other.replace(log)
+            os.utime(
+                tmp_path, ns=(before.st_atime_ns, before.st_mtime_ns)
+            )  # as programs do that restore a folder
             assert not guard.log_in_place()
             log.unlink()
             assert not guard.log_in_place()
 
 
 # --- the way to the file leads elsewhere
+
+
+def test_a_store_that_is_a_link(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "real").mkdir(mode=0o700)
+    SessionDB(tmp_path / "real" / "state.db").close()
+    (tmp_path / "state.db").symlink_to(tmp_path / "real" / "state.db")
+    with SessionDB(tmp_path / "state.db") as db, SessionDB(tmp_path / "state.db") as beside:
+        db.create_session("s", "cli")
+        db.append_message("s", "user", "one")
+        beside.append_message("s", "user", "two")
+        assert [row["content"] for row in db.get_messages("s")] == ["one", "two"]
+    assert caplog.messages == []
 
 
 def test_a_folder_that_was_moved_while_the_store_is_open(tmp_path: Path) -> None:

@@ -44,6 +44,8 @@ class Guard:
     def __init__(self, path: Path, identity: tuple[int, int]) -> None:
         self.path = path
         self.identity = identity
+        # If the file itself is a link, SQLite puts its log beside what that leads to.
+        self._beside = os.path.realpath(path) if os.path.islink(path) else str(path)
         self.users = 0
         self._log: _Log | None = None
         self._descriptors: list[int] = []
@@ -55,7 +57,7 @@ class Guard:
             return
         self._held = True
         self._take(str(self.path), _SHARED_FIRST, _SHARED_SIZE)
-        self._take(str(self.path) + "-shm", _SHM_DEADMAN, 1)
+        self._take(f"{self._beside}-shm", _SHM_DEADMAN, 1)
 
     def _take(self, name: str, first: int, size: int) -> None:
         try:
@@ -77,13 +79,15 @@ class Guard:
         for descriptor in self._descriptors:
             self._set(descriptor, fcntl.F_UNLCK, 0, 0)
         self._held = False
-        self._log = None
+        log, self._log = self._log, None
+        if log is not None:
+            log.close()
 
     def log_in_place(self) -> bool:
         """Whether the log that commits go to is still the one other processes will read."""
         try:
             if self._log is None:
-                self._log = _Log(f"{self.path}-wal")
+                self._log = _Log(f"{self._beside}-wal")
             return self._log.is_in_place()
         except OSError:
             return False
@@ -103,27 +107,32 @@ class Guard:
 
 
 class _Log:
-    """The write-ahead log as it was first seen. SQLite has it open, so that no other file can be given its number.
+    """The write-ahead log as it was first seen. It is kept open, so that no other file can be given its number; nobody
+    locks it, so that closing it hurts nobody.
 
-    Nothing can take it away without changing the time of its folder, so that is looked at, and the log itself only if
-    it has changed: since Linux 6.13 asking for the times of a file makes the next write to it record a finer one,
-    which cost a seventh of every commit. What leads to the folder is looked up anew each time, for others go there
-    by it: a link on the way may lead elsewhere by now.
+    Nothing can take it away without the kernel noting the time of a change in its folder (`ctime`, which no program can
+    set), so that is looked at, and the log itself only if it has changed: since Linux 6.13 asking for the times of a
+    file makes the next write to it record a finer one, which cost a seventh of every commit. What leads to the folder
+    is looked up anew each time, for others go there by it: a link on the way may lead elsewhere by now.
     """
 
     def __init__(self, name: str) -> None:
         self._name, self._folder = name, os.path.dirname(name) or "."
-        self._is = _identity(os.stat(name))
+        self._descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+        self._is = _identity(os.fstat(self._descriptor))
         self._at_rest: tuple[int, int, int] | None = None
 
     def is_in_place(self) -> bool:
         status = os.stat(self._folder)
-        folder = status.st_dev, status.st_ino, status.st_mtime_ns
+        folder = status.st_dev, status.st_ino, status.st_ctime_ns
         if folder == self._at_rest:
             return True
         in_place = _identity(os.stat(self._name)) == self._is
-        self._at_rest = folder if in_place and _is_settled(status.st_mtime_ns) else None
+        self._at_rest = folder if in_place and _is_settled(status.st_ctime_ns) else None
         return in_place
+
+    def close(self) -> None:
+        os.close(self._descriptor)
 
 
 def _is_settled(changed_at: int) -> bool:
