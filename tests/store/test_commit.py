@@ -12,6 +12,7 @@ from functools import partial
 
 import pytest
 
+from hermes.store.sqlite import commit
 from hermes.store.sqlite.commit import CommitQueue, Ticket
 
 FOLLOWERS = 6
@@ -85,27 +86,28 @@ def test_who_is_interrupted_holds_up_nobody(place: int, taken: bool) -> None:
     assert sorted(answers) == list(range(FOLLOWERS))
 
 
-def test_a_crowd_that_comes_back_shares_its_commits() -> None:
-    def transact(batch: list[Ticket]) -> None:
-        sizes.append(len(batch))
-        time.sleep(0.002)
-        for ticket in batch:
-            ticket.finished = True
-
-    sizes = list[int]()
+def test_a_leader_waits_for_those_who_were_there_the_last_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit, "GATHER_S", 10.0)
+    transact, answers = Slow(), list[int]()
     queue = CommitQueue(transact)
-
-    def work() -> None:
-        for _ in range(40):
-            queue.do(Ticket(lambda _: None, share=True))
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sum(sizes) == 8 * 40
-    assert len(sizes) < 8 * 40 / 2  # alone, each would have had to wait for all others
+    alone = start(queue, answers, -1)
+    eventually(lambda: len(transact.begun) == 1)
+    crowd = [start(queue, answers, number) for number in range(FOLLOWERS)]
+    eventually(lambda: len(queue._waiting) == FOLLOWERS)
+    for may_end in transact.may_end:
+        may_end.set()
+    for thread in (alone, *crowd):
+        thread.join(10)
+    assert transact.begun == [1, FOLLOWERS]
+    again = [start(queue, answers, FOLLOWERS)]
+    for number in range(1, FOLLOWERS):  # one after the other: without waiting, each would be alone
+        eventually(lambda: len(queue._waiting) == len(again) - 1)
+        again.append(start(queue, answers, FOLLOWERS + number))
+    for thread in again:
+        thread.join(5)  # not after a whole ten seconds for each
+        assert not thread.is_alive()
+    assert transact.begun == [1, FOLLOWERS, FOLLOWERS]
+    assert sorted(answers) == list(range(-1, 2 * FOLLOWERS))
 
 
 def test_what_was_written_is_let_go_at_once() -> None:

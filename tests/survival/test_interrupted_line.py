@@ -1,4 +1,4 @@
-"""Ctrl-C wherever the interpreter may notice it, in the thread that leads a commit others have joined.
+"""Ctrl-C wherever the interpreter may notice it, in a thread that leads a commit others have joined, or follows.
 
 Nobody waits for ever, and what the others were told is stored is there once.
 """
@@ -13,11 +13,12 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from hermes.store.sqlite import commit, core, guard
+from hermes.store.sqlite.core import SqliteCore
 from hermes_state import SessionDB
 
 WATCHED = tuple(str(module.__file__) for module in (commit, core, guard))
@@ -70,20 +71,23 @@ def until(true: Callable[[], object], seconds: float) -> None:
         time.sleep(0.0002)
 
 
-def round_of(db: SessionDB, tag: str, interruption: Interruption, *, apart: bool) -> bool:
-    """Let the main thread lead the others, and interrupt it; whether it was."""
-    queue = db._engine._queue  # type: ignore[attr-defined]
+def round_of(db: SessionDB, tag: str, interruption: Interruption, *, place: int, apart: bool) -> bool:
+    """Let the main thread stand in line with others, and interrupt it; whether it was."""
+    queue = cast(SqliteCore, db._engine)._queue
     begun, may_end, over = threading.Event(), threading.Event(), threading.Event()
 
     def hold(_writer: object) -> None:
         begun.set()
         may_end.wait(10)
 
-    def join_the_line() -> None:
-        until(lambda: queue._waiting or over.is_set(), 5)
-        for number, one in enumerate(others, 1):
+    def wait_for(length: int) -> None:
+        until(lambda: len(queue._waiting) >= length or over.is_set(), 5)
+
+    def join_behind() -> None:
+        for length, one in enumerate(others[place:], place + 1):
+            wait_for(length)
             one.start()
-            until(lambda: len(queue._waiting) > number or over.is_set(), 5)  # noqa: B023 - called at once
+        wait_for(len(others) + 1)
         may_end.set()
 
     holder = threading.Thread(target=lambda: db._engine.write(hold, share=False), daemon=True)
@@ -95,7 +99,10 @@ def round_of(db: SessionDB, tag: str, interruption: Interruption, *, apart: bool
         others.append(threading.Thread(target=db.set_session_title, args=("s", tag), daemon=True))
     holder.start()
     assert begun.wait(10)
-    usher = threading.Thread(target=join_the_line, daemon=True)
+    for length, one in enumerate(others[:place], 1):
+        one.start()
+        wait_for(length)
+    usher = threading.Thread(target=join_behind, daemon=True)
     usher.start()
     interrupted = False
     sys.settrace(interruption.trace)
@@ -113,19 +120,20 @@ def round_of(db: SessionDB, tag: str, interruption: Interruption, *, apart: bool
     return interrupted
 
 
+@pytest.mark.parametrize("place", [0, 1], ids=["leading", "following"])
 @pytest.mark.parametrize("apart", [False, True], ids=["all share", "one does not"])
-def test_who_leads_others_is_interrupted_anywhere(home: Path, apart: bool) -> None:
+def test_one_in_line_is_interrupted_anywhere(home: Path, place: int, apart: bool) -> None:
     with SessionDB() as db:
         db.create_session("s", "cli")
         for number in range(1, MOST):
             interruption = Interruption(number)
             tag = f"round{number}"
-            interrupted = round_of(db, tag, interruption, apart=apart)
+            interrupted = round_of(db, tag, interruption, place=place, apart=apart)
             said = [row["content"] for row in db.get_messages("s") if row["content"].startswith(f"{tag} ")]
             once = [text for text in said if not text.endswith(" main")]
             assert sorted(once) == sorted(f"{tag} {name}" for name in FOLLOWERS), interruption.where
             assert said.count(f"{tag} main") <= 1, interruption.where
             if not interrupted:
                 break
-        assert 40 < number < MOST - 1  # the whole way was walked
+        assert (40 if place == 0 else 10) < number < MOST - 1  # the whole way was walked
         assert db.verify().ok

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from hermes import errors
-from hermes.store.sqlite.guard import Guard
+from hermes.store.sqlite.guard import Guard, is_settled
 from hermes_state import SessionDB
 from tests.survival.processes import Refused, Worker
 
@@ -209,6 +209,20 @@ def test_a_library_that_comes_in_by_attach_loses_nothing(home: Path, killed: boo
     _check(path, ours=["one", "two", "three", "four"], theirs=["visited"])
 
 
+@pytest.mark.parametrize(
+    ("changed_ns", "age", "settled"),
+    [
+        (1_000_000_000_123_456_789, 0.01, False),
+        (1_000_000_000_123_456_789, 0.5, True),
+        (1_000_000_000_000_000_000, 0.5, False),  # a file system that knows seconds only
+        (1_000_000_000_000_000_000, 4, True),
+        (1_000_000_000_123_456_789, -3600, False),  # the clock was set back
+    ],
+)
+def test_a_time_is_trusted_once_another_change_would_show(changed_ns: int, age: float, settled: bool) -> None:
+    assert is_settled(changed_ns, changed_ns / 1e9 + age) is settled
+
+
 @pytest.mark.parametrize("quiet", [True, False], ids=["long after", "at once"])
 def test_a_log_that_was_replaced_is_noticed(tmp_path: Path, quiet: bool) -> None:
     """Also if nothing had changed in its folder for long, and also in the same tick of the clock."""
@@ -221,8 +235,8 @@ def test_a_log_that_was_replaced_is_noticed(tmp_path: Path, quiet: bool) -> None
             for _ in range(3):
                 assert guard.log_in_place()
                 time.sleep(0.06 if quiet else 0.0)
-            other.touch()
             before = tmp_path.stat()
+            other.touch()
             other.replace(log)
             os.utime(
                 tmp_path, ns=(before.st_atime_ns, before.st_mtime_ns)

@@ -13,7 +13,7 @@ from typing import Any
 
 from hermes.store.content import decode
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter
-from hermes.store.sqlite.given import distinct_words, given_words
+from hermes.store.sqlite.given import distinct_words, given_text
 from hermes.text import text_of
 
 MOST_CHARACTERS, MOST_MESSAGES = 6_000, 16
@@ -84,7 +84,7 @@ class Piece:
         if printed or pasted:
             self.words = distinct_words(text[:most])
         else:
-            self.words = given_words(text[:most]) if words is None or len(text) > most else words
+            self.words = given_text(text[:most])[0] if words is None or len(text) > most else words
 
 
 class Block:

@@ -22,13 +22,6 @@ def given_text(text: str) -> tuple[str, str]:
     return index_text(text)
 
 
-def given_words(text: str) -> str:
-    """The words alone."""
-    if text.isascii() and not _has_long_token(text.encode("ascii").translate(ASCII_GAPS)):
-        return text
-    return index_text(text)[0]
-
-
 def distinct_words(text: str) -> str:
     """The words alone, each where it comes first."""
     if text.isascii():

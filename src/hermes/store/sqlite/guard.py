@@ -128,16 +128,16 @@ class _Log:
         if folder == self._at_rest:
             return True
         in_place = _identity(os.stat(self._name)) == self._is
-        self._at_rest = folder if in_place and _is_settled(status.st_ctime_ns) else None
+        self._at_rest = folder if in_place and is_settled(status.st_ctime_ns, clock.now()) else None
         return in_place
 
     def close(self) -> None:
         os.close(self._descriptor)
 
 
-def _is_settled(changed_at: int) -> bool:
+def is_settled(changed_ns: int, now: float) -> bool:
     """Whether another change, made now, would bear a later time. Some file systems know seconds only, or pairs."""
-    return clock.now() - changed_at / 1e9 > (_TICK_S if changed_at % 1_000_000_000 else _TICKS_OF_SECONDS_S)
+    return now - changed_ns / 1e9 > (_TICK_S if changed_ns % 1_000_000_000 else _TICKS_OF_SECONDS_S)
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:

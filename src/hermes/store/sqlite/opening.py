@@ -36,7 +36,8 @@ DAMAGE_MARK = ".damaged"
 """Beside a file in which damage was seen: nobody writes to it, in any process, until it is repaired or restored."""
 
 INSERT_VERSION = "INSERT INTO schema_version (version) VALUES (?)"
-# Not those of an older form, which are made anew: they had to be given terms, of ASCII too.
+# Not those of an older form, which are made anew: they had to be given terms, of ASCII too. Asked of the schema, which
+# can be read also where the tables cannot.
 SEARCH_TABLES = """SELECT name FROM sqlite_master WHERE name IN ('messages_fts_words', 'index_progress',
     'messages_fts_blocks', 'messages_fts_ranges', 'messages_fts_members') AND sql NOT LIKE '%tokenchars%'"""
 INDEX_TABLES = {"messages_fts_words", "index_progress"}
