@@ -1,5 +1,5 @@
 """SessionDB: the public face of the store. What it shares with a person's own handle is in `documented`,
-`conversations` and `care`; here is what concerns the whole store.
+`conversations` and `care`, what a gateway needs in `chats`; here is what concerns the whole store.
 
 It may be shared between threads; several processes may have the same file open. What a verb returns from is durable.
 """
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from hermes import errors, home
 from hermes.care import Care
+from hermes.chats import Chats
 from hermes.conversations import Conversations
 from hermes.documented import Documented
 from hermes.handle import Row
@@ -28,22 +29,15 @@ if TYPE_CHECKING:
     from hermes.store.blobs import Blobs
     from hermes.store.engine import Access
     from hermes.store.findings import Diagnosis
-    from hermes.store.handoff import Handoffs
     from hermes.store.importing import Import
-    from hermes.store.inbox import Inbox
-    from hermes.store.leases import Leases
     from hermes.store.maintenance import Maintenance
-    from hermes.store.mirrored import Mirrored
-    from hermes.store.outbox import Outbox
     from hermes.store.people import Principal
     from hermes.store.retention import Retention
-    from hermes.store.routing import Routing
     from hermes.store.selection import Selection
     from hermes.store.spool import SpoolStatus
     from hermes.store.spooling import Spooling
     from hermes.store.statistics import Statistics
     from hermes.store.thinning import Thinned
-    from hermes.store.topics import TelegramTopics
     from hermes.store.transfer import Transfer
     from hermes.store.values import Backup, Collected, Health, Imported, Optimized, Repair, ScrubReceipt
 
@@ -80,7 +74,7 @@ def format_session_db_unavailable(prefix: str = "Session database not available"
     return f"{prefix}: {cause}{hint}."
 
 
-class SessionDB(Documented, Conversations, Care):
+class SessionDB(Documented, Conversations, Care, Chats):
     MAX_TITLE_LENGTH = titles.MAX_TITLE_LENGTH
 
     # The documented figures of the write path; the engine uses them for what they say.
@@ -182,8 +176,6 @@ class SessionDB(Documented, Conversations, Care):
         self, session_id: str, source: str = "unknown", model: str | None = None, **fields: Any
     ) -> str:
         return self.create_session(session_id, source, model=model, **fields)
-
-    # ---------------------------------------------------------------- messages
 
     # ---------------------------------------------------------------- titles and lineage
 
@@ -309,18 +301,6 @@ class SessionDB(Documented, Conversations, Care):
         return Blobs(self._engine)
 
     @property
-    def _handoffs(self) -> Handoffs:
-        from hermes.store.handoff import Handoffs
-
-        return Handoffs(self._engine)
-
-    @property
-    def _topics(self) -> TelegramTopics:
-        from hermes.store.topics import TelegramTopics
-
-        return TelegramTopics(self._engine)
-
-    @property
     def _maintenance(self) -> Maintenance:
         from hermes.store.maintenance import Maintenance
 
@@ -332,127 +312,13 @@ class SessionDB(Documented, Conversations, Care):
 
         return Scrubbing(self._engine).scrub(secret, dry_run=dry_run)
 
-    # ---------------------------------------------------------------- people and chats
+    # ---------------------------------------------------------------- people
 
     def scoped(self, principal: Principal) -> ScopedStore:
         """The store as one person, in the chat they speak from, may see and change it."""
         from hermes.scoped import ScopedStore
 
         return ScopedStore(self._engine, principal, self._spooling)
-
-    @property
-    def leases(self) -> Leases:
-        """Which process works in a conversation."""
-        from hermes.store.leases import Leases
-
-        return Leases(self._engine)
-
-    @property
-    def routing(self) -> Routing:
-        """Which chat is in which session."""
-        from hermes.store.routing import Routing
-
-        return Routing(self._engine)
-
-    @property
-    def inbox(self) -> Inbox:
-        """What platforms gave us and nobody has worked on yet."""
-        from hermes.store.inbox import Inbox
-
-        return Inbox(self._engine)
-
-    @property
-    def outbox(self) -> Outbox:
-        """What is still to be delivered to platforms."""
-        from hermes.store.outbox import Outbox
-
-        return Outbox(self._engine)
-
-    @property
-    def mirrored(self) -> Mirrored:
-        """What the files that mirror the store are made from."""
-        from hermes.store.mirrored import Mirrored
-
-        return Mirrored(self._engine)
-
-    def adopt_conversation(self, session_id: str, owner: str) -> list[str]:
-        """Give a conversation of nobody's to a person or a room, with its subagents; the sessions it has."""
-        from hermes.store.ownership import Ownership
-
-        return Ownership(self._engine).adopt(session_id, owner)
-
-    # ---------------------------------------------------------------- handoff and Telegram topics
-
-    def request_handoff(self, session_id: str, platform: str) -> bool:
-        return self._handoffs.request(session_id, platform)
-
-    def claim_handoff(self, session_id: str) -> bool:
-        return self._handoffs.claim(session_id)
-
-    def complete_handoff(self, session_id: str) -> None:
-        self._handoffs.complete(session_id)
-
-    def fail_handoff(self, session_id: str, error: str) -> None:
-        self._handoffs.fail(session_id, error)
-
-    def get_handoff_state(self, session_id: str) -> Row | None:
-        return self._handoffs.state(session_id)
-
-    def list_pending_handoffs(self) -> list[Row]:
-        return self._handoffs.pending()
-
-    def enable_telegram_topic_mode(
-        self,
-        *,
-        chat_id: str,
-        user_id: str,
-        has_topics_enabled: bool | None = None,
-        allows_users_to_create_topics: bool | None = None,
-    ) -> None:
-        self._topics.enable_telegram_topic_mode(
-            chat_id=chat_id,
-            user_id=user_id,
-            has_topics_enabled=has_topics_enabled,
-            allows_users_to_create_topics=allows_users_to_create_topics,
-        )
-
-    def disable_telegram_topic_mode(self, *, chat_id: str, clear_bindings: bool = True) -> None:
-        self._topics.disable_telegram_topic_mode(chat_id=chat_id, clear_bindings=clear_bindings)
-
-    def is_telegram_topic_mode_enabled(self, *, chat_id: str, user_id: str) -> bool:
-        return self._topics.is_telegram_topic_mode_enabled(chat_id=chat_id, user_id=user_id)
-
-    def get_telegram_topic_binding(self, *, chat_id: str, thread_id: str) -> Row | None:
-        return self._topics.get_telegram_topic_binding(chat_id=chat_id, thread_id=thread_id)
-
-    def bind_telegram_topic(
-        self,
-        *,
-        chat_id: str,
-        thread_id: str,
-        user_id: str,
-        session_key: str,
-        session_id: str,
-        managed_mode: str = "auto",
-    ) -> None:
-        self._topics.bind_telegram_topic(
-            chat_id=chat_id,
-            thread_id=thread_id,
-            user_id=user_id,
-            session_key=session_key,
-            session_id=session_id,
-            managed_mode=managed_mode,
-        )
-
-    def is_telegram_session_linked_to_topic(self, *, session_id: str) -> bool:
-        return self._topics.is_telegram_session_linked_to_topic(session_id=session_id)
-
-    def list_unlinked_telegram_sessions_for_user(
-        self, *, chat_id: str, user_id: str, limit: int = 10
-    ) -> list[Row]:
-        return self._topics.list_unlinked_telegram_sessions_for_user(
-            chat_id=chat_id, user_id=user_id, limit=limit
-        )
 
     # ---------------------------------------------------------------- the store itself
 
