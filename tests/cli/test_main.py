@@ -31,6 +31,16 @@ def test_it_shows_its_help(hermes: Hermes) -> None:
     assert result.stderr == ""
 
 
+def test_it_is_the_command_of_its_interpreter_too(hermes: Hermes) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "hermes", "sessions", "list"],
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (0, hermes("sessions", "list").stdout)
+
+
 def test_a_group_alone_shows_its_help(hermes: Hermes) -> None:
     result = hermes("sessions")
     assert result.returncode == 0
@@ -108,7 +118,7 @@ def test_a_store_that_was_named_and_is_not_there_is_not_made(hermes: Hermes, tmp
 
 
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="there is no setpriv here")
-def test_what_cannot_be_written_can_be_read(told: Told, db: SessionDB, home: Path) -> None:
+def test_what_cannot_be_written_can_be_read(told: Told, db: SessionDB, home: Path, tmp_path: Path) -> None:
     """Root may write anywhere, so its powers are left behind first."""
     told("one", "hello", title="garden plans")
     db.close()
@@ -116,7 +126,10 @@ def test_what_cannot_be_written_can_be_read(told: Told, db: SessionDB, home: Pat
     home.chmod(0o500)
     (home / "state.db").chmod(0o400)
     try:
-        for words in (("list",), ("show", "garden"), ("stats",), ("export", "-"), ("search", "hello")):
+        for words in (
+            *(("list",), ("show", "garden"), ("stats",), ("export", "-"), ("search", "hello"), ("verify",)),
+            ("backup", str(tmp_path / "copy.db")),
+        ):
             done = subprocess.run(
                 [*powerless, *COMMAND, "sessions", *words], capture_output=True, encoding="utf-8", timeout=60
             )

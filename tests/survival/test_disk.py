@@ -187,6 +187,11 @@ def test_a_read_only_folder_is_refused_for_writing_and_read(reachable: Path, lef
             reader.ask("open_store", path=str(path), name="read", read_only=True)
             assert reader.ask("contents", session="s", name="read") == ["one", "two"]
             assert len(reader.ask("found", query="two", name="read")) == 1
+            assert reader.ask("health", name="read") == []
+            assert reader.ask("diagnosed", name="read") == []
+            with tempfile.TemporaryDirectory() as elsewhere:
+                Path(elsewhere).chmod(0o777)
+                assert reader.ask("back_up", target=f"{elsewhere}/copy.db", name="read") == 2
             with pytest.raises(Refused) as refused:
                 reader.ask("append_only", session="s", texts=["three"], name="read")
             assert "StoreReadOnly" in refused.value.kinds

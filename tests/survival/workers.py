@@ -77,6 +77,15 @@ def found(query: str, name: str = "main") -> list[int]:
     return [row["id"] for row in stores[name].search_messages(query, limit=10_000)]
 
 
+def back_up(target: str, name: str = "main") -> int:
+    return stores[name].backup(Path(target)).messages
+
+
+def diagnosed(name: str = "main") -> list[str]:
+    """What is wrong with what is in the store; who may write it is another matter."""
+    return [f.what for f in stores[name].diagnose(deep=True).findings if f.what.startswith("Store")]
+
+
 def health(name: str = "main") -> list[str]:
     report = stores[name].verify()
     return [] if report.ok else report.lines()
@@ -217,6 +226,9 @@ def become_nobody(folder: str) -> None:
             append("s", ["refused"], "reader")
         except errors.StoreReadOnly:
             found("warm", "reader")
+        assert not health("reader")
+        assert not diagnosed("reader")
+        back_up(f"{place}/copy.db", "reader")
         close("reader")
     os.chdir(folder)
     if os.getuid() == 0:
@@ -751,7 +763,20 @@ def fork_with_open_store(path: str) -> dict[str, Any]:
 COMMANDS: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
-        *(open_store, append, append_only, contents, found, health, close, visit, count_all, log_inode),
+        *(
+            open_store,
+            append,
+            append_only,
+            contents,
+            found,
+            health,
+            back_up,
+            diagnosed,
+            close,
+            visit,
+            count_all,
+            log_inode,
+        ),
         *(visit_with_old_library, purge, append_or_spool, keep_spooling),
         *(read_raw, without_lock, second_library, attach_second_library, close_second_library),
         *(hold_write_lock, hold_lock_now_and_then, hold_snapshot),

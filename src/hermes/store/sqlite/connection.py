@@ -5,6 +5,7 @@ apsw runs a string of several statements lazily, so nothing here leaves a cursor
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from itertools import repeat
@@ -26,6 +27,9 @@ _SHORT_WAIT_S, _SHORT_WAITS, _LONG_WAIT_S = 0.0005, 20, 0.002
 _READ_WRITE = apsw.SQLITE_OPEN_READWRITE
 _READ_ONLY = apsw.SQLITE_OPEN_READONLY
 _URI = apsw.SQLITE_OPEN_URI
+
+READ_SOMETHING = "PRAGMA schema_version"
+"""A connection does nothing before its first statement; this one reads the first page."""
 
 WAL_ERRORS = ("locking protocol", "not authorized", "disk i/o error")
 """How SQLite says that a file system cannot do WAL."""
@@ -78,6 +82,24 @@ def connect(
     if not read_only:
         run(connection, "PRAGMA secure_delete=ON")
     return connection
+
+
+def connect_read_only(path: Path, *, deadline: float = DEADLINE_S) -> apsw.Connection:
+    """To read only, also from a folder in which SQLite may not write, as on a disk that is mounted so."""
+    connection = connect(path, read_only=True)
+    connection.set_busy_handler(Patience(deadline))
+    try:
+        run(connection, READ_SOMETHING)
+        return connection
+    except (apsw.CantOpenError, apsw.ReadOnlyError):
+        connection.close()
+    # No log beside the file: nobody is writing, so it can be read as it stands.
+    log = f"{path}-wal"
+    if os.path.exists(log) and os.path.getsize(log):
+        raise errors.raised(
+            errors.StoreReadOnly, f"{path} has a write-ahead log that may not be read from here"
+        )
+    return connect(path, read_only=True, immutable=True)
 
 
 def run(connection: apsw.Connection, sql: LiteralString, *args: object) -> list[Row]:

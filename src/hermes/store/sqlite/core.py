@@ -26,12 +26,12 @@ from hermes.store.sqlite.connection import (
     SqliteReader,
     SqliteWriter,
     connect,
+    connect_read_only,
     run,
     translated,
     upkeep,
 )
 from hermes.store.sqlite.opening import (
-    connect_read_only,
     make_durable,
     mark_damaged,
     marked_damage,

@@ -15,7 +15,7 @@ from hermes import errors
 from hermes.store.findings import Diagnosis, Finding
 from hermes.store.sqlite import checkup, encryption, surroundings
 from hermes.store.sqlite.backup import backups_of
-from hermes.store.sqlite.connection import Patience, SqliteReader, connect, run, upkeep
+from hermes.store.sqlite.connection import SqliteReader, connect, connect_read_only, run, upkeep
 from hermes.store.sqlite.migrations import check_version
 from hermes.store.sqlite.surroundings import Holder, way_out
 
@@ -138,6 +138,6 @@ def _deep(reader: SqliteReader, path: Path, holders: list[Holder]) -> list[Findi
 def _opened(path: Path, holders: list[Holder]) -> apsw.Connection:
     """To read only. A store that is closed is read as it stands: a reader would leave a log and its index behind."""
     closed = not holders and not any(os.path.exists(f"{path}{ending}") for ending in ("-wal", "-journal"))
-    connection = connect(path, read_only=True, immutable=closed)
-    connection.set_busy_handler(Patience(PATIENCE_S))
-    return connection
+    if closed:
+        return connect(path, read_only=True, immutable=True)
+    return connect_read_only(path, deadline=PATIENCE_S)

@@ -9,7 +9,7 @@ import apsw
 
 from hermes.store import blobs, derived
 from hermes.store.sqlite import blocks, index
-from hermes.store.sqlite.connection import SqliteReader, connect, run
+from hermes.store.sqlite.connection import SqliteReader, connect, connect_read_only, run
 from hermes.store.sqlite.given import held
 from hermes.store.sqlite.texts import fields_of
 from hermes.store.values import Health
@@ -99,7 +99,7 @@ def health_of(reader: SqliteReader, path: Path) -> Health:
 def _broken_pages(path: Path) -> list[str]:
     """What SQLite's own check says, asked on a fresh connection: one that has used the full-text table before keeps
     an old list of its segments and would call the newer ones corrupt."""
-    connection = connect(path, read_only=True)
+    connection = connect_read_only(path)
     try:
         return [str(row[0]) for row in run(connection, INTEGRITY) if row[0] != "ok"]
     finally:

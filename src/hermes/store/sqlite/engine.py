@@ -18,7 +18,7 @@ from hermes.logs import log_of
 from hermes.store.blobs import Blobs
 from hermes.store.engine import Writer
 from hermes.store.sqlite.commit import Ticket
-from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, connect, pragma, run
+from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, connect, connect_read_only, pragma, run
 from hermes.store.sqlite.following import SHORT_TAIL, SqliteFollower
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ class SqliteEngine(SqliteFollower):
     def backup(self, target: Path | None) -> Backup:
         from hermes.store.sqlite import backup as backups
 
-        connection = connect(self.path, read_only=True)
+        connection = connect_read_only(self.path)
         try:
             return backups.make_backup(connection, self.path, target)
         finally:

@@ -16,7 +16,16 @@ from hermes import errors, home
 from hermes.logs import log_of
 from hermes.store.sqlite import encryption, lockfile
 from hermes.store.sqlite import guard as guards
-from hermes.store.sqlite.connection import WAL_ERRORS, connect, damaged, pragma, run, translated
+from hermes.store.sqlite.connection import (
+    READ_SOMETHING,
+    WAL_ERRORS,
+    connect,
+    connect_read_only,
+    damaged,
+    pragma,
+    run,
+    translated,
+)
 from hermes.store.sqlite.filesystem import Journal, journal_for
 from hermes.store.sqlite.migrations import (
     APPLICATION_ID,
@@ -43,7 +52,6 @@ SEARCH_TABLES = """SELECT name FROM sqlite_master WHERE name IN ('messages_fts_w
 INDEX_TABLES = {"messages_fts_words", "index_progress"}
 ALL_SEARCH_TABLES = 5
 
-READ_SOMETHING = "PRAGMA schema_version"
 """What needs no schema: parsing it is half of what opening costs, and is left to the first statement that does."""
 JOURNAL_AT = 18
 IS_WAL = b"\2\2"
@@ -148,21 +156,6 @@ def _hold(guard: guards.Guard, connection: apsw.Connection) -> None:
     run(connection, READ_SOMETHING)
     guard.hold()
     guard.log_in_place()  # from now on this is the log that commits must go to
-
-
-def connect_read_only(path: Path) -> apsw.Connection:
-    connection = connect(path, read_only=True)
-    try:
-        run(connection, READ_SOMETHING)
-        return connection
-    except (apsw.CantOpenError, apsw.ReadOnlyError):
-        connection.close()
-    # A folder we may not write to, and no log beside the file: nobody is writing, so it can be read as it stands.
-    if _size(Path(f"{path}-wal")):
-        raise errors.raised(
-            errors.StoreReadOnly, f"{path} has a write-ahead log that may not be read from here"
-        )
-    return connect(path, read_only=True, immutable=True)
 
 
 def _create(path: Path) -> None:
