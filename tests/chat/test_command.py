@@ -18,6 +18,7 @@ from hermes.cli.main import COMMANDS
 from hermes_state import SessionDB
 
 ROOT = Path(__file__).parents[2]
+COMMAND = (sys.executable, "-W", "error", "-m", "tests.chat.echo")
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -25,7 +26,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 def hermes() -> Run:
     def run(*words: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-W", "error", "-m", "tests.chat.echo", *words],
+            [*COMMAND, *words],
             input=stdin,
             capture_output=True,
             encoding="utf-8",
@@ -105,6 +106,24 @@ def test_as_json_it_comes_with_its_session_and_what_it_took(hermes: Run, db: Ses
 def test_what_is_piped_stands_below_the_question(hermes: Run) -> None:
     assert hermes("-q", "sum up", stdin="a\nb\n").stdout == "you said: sum up\n\na\nb\n"
     assert hermes(stdin="only piped\n").stdout == "you said: only piped\n"
+
+
+def test_a_pipe_that_says_nothing_is_told_of_and_waited_for(home: Path) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "-q", "sum up"],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+    ) as asking:
+        assert asking.stdin
+        assert asking.stdout
+        assert asking.stderr
+        assert asking.stderr.readline().startswith("hermes: waiting for what is piped in")
+        asking.stdin.write("late")
+        asking.stdin.close()
+        assert asking.stdout.read() == "you said: sum up\n\nlate\n"
 
 
 def test_questions_go_on_in_a_conversation(hermes: Run, db: SessionDB) -> None:

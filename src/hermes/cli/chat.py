@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from hermes.sessiondb import AnyStore, SessionDB
 
 MISSING = "the chat is not installed; get it with: pip install 'hermes-sessions[chat]'"
+WAITS_SILENTLY_S = 3.0
 NAMED = {"-c": "--continue", "--continue": "--continue", "-r": "--resume", "--resume": "--resume"}
 
 
@@ -159,13 +160,22 @@ def _check(arguments: argparse.Namespace) -> None:
 
 def _question(arguments: argparse.Namespace) -> str | None:
     """What is asked: what was typed, with what was piped below it; None for a conversation."""
-    piped = "" if sys.stdin.isatty() else sys.stdin.read()
+    piped = "" if sys.stdin.isatty() else _piped()
     if arguments.query is None and not piped.strip():
         return None
     question = "\n\n".join(part for part in (arguments.query or "", piped.strip()) if part)
     if not question.strip():
         raise WrongUsage("-q needs a question")
     return question
+
+
+def _piped() -> str:
+    """All that is piped in. Who writes it may be slow, so it is waited for; that nobody ever will looks the same."""
+    import select
+
+    if not select.select([sys.stdin], [], [], WAITS_SILENTLY_S)[0]:
+        complain("waiting for what is piped in; </dev/null says that nothing is")
+    return sys.stdin.read()
 
 
 @contextmanager
