@@ -18,6 +18,7 @@ from hermes.conversations import Conversations
 from hermes.documented import Documented
 from hermes.handle import Row
 from hermes.store import titles
+from hermes.store.arguments import optional_path
 from hermes.store.messages import Messages
 from hermes.store.meta import Meta
 from hermes.store.open import SCHEMA_VERSION, diagnose_file, open_engine, repair_file, restore_file
@@ -96,9 +97,9 @@ class SessionDB(Documented, Conversations, Care, Chats):
         With `spool` a message or a session that cannot be written (a full disk, a lock, damage) is kept beside the
         store, the error says where, and it is stored when the store is back: do not write it again yourself.
         """
-        self.db_path = home.default_db_path() if db_path is None else Path(db_path)
         self._read_only, self._durability, self._spool = read_only, durability, spool
         try:
+            self.db_path = optional_path("db_path", db_path) or home.default_db_path()
             self._open()
         except Exception as problem:
             _set_last_init_error(f"{type(problem).__name__}: {problem}")

@@ -141,6 +141,19 @@ def test_an_agents_own_history_changes_no_row(db: SessionDB) -> None:
     assert db.get_messages("a") == before
 
 
+def test_what_the_caller_knows_better_of_an_unchanged_row_is_taken_and_the_rest_stays(db: SessionDB) -> None:
+    db.create_session("a", "cli")
+    db.append_message(
+        "a", "assistant", "yo", finish_reason="stop", token_count=7, reasoning="early", timestamp=5.0
+    )
+    (before,) = db.get_messages("a")
+    db.replace_messages(
+        "a", [{"role": "assistant", "content": "yo", "reasoning": "late", "codex_message_items": [{"id": 1}]}]
+    )
+    (after,) = db.get_messages("a")
+    assert after == before | {"reasoning": "late", "codex_message_items": '[{"id":1}]'}
+
+
 def test_rows_that_were_read_can_be_given_back(three: SessionDB) -> None:
     before = three.get_messages("a")
     three.replace_messages("a", before)

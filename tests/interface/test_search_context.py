@@ -71,6 +71,13 @@ def test_structured_content_is_shown_as_its_text(a: SessionDB) -> None:
     assert shown.split() == ["see", "this"]
 
 
+def test_where_a_picture_lies_is_not_text(a: SessionDB) -> None:
+    say(a, "a", "needle")
+    picture = {"type": "image_url", "image_url": {"url": "http://img/x.png"}}
+    a.append_message("a", "user", [{"type": "text", "text": "see"}, picture, "this"])
+    assert context(a, "needle")[1][1].split() == ["see", "this"]
+
+
 def test_structured_content_without_text_is_called_multimodal(a: SessionDB) -> None:
     a.append_message("a", "user", [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}])
     say(a, "a", "needle")

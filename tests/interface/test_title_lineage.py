@@ -97,6 +97,14 @@ def test_a_recorded_continuation_wins_over_a_newer_stranger_with_a_number(db: Se
     assert db.resolve_session_by_title("foo #7") == "stranger"
 
 
+def test_a_stranger_with_a_number_stands_for_where_it_goes_on(db: SessionDB) -> None:
+    for name, title in (("a", "foo"), ("b", "foo #2")):
+        db.create_session(name, "cli")
+        db.set_session_title(name, title)
+    following = db.begin_continuation("b", "so far")
+    assert db.resolve_session_by_title("foo") == db.resolve_session_by_title("foo #2") == following
+
+
 def test_a_continuation_is_found_by_its_parents_name_even_without_a_title(db: SessionDB) -> None:
     (root,) = titled(db, "foo")
     compress(db, root, "tip")
@@ -155,3 +163,19 @@ def test_the_next_name_is_always_a_free_and_valid_title(shelf: SessionDB, base: 
             assert shelf.get_session_by_title(following) is None
             titled(shelf, following)
             title = following
+
+
+def test_long_titles_that_are_shortened_alike_are_told_apart(db: SessionDB) -> None:
+    following = []
+    for name in ("aaa", "bbb"):
+        db.create_session(name, "cli")
+        db.set_session_title(name, "x" * 97 + name)
+        following.append(db.begin_continuation(name, "so far"))
+    titles = {db.get_session_title(name) for name in following}
+    assert len(titles) == 2
+    assert db.get_next_title_in_lineage("x" * 97 + "bbb") not in titles
+
+
+def test_a_number_too_long_to_be_one_is_part_of_the_name(db: SessionDB) -> None:
+    name = "foo #" + "9" * 5000
+    assert db.get_next_title_in_lineage(name) == name

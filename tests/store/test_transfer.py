@@ -571,3 +571,13 @@ def test_outlines_are_of_sessions_or_of_their_whole_conversations(db: SessionDB)
     assert [one.id for one in db.outlines(["b", "c", "a", "gone"], whole=True)] == ["a", "b", "c"]
     (one,) = db.outlines(["a"])
     assert (one.root_id, one.preview, one.message_count, one.last_active) == ("a", "hello", 1, 101.0)
+
+
+def test_a_title_comes_in_as_one_that_could_be_given(db: SessionDB) -> None:
+    taken = [
+        {"id": "a", "source": "cli", "title": "a\u202eb\x1b[31m\nrow2"},
+        {"id": "b", "source": "cli", "title": "t" * 300},
+    ]
+    db.import_sessions(taken)
+    assert db.get_session_title("a") == db.sanitize_title("a\u202eb\x1b[31m\nrow2")
+    assert db.get_session_title("b") == "t" * 100

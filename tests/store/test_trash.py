@@ -290,9 +290,22 @@ def test_transcripts_go_when_the_trash_is_emptied_and_not_before(talk: SessionDB
 def test_what_somebody_still_works_in_is_not_thrown_out(talk: SessionDB) -> None:
     talk.trash_session("stranger")
     age(talk, 31)
-    talk.append_message("stranger", "user", "I have not noticed")
+    talk.append_message("stranger", "assistant", "I have not noticed")
     assert talk.empty_trash() == 0
     assert talk.empty_trash(0) == 1
+
+
+@pytest.mark.parametrize("how", ["spoken in", "begun anew"])
+def test_what_a_person_goes_on_with_comes_back_whole(talk: SessionDB, how: str) -> None:
+    went = talk.trash_session("one")
+    if how == "spoken in":
+        talk.append_message("one", "user", "where were we?")
+        assert [hit["session_id"] for hit in talk.search_messages("where")] == ["one"]
+    else:
+        assert talk.create_session("one", "cli") == "one"
+    assert talk.list_trash() == []
+    assert all(talk.resolve_session_id(member) == member for member in went)
+    assert talk.verify().ok
 
 
 def test_maintenance_empties_what_has_lain_long(talk: SessionDB) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from hermes.store.arguments import required_text
+
 _PHRASE = re.compile(r'"[^"]*"')
 _HELD = "\0"  # stands for a phrase while the rest is changed; NUL has no meaning in a query
 _SPECIAL = re.compile(r'[+{}()"^]')
@@ -20,7 +22,7 @@ _COMPOUND = re.compile(r"[^\W_]+(?:[._-]+[^\W_]+)+")
 
 def sanitize_fts5_query(query: str) -> str:
     """A query for FTS5 as documented: `chat-send` becomes `"chat-send"`, `hello AND` becomes `hello`."""
-    query = query.replace(_HELD, "")
+    query = required_text("query", query).replace(_HELD, "")
     phrases = iter(_PHRASE.findall(query))
     query = _SPECIAL.sub(" ", _PHRASE.sub(_HELD, query))
     query = _LONE_STAR.sub("", _STARS.sub("*", query))

@@ -6,7 +6,7 @@ such; so is anything else if the caller wishes. An answer that is not so marked 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hermes.recall.query import parse
@@ -124,6 +124,16 @@ def _context(hit: Hit) -> list[dict[str, Any]]:
 
 
 def _shown(content: Any) -> str:
-    if isinstance(content, list | dict):
+    if isinstance(content, list):
+        return "\n".join(_text_parts(content))[:CONTEXT_LENGTH] or SHOWN_STRUCTURE
+    if isinstance(content, dict):
         return text_of(content)[:CONTEXT_LENGTH] or SHOWN_STRUCTURE
     return "" if content is None else str(content)[:CONTEXT_LENGTH]
+
+
+def _text_parts(content: list[Any]) -> Iterator[str]:
+    """What is said in structured content; where its pictures lie is not."""
+    for part in content:
+        text = part.get("text") if isinstance(part, dict) else part
+        if isinstance(text, str) and text:
+            yield text

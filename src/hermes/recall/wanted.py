@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from hermes import errors
 from hermes.store.arguments import moment, names
+from hermes.store.kinds import SOURCE_ALIASES
 from hermes.store.listing import KINDS
 from hermes.store.sessions import source_name
 from hermes.store.values import MessageFilter, Order
@@ -85,4 +86,6 @@ def _pick(choose: Callable[[float, float], float], first: float | None, second: 
 
 
 def _sources(parameter: str, values: object) -> tuple[str, ...]:
-    return tuple(source_name(name) for name in names(parameter, values))
+    """With their older spellings: what another program has just written is found as well."""
+    found = tuple(source_name(name) for name in names(parameter, values))
+    return (*found, *(spelled for spelled, name in SOURCE_ALIASES.items() if name in found))

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from hermes.store.arguments import moment, names
+from hermes.store.arguments import as_one, moment, names
 from hermes.store.engine import Access, Reader, Row
 from hermes.store.lineage import conversation_with_subagents
 from hermes.store.sessions import source_name
@@ -25,7 +25,7 @@ SESSION = """SELECT s.id, s.root_id, s.source, s.model, s.title, s.started_at, s
     coalesce(s.cache_write_tokens, 0), coalesce(s.reasoning_tokens, 0), coalesce(s.estimated_cost_usd, 0.0),
     s.actual_cost_usd FROM sessions s"""
 IN_WINDOW = """s.started_at >= ? AND s.trashed_at IS NULL
-    AND (? IS NULL OR instr(?, '|' || s.source || '|') > 0)"""
+    AND (? IS NULL OR instr(?, char(31) || s.source || char(31)) > 0)"""
 SESSIONS = " ".join((SESSION, "WHERE", IN_WINDOW, "ORDER BY s.started_at, s.id"))
 IDS = " ".join(("SELECT s.id FROM sessions s WHERE", IN_WINDOW))
 ONE = " ".join((SESSION, "WHERE s.id = ? AND s.trashed_at IS NULL"))
@@ -199,7 +199,7 @@ class Activities:
         start = moment("since", since)
         wanted = None if sources is None else [source_name(one) for one in names("sources", sources)]
         with self._engine.read(settled=True) as reader:
-            yield Activity(reader, start, None if wanted is None else f"|{'|'.join(wanted)}|")
+            yield Activity(reader, start, None if wanted is None else as_one(wanted))
 
 
 def _spent(row: Row) -> Spent:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
 from hermes import errors
@@ -63,6 +65,14 @@ def optional_amount(name: str, value: object) -> float | None:
     return _finite(name, "a number", value)
 
 
+def optional_path(name: str, value: object) -> Path | None:
+    if value is None:
+        return None
+    if isinstance(value, str | os.PathLike) and "\0" not in os.fsdecode(value):
+        return Path(os.fsdecode(value))
+    raise _wrong(name, "a path", value)
+
+
 def optional_mapping(name: str, value: object) -> Mapping[str, Any] | None:
     if value is None or isinstance(value, Mapping):
         return value
@@ -76,10 +86,21 @@ def names(name: str, values: object) -> tuple[str, ...]:
     return tuple(required_text(name, value) for value in values)
 
 
-def mappings(name: str, values: object) -> list[Mapping[str, Any]]:
+def as_one(values: Iterable[str]) -> str:
+    """Any number of names as one value, for a statement that looks in it for `char(31) || name || char(31)`: a
+    character that names of things do not hold."""
+    return "\x1f".join(("", *values, ""))
+
+
+def several(name: str, values: object) -> Iterable[Any]:
+    """Any number of objects; one alone, or a text, is a mistake."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-        raise _wrong(name, "a list of messages", values)
-    found = list(values)
+        raise _wrong(name, "a list", values)
+    return values
+
+
+def mappings(name: str, values: object) -> list[Mapping[str, Any]]:
+    found = list(several(name, values))
     for value in found:
         if not isinstance(value, Mapping):
             raise _wrong(f"each of {name}", "a mapping", value)

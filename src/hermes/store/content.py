@@ -14,15 +14,20 @@ log = log_of(__name__)
 _decode: Callable[[str], Any] | None = None
 _encode: Callable[[object], str] | None = None
 
-LARGEST_NUMBER = 2**63
 JSON_PREFIX = "\x00json:"
 """Marks structured content in `messages.content`, where other programs look for it."""
 
 
 def to_json(value: object) -> str:
-    """JSON text of any value; what JSON cannot say is said by `str()`, never refused."""
+    """JSON text of any value; what in it JSON cannot say is said by `str()`, never refused."""
     try:
         return _dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        pass
+    import json
+
+    try:
+        return clean_in(json.dumps(value, default=str, ensure_ascii=False, separators=(",", ":")))
     except (TypeError, ValueError, RecursionError):
         return _dumps(str(value))
 
@@ -70,9 +75,7 @@ def encode(content: object) -> tuple[Any, str]:
             raise errors.raised(errors.InvalidArgument, "content is nested too deeply to be stored") from None
     if isinstance(content, bytes | bytearray | memoryview):
         return bytes(content).decode("utf-8", "replace"), "text"
-    if content is None or (isinstance(content, int | float) and abs(content) < LARGEST_NUMBER):
-        return content, "text"
-    return clean_in(str(content)), "text"
+    return (None if content is None else clean_in(str(content))), "text"
 
 
 def decode(content: Any, kind: str | None) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 from hermes.store.content import decode
 from hermes.store.engine import Reader, Writer
-from hermes.store.kinds import kind_of
+from hermes.store.kinds import SOURCE_ALIASES, kind_of
 from hermes.text import preview_of
 
 AT_ONCE = 1000
@@ -26,6 +26,7 @@ NOTE = "INSERT INTO changed_sessions (session_id) VALUES (?) ON CONFLICT DO NOTH
 LINK = """SELECT source, parent_session_id, started_at, ended_at, end_reason, relation, root_id, listed, kind
     FROM sessions WHERE id = ?"""
 CHILDREN = "SELECT id FROM sessions WHERE parent_session_id = ?"
+ANY_CHILD = "SELECT 1 FROM sessions WHERE parent_session_id = ? LIMIT 1"
 ROOTED_AT = "SELECT id FROM sessions WHERE root_id = ?"
 
 LAST_MESSAGE = "SELECT max(timestamp) FROM messages WHERE session_id = ?"
@@ -33,6 +34,8 @@ LAST_PERSON = "SELECT max(timestamp) FROM messages WHERE session_id = ? AND role
 FIRST_SAID = """SELECT content, content_kind FROM messages
     WHERE session_id = ? AND role = 'user' AND content IS NOT NULL AND active = 1 ORDER BY id LIMIT 1"""
 
+# How other programs spell a source; lists and filters know one name for it.
+SET_SOURCE = "UPDATE sessions SET source = ? WHERE id = ? AND source = ?"
 SET_FAMILY = "UPDATE sessions SET relation = ?, root_id = ?, listed = ?, kind = ? WHERE id = ?"
 # Who joins a conversation stands behind its fence: a writer whose lease was lost is refused in a continuation too.
 JOIN_FENCE = """UPDATE sessions SET lease_epoch = (SELECT r.lease_epoch FROM sessions r WHERE r.id = sessions.root_id)
@@ -59,6 +62,8 @@ def refresh(writer: Writer) -> bool:
     """Recompute what is noted; True if something is left for another round."""
     noted = [row[0] for row in writer.rows(NOTED, AT_ONCE)]
     for session_id in noted:
+        for spelled, name in SOURCE_ALIASES.items():
+            writer.run(SET_SOURCE, name, session_id, spelled)
         writer.run(CLEAR_NOTE, session_id)
     if noted:
         Family(writer).refresh(noted)
@@ -110,6 +115,7 @@ class Family:
         self._writer = writer
         self._links: dict[str, tuple[Any, ...] | None] = {}
         self._roots: dict[str, str] = {}
+        self._below: dict[str, bool] = {}
 
     def refresh(self, noted: list[str]) -> None:
         """Recompute the noted sessions, and whoever is misplaced because of what was found."""
@@ -152,7 +158,7 @@ class Family:
         relation, root = self._relation(session_id), self._root(session_id)
         starts = relation in ("branch", "reset") or (relation == "compression" and root == session_id)
         kind = kind_of(link[0], child=self._works_for_another(root))
-        return relation, root, 1 if starts or not self._has_parent(session_id) else 0, kind
+        return relation, root, 1 if starts or not self._is_below(session_id) else 0, kind
 
     def _link(self, session_id: str) -> tuple[Any, ...] | None:
         if session_id not in self._links:
@@ -168,10 +174,33 @@ class Family:
             and self._link(link[1]) is not None
         )
 
+    def _is_below(self, session_id: str) -> bool:
+        """Whether somebody is above it. Who is its own ancestor is below nobody: lists would show none of a circle."""
+        if session_id not in self._below:
+            if (
+                self._writer.value(ANY_CHILD, session_id) is None
+            ):  # in no circle, however long the line above is
+                return self._has_parent(session_id)
+            line: dict[str, None] = {}
+            at: str | None = session_id
+            while at is not None and at not in line and at not in self._below:
+                line[at] = None
+                at = self._parent(at)
+            self._below.update(dict.fromkeys(line, True))
+            if at is None:
+                self._below[next(reversed(line))] = False
+            elif at in line:
+                self._below.update(dict.fromkeys(list(line)[list(line).index(at) :], False))
+        return self._below[session_id]
+
+    def _parent(self, session_id: str) -> str | None:
+        link = self._link(session_id)
+        return link[1] if link is not None and self._has_parent(session_id) else None
+
     def _works_for_another(self, root: str) -> bool:
         """Whether a conversation, given by its first session, is a subagent's; what continues it is one, too."""
         relation = self._relation(root)
-        return relation == "delegate" or (relation is None and self._has_parent(root))
+        return relation == "delegate" or (relation is None and self._is_below(root))
 
     def _relation(self, session_id: str) -> str | None:
         link = self._link(session_id)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import isfinite
 from typing import Any, NamedTuple
 
 from hermes import clock, errors
@@ -12,6 +11,7 @@ from hermes.store.attachments import Attachment
 from hermes.store.content import calls_counted, from_json, to_json
 from hermes.store.keeping import clean_tag
 from hermes.store.sessions import source_name
+from hermes.store.titles import MAX_TITLE_LENGTH, one_line
 from hermes.text import clean_in
 
 # The columns of `sessions` that an import restores, by kind, in the order of `importing.INSERT_SESSION`.
@@ -114,7 +114,7 @@ class Given(NamedTuple):
             source=source_name(column.text("source") or "unknown"),
             started_at=float(at),
             start_known=started is not None,
-            title=(column.text("title") or "").strip() or None,
+            title=one_line(column.text("title") or "")[:MAX_TITLE_LENGTH].rstrip() or None,
             owner=column.text("owner") or "",
             parent=column.text("parent_session_id"),
             relation=given["relation"] if given.get("relation") in RELATIONS else None,
@@ -171,7 +171,7 @@ class _Columns:
         value = self.given.get(name)
         if value is None:
             return None
-        if not isinstance(value, int | float) or not isfinite(value) or abs(value) >= 2**63:
+        if not isinstance(value, int | float) or not -(2**63) < value < 2**63:
             raise _refused(f"{name} of {self.what} must be a number, got {value!r:.40}")
         return int(value) if isinstance(value, bool) else value
 

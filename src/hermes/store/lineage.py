@@ -60,11 +60,11 @@ class Relative(NamedTuple):
 
 def tip(reader: Reader, session_id: str) -> str:
     """The live end of the conversation that continues this session; itself if nothing does."""
+    at, following = session_id, reader.value(NEXT, session_id, session_id)
     seen = {session_id}
-    at = session_id
-    while (following := reader.value(NEXT, at, at)) is not None and following not in seen:
+    while following is not None and following not in seen:
         seen.add(following)
-        at = following
+        at, following = following, reader.value(NEXT, following, following)
     return at
 
 

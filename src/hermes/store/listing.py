@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, LiteralString, NamedTuple
 
 from hermes import errors
-from hermes.store.arguments import moment, names, whole
+from hermes.store.arguments import as_one, moment, names, whole
 from hermes.store.engine import Access, Reader, Row
 from hermes.store.lineage import tip
 from hermes.store.sessions import SELECT_ROW, source_name
@@ -42,7 +42,7 @@ COLUMNS = (
 LISTED = "WHERE listed = 1 AND trashed_at IS NULL"
 LISTED_OF_SOURCE = "WHERE listed = 1 AND source = ? AND trashed_at IS NULL"
 EVERY = "WHERE trashed_at IS NULL AND (? IS NULL OR source = ?)"
-BUT = "AND instr(?, '|' || source || '|') = 0"  # names of sources to leave out, between bars
+BUT = "AND instr(?, char(31) || source || char(31)) = 0"  # names of sources to leave out, as one value
 NEWEST = "ORDER BY started_at DESC, id DESC LIMIT ? OFFSET ?"
 MOST_ACTIVE = "ORDER BY conversation_active DESC, started_at DESC, id DESC LIMIT ? OFFSET ?"
 LAST_ACTIVE = "ORDER BY last_active DESC, started_at DESC, id DESC LIMIT ? OFFSET ?"
@@ -63,13 +63,14 @@ EVERY_BY_ACTIVITY = _ways(EVERY, LAST_ACTIVE)
 # The list for people. A conversation is what its first session is: its kind, source, workspace, pin and archive.
 CONVERSATIONS = "WHERE listed = 1 AND trashed_at IS NULL"
 WITH_SUBAGENTS = "WHERE root_id = id AND trashed_at IS NULL"
-NAMED = """AND (? IS NULL OR instr(?, '|' || source || '|') > 0) AND (? IS NULL OR instr(?, '|' || source || '|') = 0)
-    AND (? IS NULL OR instr(?, '|' || kind || '|') > 0) AND (? IS NULL OR archived = ?)"""
+NAMED = """AND (? IS NULL OR instr(?, char(31) || source || char(31)) > 0)
+    AND (? IS NULL OR instr(?, char(31) || source || char(31)) = 0)
+    AND (? IS NULL OR instr(?, char(31) || kind || char(31)) > 0) AND (? IS NULL OR archived = ?)"""
 OTHERS = """AND (? IS NULL OR workspace = ?)
     AND (? IS NULL OR conversation_active >= ?) AND (? IS NULL OR conversation_active < ?)
     AND (? IS NULL OR id IN (SELECT m.root_id FROM tags t JOIN sessions m ON m.id = t.session_id WHERE t.tag = ?))
     AND (? IS NULL OR pinned_at IS NOT NULL)"""
-SHOWN = "AND instr(?, '|' || kind || '|') = 0 AND (? IS NULL OR archived = 0)"
+SHOWN = "AND instr(?, char(31) || kind || char(31)) = 0 AND (? IS NULL OR archived = 0)"
 COUNT = "SELECT kind, archived, source, count(*) FROM sessions"
 BY_KIND = "GROUP BY kind, archived, source"
 COUNTED = " ".join((COUNT, WITH_SUBAGENTS, NAMED, OTHERS, BY_KIND))
@@ -149,7 +150,7 @@ class Listing:
         order_by_last_active: bool = False,
     ) -> list[dict[str, Any]]:
         limit, offset = whole("limit", limit), max(0, whole("offset", offset))
-        but = _barred(_sources("exclude_sources", exclude_sources)) if exclude_sources else None
+        but = as_one(_sources("exclude_sources", exclude_sources)) if exclude_sources else None
         wanted = None if source is None else source_name(source)
         with self._engine.read(settled=True) as reader:
             rows = _select(
@@ -197,7 +198,7 @@ class Listing:
             else:
                 groups = reader.rows(COUNTED_IN_INDEX, *named)
             sql = PAGES[order, bool(pinned_first), "child" not in hidden]
-            found = reader.rows(sql, *named, *others, _barred(hidden), 1 if hide_archived else None, *page)
+            found = reader.rows(sql, *named, *others, as_one(hidden), 1 if hide_archived else None, *page)
             rows = _tips_shown(reader, found)
             from hermes.store.keeping import TAGS_OF
 
@@ -243,9 +244,9 @@ def _hidden_kinds(wanted: Wanted, include_hidden: bool) -> tuple[str, ...]:
 def _named(wanted: Wanted) -> tuple[object, ...]:
     """The values of NAMED, each as often as it stands there."""
     each = (
-        None if wanted.sources is None else _barred(_sources("sources", wanted.sources)),
-        _barred(_sources("exclude_sources", wanted.exclude_sources)) if wanted.exclude_sources else None,
-        None if wanted.kinds is None else _barred(_kinds(wanted.kinds)),
+        None if wanted.sources is None else as_one(_sources("sources", wanted.sources)),
+        as_one(_sources("exclude_sources", wanted.exclude_sources)) if wanted.exclude_sources else None,
+        None if wanted.kinds is None else as_one(_kinds(wanted.kinds)),
         None if wanted.archived is None else int(bool(wanted.archived)),
     )
     return tuple(value for value in each for _ in range(2))
@@ -269,11 +270,6 @@ def _others(wanted: Wanted) -> tuple[object, ...]:
         tag,
     )
     return (*(value for value in each for _ in range(2)), 1 if wanted.pinned_only else None)
-
-
-def _barred(values: Sequence[str]) -> str:
-    """Names between bars, for a statement that takes any number of them as one value."""
-    return f"|{'|'.join(values)}|"
 
 
 def _sources(parameter: str, values: Sequence[str]) -> list[str]:

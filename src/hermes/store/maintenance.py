@@ -8,6 +8,7 @@ from typing import Any
 
 from hermes import clock, errors
 from hermes.store import meta
+from hermes.store.arguments import optional_path
 from hermes.store.blobs import Blobs
 from hermes.store.engine import Engine, Writer
 from hermes.store.retention import Retention
@@ -40,16 +41,17 @@ class Maintenance:
         try:
             given = {"retention_days": retention_days, "trash_days": trash_days, "thin_days": thin_days or 0}
             for name, days in given.items():
-                if days < 0:
-                    raise errors.InvalidArgument(f"{name} must not be negative, got {days!r}")
+                if not days >= 0:
+                    raise errors.InvalidArgument(f"{name} must be a number, and not negative, got {days!r:.40}")
+            folder = optional_path("sessions_dir", sessions_dir)
             if not self._claim_run(min_interval_hours * clock.HOUR):
                 result["skipped"] = True
                 return result
             retention = Retention(self._engine)
             closed = retention.close_orphaned_cli() + retention.finalize_orphaned_compression_sessions()
-            result["pruned"] = retention.prune_empty_ghost_sessions(sessions_dir)
-            result["pruned"] += retention.prune(retention_days, sessions_dir=sessions_dir)
-            if emptied := Trash(self._engine).empty(retention, trash_days, sessions_dir=sessions_dir):
+            result["pruned"] = retention.prune_empty_ghost_sessions(folder)
+            result["pruned"] += retention.prune(retention_days, sessions_dir=folder)
+            if emptied := Trash(self._engine).empty(retention, trash_days, sessions_dir=folder):
                 result["emptied"] = emptied
             if thin_days is not None and (thinned := Thinning(self._engine).thin(thin_days).bytes):
                 result["thinned"] = thinned

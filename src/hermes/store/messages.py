@@ -30,7 +30,7 @@ COUNT_IN = """UPDATE sessions SET
     last_person_at = CASE WHEN ? IS NULL OR last_person_at > ? THEN last_person_at ELSE ? END,
     preview = coalesce(preview, ?),
     conversation_active = CASE WHEN root_id = id AND conversation_active < ? THEN ? ELSE conversation_active END
-    WHERE id = ? AND (? IS NULL OR lease_epoch = ?) RETURNING root_id, last_active"""
+    WHERE id = ? AND (? IS NULL OR lease_epoch = ?) RETURNING root_id, last_active, trashed_at"""
 ROOT_ACTIVE = "UPDATE sessions SET conversation_active = ? WHERE id = ? AND conversation_active < ?"
 # By its time first: the index on it finds the row at once, however long the session is.
 STORED_ALREADY = "SELECT id FROM messages WHERE session_id = ? AND timestamp = ? AND uid = ?"
@@ -113,7 +113,7 @@ class Messages:
         )
         epoch = optional_whole("lease_epoch", lease_epoch)
         person = at if role == "user" else None
-        preview = preview_of(content) if person is not None else None
+        preview = preview_of(stored if kind == "text" else content) if person is not None else None
         counted = (
             calls_counted(role, tool_calls),
             at,
@@ -137,7 +137,13 @@ class Messages:
             session = writer.row(COUNT_IN, *counted)
             if session is None:
                 raise refused(writer, session_id)
-            root, last_active = session
+            root, last_active, trashed_at = session
+            if (
+                trashed_at is not None and person is not None
+            ):  # who goes on talking in it has not thrown it away
+                from hermes.store.trash import take_out
+
+                take_out(writer, session_id)
             if root != session_id:
                 writer.run(ROOT_ACTIVE, at, root, at)
             if at < last_active:  # an import, or a clock set back: the next list looks up what is the newest
@@ -305,14 +311,14 @@ def _family_once(reader: Reader, session_id: str) -> list[dict[str, Any]]:
     Another program copies what it carries into a continuation; of rows without our uid, a person's message that is
     repeated before any answer is therefore shown once, as documented. Our own rows are never copies.
     """
+    # What it carries may have another home by now, or lie in the trash there.
+    found = reader.rows(CARRIED, session_id)
     line: dict[str, None] = {}
     at: str | None = session_id
     while at is not None and at not in line:
         line[at] = None
         at = reader.value(PARENT, at)
-    found = [row for member in line for row in reader.rows(CONVERSATION, member)]
-    # What it carries may have another home by now, or lie in the trash there.
-    found += reader.rows(CARRIED, session_id)
+    found += [row for member in line for row in reader.rows(CONVERSATION, member)]
     rows = [row for _id, row in sorted({row[0]: row for row in found}.items())]
     told: list[dict[str, Any]] = []
     unanswered: set[str] = set()

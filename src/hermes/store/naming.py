@@ -34,7 +34,7 @@ class Naming:
 
     def named(self, name: str) -> Named:
         """By exact id, exact title, the only id that starts so, the only title that starts so or holds it."""
-        if not name.strip() or len(name) > LONGEST_PREFIX:
+        if not name.strip():
             return Named(None, [])
         typed = clean_in(name.strip())
         with self._engine.read(settled=True) as reader:
@@ -43,7 +43,7 @@ class Naming:
         titled = Titles(self._engine).resolve(typed)
         if titled is not None:
             return Named(titled, [])
-        if "\0" in typed:  # where a pattern ends
+        if len(typed) > LONGEST_PREFIX or "\0" in typed:  # where a pattern ends
             return Named(None, [])
         start = like_prefix(typed)
         with self._engine.read() as reader:

@@ -12,7 +12,7 @@ from typing import Any
 
 from hermes import clock
 from hermes.store import attachments, blobs, context
-from hermes.store.arguments import optional_whole
+from hermes.store.arguments import moment, optional_whole
 from hermes.store.content import calls_counted, from_json, json_or_none
 from hermes.store.engine import Writer
 from hermes.text import clean_in
@@ -26,12 +26,23 @@ OVERWRITE = """UPDATE messages SET role = ?, content = ?, tool_call_id = ?, tool
         codex_reasoning_items = ?, codex_message_items = ?, content_kind = ?, timestamp = ?, uid = ?,
         rewound_at = NULL, thinned_bytes = NULL, platform_message_id = NULL
     WHERE id = ?"""
+# What a caller who hands a conversation back may know better than the row; what is left out stays.
+COMPLETE = """UPDATE messages SET token_count = coalesce(?, token_count), finish_reason = coalesce(?, finish_reason),
+        reasoning = coalesce(?, reasoning), reasoning_content = coalesce(?, reasoning_content),
+        reasoning_details = coalesce(?, reasoning_details),
+        codex_reasoning_items = coalesce(?, codex_reasoning_items),
+        codex_message_items = coalesce(?, codex_message_items)
+    WHERE id = ?"""
 DELETE = "DELETE FROM messages WHERE id = ?"
 
 COLUMNS = (
     *("role", "content", "tool_call_id", "tool_calls", "tool_name", "token_count", "finish_reason"),
     *("reasoning", "reasoning_content", "reasoning_details", "codex_reasoning_items", "codex_message_items"),
     "content_kind",
+)
+COMPLETED = (
+    *("token_count", "finish_reason", "reasoning", "reasoning_content"),
+    *("reasoning_details", "codex_reasoning_items", "codex_message_items"),
 )
 ASSISTANT_TEXTS = ("reasoning", "reasoning_content")
 ASSISTANT_JSONS = ("reasoning_details", "codex_reasoning_items", "codex_message_items")
@@ -58,7 +69,7 @@ def row_of(message: Mapping[str, Any]) -> dict[str, Any]:
         **{name: text(message, name) for name in ("tool_call_id", "tool_name", "finish_reason")},
         **{name: text(spoken, name) for name in ASSISTANT_TEXTS},
         **{name: json_or_none(spoken.get(name)) for name in ASSISTANT_JSONS},
-        "timestamp": float(at) if isinstance(at, int | float) else None,
+        "timestamp": moment("timestamp", at) if isinstance(at, int | float) else None,
         "calls": calls_counted(role, message.get("tool_calls")),
     }
 
@@ -85,6 +96,7 @@ def replace(
             writer.run(DELETE, have[old]["id"])
             continue
         if old is not None and had[old] == want[new]:
+            _complete(writer, have[old], wanted[new])
             continue
         row, at = wanted[new], wanted[new]["timestamp"]
         if at is None:
@@ -98,6 +110,11 @@ def replace(
             blobs.detach(writer, message_id)
         blobs.attach(writer, message_id, row["attachments"])
     blobs.drop(writer, held)
+
+
+def _complete(writer: Writer, have: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    if any(wanted[name] is not None and wanted[name] != have[name] for name in COMPLETED):
+        writer.run(COMPLETE, *(wanted[name] for name in COMPLETED), have["id"])
 
 
 def _differs(had: list[Any], want: list[Any], old: int, new: int | None) -> bool:

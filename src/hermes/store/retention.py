@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
-from math import isnan
 from pathlib import Path
 from typing import Any, TypeVar
 
 from hermes import clock, errors
 from hermes.store import blobs, context, derived, leases, routing
+from hermes.store.arguments import optional_path
 from hermes.store.engine import Engine, Reader, Writer
 from hermes.store.lineage import conversation_with_subagents
 from hermes.store.processes import is_running
@@ -76,6 +76,8 @@ IDLE_CLI = """SELECT s.id, s.root_id, s.process FROM sessions s WHERE s.source =
     AND NOT EXISTS (SELECT 1 FROM routing t WHERE t.session_id = s.id)
     AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.conversation_id = s.root_id AND l.expires_at > ?)"""
 
+FOR_EVER_DAYS = 1e9
+
 Units = Callable[[Writer], Iterable[list[str]]]
 """Which sessions go, asked inside the transaction; what is in one list goes together."""
 
@@ -86,8 +88,9 @@ class Retention:
 
     def delete(self, session_id: str, sessions_dir: Path | str | None = None, purge: bool = False) -> bool:
         """Delete one session; its children stay. With `purge` no byte of its text is left in the home."""
+        folder = optional_path("sessions_dir", sessions_dir)
         gone = self.remove(lambda writer: [[session_id]] if writer.value(EXISTS, session_id) else [])
-        self.clean_up_after(gone, sessions_dir, purge)
+        self.clean_up_after(gone, folder, purge)
         if purge and not gone:  # it may never have come further than the spool
             self._erase_from_spool([session_id])
         return bool(gone)
@@ -96,7 +99,7 @@ class Retention:
         self, session_ids: Iterable[str], sessions_dir: Path | str | None = None, purge: bool = False
     ) -> list[str]:
         """Delete the whole conversations of these sessions, and who worked for them; the ids that are gone."""
-        named = list(session_ids)
+        named, folder = list(session_ids), optional_path("sessions_dir", sessions_dir)
 
         def units(writer: Writer) -> Iterator[list[str]]:
             derived.settle(writer)
@@ -105,7 +108,7 @@ class Retention:
                     yield conversation_with_subagents(writer, session_id)
 
         gone = self.remove(units)
-        self.clean_up_after(gone, sessions_dir, purge)
+        self.clean_up_after(gone, folder, purge)
         return gone
 
     def prune(
@@ -117,6 +120,7 @@ class Retention:
     ) -> int:
         """Delete conversations that nobody has used for so long; the number of sessions deleted."""
         cutoff, chosen = cutoff_of(older_than_days), (only or EVERYTHING).checked()
+        folder = optional_path("sessions_dir", sessions_dir)
         with self._engine.read(settled=True) as reader:
             sizes = [(unit[0]["root_id"], _size(unit)) for unit in _unused(reader, cutoff, source, chosen)]
         gone: list[str] = []
@@ -124,7 +128,7 @@ class Retention:
             for roots in batches(sizes):
                 gone += self._prune_some(roots, cutoff, chosen)
         finally:
-            self.clean_up_after(gone, sessions_dir)
+            self.clean_up_after(gone, folder)
         return len(gone)
 
     def prune_candidates(
@@ -137,9 +141,9 @@ class Retention:
 
     def prune_empty_ghost_sessions(self, sessions_dir: Path | str | None = None) -> int:
         """Delete untitled sessions of the text interface that ended without a word, after a day."""
-        before = clock.now() - GHOST_AGE
+        before, folder = clock.now() - GHOST_AGE, optional_path("sessions_dir", sessions_dir)
         gone = self.remove(lambda writer: [[row[0]] for row in writer.rows(GHOSTS, before)])
-        self.clean_up_after(gone, sessions_dir)
+        self.clean_up_after(gone, folder)
         return len(gone)
 
     def finalize_orphaned_compression_sessions(self) -> int:
@@ -215,11 +219,9 @@ class Retention:
         ):
             writer.run(sql, session_id)
 
-    def clean_up_after(
-        self, gone: Collection[str], sessions_dir: Path | str | None, purge: bool = False
-    ) -> None:
+    def clean_up_after(self, gone: Collection[str], sessions_dir: Path | None, purge: bool = False) -> None:
         """Remove the files of deleted sessions; with `purge`, every byte of them that is left in the home."""
-        folders = [Path(sessions_dir)] if sessions_dir is not None else []
+        folders = [] if sessions_dir is None else [sessions_dir]
         if purge:
             folders.append(self._engine.path.parent / "sessions")
         for folder in folders:
@@ -319,8 +321,8 @@ def batches(sizes: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
 
 def cutoff_of(days: object) -> float:
     """The latest activity that may go. Of 0 days everything may, also what a wrong clock dated in the future."""
-    if isinstance(days, bool) or not isinstance(days, int | float) or isnan(days) or days < 0:
+    if isinstance(days, bool) or not isinstance(days, int | float) or not days >= 0:
         raise errors.raised(
-            errors.InvalidArgument, f"older_than_days must be a number from 0 up, got {days!r}"
+            errors.InvalidArgument, f"older_than_days must be a number from 0 up, got {days!r:.40}"
         )
-    return clock.now() - days * clock.DAY if days else float("inf")
+    return clock.now() - min(days, FOR_EVER_DAYS) * clock.DAY if days else float("inf")

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hermes import errors
-from hermes.store.arguments import moment, names, optional_whole, required_text
+from hermes.store.arguments import as_one, moment, names, optional_whole, required_text
 from hermes.store.engine import Access, Reader
 from hermes.store.lineage import conversation_with_subagents
 from hermes.store.sessions import source_name
 
 FILTERS = """AND trashed_at IS NULL
-    AND (? IS NULL OR instr(?, '|' || source || '|') > 0) AND (? IS NULL OR workspace = ?)
+    AND (? IS NULL OR instr(?, char(31) || source || char(31)) > 0) AND (? IS NULL OR workspace = ?)
     AND (? IS NULL OR coalesce(conversation_active, started_at) >= ?)
     AND (? IS NULL OR coalesce(conversation_active, started_at) < ?)"""
 NEWEST = "ORDER BY coalesce(conversation_active, started_at) DESC, started_at DESC, id DESC"
@@ -130,7 +130,7 @@ def is_selected(reader: Reader, root: str, checked: Selection) -> bool:
 
 
 def _values(wanted: Selection) -> tuple[object, ...]:
-    sources = None if wanted.sources is None else f"|{'|'.join(wanted.sources)}|"
+    sources = None if wanted.sources is None else as_one(wanted.sources)
     each = (sources, wanted.workspace, wanted.since, wanted.until)
     return tuple(value for value in each for _ in range(2))
 

@@ -185,6 +185,10 @@ class Sessions:
             new = writer.run(INSERT, *values, relation) > 0
             if new and belonging is not None:
                 writer.run(BELONG, *belonging, session_id)
+            if not new and not writer.value(LIVE, session_id):  # begun anew, it is no longer thrown away
+                from hermes.store.trash import take_out
+
+                take_out(writer, session_id)
             return new
 
         def work(writer: Writer) -> None:
@@ -236,17 +240,19 @@ class Sessions:
 
     def count(self, source: str | None = None) -> int:
         name = None if source is None else source_name(source)
-        with self._engine.read() as reader:
+        with self._engine.read(settled=True) as reader:
             return int(reader.value(COUNT, name, name))
 
     def resolve_id(self, id_or_prefix: object) -> str | None:
         """The exact id, else the only one that starts so; None if there is no such one or several."""
-        if not isinstance(id_or_prefix, str) or len(id_or_prefix) > LONGEST_PREFIX:
+        if not isinstance(id_or_prefix, str):
             return None
         wanted = clean_in(id_or_prefix)
         with self._engine.read() as reader:
             if reader.value(LIVE, wanted):
                 return wanted
+            if len(wanted) > LONGEST_PREFIX or "\0" in wanted:  # where a pattern ends
+                return None
             found = reader.rows(PREFIX, like_prefix(wanted))
         return str(found[0][0]) if len(found) == 1 else None
 

@@ -20,7 +20,7 @@ MAX_TITLE_LENGTH = 100
 _CONTROLS = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
 _INVISIBLE = "[\u200b\u200c\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffc\ufff9-\ufffb]"
 _JOINER = "\u200d"
-_NUMBERED = r"(?s)^(.*?) #(\d+)$"
+_NUMBERED = r"(?s)^(.*?) #(\d{1,9})$"
 
 GET = "SELECT title FROM sessions WHERE id = ?"
 OWNER = "SELECT owner, root_id FROM sessions WHERE id = ? AND trashed_at IS NULL"
@@ -161,7 +161,7 @@ class Titles:
                 return tip(reader, exact)
             for variant, _title, relation, of in _variants(reader, title):
                 if exact is None or (of == owner and relation is None):
-                    return str(variant)
+                    return tip(reader, variant)
             return None if exact is None else str(exact)
 
     def next_in_lineage(self, title: str) -> str:
@@ -187,7 +187,14 @@ def next_title(reader: Reader, base: str, owner: str = LOCAL) -> str:
     for _id, title, _relation, of in _variants(reader, base):
         if of == owner:
             highest = max(highest, split_number(title)[1] or 1)
-    return base if not highest else numbered(base, highest + 1)
+    if not highest:
+        return base
+    number = highest + 1
+    while (
+        reader.value(IN_USE, numbered(base, number), owner) is not None
+    ):  # another long title, shortened alike
+        number += 1
+    return numbered(base, number)
 
 
 def _variants(reader: Reader, base: str) -> list[tuple[Any, ...]]:

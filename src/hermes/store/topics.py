@@ -12,7 +12,7 @@ from typing import Any
 
 from hermes import clock, errors
 from hermes.store import meta
-from hermes.store.arguments import required_text
+from hermes.store.arguments import required_text, whole
 from hermes.store.engine import Engine, Reader, Writer
 from hermes.store.lineage import tip
 from hermes.store.listing import PROJECTED
@@ -166,10 +166,11 @@ class TelegramTopics:
     ) -> list[dict[str, Any]]:
         """A person's conversations that are in no topic of any chat, newest activity first."""
         found: list[dict[str, Any]] = []
+        most = max(0, whole("limit", limit))
         with self._engine.read(settled=True) as reader:
             linked = linked_conversations(reader)
             unlinked = (first for first, root in reader.rows(OF_USER, str(user_id)) if root not in linked)
-            for session_id in islice(unlinked, max(0, limit)):
+            for session_id in islice(unlinked, most):
                 row = reader.dict(SELECT_ROW, session_id)
                 assert row is not None
                 found.append(_shown(reader, row))

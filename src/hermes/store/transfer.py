@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any, LiteralString
 
+from hermes.store.arguments import several
 from hermes.store.context import RANGES, SET_ASIDE
 from hermes.store.engine import Access, Reader
 from hermes.store.importing import Import
@@ -84,7 +85,7 @@ class Transfer:
     def import_sessions(self, sessions: Iterable[Mapping[str, Any]]) -> Imported:
         """Take exported sessions in. Bad input stops it with one clear error; what came before it stays."""
         with self.importing() as taking:
-            for given in sessions:
+            for given in several("sessions", sessions):
                 taking.take(given)
         return taking.told()
 

@@ -1,4 +1,5 @@
-"""The trash: conversations a person has thrown away, kept for a while, and brought back with one call.
+"""The trash: conversations a person has thrown away, kept for a while, and brought back with one call, or by whoever
+goes on talking in them.
 
 What lies there (`trashed_at`) is in no list, count, search, title lookup, export or prune. What went together has the
 same time and comes back together. A title is free for others meanwhile: it is set aside in `state_meta`, as
@@ -16,6 +17,7 @@ from typing import Any
 
 from hermes import clock
 from hermes.store import derived, leases, meta, routing
+from hermes.store.arguments import optional_path
 from hermes.store.content import from_json, to_json
 from hermes.store.engine import Access, Reader, Row, Writer
 from hermes.store.lineage import conversation_with_subagents
@@ -99,14 +101,9 @@ class Trash:
         came: list[str] = []
 
         def work(writer: Writer) -> list[str]:
-            at = writer.value(WHEN, session_id)
-            if at is not None:
-                came[:] = _together(writer, at)
-                for member in came:
-                    bring_back(writer, member)
-                derived.refresh(writer)
-            elif not writer.repeating:
-                came.clear()
+            found = take_out(writer, session_id)
+            if found or not writer.repeating:
+                came[:] = found
             return list(came)
 
         return self._engine.write(work, share=False)
@@ -126,7 +123,7 @@ class Trash:
         sessions_dir: Path | str | None = None,
     ) -> int:
         """Delete what has lain in the trash for so long, all of it with 0; how many sessions went."""
-        cutoff = cutoff_of(older_than_days)
+        cutoff, folder = cutoff_of(older_than_days), optional_path("sessions_dir", sessions_dir)
         with self._engine.read() as reader:
             rows = reader.rows(LAIN_LONG, cutoff)
         thrown = [(at, list(group)) for at, group in groupby(rows, key=lambda row: row[0])]
@@ -136,8 +133,19 @@ class Trash:
             for some in batches(units):
                 gone += retention.remove(_still_there(some))
         finally:
-            retention.clean_up_after(gone, sessions_dir, purge)
+            retention.clean_up_after(gone, folder, purge)
         return len(gone)
+
+
+def take_out(writer: Writer, session_id: str) -> list[str]:
+    """Bring back a session and what was thrown away with it; the ids that came, none if it was not there."""
+    at = writer.value(WHEN, session_id)
+    together = [] if at is None else _together(writer, at)
+    for member in together:
+        bring_back(writer, member)
+    if together:
+        derived.refresh(writer)
+    return together
 
 
 def bring_back(writer: Writer, session_id: str) -> bool:

@@ -94,12 +94,17 @@ def connect_read_only(path: Path, *, deadline: float = DEADLINE_S) -> apsw.Conne
     except (apsw.CantOpenError, apsw.ReadOnlyError):
         connection.close()
     # No log beside the file: nobody is writing, so it can be read as it stands.
-    log = f"{path}-wal"
-    if os.path.exists(log) and os.path.getsize(log):
+    if has_log(path):
         raise errors.raised(
             errors.StoreReadOnly, f"{path} has a write-ahead log that may not be read from here"
         )
     return connect(path, read_only=True, immutable=True)
+
+
+def has_log(path: Path) -> bool:
+    """Whether something stands in the write-ahead log beside the file."""
+    log = f"{path}-wal"
+    return os.path.exists(log) and os.path.getsize(log) > 0
 
 
 def run(connection: apsw.Connection, sql: LiteralString, *args: object) -> list[Row]:
@@ -125,7 +130,7 @@ class SqliteReader:
     def _execute(self, sql: LiteralString, args: tuple[Any, ...]) -> Any:
         try:
             return self._connection.execute(sql, args)
-        except TypeError as problem:
+        except (TypeError, OverflowError) as problem:
             raise errors.raised(
                 errors.InvalidArgument, f"not a value that can be stored or looked up: {problem}"
             ) from None

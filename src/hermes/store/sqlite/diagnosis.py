@@ -15,8 +15,9 @@ from hermes import errors
 from hermes.store.findings import Diagnosis, Finding
 from hermes.store.sqlite import checkup, encryption, surroundings
 from hermes.store.sqlite.backup import backups_of
-from hermes.store.sqlite.connection import SqliteReader, connect, connect_read_only, run, upkeep
+from hermes.store.sqlite.connection import SqliteReader, connect, connect_read_only, has_log, run, upkeep
 from hermes.store.sqlite.migrations import check_version
+from hermes.store.sqlite.opening import too_short
 from hermes.store.sqlite.surroundings import Holder, way_out
 
 PATIENCE_S = 1.0
@@ -77,12 +78,10 @@ def _absent(path: Path) -> Finding | None:
         size = os.stat(path).st_size if os.path.isfile(path) else None
     except OSError as problem:
         return _failed(path, "Store", problem)
-    log = os.path.exists(f"{path}-wal") and os.stat(f"{path}-wal").st_size > 0
-    if size == 0:
-        return Finding("error", "Store: the file is empty", way_out(path))
     if size is not None:
-        return None
-    if log:
+        told = too_short(size)
+        return Finding("error", f"Store: {told}", way_out(path)) if told else None
+    if has_log(path):
         return Finding("error", "Store: the file is gone, but its write-ahead log is there", way_out(path))
     if backups_of(path):
         return Finding("error", f"Store: there is no file {path}, but backups of it", way_out(path))

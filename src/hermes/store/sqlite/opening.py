@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from stat import S_ISREG
 
 import apsw
 
 from hermes import errors, home
 from hermes.logs import log_of
+from hermes.store.findings import counted
 from hermes.store.sqlite import encryption, lockfile
 from hermes.store.sqlite import guard as guards
 from hermes.store.sqlite.connection import (
@@ -22,6 +24,7 @@ from hermes.store.sqlite.connection import (
     connect,
     connect_read_only,
     damaged,
+    has_log,
     pragma,
     run,
     translated,
@@ -41,6 +44,8 @@ log = log_of(__name__)
 BACKSTOP_PAGES = 4000
 """SQLite's own checkpoint, on the writing path, only if ours has not run for this long."""
 
+SHORTEST = 100
+"""The header alone of a database takes so many bytes."""
 DAMAGE_MARK = ".damaged"
 """Beside a file in which damage was seen: nobody writes to it, in any process, until it is repaired or restored."""
 
@@ -89,17 +94,13 @@ def open_database(path: Path, *, read_only: bool = False) -> Opened:
 
 def _open(path: Path) -> Opened:
     home.private_folder(path.parent)
-    _tighten(path)
     if (seen := marked_damage(path)) is not None:
         raise seen
     if not encryption.is_settled(path):
         with lockfile.exclusive(path):
             encryption.settle(path)
-    size = _size(path)
-    if size is None:
+    if not _is_there(path):
         _create(path)
-    elif size == 0:
-        raise damaged(path, "the file is empty")
     guard = guards.acquire(path)
     connection = None
     try:
@@ -109,6 +110,7 @@ def _open(path: Path) -> Opened:
                 if not is_current(connection):
                     _bring_up_to_date(path, connection)
         _look_over_schema(path, connection, guard.identity)
+        _tighten(path)  # now that it is known to be a store: a name typed wrong may be anybody's file
         if encryption.is_expected(path):
             _say_once(path, f"{path} is not encrypted, though a key is set: `hermes store encrypt` does that")
         journal = _set_journal(path, connection)
@@ -124,11 +126,8 @@ def _open(path: Path) -> Opened:
 
 
 def _open_read_only(path: Path) -> Opened:
-    size = _size(path)
-    if size is None:
+    if not _is_there(path):
         raise errors.raised(errors.StoreFailed, f"{path} does not exist")
-    if size == 0:
-        raise damaged(path, "the file is empty")
     guard = guards.acquire(path)
     connection = None
     try:
@@ -160,9 +159,9 @@ def _hold(guard: guards.Guard, connection: apsw.Connection) -> None:
 
 def _create(path: Path) -> None:
     with lockfile.exclusive(path):
-        if _size(path) is not None:
+        if _is_there(path):
             return
-        if _size(Path(f"{path}-wal")):
+        if has_log(path):
             raise damaged(path, "the file is gone, but its write-ahead log is there")
         for stale in path.parent.glob(path.name + ".new-*"):
             stale.unlink(missing_ok=True)
@@ -329,11 +328,25 @@ def _tighten(path: Path) -> None:
         log.warning("made private (they could be read by others): %s", ", ".join(made))
 
 
-def _size(path: Path) -> int | None:
+def _is_there(path: Path) -> bool:
+    """Whether there is a file to open. SQLite takes an empty one, and one of a single byte, for new: what was in it
+    would look as if it had never been."""
     try:
-        return os.stat(path).st_size
+        status = os.stat(path)
     except FileNotFoundError:
-        return None
+        return False
+    if not S_ISREG(status.st_mode):
+        raise errors.raised(errors.StoreFailed, f"{path} is not a file")
+    if told := too_short(status.st_size):
+        raise damaged(path, told)
+    return True
+
+
+def too_short(size: int) -> str | None:
+    """What is to be said of a file that is too short for a store."""
+    if not size:
+        return "the file is empty"
+    return f"all that is left of the file is {counted(size, 'byte')}" if size < SHORTEST else None
 
 
 def _inode(path: Path) -> int | None:

@@ -48,7 +48,7 @@ def repair_file(path: Path, *, check_only: bool = False, keep_backup: bool = Tru
         with lockfile.exclusive(path, wait=WAIT_S):
             encryption.settle(path)
             with _no_new_log(path):
-                report = _mended_in_place(path, check_only) if size_of(path) else None
+                report = _mended_in_place(path, check_only)
             return _salvaged(path, check_only, keep_backup) if report is None else report
     except apsw.Error as problem:
         raise translated(problem, path) from problem
@@ -80,6 +80,8 @@ def _no_new_log(path: Path) -> Iterator[None]:
 
 def _mended_in_place(path: Path, check_only: bool) -> Repair | None:
     """What was found and done; None if the truth itself is damaged."""
+    if opening.too_short(size_of(path) or 0):  # SQLite would take it for new
+        return None
     connection = None
     try:
         connection = _held(path, check_only)

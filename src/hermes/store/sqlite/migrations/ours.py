@@ -14,6 +14,7 @@ from typing import Any
 import apsw
 
 from hermes.store.derived import Family
+from hermes.store.kinds import SOURCE_ALIASES
 from hermes.store.sqlite import index
 from hermes.store.sqlite.connection import SqliteWriter, run
 from hermes.store.sqlite.migrations import APPLICATION_ID, LAYOUT, SCHEMA_VERSION, foreign, proof
@@ -42,6 +43,7 @@ WITHOUT_SESSION = """SELECT session_id, min(timestamp), count(*) FROM messages
 TEXTS = """SELECT rowid, CAST({column} AS BLOB) FROM {table}
     WHERE typeof({column}) = 'text' AND length(CAST({column} AS BLOB)) > 0"""
 MEND = "UPDATE {table} SET {column} = ? WHERE rowid = ?"
+NAME_SOURCE = "UPDATE sessions SET source = ? WHERE source = ?"
 PLACEHOLDER = "INSERT INTO sessions (id, source, started_at, message_count) VALUES (?, 'unknown', ?, ?)"
 FORGET_NOTES = "DELETE FROM changed_sessions; DELETE FROM changed_messages"
 MARKS = f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={LAYOUT}"
@@ -105,7 +107,6 @@ def _work(connection: apsw.Connection, want: Shape, strike: bool, mend: bool) ->
     run(connection, index.DROP)
     run(connection, index.definition())
     Family(SqliteWriter(connection, {})).refresh([row[0] for row in run(connection, ALL_SESSIONS)])
-    run(connection, FORGET_NOTES)
     set_version(connection, SCHEMA_VERSION)
     run(connection, MARKS)
 
@@ -115,6 +116,12 @@ def _work(connection: apsw.Connection, want: Shape, strike: bool, mend: bool) ->
         raise Differs(
             f"the result would not hold what the file holds ({'; '.join(wrong[:3])}); a trigger in it may be the cause"
         )
+    for (
+        spelled,
+        name,
+    ) in SOURCE_ALIASES.items():  # the only thing that is changed on purpose, and so after the proof
+        run(connection, NAME_SOURCE, name, spelled)
+    run(connection, FORGET_NOTES)
     notes = [f"{len(renamed)} titles in use twice were given a number"] if renamed else []
     notes += [f"{len(added)} sessions were made for messages that had none"] if added else []
     notes += [f"{mended} texts held bytes that are no text; U+FFFD stands for them now"] if mended else []

@@ -1,0 +1,163 @@
+"""What callers hand in that nobody should: one clear error and nothing lost, or the best that can be made of it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermes import errors
+from hermes_state import SessionDB
+
+HUGE = 10**400
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2, 50, 99])
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_stump_of_a_store_is_damage_and_not_a_new_one(home: Path, kept: int, read_only: bool) -> None:
+    path = home / "cut.db"
+    with SessionDB(path) as db:
+        db.create_session("a", "cli")
+        db.append_message("a", "user", "kept")
+    os.truncate(path, kept)
+    with pytest.raises(errors.StoreDamaged, match="sessions repair"):
+        SessionDB(path, read_only=read_only)
+    assert path.stat().st_size == kept
+    assert not SessionDB.repair_file(path).ok
+    assert path.stat().st_size == kept
+
+
+def test_what_is_no_store_is_left_as_it_is(tmp_path: Path) -> None:
+    folder, foreign, notes = tmp_path / "folder", tmp_path / "foreign.db", tmp_path / "notes.txt"
+    folder.mkdir(mode=0o755)
+    with closing(sqlite3.connect(foreign)) as other:
+        other.execute("CREATE TABLE accounts (name TEXT)")
+    notes.write_text("nothing of ours\n" * 100)
+    modes = {path: path.stat().st_mode for path in (folder, foreign, notes)}
+    for path in modes:
+        path.chmod(0o755 if path.is_dir() else 0o644)
+        modes[path] = path.stat().st_mode
+        with pytest.raises(errors.StoreError):
+            SessionDB(path)
+    assert {path: path.stat().st_mode for path in modes} == modes
+    with pytest.raises(errors.StoreFailed, match="is not a file"):
+        SessionDB(folder)
+
+
+@pytest.mark.parametrize("path", [5, "a\0b", b"a\0b", object()])
+def test_a_path_that_is_none(path: Any) -> None:
+    with pytest.raises(errors.InvalidArgument, match="db_path must be a path"):
+        SessionDB(path)
+
+
+NONSENSE: dict[str, Callable[[SessionDB], object]] = {
+    "an id too large for a number": lambda db: db.get_session(HUGE),  # type: ignore[arg-type]
+    "an id that is a list": lambda db: db.get_messages_as_conversation(["a"], include_ancestors=True),  # type: ignore[arg-type]
+    "the tip of a list": lambda db: db.get_compression_tip(["a"]),  # type: ignore[arg-type]
+    "an import of nothing": lambda db: db.import_sessions(None),  # type: ignore[arg-type]
+    "an import of one session": lambda db: db.import_sessions({"id": "x"}),  # type: ignore[dict-item]
+    "an import from the end of time": lambda db: db.import_sessions(
+        [{"id": "x", "messages": [{"role": "user", "content": "y", "timestamp": HUGE}]}]
+    ),
+    "no limit": lambda db: db.list_unlinked_telegram_sessions_for_user(
+        chat_id="1",
+        user_id="1",
+        limit=None,  # type: ignore[arg-type]
+    ),
+    "a query that is none": lambda db: db._sanitize_fts5_query(None),  # type: ignore[arg-type]
+    "a time without end": lambda db: db.replace_messages(
+        "a", [{"role": "user", "content": "y", "timestamp": float("inf")}]
+    ),
+    "a time that is no number": lambda db: db.replace_messages(
+        "a", [{"role": "user", "content": "y", "timestamp": float("nan")}]
+    ),
+    "a time of four hundred digits": lambda db: db.replace_messages(
+        "a", [{"role": "user", "content": "y", "timestamp": HUGE}]
+    ),
+    "a folder that is a number": lambda db: db.delete_session("a", sessions_dir=5),  # type: ignore[arg-type]
+    "days that are no number": lambda db: db.prune_sessions(float("nan")),
+}
+
+
+@pytest.mark.parametrize("case", NONSENSE)
+def test_nonsense_is_one_error_and_changes_nothing(db: SessionDB, case: str) -> None:
+    db.create_session("a", "cli")
+    db.append_message("a", "user", "kept")
+    with pytest.raises(errors.InvalidArgument) as told:
+        NONSENSE[case](db)
+    assert "\n" not in str(told.value)
+    assert [row["content"] for row in db.get_messages("a")] == ["kept"]
+    assert db.session_count() == 1
+
+
+def test_so_many_days_that_nothing_is_older(db: SessionDB) -> None:
+    db.create_session("a", "cli", started_at=1.0)
+    db.end_session("a", "done")
+    assert db.prune_sessions(HUGE) == 0
+    assert db.prune_sessions(float("inf")) == 0
+    assert db.session_count() == 1
+
+
+def test_maintenance_that_was_asked_for_wrongly_has_not_run(db: SessionDB) -> None:
+    assert "retention_days" in db.maybe_auto_prune_and_vacuum(retention_days=float("nan"))["error"]
+    assert db.maybe_auto_prune_and_vacuum()["skipped"] is False
+
+
+def test_what_json_cannot_say_is_said_by_its_text_and_the_rest_stays(db: SessionDB) -> None:
+    db.create_session("a", "cli", model_config={"place": Path("/x"), "size": 1})
+    db.append_message("a", "assistant", None, tool_calls=[{"id": "c", "at": Path("/x")}])
+    session = db.get_session("a")
+    assert session is not None
+    assert session["model_config"] == '{"place":"/x","size":1}'
+    assert db.get_messages("a")[0]["tool_calls"] == [{"id": "c", "at": "/x"}]
+
+
+@pytest.mark.parametrize("said", [5, 5.5, True, 2**70])
+def test_a_number_is_said_and_previewed_alike(db: SessionDB, said: Any) -> None:
+    db.create_session("a", "cli")
+    db.append_message("a", "user", said)
+    assert db.list_sessions_rich()[0]["preview"] == db.get_messages("a")[0]["content"] == str(said)
+    assert db.verify().ok
+
+
+def test_an_id_is_its_letters_also_where_a_pattern_would_end(db: SessionDB) -> None:
+    for name in ("abc", "L" * 1500):
+        db.create_session(name, "cli")
+    assert db.resolve_session_id("abc\0zzz") is None
+    assert db.resolve_session_id("L" * 1500) == "L" * 1500
+    assert db.resolve_session_id("L" * 1400) is None
+
+
+def test_a_source_may_have_any_name(db: SessionDB) -> None:
+    for name in ("a", "b", "a|b"):
+        db.create_session(f"of {name}", name)
+    assert {row["source"] for row in db.list_sessions_rich(exclude_sources=["a|b"])} == {"a", "b"}
+    assert [row["source"] for row in db.list_conversations(sources=["a|b"]).rows] == ["a|b"]
+
+
+@pytest.mark.parametrize("asked", ["api_server", "api-server"])
+def test_a_source_that_another_program_spells_otherwise_is_the_same(db: SessionDB, asked: str) -> None:
+    db.raw().execute("INSERT INTO sessions (id, source, started_at) VALUES ('api-1', 'api_server', 1.0)")
+    db.raw().execute(
+        "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('api-1', 'user', 'pelicans', 2.0)"
+    )
+    assert len(db.search_messages("pelicans", source_filter=[asked])) == 1
+    assert db.search_messages("pelicans", exclude_sources=[asked]) == []
+    assert db.session_count(asked) == 1
+    assert [row["source"] for row in db.list_sessions_rich(source=asked)] == ["api-server"]
+    assert db.list_sessions_rich(exclude_sources=[asked]) == []
+
+
+def test_sessions_that_are_their_own_ancestors_are_listed(db: SessionDB) -> None:
+    for name in ("a", "b", "below"):
+        db.create_session(name, "cli")
+    for child, parent in (("a", "b"), ("b", "a"), ("below", "a")):
+        db.raw().execute("UPDATE sessions SET parent_session_id = ? WHERE id = ?", (parent, child))
+    assert {row["id"] for row in db.list_sessions_rich()} == {"a", "b"}
+    assert {row["id"] for row in db.list_conversations().rows} == {"a", "b"}
+    assert db.verify().ok
