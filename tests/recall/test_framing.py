@@ -99,8 +99,9 @@ def test_harmless_text_stays_harmless_and_can_always_be_encoded(text: str) -> No
 @pytest.mark.parametrize(
     "piece", ["<system_", "<system" + "_" * 50, "< / ", "<|", "\x90", "\x1b]", "#" * 9, "a:"]
 )
-def test_no_text_takes_long(piece: str) -> None:
-    neutral(piece * (20_000 // len(piece)))
+def test_no_text_takes_longer_than_its_length_tells(piece: str) -> None:
+    """Looking back from every place in so much text would take longer than any test may."""
+    neutral(piece * (1_000_000 // len(piece)))
 
 
 @given(ANYTHING | HOSTILE)

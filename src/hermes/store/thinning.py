@@ -14,7 +14,7 @@ from hermes.store import blobs, derived
 from hermes.store.arguments import whole
 from hermes.store.content import decode
 from hermes.store.engine import Engine, Reader, Writer
-from hermes.store.retention import LEASED, cutoff_of
+from hermes.store.retention import IS_UNUSED, LEASED, cutoff_of
 from hermes.text import text_of
 
 KEPT_CHARACTERS = 400
@@ -24,8 +24,6 @@ BODIES_AT_ONCE, BYTES_AT_ONCE = 100, 4_000_000
 
 UNUSED = """SELECT id FROM sessions WHERE root_id = id AND coalesce(conversation_active, started_at) <= ?
     ORDER BY conversation_active, id"""
-IS_UNUSED = """SELECT 1 FROM sessions WHERE id = ? AND root_id = id
-    AND coalesce(conversation_active, started_at) <= ?"""
 KEPT = (
     "SELECT 1 FROM sessions WHERE root_id = ? AND (pinned_at IS NOT NULL OR trashed_at IS NOT NULL) LIMIT 1"
 )
