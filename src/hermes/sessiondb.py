@@ -99,7 +99,8 @@ class SessionDB(Documented, Conversations, Care, Chats):
         """
         self._read_only, self._durability, self._spool = read_only, durability, spool
         try:
-            self.db_path = optional_path("db_path", db_path) or home.default_db_path()
+            # Absolute, for the process may go elsewhere: then the same name means another file.
+            self.db_path = (optional_path("db_path", db_path) or home.default_db_path()).absolute()
             self._open()
         except Exception as problem:
             _set_last_init_error(f"{type(problem).__name__}: {problem}")

@@ -33,6 +33,10 @@ class Slow:
             ticket.finished = True
 
 
+def as_it_was(_batch: list[Ticket]) -> None:
+    """What is done about a transaction that was interrupted: these have nothing to undo."""
+
+
 def eventually(true: Callable[[], bool]) -> None:
     until = time.monotonic() + 10
     while not true():
@@ -53,7 +57,7 @@ def start(queue: CommitQueue, answers: list[int], number: int) -> threading.Thre
 @pytest.mark.parametrize("taken", [False, True], ids=["while it waits", "while it is worked on"])
 def test_who_is_interrupted_holds_up_nobody(place: int, taken: bool) -> None:
     transact, answers = Slow(), list[int]()
-    queue, interrupted = CommitQueue(transact), threading.Event()
+    queue, interrupted = CommitQueue(transact, as_it_was), threading.Event()
     threads = [start(queue, answers, 0)]
     eventually(lambda: len(transact.begun) == 1)
 
@@ -89,7 +93,7 @@ def test_who_is_interrupted_holds_up_nobody(place: int, taken: bool) -> None:
 def test_a_leader_waits_for_those_who_were_there_the_last_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit, "GATHER_S", 10.0)
     transact, answers = Slow(), list[int]()
-    queue = CommitQueue(transact)
+    queue = CommitQueue(transact, as_it_was)
     alone = start(queue, answers, -1)
     eventually(lambda: len(transact.begun) == 1)
     crowd = [start(queue, answers, number) for number in range(FOLLOWERS)]
@@ -119,7 +123,7 @@ def test_what_was_written_is_let_go_at_once() -> None:
         for ticket in batch:
             ticket.finished = True
 
-    queue, large = CommitQueue(transact), Large()
+    queue, large = CommitQueue(transact, as_it_was), Large()
     known = weakref.ref(large)
     gc.disable()
     try:

@@ -228,10 +228,11 @@ def test_a_log_that_was_replaced_is_noticed(tmp_path: Path, quiet: bool) -> None
     """Also if nothing had changed in its folder for long, and also in the same tick of the clock."""
     path, log, other = (tmp_path / name for name in ("state.db", "state.db-wal", "other"))
     path.touch()
+    status = path.stat()
     for _ in range(3 if quiet else 200):
         log.touch()
         with log.open("rb"):  # as SQLite has it
-            guard = Guard(path, (0, 0))
+            guard = Guard(path, (status.st_dev, status.st_ino))
             for _ in range(3):
                 assert guard.log_in_place()
                 time.sleep(0.06 if quiet else 0.0)
@@ -292,3 +293,44 @@ def test_a_folder_that_has_another_name_and_can_be_reached_by_the_old_one(tmp_pa
         db.append_message("s", "user", "one")
         beside.append_message("s", "user", "two")
         assert [row["content"] for row in db.get_messages("s")] == ["one", "two"]
+
+
+@pytest.mark.parametrize("what", ["moved", "deleted", "replaced", "moved with its folder"])
+def test_a_store_that_is_no_longer_where_it_was_acknowledges_nothing(tmp_path: Path, what: str) -> None:
+    folder = tmp_path / "home"
+    folder.mkdir(mode=0o700)
+    path = folder / "state.db"
+    with SessionDB(folder / "other.db") as other:
+        other.create_session("s", "cli")
+    db = SessionDB(path)
+    db.create_session("s", "cli")
+    db.append_message("s", "user", "one")
+    if what == "moved":
+        path.rename(folder / "elsewhere.db")
+    elif what == "deleted":
+        path.unlink()
+    elif what == "replaced":
+        (folder / "other.db").rename(path)
+    else:
+        folder.rename(tmp_path / "away")
+    before = {file.name for file in tmp_path.rglob("*")}
+    for _ in range(3):
+        with pytest.raises(errors.StoreFailed, match="moved, deleted or replaced"):
+            db.append_message("s", "user", "two")
+    assert {file.name for file in tmp_path.rglob("*")} <= before  # no empty store in its place
+    db.close()
+
+
+def test_a_store_named_by_a_relative_path_stays_the_same_wherever_the_process_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    monkeypatch.chdir(tmp_path)
+    with SessionDB("state.db") as db:
+        db.create_session("s", "cli")
+        db.append_message("s", "user", "one")
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        db.append_message("s", "user", "two")
+        assert [row["content"] for row in db.get_messages("s")] == ["one", "two"]
+        assert db.db_path == tmp_path / "state.db"
+    assert list((tmp_path / "elsewhere").iterdir()) == []

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 import signal
+import threading
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from hermes_state import SessionDB
 from tests.survival.processes import LONG, Worker
@@ -130,3 +133,22 @@ def _check_once(acknowledged: list[list[Any]]) -> None:
     assert max(Counter(row["content"] for row in rows).values()) == 1
     stored = {row["id"]: row["content"] for row in rows}
     assert [entry for entry in acknowledged if stored.get(entry[1]) != entry[0]] == []
+
+
+def test_where_no_thread_can_be_started_nothing_is_told_wrongly(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checkpoints have to wait then; what was committed is acknowledged all the same."""
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with SessionDB() as db:
+        db.create_session("s", "cli")
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        for number in range(120):
+            db.append_message("s", "user", str(number))
+        assert len(db.get_messages("s")) == 120
+        monkeypatch.undo()
+        for number in range(120):
+            db.append_message("s", "user", str(number))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from hermes.store.sqlite.turnstile import Turnstile
 from hermes_state import SessionDB
 from tests import reference_databases
 from tests.survival.processes import LONG, Worker
@@ -157,3 +159,29 @@ def test_everybody_waits_for_a_sibling_that_holds_the_lock(home: Path) -> None:
             assert {number: rows[number]["id"] for number in known} == known
         assert len(db.search_messages("waits")) == 1
         assert db.verify().ok
+
+
+def test_one_that_was_stopped_while_it_stood_in_line_does_not_stop_the_others(home: Path) -> None:
+    """It holds no lock of SQLite's, only the place of who goes next; and it goes when it can again."""
+    path = home / "state.db"
+    with SessionDB(path) as db, ExitStack() as stack:
+        db.create_session("s", "cli")
+        stopped, other = _start(stack, 2)
+        for worker in (stopped, other):
+            worker.ask("open_store", path=str(path))
+        holder, line = db.raw(), Turnstile(path)
+        holder.execute("BEGIN IMMEDIATE")
+        stopped.start("append_only", session="s", texts=["of the stopped one"])
+        while not line.occupied():
+            time.sleep(0.005)
+        stopped.signal(signal.SIGSTOP)
+        holder.rollback()
+        began = time.monotonic()
+        for number in range(3):
+            other.ask("append_only", session="s", texts=[f"other {number}"])
+        assert time.monotonic() - began < 30  # each would wait as long as any write waits
+        stopped.signal(signal.SIGCONT)
+        stopped.result()
+        line.close()
+        said = [row["content"] for row in db.get_messages("s")]
+    assert said == ["other 0", "other 1", "other 2", "of the stopped one"]

@@ -9,6 +9,7 @@ import apsw
 
 from hermes.logs import log_of
 from hermes.store.sqlite.connection import Patience, connect, run
+from hermes.store.sqlite.forking import Inside
 
 log = log_of(__name__)
 
@@ -31,19 +32,31 @@ class Checkpointer:
     def ask(self) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="hermes-checkpoint", daemon=True)
-            self._thread.start()
+            try:
+                self._thread.start()
+            except RuntimeError as problem:  # no more threads: the write that asks is committed all the same
+                self._thread = None
+                log.debug("checkpoint of %s put off: %s", self._path, problem)
         self._asked.set()
 
     def stop(self) -> None:
         self._stopped = True
         self._asked.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
-        self._thread = None
+        thread, self._thread = self._thread, None
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
 
     def _serve(self) -> None:
         try:
-            connection = connect(self._path)
+            self._checkpoint_when_asked()
+        finally:
+            if not self._stopped:  # it could not even begin: whoever asks next tries again
+                self._thread = None
+
+    def _checkpoint_when_asked(self) -> None:
+        try:
+            with Inside():
+                connection = connect(self._path)
             connection.set_busy_handler(Patience(RESTART_S))
         except apsw.Error as problem:
             log.warning("no checkpoints for %s: %s", self._path, problem)
@@ -55,11 +68,13 @@ class Checkpointer:
                 if self._stopped:
                     return
                 try:
-                    _busy, pages, moved = run(connection, "PRAGMA wal_checkpoint(PASSIVE)")[0]
-                    if pages > LONG_LOG and pages - moved < NEARLY:
-                        run(connection, "PRAGMA wal_checkpoint(RESTART)")
+                    with Inside():
+                        _busy, pages, moved = run(connection, "PRAGMA wal_checkpoint(PASSIVE)")[0]
+                        if pages > LONG_LOG and pages - moved < NEARLY:
+                            run(connection, "PRAGMA wal_checkpoint(RESTART)")
                 except apsw.Error as problem:
                     # The log only grows a little longer; the next one takes it along.
                     log.debug("checkpoint of %s put off: %s", self._path, problem)
         finally:
-            connection.close()
+            with Inside():
+                connection.close()

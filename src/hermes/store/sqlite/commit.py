@@ -7,13 +7,14 @@ nobody leading leads at once, so that a single writer pays a mutex and nothing m
 Those whose work is done wake each other, one after the other: woken all at once they would fight for the interpreter's
 lock, and each of those fights is lost several times before it is won.
 
-Ctrl-C can strike the main thread at any line. What there is to hand on is therefore always found from the state kept
-here, under the mutex, by `_settle`, which may be called any number of times.
+Ctrl-C can strike the main thread at any line, and again while the first is dealt with. What there is to undo and to hand
+on is therefore found from the state kept here, under the mutex, in a thread that no signal reaches.
 """
 
 from __future__ import annotations
 
 import threading
+from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable
 from itertools import pairwise
@@ -58,12 +59,16 @@ class Ticket:
 
 
 class CommitQueue:
-    def __init__(self, transact: Callable[[list[Ticket]], None]) -> None:
+    def __init__(
+        self, transact: Callable[[list[Ticket]], None], interrupted: Callable[[list[Ticket]], None]
+    ) -> None:
         """`transact` leaves every ticket finished, with a result or an error.
 
-        If it is interrupted (Ctrl-C in the leading thread) it raises, and what is not finished was not committed.
+        If it is interrupted (Ctrl-C in the leading thread) it raises, and `interrupted` finds out what was committed:
+        what is not finished then was not.
         """
         self._transact = transact
+        self._interrupted = interrupted
         self._mutex = threading.Lock()
         self._waiting: deque[Ticket] = deque()
         self._leader: Ticket | None = None
@@ -93,7 +98,12 @@ class CommitQueue:
             if not ticket.finished:
                 self._lead(ticket)
         except BaseException:
-            self._settle(ticket)
+            # Another Ctrl-C may come at any moment. Up to this one call into C none is noticed, and what runs in
+            # another thread none can strike.
+            try:
+                start_new_thread(self._leave, (ticket,))
+            except RuntimeError:  # no more threads
+                self._leave(ticket)
             raise
         if ticket.error is not None:
             try:
@@ -101,6 +111,14 @@ class CommitQueue:
             finally:
                 ticket.error = None  # no reference cycle through the traceback
         return ticket.result
+
+    def _leave(self, ticket: Ticket) -> None:
+        """After an interrupt: undo what was begun, if anything was, and go on without this one."""
+        try:
+            if self._leader is ticket:
+                self._interrupted([ticket, *ticket.along])
+        finally:
+            self._settle(ticket)
 
     def _lead(self, ticket: Ticket) -> None:
         if ticket.share and (self._waiting or self._crowd > 1):

@@ -31,6 +31,7 @@ from hermes.store.sqlite.connection import (
     translated,
     upkeep,
 )
+from hermes.store.sqlite.forking import Inside
 from hermes.store.sqlite.opening import (
     make_durable,
     mark_damaged,
@@ -52,6 +53,8 @@ LARGE_CACHE = "PRAGMA cache_size=-8000"
 FOR_READING = "; ".join(("PRAGMA query_only=ON", LARGE_CACHE))
 AT_FIRST_S = 0.100
 """How long a writer tries on its own before it stands in line."""
+IN_LINE_S = 1.0
+"""How long it lets one go first that does not go: a stopped process must not stop the others."""
 
 
 class SqliteCore:
@@ -84,7 +87,8 @@ class SqliteCore:
         self._scoped: deque[ScopedConnection] = deque()
         self._reading: set[apsw.Connection] = set()
         self._side: list[apsw.Connection] = []
-        self._queue = CommitQueue(self._transact)
+        self._queue = CommitQueue(self._transact_inside, self._interrupted)
+        self._begun = False  # whether the batch under way has begun its transaction
         self._checkpointer = Checkpointer(path)
         self._writes = 0
         self._damage: errors.HermesError | None = None
@@ -113,6 +117,10 @@ class SqliteCore:
 
     @contextmanager
     def read(self, *, settled: bool = False, owners: Owners | None = None) -> Iterator[Reader]:
+        with Inside():
+            yield from self._read(settled, owners)
+
+    def _read(self, settled: bool, owners: Owners | None) -> Iterator[Reader]:
         scope = None if owners is None else self._take_scoped(owners)
         connection = self._take_reader() if scope is None else scope.connection
         generation = self._generation
@@ -224,37 +232,42 @@ class SqliteCore:
             make_durable(self.path, self._connection, self._synchronous)
             self._durable = True
 
+    def _transact_inside(self, batch: list[Ticket]) -> None:
+        with Inside():
+            self._transact(batch)
+
     def _transact(self, batch: list[Ticket]) -> None:
         """One commit for the whole batch; see `CommitQueue`."""
-        begun = False
+        self._begun = False
         try:
             if batch[0].outside:
                 self._run_all(batch)
             else:
                 self._usable()
                 self._begin(impatient=batch[0].impatient)
-                begun = True
+                self._begun = True
                 self._run_all(batch)
                 self._connection.execute("COMMIT")
                 if not self._lasted():
-                    begun = False  # it is as if it had never been, until it is written again
+                    self._begun = False  # it is as if it had never been, until it is written again
                     self._write_again(batch)
-                    begun = True
+                    self._begun = True
             for ticket in batch:
                 ticket.finished = True
-        except (apsw.Error, UnicodeDecodeError) as problem:
-            self._roll_back()
-            self._fail(batch, self._told(problem))
+            self._begun = False
         except Exception as problem:  # noqa: BLE001 - whatever a work raises is its caller's to hear
+            self._begun = False
             self._roll_back()
-            self._fail(batch, problem)
-        except BaseException:
-            # Interrupted. Before the commit it is as if nothing had been asked; after it the followers have theirs.
-            committed = begun and not self._connection.in_transaction and self._lasted()
-            self._roll_back()
+            known = isinstance(problem, apsw.Error | UnicodeDecodeError)
+            self._fail(batch, self._told(problem) if known else problem)
+
+    def _interrupted(self, batch: list[Ticket]) -> None:
+        """Before the commit it is as if nothing had been asked; after it the followers have theirs."""
+        if self._begun and not self._connection.in_transaction and self._lasted():
             for ticket in batch:
-                ticket.finished = committed
-            raise
+                ticket.finished = True
+        self._begun = False
+        self._roll_back()
 
     @staticmethod
     def _fail(batch: list[Ticket], problem: Exception) -> None:
@@ -284,8 +297,8 @@ class SqliteCore:
                 return
             except apsw.BusyError:
                 pass
-        self._turnstile.enter(until)
         try:
+            self._turnstile.enter(min(until, time.monotonic() + IN_LINE_S))
             for attempt in range(1, self._max_retries + 1):
                 try:
                     self._begin_within(until - time.monotonic())
@@ -331,6 +344,13 @@ class SqliteCore:
         It can be written into the new log only by connections that know nothing of the old one. Where this process
         has others that cannot be closed, nothing more is acknowledged.
         """
+        if self._guard.store_was_exchanged():
+            self._damage = errors.raised(
+                errors.StoreFailed,
+                f"{self.path} was moved, deleted or replaced while it was open here; the last change may not have"
+                " lasted. Close this SessionDB and open the store again where it is now",
+            )
+            raise self._damage
         self._checkpointer.stop()
         self._checkpointer = Checkpointer(self.path)
         if not self._is_only_user():

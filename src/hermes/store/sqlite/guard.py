@@ -87,7 +87,7 @@ class Guard:
         """Whether the log that commits go to is still the one other processes will read."""
         try:
             if self._log is None:
-                self._log = _Log(f"{self._beside}-wal")
+                self._log = _Log(f"{self._beside}-wal", self._beside, self.identity)
             return self._log.is_in_place()
         except OSError:
             return False
@@ -95,10 +95,19 @@ class Guard:
     def is_in_place(self) -> bool:
         """Whether the file that is open here still has its name."""
         try:
-            status = os.stat(self.path)
+            status = os.stat(self._beside)
         except OSError:
             return False
         return _identity(status) == self.identity
+
+    def store_was_exchanged(self) -> bool:
+        """Whether there is no store where there was one, or another one beside the log of the first."""
+        if self.is_in_place():
+            return False
+        try:
+            return not os.path.exists(self._beside) or (self._log is not None and self._log.is_the_same())
+        except OSError:
+            return False
 
     def close_descriptors(self) -> None:
         for descriptor in self._descriptors:
@@ -116,7 +125,8 @@ class _Log:
     is looked up anew each time, for others go there by it: a link on the way may lead elsewhere by now.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, store: str, identity: tuple[int, int]) -> None:
+        self._store, self._store_is = store, identity
         self._name, self._folder = name, os.path.dirname(name) or "."
         self._descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
         self._is = _identity(os.fstat(self._descriptor))
@@ -127,9 +137,12 @@ class _Log:
         folder = status.st_dev, status.st_ino, status.st_ctime_ns
         if folder == self._at_rest:
             return True
-        in_place = _identity(os.stat(self._name)) == self._is
+        in_place = self.is_the_same() and _identity(os.stat(self._store)) == self._store_is
         self._at_rest = folder if in_place and is_settled(status.st_ctime_ns, clock.now()) else None
         return in_place
+
+    def is_the_same(self) -> bool:
+        return _identity(os.stat(self._name)) == self._is
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -187,6 +200,8 @@ def left(guard: Guard) -> None:
 
 def forget_all() -> None:
     """In a forked child: nothing here is ours, and touching it would touch the parent's."""
+    global _lock
+    _lock = threading.Lock()  # another thread may have held it
     _inherited.update(_guards)
     _guards.clear()
 

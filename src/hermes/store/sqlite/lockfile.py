@@ -15,6 +15,7 @@ from pathlib import Path
 
 from hermes import errors
 from hermes.home import PRIVATE_FILE
+from hermes.store.sqlite import forking
 
 LONGEST_WAIT_S = 900.0
 """A migration of a large store takes minutes; whoever opens it meanwhile waits for it."""
@@ -28,6 +29,7 @@ def exclusive(path: Path, *, wait: float = LONGEST_WAIT_S) -> Iterator[None]:
     except OSError as problem:
         sentence = f"{path} cannot be prepared for writing: {problem.strerror}"
         raise errors.raised(errors.StoreReadOnly, sentence) from None
+    forking.share(descriptor)
     try:
         os.fchmod(descriptor, PRIVATE_FILE)
     except OSError:
@@ -46,4 +48,6 @@ def exclusive(path: Path, *, wait: float = LONGEST_WAIT_S) -> Iterator[None]:
                 time.sleep(0.02)
         yield
     finally:
+        forking.unshare(descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing would not do, where a fork has it open, too
         os.close(descriptor)

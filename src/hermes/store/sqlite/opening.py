@@ -16,7 +16,7 @@ import apsw
 from hermes import errors, home
 from hermes.logs import log_of
 from hermes.store.findings import counted
-from hermes.store.sqlite import encryption, lockfile
+from hermes.store.sqlite import encryption, forking, lockfile
 from hermes.store.sqlite import guard as guards
 from hermes.store.sqlite.connection import (
     READ_SOMETHING,
@@ -71,8 +71,15 @@ def schema_sql() -> str:
 
 def open_database(path: Path, *, read_only: bool = False) -> Opened:
     def attempt() -> Opened:
-        return _open_read_only(path) if read_only else _open(path)
+        with forking.Inside():
+            return _open_read_only(path) if read_only else _open(path)
 
+    if forking.was_torn():
+        raise errors.raised(
+            errors.StoreFailed,
+            f"{path} cannot be opened: this process was forked while another thread of its parent used a store."
+            " Start it anew instead (of multiprocessing: the method `spawn`)",
+        )
     try:
         before = _inode(path)
         try:

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 from hermes.home import PRIVATE_FILE
+from hermes.store.sqlite import forking
 
 WAIT_IN_LINE_S = 0.0005
 
@@ -91,6 +92,7 @@ class Turnstile:
 
     def close(self) -> None:
         if self._descriptor >= 0:
+            forking.unshare(self._descriptor)
             os.close(self._descriptor)
             self._descriptor = -1
 
@@ -98,6 +100,7 @@ class Turnstile:
         if self._usable:
             try:
                 self._descriptor = os.open(self._name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+                forking.share(self._descriptor)
             except OSError:
                 self._usable = False
         return self._usable

@@ -1,0 +1,92 @@
+"""A fork copies SQLite as it is at that moment, in the midst of what other threads do with it.
+
+What they hold is then held in the child for ever, for nobody there lets go of it: SQLite's mutexes and, in its table of
+open files, which knows nothing of processes, the write lock or a place among the readers. So a fork waits until no
+thread of ours is inside SQLite. Where that takes too long, the child is told that it cannot open a store.
+
+Locks on open files are shared with a child for as long as it lives; it lets go of its share at once.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+WAIT_S, NAP_S = 2.0, 0.0005
+
+_inside: dict[object, int] = {}
+"""Each way into SQLite that is being gone, and the thread that goes it."""
+_shared: set[int] = set()
+_forking = False
+_one_fork = threading.Lock()
+_over = threading.Event()
+_was_torn = False
+
+
+class Inside:
+    """While a thread is inside SQLite: `with Inside():`. Ways in may be nested, and left in another thread."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        _inside[self] = threading.get_ident()
+        if _forking:
+            self._wait_outside()
+
+    def __exit__(self, *_: object) -> None:
+        _inside.pop(self, None)
+
+    def _wait_outside(self) -> None:
+        me = threading.get_ident()
+        if list(_inside.values()).count(me) > 1:
+            return  # the fork waits for this thread, so that it must get on
+        while _forking:
+            _inside.pop(self, None)
+            _over.wait()
+            _inside[self] = me
+
+
+def was_torn() -> bool:
+    """Whether this process was forked while somebody was inside SQLite, so that it may not use it."""
+    return _was_torn
+
+
+def share(descriptor: int) -> None:
+    """A file on which locks are held: a child closes it."""
+    _shared.add(descriptor)
+
+
+def unshare(descriptor: int) -> None:
+    _shared.discard(descriptor)
+
+
+def _before() -> None:
+    global _forking
+    _one_fork.acquire()
+    _over.clear()
+    _forking = True
+    me, until = threading.get_ident(), time.monotonic() + WAIT_S
+    while any(thread != me for thread in list(_inside.values())) and time.monotonic() < until:
+        time.sleep(NAP_S)
+
+
+def _after() -> None:
+    global _forking
+    _forking = False
+    _over.set()
+    _one_fork.release()
+
+
+def _in_child() -> None:
+    global _forking, _one_fork, _over, _was_torn
+    _was_torn = _was_torn or bool(_inside)
+    _inside.clear()
+    for descriptor in _shared:
+        os.close(descriptor)
+    _shared.clear()
+    # Made anew: another thread may have been in the midst of waiting for them.
+    _forking, _one_fork, _over = False, threading.Lock(), threading.Event()
+
+
+os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_in_child)
