@@ -263,11 +263,16 @@ class SqliteCore:
 
     def _interrupted(self, batch: list[Ticket]) -> None:
         """Before the commit it is as if nothing had been asked; after it the followers have theirs."""
-        if self._begun and not self._connection.in_transaction and self._lasted():
-            for ticket in batch:
-                ticket.finished = True
+        while True:
+            try:
+                committed = self._begun and not self._connection.in_transaction and self._lasted()
+                self._roll_back()
+                break
+            except apsw.ThreadingViolationError:  # the interrupted thread still lets go of its cursors
+                time.sleep(0.0001)
         self._begun = False
-        self._roll_back()
+        for ticket in batch:
+            ticket.finished = ticket.finished or committed
 
     @staticmethod
     def _fail(batch: list[Ticket], problem: Exception) -> None:
