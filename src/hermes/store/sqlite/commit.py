@@ -7,7 +7,7 @@ nobody leading leads at once, so that a single writer pays a mutex and nothing m
 Those whose work is done wake each other, one after the other: woken all at once they would fight for the interpreter's
 lock, and each of those fights is lost several times before it is won.
 
-Ctrl-C can strike the main thread at any line, and again while the first is dealt with. What there is to undo and to hand
+Ctrl-C can strike the main thread at any line, and again while the first is dealt with. What there is to undo and hand
 on is therefore found from the state kept here, under the mutex, in a thread that no signal reaches.
 """
 
