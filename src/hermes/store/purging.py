@@ -27,7 +27,7 @@ from hermes.store.traces import Words
 log = log_of(__name__)
 
 WAIT_S = 30.0
-MOST_READ, MOST_READ_OF_ONE = 256_000_000, 32_000_000
+MOST_READ, MOST_READ_OF_ONE = 100_000_000, 20_000_000
 MOST_TOLD = 20
 RECORDS = ("sessions", "spool")
 """Folders of files that belong to single sessions, and go or are rewritten with them."""

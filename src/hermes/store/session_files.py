@@ -37,7 +37,7 @@ def remove_saved(folder: Path, names: Iterable[str]) -> None:
 
 def saved_of(folder: Path, session_ids: Collection[str], said: Collection[Any]) -> list[str]:
     """Which saved conversations are of these sessions: they name one, or hold nothing but what was said in them."""
-    known = set(map(to_json, said))
+    known = set(map(_told, said))
     return [
         file.name
         for file in sorted((folder / SAVED).glob("*.json"))
@@ -58,7 +58,12 @@ def _is_of(file: Path, session_ids: Collection[str], known: Collection[str]) -> 
     messages = told.get("messages")
     rows = [row for row in messages if isinstance(row, dict)] if isinstance(messages, list) else []
     contents = [row["content"] for row in rows if row.get("content") and row.get("role") != "system"]
-    return bool(contents) and all(to_json(content) in known for content in contents)
+    return bool(contents) and all(_told(content) in known for content in contents)
+
+
+def _told(content: Any) -> str:
+    """What a message says, in one spelling: a model is given text without the blanks around it."""
+    return to_json(content.strip() if isinstance(content, str) else content)
 
 
 def _was_of(engine: Access, name: str, gone: Collection[str]) -> bool:

@@ -33,7 +33,7 @@ def survey(path: Path) -> Surveyed:
     stores = [file for file in open_here if guard.is_open(file) and not file.samefile(path)]
     return Surveyed(
         [file for file in others if PARTIAL not in file.name] + stores,
-        [file for file in others if file.name.endswith(PARTIAL)],
+        sorted({file for file in (*others, *folder_of(path).glob(".*")) if file.name.endswith(PARTIAL)}),
         complete,
     )
 

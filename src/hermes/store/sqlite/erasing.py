@@ -27,7 +27,6 @@ from hermes.store.sqlite.migrations.shape import columns_of
 from hermes.store.sqlite.restore import WAIT_S, alone
 from hermes.store.values import Erased
 
-IS_A_STORE = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('sessions', 'messages')"
 HOLDS = "SELECT 1 FROM sessions WHERE id = ? UNION ALL SELECT 1 FROM messages WHERE session_id = ? LIMIT 1"
 FORGET_TERMS = "DELETE FROM messages_fts_words WHERE rowid IN (SELECT id FROM messages WHERE session_id = ?)"
 # Rows that were already replaced or deleted when the copy was made may still be in its index; their notes are not lost.
