@@ -364,3 +364,19 @@ def test_what_was_deleted_before_can_still_be_purged(talk: SessionDB, home: Path
     assert len(held(home, SECRET)) > 1
     assert talk.delete_session("secret", purge=True) is False
     assert held(home, SECRET) == held(home, STEM) == set()
+
+
+def test_a_session_that_was_brought_back_stays_in_the_copies(talk: SessionDB, home: Path) -> None:
+    exported = talk.export_session("secret")
+    assert exported is not None
+    held_up(talk, talk.backup(home / "mine.db").path)
+    talk.import_sessions([exported])
+    talk.optimize()
+    assert pending(talk) == []
+    with SessionDB(home / "mine.db") as kept:
+        assert len(kept.get_messages("secret")) == 1
+
+
+def test_text_that_is_not_text_can_be_purged_too(talk: SessionDB) -> None:
+    talk.raw().execute("UPDATE messages SET content = CAST(x'ff6f' AS TEXT) WHERE session_id = 'secret'")
+    assert talk.delete_session("secret", purge=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,12 +47,11 @@ def files_below(folder: Path) -> Belongings:
 
 def _open_here() -> set[tuple[int, int] | None]:
     found: set[tuple[int, int] | None] = set()
-    for descriptor in Path("/dev/fd").iterdir():
-        try:
-            status = os.fstat(int(descriptor.name))
-        except OSError:  # the one by which the list was read
-            continue
-        found.add((status.st_dev, status.st_ino))
+    with suppress(FileNotFoundError):  # a system that does not tell
+        for descriptor in Path("/dev/fd").iterdir():
+            with suppress(OSError):  # the one by which the list is read
+                status = os.fstat(int(descriptor.name))
+                found.add((status.st_dev, status.st_ino))
     return found
 
 

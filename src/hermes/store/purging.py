@@ -1,4 +1,4 @@
-"""Purge: of what is deleted no byte of its text is left in the home, however often the work on that is cut off.
+"""Purge: no byte of what is deleted is left in the store, its files and its copies, however often that is cut off.
 
 What is to be done is noted in the transaction that deletes: by what a session is known again in a copy, which saved
 conversations are of it, and which files that are a person's own hold words of it. From then on the notes are worked
@@ -35,7 +35,9 @@ RECORDS = ("sessions", "spool")
 KEY = "purging:"
 NOTES = "SELECT key, value FROM state_meta WHERE key >= 'purging:' AND key < 'purging;' ORDER BY key"
 FORGET = "DELETE FROM state_meta WHERE key = ?"
-SAID = "SELECT content, content_kind, tool_calls, reasoning FROM messages WHERE session_id = ?"
+# As bytes: what another program wrote need not be UTF-8, and can be deleted all the same.
+SAID = """SELECT content_kind, CAST(content AS BLOB), CAST(tool_calls AS BLOB), CAST(reasoning AS BLOB) FROM messages
+    WHERE session_id = ?"""
 
 
 class Note(NamedTuple):
@@ -51,7 +53,7 @@ class Note(NamedTuple):
 
 class Purge:
     def __init__(self, engine: Engine, sessions_dir: Path | None = None) -> None:
-        self._engine, self._home = engine, engine.path.parent
+        self._engine, self._home = engine, engine.path.parent.absolute()
         self._folder = (sessions_dir or self._home / "sessions").absolute()
         self._saved: list[str] = []
         self._left: list[str] = []
@@ -61,11 +63,13 @@ class Purge:
     def look(self, session_ids: Collection[str]) -> None:
         """Look through the home for what these sessions say, as long as that is known."""
         said: list[Any] = []
-        words = Words()
+        words, has_saved = Words(), (self._folder / SAVED).is_dir()
         with self._engine.read() as reader:
-            for row in (row for one in session_ids for row in reader.each(SAID, one)):
-                said.append(content.decode(*row[:2]))
-                for text in (text for text in (row[0], *row[2:]) if isinstance(text, str)):
+            for kind, *cells in (row for one in session_ids for row in reader.each(SAID, one)):
+                texts = [(cell or b"").decode("utf-8", "replace") for cell in cells]
+                if has_saved:
+                    said.append(content.decode(texts[0], kind))
+                for text in texts:
                     words.add(text)
         self._saved = saved_of(self._folder, session_ids, said)
         self._left = list(self._holding(words)) if words else []
@@ -110,11 +114,15 @@ class Purge:
         """
         with self._engine.read() as reader:
             notes = {key: _note(text, self._folder) for key, text in reader.rows(NOTES)}
-            gone: dict[str, Fingerprint | None] = dict(_sessions_of(notes.values()))
+            gone: dict[str, Fingerprint | None] = {
+                one: marks
+                for one, marks in _sessions_of(notes.values()).items()
+                if not marks.proves(fingerprint(reader, one))  # or somebody has brought it back
+            }
             gone |= {one: None for one in named if one not in gone and not reader.value(EXISTS, one)}
             # An id may be in use again: then the files of that name are the new session's.
             nameless = [one for one in gone if not reader.value(EXISTS, one)]
-        if not gone:
+        if not gone and not notes:
             return
         for folder in {self._home / "sessions", self._folder, *(note.folder for note in notes.values())}:
             remove_files(self._engine, folder, nameless)

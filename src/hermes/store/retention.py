@@ -88,7 +88,7 @@ class Retention:
         self._engine = engine
 
     def delete(self, session_id: str, sessions_dir: Path | str | None = None, purge: bool = False) -> bool:
-        """Delete one session; its children stay. With `purge` no byte of its text is left in the home."""
+        """Delete one session; its children stay. With `purge` no byte of its text stays in the store and its copies."""
         folder = optional_path("sessions_dir", sessions_dir)
         purging = self.begin_purge([session_id], folder) if purge else None
         gone = self.remove(lambda writer: [[session_id]] if writer.value(EXISTS, session_id) else [], purging)

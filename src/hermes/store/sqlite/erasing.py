@@ -58,8 +58,6 @@ MERGES = {
     "messages_fts_words": "INSERT INTO messages_fts_words (messages_fts_words) VALUES ('optimize')",
     "messages_fts_blocks": "INSERT INTO messages_fts_blocks (messages_fts_blocks) VALUES ('optimize')",
 }
-
-
 NEEDED = {
     "sessions": {"id", "source", "started_at", "system_prompt"},
     "messages": {"id", "session_id", "role", "content", "timestamp"},
@@ -128,15 +126,26 @@ class Erasing:
         """A database that may be anybody's."""
         try:
             found = _looked_at(file, self._gone)
-            if self._proven(found):
-                self._rewrite(file, self._proven)
-            elif found:
-                told = "holds a session of the same id, which may be another: it was not touched"
-                self._left.append(f"{self._name(file)} {told}")
+        except BUSY:
+            raise
         except BROKEN:
-            self._left.append(f"{self._name(file)} is damaged and perhaps no copy: it was not touched")
-        except (apsw.CantOpenError, apsw.ReadOnlyError, errors.StoreLocked) as problem:
-            self._left.append(f"{self._name(file)} could not be looked at ({problem}): it was not touched")
+            self._leave(file, "is damaged and perhaps no copy")
+        except (apsw.Error, errors.StoreError, OSError) as problem:
+            self._leave(file, f"could not be looked at ({problem})")
+        else:
+            if self._proven(found):
+                self._rewrite_other(file)
+            elif found:
+                self._leave(file, "holds a session of the same id, which may be another")
+
+    def _rewrite_other(self, file: Path) -> None:
+        try:
+            self._rewrite(file, self._proven)
+        except BROKEN:
+            self._leave(file, "is a copy, but damaged, and cannot be rewritten")
+
+    def _leave(self, file: Path, why: str) -> None:
+        self._left.append(f"{self._name(file)} {why}: it was not touched")
 
     def _of_ours(self, found: Mapping[str, Fingerprint]) -> list[str]:
         known = {one: self._gone[one] for one in found}
