@@ -209,7 +209,8 @@ class SessionDB(Documented, Conversations, Care, Chats):
     def delete_session(
         self, session_id: str, sessions_dir: Path | None = None, *, purge: bool = False
     ) -> bool:
-        """Delete a session, its messages and its files. `purge` also rewrites the store so that no byte is left."""
+        """Delete a session, its messages and its files. `purge` leaves no byte of its text in the store, in its files
+        or in any copy of it below its folder; asked for again, it finishes what was cut off."""
         return self._retention.delete(session_id, sessions_dir, purge)
 
     def delete_conversations(
@@ -334,8 +335,12 @@ class SessionDB(Documented, Conversations, Care, Chats):
         self._engine.vacuum()
 
     def optimize(self) -> Optimized:
-        """Merge the search index and give free space back; for quiet moments."""
-        return self._engine.optimize()
+        """Merge the search index and give free space back; for quiet moments. Finishes a purge that was cut off."""
+        from hermes.store.purging import Purge
+
+        done = self._engine.optimize()
+        Purge(self._engine).finish()
+        return done
 
     def collect_blobs(self) -> Collected:
         """Remove attachments that no message refers to any more: other programs leave such behind."""

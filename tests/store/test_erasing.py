@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import random
+import shutil
+import sqlite3
 from base64 import b64encode
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hermes import errors
+from hermes.partial import partial_file
 from hermes_state import SessionDB
 from tests import reference_databases as reference
+from tests.survival.processes import Worker
 
 SECRET = "quetzalcoatlus"
+WORDS = {"secret": SECRET, "other": "pelican"}
 STEM = "quetzalcoatlu"
 """As the index that ranks conversations keeps it."""
 
@@ -25,10 +33,9 @@ def held(folder: Path, text: str | bytes) -> set[str]:
 
 @pytest.fixture
 def talk(db: SessionDB) -> SessionDB:
-    for name in ("secret", "other"):
+    for name, word in WORDS.items():
         db.create_session(name, "cli")
-    db.append_message("secret", "user", f"the word is {SECRET}")
-    db.append_message("other", "user", "the word is pelican")
+        db.append_message(name, "user", f"the word is {word}")
     return db
 
 
@@ -122,3 +129,254 @@ def test_no_byte_of_an_attachment_is_left_that_only_the_purged_session_showed(ta
         with SessionDB(copy) as kept:
             assert kept.raw().execute("SELECT count(*) FROM blobs").fetchone()[0] == pictures
             assert kept.verify().ok
+
+
+# ---------------------------------------------------------------- whose a file is
+
+
+def test_copies_are_found_by_what_is_in_them_wherever_they_lie(talk: SessionDB) -> None:
+    home = talk.db_path.parent
+    (home / "kept" / "deep").mkdir(parents=True)
+    copies = [home / "mine.sqlite", home / "kept" / "deep" / "copy", home / "kept" / "with-its-log.db"]
+    for copy in copies[:2]:
+        talk.backup(copy)
+    for ending in ("", "-wal"):  # copied as files, while the rows are only in the log
+        shutil.copy(f"{talk.db_path}{ending}", f"{copies[2]}{ending}")
+    assert held(home, SECRET) >= {"mine.sqlite", "copy", "with-its-log.db-wal"}
+    assert talk.delete_session("secret", purge=True)
+    assert held(home, SECRET) == held(home, STEM) == set()
+    for copy in copies:
+        with SessionDB(copy) as kept:
+            assert [row["id"] for row in kept.list_sessions_rich()] == ["other"]
+            assert kept.verify().ok
+
+
+@pytest.mark.parametrize("version", reference.VERSIONS)
+def test_a_copy_that_another_program_made_is_known_by_its_rows(home: Path, version: int) -> None:
+    home.mkdir(mode=0o700)
+    path, copy = home / "state.db", home / "as-it-was.db"
+    expected = reference.build(path, version)
+    shutil.copy(path, copy)
+    doomed = max(expected.message_counts, key=lambda name: expected.message_counts[name])
+    with SessionDB(path) as db:
+        others = {row["id"] for row in db.search_sessions(limit=1000)} - {doomed}
+        assert db.delete_session(doomed, purge=True)
+    with SessionDB(copy) as kept:
+        assert {row["id"] for row in kept.search_sessions(limit=1000)} == others
+        assert kept.verify().ok
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_another_store_with_a_session_of_the_same_id_keeps_it(
+    db: SessionDB, home: Path, caplog: pytest.LogCaptureFixture, is_open: bool
+) -> None:
+    """Even one that was begun at the same time, with the same words."""
+    private = SessionDB(home / "private.db")
+    for store, letters in ((db, "about work"), (private, "love letters")):
+        store.create_session("main", "cli", started_at=1000.0)
+        store.append_message("main", "user", "hello", timestamp=1000.0)
+        store.append_message("main", "user", letters, timestamp=1001.0)
+    if not is_open:
+        private.close()
+    assert db.delete_session("main", purge=True)
+    assert [line for line in caplog.messages if "private.db holds a session of the same id" in line]
+    with SessionDB(home / "private.db") as kept:
+        assert [row["content"] for row in kept.get_messages("main")] == ["hello", "love letters"]
+    private.close()
+
+
+def test_a_copy_that_is_open_as_a_store_is_not_rewritten_under_its_reader(talk: SessionDB) -> None:
+    copy = talk.backup(talk.db_path.with_name("mine.db")).path
+    with SessionDB(copy) as reading:
+        with pytest.raises(errors.StoreBusy, match=r"mine\.db"):
+            talk.delete_session("secret", purge=True)
+        assert len(reading.get_messages("secret")) == 1
+        reading.append_message("other", "user", "goes on")
+    assert talk.delete_session("secret", purge=True) is False  # asked again, it is finished
+    assert held(talk.db_path.parent, SECRET) == set()
+    with SessionDB(copy) as kept:
+        assert [row["content"] for row in kept.get_messages("other")][-1] == "goes on"
+
+
+def foreign_database(file: Path) -> bytes:
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE invoices (text)")
+        connection.executemany("INSERT INTO invoices VALUES (?)", [("x" * 500,)] * 200)
+        connection.commit()
+    return file.read_bytes()
+
+
+def test_a_database_that_somebody_writes_is_named_and_everything_else_is_done(talk: SessionDB) -> None:
+    home = talk.db_path.parent
+    file, backup = home / "bookkeeping.db", talk.backup().path
+    before = foreign_database(file)
+    with Worker() as other:
+        other.start("hold_half_a_change", path=str(file))
+        other.wait_for("held")
+        with pytest.raises(errors.StoreBusy, match=r"bookkeeping\.db.*hermes sessions optimize"):
+            talk.delete_session("secret", purge=True)
+        other.kill()
+    assert file.read_bytes() == before
+    assert backup.exists()
+    assert held(home, SECRET) == set()
+    file.with_name("bookkeeping.db-journal").unlink()
+    talk.optimize()
+    assert pending(talk) == []
+
+
+def test_a_broken_database_that_is_not_ours_stays_and_is_named(
+    talk: SessionDB, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = talk.db_path.with_name("broken.db")
+    data = bytearray(foreign_database(file))
+    data[100:200] = b"\xff" * 100
+    file.write_bytes(data)
+    assert talk.delete_session("secret", purge=True)
+    assert file.read_bytes() == data
+    assert [line for line in caplog.messages if "broken.db is damaged" in line]
+
+
+def test_links_are_not_followed_out_of_the_home(talk: SessionDB, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    copy = talk.backup(outside / "copy.db").path
+    (talk.db_path.parent / "copy.db").symlink_to(copy)
+    (talk.db_path.parent / "linked").symlink_to(outside)
+    before = copy.read_bytes()
+    assert talk.delete_session("secret", purge=True)
+    assert copy.read_bytes() == before
+
+
+def test_a_backup_that_is_being_made_is_told(talk: SessionDB) -> None:
+    folder = talk.backup().path.parent
+    with partial_file(folder, "state") as (partial, _):
+        shutil.copy(talk.backup().path, partial)
+        with pytest.raises(errors.StoreBusy, match="somebody is writing it"):
+            talk.delete_session("secret", purge=True)
+        assert partial.exists()
+    talk.optimize()
+    assert held(folder.parent, SECRET) == set()
+
+
+# ---------------------------------------------------------------- files that are no databases
+
+
+def test_saved_conversations_go_with_their_session(talk: SessionDB) -> None:
+    saved = talk.db_path.parent / "sessions" / "saved"
+    saved.mkdir(parents=True)
+    said = {name: [{"role": "user", "content": f"the word is {word}"}] for name, word in WORDS.items()}
+    contents: dict[str, Any] = {
+        "named.json": {"session_id": "secret", "messages": said["secret"]},
+        "nameless.json": {"model": "m", "messages": said["secret"]},
+        "exported.json": talk.export_session("secret"),
+        "others.json": {"session_id": "other", "messages": said["other"]},
+        "more.json": {"messages": [*said["secret"], *said["other"]]},
+        "list.json": [1, 2],
+    }
+    for name, told in contents.items():
+        (saved / f"hermes_conversation_{name}").write_text(json.dumps(told), encoding="utf-8")
+    assert talk.delete_session("secret", purge=True)
+    left = {file.name.removeprefix("hermes_conversation_") for file in saved.iterdir()}
+    assert left == {"others.json", "more.json", "list.json"}
+
+
+@pytest.mark.parametrize("kind", ["md", "json", "html", "jsonl"])
+def test_what_a_person_wrote_into_the_home_is_named_and_stays(
+    talk: SessionDB, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    text = f"the word is {SECRET}"
+    said = {
+        "md": f"# Notes\n\n{text}\n",
+        "json": json.dumps({"a": f"\u00e9\n{text}"}),
+        "html": f"<p>{text}</p>",
+        "jsonl": json.dumps({"content": text}) + "\n",
+    }
+    exports = talk.db_path.parent / "exports"
+    exports.mkdir()
+    mine, other = exports / f"mine.{kind}", exports / f"other.{kind}"
+    mine.write_text(said[kind], encoding="utf-8")
+    other.write_text(said[kind].replace(SECRET, "pelican"), encoding="utf-8")
+    assert talk.delete_session("secret", purge=True)
+    assert mine.read_text(encoding="utf-8") == said[kind]
+    named = [line for line in caplog.messages if "holds words of it and is yours" in line]
+    assert len(named) == 1
+    assert f"exports/mine.{kind}" in named[0]
+
+
+def test_a_key_in_somebodys_notes_is_named(talk: SessionDB, caplog: pytest.LogCaptureFixture) -> None:
+    talk.append_message("secret", "user", "and: XYZZYplugh42, keep it")
+    talk.db_path.with_name("notes.txt").write_text("XYZZYplugh42", encoding="utf-8")
+    talk.delete_session("secret", purge=True)
+    assert [line for line in caplog.messages if "notes.txt holds words of it" in line]
+
+
+# ---------------------------------------------------------------- asked again
+
+
+def pending(db: SessionDB) -> list[str]:
+    found = db.raw().execute("SELECT key FROM state_meta WHERE key LIKE 'purging:%'").fetchall()
+    return [row[0] for row in found]
+
+
+def held_up(db: SessionDB, copy: Path) -> None:
+    """Purge, while a copy is in use."""
+    with SessionDB(copy), pytest.raises(errors.StoreBusy):
+        db.delete_session("secret", purge=True)
+    assert len(pending(db)) == 1
+    assert copy.name in held(db.db_path.parent, SECRET)
+
+
+@pytest.mark.parametrize("by", ["again", "another", "trash", "optimize", "maintenance"])
+def test_a_purge_that_was_held_up_is_finished(talk: SessionDB, by: str) -> None:
+    held_up(talk, talk.backup(talk.db_path.with_name("mine.db")).path)
+    finish: dict[str, Any] = {
+        "again": lambda: talk.delete_session("secret", purge=True),
+        "another": lambda: talk.delete_session("other", purge=True),
+        "trash": lambda: talk.empty_trash(0, purge=True),
+        "optimize": talk.optimize,
+        "maintenance": lambda: talk.maybe_auto_prune_and_vacuum(min_interval_hours=0),
+    }
+    finish[by]()
+    assert held(talk.db_path.parent, SECRET) == set()
+    assert pending(talk) == []
+
+
+def test_a_session_that_has_the_id_again_keeps_what_is_its_own(talk: SessionDB, home: Path) -> None:
+    held_up(talk, talk.backup(home / "mine.db").path)
+    talk.create_session("secret", "cli")
+    talk.append_message("secret", "user", "a new beginning")
+    (home / "sessions").mkdir()
+    (home / "sessions" / "secret.jsonl").write_text("a new beginning", encoding="utf-8")
+    backup = talk.backup().path
+    talk.optimize()
+    assert held(home, SECRET) == set()
+    assert (home / "sessions" / "secret.jsonl").exists()
+    for store in (talk.db_path, backup):
+        with SessionDB(store) as kept:
+            assert [row["content"] for row in kept.get_messages("secret")] == ["a new beginning"]
+
+
+def test_what_was_deleted_before_can_still_be_purged(talk: SessionDB, home: Path) -> None:
+    talk.backup()
+    (home / "sessions").mkdir()
+    (home / "sessions" / "secret.jsonl").write_text(SECRET, encoding="utf-8")
+    assert talk.delete_session("secret")
+    assert len(held(home, SECRET)) > 1
+    assert talk.delete_session("secret", purge=True) is False
+    assert held(home, SECRET) == held(home, STEM) == set()
+
+
+def test_a_session_that_was_brought_back_stays_in_the_copies(talk: SessionDB, home: Path) -> None:
+    exported = talk.export_session("secret")
+    assert exported is not None
+    held_up(talk, talk.backup(home / "mine.db").path)
+    talk.import_sessions([exported])
+    talk.optimize()
+    assert pending(talk) == []
+    with SessionDB(home / "mine.db") as kept:
+        assert len(kept.get_messages("secret")) == 1
+
+
+def test_text_that_is_not_text_can_be_purged_too(talk: SessionDB) -> None:
+    talk.raw().execute("UPDATE messages SET content = CAST(x'ff6f' AS TEXT) WHERE session_id = 'secret'")
+    assert talk.delete_session("secret", purge=True)

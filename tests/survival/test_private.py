@@ -216,6 +216,53 @@ def test_what_was_purged_after_a_kill_and_beside_others_is_gone(home: Path) -> N
     assert _traces(home, TOKENS) == []
 
 
+STEPS = (
+    "Retention.clean_up_after",  # the rows are gone, and nothing else is done
+    "remove_saved",
+    "Spool.erase",
+    "Erasing.erase",
+    "copy_into",
+    "_forget",
+    "replace",  # the first copy without the session takes its name
+    "retire",
+    "SqliteEngine._vacuumed",
+    "Purge.finish.<locals>.<lambda>",  # everything is done, but that is not noted
+)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_purge_that_is_killed_is_finished_by_the_next(home: Path, step: str) -> None:
+    path = home / "state.db"
+    with SessionDB(path) as db:
+        db.create_session("stays", "cli")
+        db.append_message("stays", "user", "this stays staysword")
+        _confide(db, "goes")
+        _written_beside(home, "goes")
+        (home / "sessions" / "saved").mkdir()
+        saved = home / "sessions" / "saved" / "hermes_conversation_1.json"
+        saved.write_text(json.dumps({"messages": db.get_messages_as_conversation("goes")}), encoding="utf-8")
+        (home / "kept").mkdir()
+        copies = [db.backup().path, db.backup(home / "kept" / "copy").path]
+    with Worker() as killed:
+        killed.ask("open_store", path=str(path))
+        killed.start("purge_until", session="goes", step=step)
+        assert list(killed.lines()) == []
+    with SessionDB(path) as db:
+        assert db.get_session("goes") is None
+        if STEPS.index(step) % 2:
+            db.optimize()
+        else:
+            assert db.delete_session("goes", purge=True) is False
+        assert _traces(home, TOKENS) == []
+    assert not [
+        file.name for file in home.rglob("*") if "partial" in file.name or file.name.endswith("-journal")
+    ]
+    for store in (path, *copies):
+        with SessionDB(store) as kept:
+            assert [row["content"] for row in kept.get_messages("stays")] == ["this stays staysword"]
+            assert kept.verify().ok
+
+
 def test_a_purge_that_a_reader_holds_up_does_not_pretend(home: Path) -> None:
     """Somebody's snapshot keeps the old pages in the file: then the purge fails, or it waits; it never lies."""
     path = home / "state.db"

@@ -99,6 +99,18 @@ def purge(session: str, name: str = "main") -> bool:
     return stores[name].delete_session(session, purge=True)
 
 
+def purge_until(session: str, step: str, name: str = "main") -> bool:
+    """Purge, and be killed on entering the function that is named."""
+
+    def look(frame: Any, event: str, called: Any) -> None:
+        qualified = frame.f_code.co_qualname if event == "call" else getattr(called, "__qualname__", "")
+        if event in ("call", "c_call") and qualified == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.setprofile(look)
+    return purge(session, name)
+
+
 def visit(path: str, session: str, texts: list[str], **options: Any) -> list[int]:
     """Open, write, close: the last to close is the one who takes the log away, if nobody holds it."""
     open_store(path, "visit", **options)
@@ -179,6 +191,18 @@ def hold_write_lock(path: str, seconds: float) -> None:
     time.sleep(seconds)
     connection.execute("ROLLBACK")
     connection.close()
+
+
+def hold_half_a_change(path: str) -> None:
+    """A foreign program that has begun to write, and goes on until it is killed: it says `held` first."""
+    import sqlite3
+
+    connection = sqlite3.connect(path, isolation_level=None, timeout=30)
+    connection.execute("PRAGMA cache_spill=1")
+    connection.execute("BEGIN EXCLUSIVE")
+    connection.execute("CREATE TABLE half (way)")
+    say(held=True)
+    signal.pause()
 
 
 def hold_lock_now_and_then(path: str, seconds: float, each: float) -> None:
@@ -777,9 +801,9 @@ COMMANDS: dict[str, Callable[..., Any]] = {
             count_all,
             log_inode,
         ),
-        *(visit_with_old_library, purge, append_or_spool, keep_spooling),
+        *(visit_with_old_library, purge, purge_until, append_or_spool, keep_spooling),
         *(read_raw, without_lock, second_library, attach_second_library, close_second_library),
-        *(hold_write_lock, hold_lock_now_and_then, hold_snapshot),
+        *(hold_write_lock, hold_half_a_change, hold_lock_now_and_then, hold_snapshot),
         *(limit_files, become_nobody, write_ahead_log_unfit, set_umask, logged, journal_mode, be_impatient),
         *(keep_appending, write_for, read_for, prune_for, delete_for, churn_for),
         *(

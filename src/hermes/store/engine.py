@@ -7,13 +7,14 @@ snapshot: everything read through it belongs to the same moment. A `Writer` is o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, LiteralString, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from hermes.store.findings import Diagnosis
+    from hermes.store.fingerprints import Fingerprint
     from hermes.store.matching import Node
     from hermes.store.spellings import Spellings
     from hermes.store.values import (
@@ -117,8 +118,9 @@ class Engine(Access, Protocol):
     def catch_up(self, seconds: float) -> None:
         """Index what waits, in short transactions, for at most about this long."""
 
-    def erase_deleted(self, session_ids: Collection[str]) -> None:
-        """Rewrite the store and its copies so that no byte of deleted sessions is left in them."""
+    def erase_deleted(self, gone: Mapping[str, Fingerprint | None]) -> None:
+        """Rewrite the store and its copies so that no byte of deleted sessions is left in them; StoreBusy, when all
+        that can be done is done, if there is more to do later. Without a fingerprint only our own backups are known."""
 
     def shrink(self, pages_at_once: int = 500) -> Optimized:
         """Give the room of what was deleted back to the file system, in steps that let others write between them."""

@@ -11,6 +11,7 @@ from hermes.store import meta
 from hermes.store.arguments import optional_path
 from hermes.store.blobs import Blobs
 from hermes.store.engine import Engine, Writer
+from hermes.store.purging import Purge
 from hermes.store.retention import Retention
 from hermes.store.thinning import Thinning
 from hermes.store.trash import KEPT_DAYS, Trash
@@ -61,6 +62,7 @@ class Maintenance:
             if vacuum and (collected or result["pruned"] or "emptied" in result or "thinned" in result):
                 self._engine.shrink()
                 result["vacuumed"] = True
+            Purge(self._engine, folder).finish()  # one that was cut off
             log.info("maintenance: %s sessions closed, then %s", closed, result)
         except Exception as problem:  # noqa: BLE001 - documented: it runs at start-up, which must not fail with it
             log.warning("maintenance failed: %s", problem)

@@ -8,9 +8,8 @@ has just come back to is spared.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hermes import clock, errors
 from hermes.store import blobs, context, derived, leases, routing
@@ -19,15 +18,17 @@ from hermes.store.engine import Engine, Reader, Writer
 from hermes.store.lineage import conversation_with_subagents
 from hermes.store.processes import is_running
 from hermes.store.selection import EVERYTHING, Selection, is_selected
+from hermes.store.session_files import remove_files
 from hermes.store.sessions import END, EXISTS, source_name
 from hermes.store.topics import linked_conversations, unbind_session
+
+if TYPE_CHECKING:
+    from hermes.store.purging import Purge
 
 T = TypeVar("T")
 
 MESSAGES_AT_ONCE, CONVERSATIONS_AT_ONCE = 2_000, 200
 """What one transaction of a prune deletes: few commits, and still nobody waits long for the write lock."""
-
-ERASING_WAIT_S = 30.0
 
 GHOST_AGE = clock.DAY
 ORPHAN_AGE = 7 * clock.DAY
@@ -87,12 +88,13 @@ class Retention:
         self._engine = engine
 
     def delete(self, session_id: str, sessions_dir: Path | str | None = None, purge: bool = False) -> bool:
-        """Delete one session; its children stay. With `purge` no byte of its text is left in the home."""
+        """Delete one session; its children stay. With `purge` no byte of its text stays in the store and its copies."""
         folder = optional_path("sessions_dir", sessions_dir)
-        gone = self.remove(lambda writer: [[session_id]] if writer.value(EXISTS, session_id) else [])
-        self.clean_up_after(gone, folder, purge)
-        if purge and not gone:  # it may never have come further than the spool
-            self._erase_from_spool([session_id])
+        purging = self.begin_purge([session_id], folder) if purge else None
+        gone = self.remove(lambda writer: [[session_id]] if writer.value(EXISTS, session_id) else [], purging)
+        self.clean_up_after(gone, folder)
+        if purging is not None:
+            purging.finish([session_id])
         return bool(gone)
 
     def delete_conversations(
@@ -107,9 +109,16 @@ class Retention:
                 if writer.value(EXISTS, session_id):  # not gone with one that was named before it
                     yield conversation_with_subagents(writer, session_id)
 
-        gone = self.remove(units)
-        self.clean_up_after(gone, folder, purge)
+        purging = self.begin_purge(self._conversations_of(named), folder) if purge else None
+        gone = self.remove(units, purging)
+        self.clean_up_after(gone, folder)
+        if purging is not None:
+            purging.finish(named)
         return gone
+
+    def _conversations_of(self, named: Collection[str]) -> list[str]:
+        with self._engine.read(settled=True) as reader:
+            return [one for name in named for one in conversation_with_subagents(reader, name)]
 
     def prune(
         self,
@@ -181,7 +190,15 @@ class Retention:
 
         return self.remove(still_unused)
 
-    def remove(self, units: Units) -> list[str]:
+    def begin_purge(self, session_ids: Collection[str], sessions_dir: Path | None) -> Purge:
+        """What `remove` is given so that of these sessions nothing is left; the caller lets it finish afterwards."""
+        from hermes.store.purging import Purge
+
+        purging = Purge(self._engine, sessions_dir)
+        purging.look(session_ids)
+        return purging
+
+    def remove(self, units: Units, purging: Purge | None = None) -> list[str]:
         """Delete sessions in one transaction; the ids of those that are gone."""
         gone: dict[str, None] = {}
 
@@ -190,6 +207,8 @@ class Retention:
                 gone.clear()
             for unit in units(writer):
                 going = frozenset(unit)
+                if purging is not None and unit:
+                    purging.note(writer, unit)
                 for session_id in unit:
                     self._remove_one(writer, session_id, going)
                 gone.update(dict.fromkeys(unit))
@@ -219,49 +238,10 @@ class Retention:
         ):
             writer.run(sql, session_id)
 
-    def clean_up_after(self, gone: Collection[str], sessions_dir: Path | None, purge: bool = False) -> None:
-        """Remove the files of deleted sessions; with `purge`, every byte of them that is left in the home."""
-        folders = [] if sessions_dir is None else [sessions_dir]
-        if purge:
-            folders.append(self._engine.path.parent / "sessions")
-        for folder in folders:
-            self._remove_files(folder, gone)
-        if gone and purge:
-            self._erase_from_spool(gone)
-            self._engine.erase_deleted(gone)
-
-    def _erase_from_spool(self, gone: Collection[str]) -> None:
-        from hermes.store.spool import Spool
-
-        for session_id in gone:
-            Spool(self._engine.path).erase(session_id, wait=ERASING_WAIT_S)
-
-    def _remove_files(self, folder: Path, gone: Collection[str]) -> None:
-        """Remove transcripts and logs of deleted sessions. An id is never a path here, nor a pattern."""
-        if not gone:
-            return
-        for session_id in gone:
-            for name in (f"{session_id}.json", f"{session_id}.jsonl", f"session_{session_id}.json"):
-                if Path(name).name == name and "\0" not in name and name != "sessions.json":
-                    with suppress(OSError):
-                        (folder / name).unlink()
-        with suppress(OSError):
-            for file in folder.iterdir():
-                if file.match("request_dump_*.json") and self._was_of(file.name, gone):
-                    with suppress(OSError):
-                        file.unlink()
-
-    def _was_of(self, name: str, gone: Collection[str]) -> bool:
-        """Whether a dump belongs to a deleted session: the longest id that its name begins with decides."""
-        rest = name.removeprefix("request_dump_")
-        while "_" in rest:
-            rest = rest.rpartition("_")[0]
-            if rest in gone:
-                return True
-            with self._engine.read() as reader:
-                if reader.value(EXISTS, rest):
-                    return False
-        return False
+    def clean_up_after(self, gone: Collection[str], sessions_dir: Path | None) -> None:
+        """Remove the files of deleted sessions."""
+        if sessions_dir is not None:
+            remove_files(self._engine, sessions_dir, gone)
 
 
 def _unused(

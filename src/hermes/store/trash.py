@@ -128,12 +128,15 @@ class Trash:
             rows = reader.rows(LAIN_LONG, cutoff)
         thrown = [(at, list(group)) for at, group in groupby(rows, key=lambda row: row[0])]
         units = [((at, [row[1] for row in group]), sum(row[2] for row in group)) for at, group in thrown]
+        purging = retention.begin_purge([row[1] for row in rows], folder) if purge else None
         gone: list[str] = []
         try:
             for some in batches(units):
-                gone += retention.remove(_still_there(some))
+                gone += retention.remove(_still_there(some), purging)
         finally:
-            retention.clean_up_after(gone, folder, purge)
+            retention.clean_up_after(gone, folder)
+            if purging is not None:
+                purging.finish()
         return len(gone)
 
 

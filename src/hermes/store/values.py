@@ -247,6 +247,16 @@ class Imported(NamedTuple):
     """Sessions that carry messages of others which were neither here nor in the import; importing those later helps."""
 
 
+class Erased(NamedTuple):
+    """What became of the copies of a store that may hold deleted sessions, a line each."""
+
+    done: tuple[str, ...]
+    left: tuple[str, ...]
+    """What is a person's own, or perhaps no copy."""
+    unfinished: tuple[str, ...]
+    """What could not be done now."""
+
+
 class Scrubbed(NamedTuple):
     """One place that held a secret: a column, a copy of the store, or a file."""
 

@@ -22,7 +22,9 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
     takes_sessions(parser)
     takes_yes(parser)
     parser.add_argument(
-        "--purge", action="store_true", help="not into the trash: no byte of the text is left in the home"
+        "--purge",
+        action="store_true",
+        help="not into the trash: leave no byte of the text in the store, its files and its copies",
     )
 
 

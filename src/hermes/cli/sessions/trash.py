@@ -60,7 +60,11 @@ def define_empty(parser: argparse.ArgumentParser, _: Words) -> None:
     parser.add_argument(
         "--older-than", type=days, default=0, metavar="DAYS", help="only what has lain there for so long (0)"
     )
-    parser.add_argument("--purge", action="store_true", help="leave no byte of it in the home")
+    parser.add_argument(
+        "--purge",
+        action="store_true",
+        help="leave no byte of its text in the store, its files and its copies",
+    )
 
 
 def list_trash(arguments: argparse.Namespace) -> int:

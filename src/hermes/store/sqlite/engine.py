@@ -7,7 +7,7 @@ and listing what is in it stay light.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -18,11 +18,20 @@ from hermes.logs import log_of
 from hermes.store.blobs import Blobs
 from hermes.store.engine import Writer
 from hermes.store.sqlite.commit import Ticket
-from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, connect, connect_read_only, pragma, run
+from hermes.store.sqlite.connection import (
+    SqliteReader,
+    SqliteWriter,
+    connect,
+    connect_read_only,
+    pragma,
+    run,
+    upkeep,
+)
 from hermes.store.sqlite.following import SHORT_TAIL, SqliteFollower
 
 if TYPE_CHECKING:
     from hermes.store.findings import Diagnosis
+    from hermes.store.fingerprints import Fingerprint
     from hermes.store.matching import Node
     from hermes.store.spellings import Spellings
     from hermes.store.sqlite.raw import RawConnection
@@ -224,15 +233,18 @@ class SqliteEngine(SqliteFollower):
         finally:
             self._patience.seconds = self._deadline
 
-    def erase_deleted(self, session_ids: Collection[str]) -> None:
-        from hermes.store.sqlite.erasing import erase_from_copies
+    def erase_deleted(self, gone: Mapping[str, Fingerprint | None]) -> None:
+        from hermes.store.sqlite.erasing import Erasing
 
-        for receipt in erase_from_copies(self.path, session_ids):
-            log.warning("%s: purge of %s sessions: %s", self.path, len(session_ids), receipt)
+        done, left, unfinished = Erasing(self.path, gone).erase()
+        for line in (*done, *left):
+            log.warning("%s: purge of %s sessions: %s", self.path, len(gone), line)
         if not self._vacuumed():
-            told = f"deleted, but its bytes stay in {self.path} while another program reads it"
+            unfinished = (f"{self.path} (another program reads it)", *unfinished)
+        if unfinished:
+            told = f"deleted, but its bytes may stay in {', '.join(unfinished)}"
             raise errors.raised(
-                errors.StoreBusy, f"{told}; run `hermes sessions optimize` when it has finished"
+                errors.StoreBusy, f"{told}; run `{upkeep(self.path, 'optimize')}` when that has ended"
             )
 
     def scrub(self, secret: Spellings, *, dry_run: bool) -> ScrubReceipt:

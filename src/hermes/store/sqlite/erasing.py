@@ -1,26 +1,32 @@
-"""Purge: no byte of a deleted session is left in any copy of the store that lies beside it.
+"""Purge: no byte of a deleted session is left in any copy of the store below its folder.
 
-A copy that holds the session is rewritten without it, so that everything else stays backed up. What cannot be
-rewritten, a damaged file kept aside or a half-made one, is removed. Copies that a person put elsewhere are theirs.
+A copy that holds the session is replaced by one without it, at once and whole, so that everything else stays backed up
+and a kill leaves either. A backup or a file that a repair kept aside goes if it cannot be read. Any other file is
+touched only if its rows prove that it is a copy, and never removed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from glob import escape
+import os
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import apsw
 
-from hermes.partial import PARTIAL
+from hermes import errors
+from hermes.partial import LONGEST_NAME, SIDECARS, partial_file, sync_folder
 from hermes.store import blobs
 from hermes.store.context import rehome
+from hermes.store.fingerprints import Fingerprint, fingerprint
 from hermes.store.retention import LEAVE_CHILDREN
-from hermes.store.sqlite import blocks, encryption, parts, recognition
-from hermes.store.sqlite.backup import DAMAGED, failed, folder_of
-from hermes.store.sqlite.connection import SqliteWriter, connect, run
+from hermes.store.sqlite import blocks, copies, encryption, guard, parts, recognition, takeover
+from hermes.store.sqlite.backup import backups_of
+from hermes.store.sqlite.connection import Patience, SqliteReader, SqliteWriter, connect, damaged, run
+from hermes.store.sqlite.copying import copy_into
+from hermes.store.sqlite.migrations.shape import columns_of
+from hermes.store.sqlite.restore import WAIT_S, alone
+from hermes.store.values import Erased
 
-IS_A_STORE = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('sessions', 'messages')"
 HOLDS = "SELECT 1 FROM sessions WHERE id = ? UNION ALL SELECT 1 FROM messages WHERE session_id = ? LIMIT 1"
 FORGET_TERMS = "DELETE FROM messages_fts_words WHERE rowid IN (SELECT id FROM messages WHERE session_id = ?)"
 # Rows that were already replaced or deleted when the copy was made may still be in its index; their notes are not lost.
@@ -52,70 +58,181 @@ MERGES = {
     "messages_fts_words": "INSERT INTO messages_fts_words (messages_fts_words) VALUES ('optimize')",
     "messages_fts_blocks": "INSERT INTO messages_fts_blocks (messages_fts_blocks) VALUES ('optimize')",
 }
+NEEDED = {
+    "sessions": {"id", "source", "started_at", "system_prompt"},
+    "messages": {"id", "session_id", "role", "content", "timestamp"},
+}
+"""What a session store has had from its first version on, and a table of the same name elsewhere has not."""
+LOGS = ("-wal", "-journal")
+# What makes a file one that cannot be read, however long one waits.
+BROKEN = (apsw.NotADBError, apsw.CorruptError, errors.StoreDamaged, UnicodeDecodeError)
+BUSY = (apsw.BusyError, apsw.LockedError)
+
+Gone = Mapping[str, Fingerprint | None]
+"""Sessions that are gone, each with what it is known by; None if nothing of it is known but its id."""
 
 
-def erase_from_copies(path: Path, session_ids: Collection[str]) -> list[str]:
-    """The receipt: what was done to which copy, a line each."""
-    done: list[str] = []
-    folder = folder_of(path)
-    remnants = [*folder.glob(f".*{PARTIAL}*"), *folder.glob(f"*{DAMAGED}*")]
-    remnants += path.parent.glob(f".{escape(path.name)}.*{PARTIAL}*")
-    for kind in ("damaged-*", "new-*"):  # what a repair kept aside, or was killed over
-        remnants += path.parent.glob(f"{escape(path.name)}.{kind}")
-    for copy in (*folder.glob("*.db"), *(file for file in path.parent.glob("*.db") if file != path)):
+class Erasing:
+    def __init__(self, path: Path, gone: Gone) -> None:
+        self._path, self._gone = path, gone
+        self._done: list[str] = []
+        self._left: list[str] = []
+        self._unfinished: list[str] = []
+
+    def erase(self) -> Erased:
+        """Clean every copy; what was done to which, what was left and why, and what has to be done again."""
+        for copy in backups_of(self._path):
+            self._try(copy, self._clean_backup)
+        databases, being_written, complete = copies.survey(self._path)
+        for file in databases:
+            self._try(file, self._clean_other)
+        for file in {*copies.remnants_of(self._path)}:
+            self._try(file, self._remove)
+        self._unfinished += [f"{self._name(file)} (somebody is writing it)" for file in being_written]
+        if not complete:
+            self._left.append(f"there are too many files below {self._path.parent} to look at all of them")
+        return Erased(tuple(self._done), tuple(self._left), tuple(self._unfinished))
+
+    def _name(self, file: Path) -> str:
+        return str(file.relative_to(self._path.parent))
+
+    def _try(self, file: Path, act: Callable[[Path], None]) -> None:
         try:
-            if _rewritten_without(copy, session_ids):
-                done.append(f"rewritten without it: {copy.name}")
-        except (apsw.NotADBError, apsw.CantOpenError):
-            if recognition.adopt(copy) and _rewritten_without(copy, session_ids):
-                done.append(f"rewritten without it: {copy.name}")
-            continue  # else no database, so no copy of ours
-        except apsw.Error:
-            remnants.append(copy)
+            act(file)
+        except BUSY:
+            self._unfinished.append(f"{self._name(file)} (another program uses it)")
+        except (apsw.Error, errors.StoreError, OSError) as problem:
+            self._unfinished.append(f"{self._name(file)} ({problem})")
+
+    def _clean_backup(self, copy: Path) -> None:
+        """A copy in our own folder under a name that we gave it."""
+        try:
+            connection = connect(copy)  # to write: then SQLite takes back what a kill left half-written
+            try:
+                held = self._of_ours(sessions_in(connection, self._gone))
+            finally:
+                connection.close()
+            if held:
+                self._rewrite(copy, self._of_ours)
+            elif any(takeover.size_of(takeover.beside(copy, ending)) for ending in LOGS):
+                raise apsw.BusyError  # who closes a file last takes its log away: somebody has it open
+        except BROKEN as problem:
+            if isinstance(problem, apsw.NotADBError) and recognition.adopt(copy):
+                self._clean_backup(copy)
+            else:
+                self._remove(copy)
+
+    def _clean_other(self, file: Path) -> None:
+        """A database that may be anybody's."""
+        try:
+            found = _looked_at(file, self._gone)
+        except BUSY:
+            raise
+        except BROKEN:
+            self._leave(file, "is damaged and perhaps no copy")
+        except (apsw.Error, errors.StoreError, OSError) as problem:
+            self._leave(file, f"could not be looked at ({problem})")
+        else:
+            if self._proven(found):
+                self._rewrite_other(file)
+            elif found:
+                self._leave(file, "holds a session of the same id, which may be another")
+
+    def _rewrite_other(self, file: Path) -> None:
+        try:
+            self._rewrite(file, self._proven)
+        except BROKEN:
+            self._leave(file, "is a copy, but damaged, and cannot be rewritten")
+
+    def _leave(self, file: Path, why: str) -> None:
+        self._left.append(f"{self._name(file)} {why}: it was not touched")
+
+    def _of_ours(self, found: Mapping[str, Fingerprint]) -> list[str]:
+        known = {one: self._gone[one] for one in found}
+        return [one for one, marks in known.items() if marks is None or marks.may_be(found[one])]
+
+    def _proven(self, found: Mapping[str, Fingerprint]) -> list[str]:
+        known = {one: self._gone[one] for one in found}
+        return [one for one, marks in known.items() if marks is not None and marks.proves(found[one])]
+
+    def _rewrite(self, copy: Path, which: Callable[[Mapping[str, Fingerprint]], list[str]]) -> None:
+        """Put a copy without the sessions in its place, while nobody has it open."""
+        if guard.is_open(copy):
+            raise apsw.BusyError
+        live, old = connect(copy), None
+        try:
+            if not alone(live):
+                raise damaged(copy, "it is not a SQLite database")
+            held = which(sessions_in(live, self._gone))
+            with partial_file(copy.parent, copy.name[:LONGEST_NAME]) as (fresh, descriptor):
+                copy_into(live, copy, fresh)
+                _forget(fresh, held)
+                os.fsync(descriptor)
+                old = os.open(copy, os.O_RDWR | os.O_CLOEXEC)
+                os.replace(fresh, copy)
+            sync_folder(copy.parent)
+            takeover.retire(old)
+        finally:
+            live.close()
+            if old is not None:
+                os.close(old)
+        self._done.append(f"rewritten without it: {self._name(copy)}")
+
+    def _remove(self, file: Path) -> None:
+        file.unlink(missing_ok=True)
+        encryption.remove_note(file)
+        self._done.append(f"removed: {self._name(file)}")
+
+
+def _looked_at(file: Path, gone: Gone) -> dict[str, Fingerprint]:
+    # Without a log nobody is writing, and to look leaves nothing beside it. What it is, is asked again under a lock.
+    untouched = not any(takeover.beside(file, ending).exists() for ending in SIDECARS)
+    connection = connect(file, read_only=True, immutable=untouched and not guard.is_open(file))
     try:
-        for file in remnants:
-            file.unlink(missing_ok=True)
-            encryption.remove_note(file)
-            done.append(f"removed: {file.name}")
-    except OSError as problem:
-        raise failed(path, problem) from problem
-    return done
+        connection.set_busy_handler(Patience(WAIT_S))
+        return sessions_in(connection, gone)
+    finally:
+        connection.close()
 
 
-def _rewritten_without(copy: Path, session_ids: Collection[str]) -> bool:
-    """Whether a copy, of whatever version, held any of the sessions; then it holds them no more."""
+def sessions_in(connection: apsw.Connection, gone: Gone) -> dict[str, Fingerprint]:
+    """Which of these ids a database of whatever version holds, and by what the sessions are known that have them."""
+    columns = {table: columns_of(connection, table).keys() for table in NEEDED}
+    if any(not needed <= columns[table] for table, needed in NEEDED.items()):
+        return {}
+    reader, uids = SqliteReader(connection, {}), "uid" in columns["messages"]
+    held = (one for one in gone if run(connection, HOLDS, one, one))
+    return {one: fingerprint(reader, one, uids=uids) for one in held}
+
+
+def _forget(copy: Path, held: Collection[str]) -> None:
+    """Take the sessions out of a file that is ours alone, and that nobody misses if this is cut off."""
     connection = connect(copy)
     try:
-        if run(connection, IS_A_STORE) != [(2,)]:
-            return False
-        held = [name for name in session_ids if run(connection, HOLDS, name, name)]
-        if not held:
-            return False
-        run(connection, "PRAGMA foreign_keys=OFF")
+        run(connection, "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA foreign_keys=OFF")
         tables = {row[0] for row in run(connection, TABLES)}
         searched = {row[0] for row in run(connection, SEARCH_TABLES)}
-        with connection:
-            if "carried_context" in tables:
-                for session_id in held:
-                    rehome(SqliteWriter(connection, {}), session_id, held)
-            _forget_terms(connection, searched, held)
+        writer = SqliteWriter(connection, {})
+        run(connection, "BEGIN")
+        if "carried_context" in tables:
             for session_id in held:
-                for table in tables & FORGET_IN.keys():
-                    run(connection, FORGET_IN[table], session_id)
-                run(connection, LEAVE_CHILDREN, session_id)
-                run(connection, FORGET_MESSAGES, session_id)
-                run(connection, FORGET_SESSION, session_id)
-            if "blobs" in tables:
-                writer = SqliteWriter(connection, {})
-                while blobs.collect_some(writer).blobs:
-                    pass
+                rehome(writer, session_id, held)
+        _forget_terms(connection, searched, held)
+        for session_id in held:
+            for table in tables & FORGET_IN.keys():
+                run(connection, FORGET_IN[table], session_id)
+            run(connection, LEAVE_CHILDREN, session_id)
+            run(connection, FORGET_MESSAGES, session_id)
+            run(connection, FORGET_SESSION, session_id)
+        if "blobs" in tables:
+            while blobs.collect_some(writer).blobs:
+                pass
+        run(connection, "COMMIT")
         parts.forget(connection)
         for name, merge in MERGES.items():
             if name in searched:
                 run(connection, merge)
         run(connection, "VACUUM")
-        run(connection, "PRAGMA wal_checkpoint(TRUNCATE)")
-        return True
     finally:
         connection.close()
 

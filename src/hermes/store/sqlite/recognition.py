@@ -71,6 +71,12 @@ def explained(path: Path) -> errors.HermesError | None:
     return None
 
 
+def is_database(path: Path) -> bool:
+    """Whether a file that nobody has open here begins as a SQLite database does, plain or encrypted."""
+    header = _header(path)
+    return header.startswith(_PLAIN) or looks_encrypted(header)
+
+
 def _header(path: Path) -> bytes:
     """The first bytes of a file that could not be read through SQLite. Never of one that is open here: closing it
     would drop SQLite's locks."""

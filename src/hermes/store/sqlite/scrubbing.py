@@ -28,6 +28,7 @@ from hermes.store.sqlite.refill import refresh_all
 from hermes.store.sqlite.secret_rows import Hit, by_column, hits_in, kept_in, rewrite_rows
 from hermes.store.values import Scrubbed, ScrubReceipt
 
+IS_A_STORE = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('sessions', 'messages')"
 ROWS_AT_ONCE = 100
 """What one transaction rewrites, so that nobody waits long for the write lock."""
 
@@ -121,7 +122,7 @@ class Copies:
         alone = not any(Path(f"{copy}{ending}").exists() for ending in SIDECARS)
         connection = connect(copy, read_only=self._dry_run, immutable=self._dry_run and alone)
         try:
-            if run(connection, erasing.IS_A_STORE) != [(2,)]:
+            if run(connection, IS_A_STORE) != [(2,)]:
                 return ScrubReceipt()
             hits = list(hits_in(SqliteReader(connection, {}), self._secret))
             left = kept_in(hits, self._secret)

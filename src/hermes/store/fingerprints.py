@@ -1,0 +1,68 @@
+"""By what a session is known again in a copy of its store, once its own rows are gone.
+
+An id is not enough: programs call sessions `main`, in every store they have. A message of ours has a uid that nobody
+else's has; of what another program wrote, all that says which session and which message it is goes into a digest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+from hermes.store.engine import Reader, Row
+
+MOST_MESSAGES = 200
+"""How many messages are remembered of a session: its first, which the oldest copies have, too."""
+
+# Text as bytes: a copy may hold what is not UTF-8.
+SESSION = "SELECT source, started_at, CAST(system_prompt AS BLOB) FROM sessions WHERE id = ?"
+MESSAGES = """SELECT uid, id, role, timestamp, CAST(content AS BLOB) FROM messages WHERE session_id = ?
+    ORDER BY id LIMIT ?"""
+MESSAGES_WITHOUT_UID = """SELECT NULL, id, role, timestamp, CAST(content AS BLOB) FROM messages WHERE session_id = ?
+    ORDER BY id LIMIT ?"""
+
+
+class Fingerprint(NamedTuple):
+    session: frozenset[str] = frozenset()
+    messages: frozenset[str] = frozenset()
+
+    def __or__(self, other: Fingerprint) -> Fingerprint:
+        """Of two sessions that had the same id, one after the other."""
+        return Fingerprint(self.session | other.session, self.messages | other.messages)
+
+    def proves(self, found: Fingerprint) -> bool:
+        """Whether what was found in another file is this session, and can be no other of the same id."""
+        if found.messages:
+            return bool(self.messages & found.messages)
+        return bool(self.session & found.session)
+
+    def may_be(self, found: Fingerprint) -> bool:
+        """Whether it is this session where every file is a copy of the same store: also if it said other things."""
+        return not found.session or bool(self.session & found.session) or self.proves(found)
+
+    def told(self) -> dict[str, list[str]]:
+        return {name: sorted(marks) for name, marks in self._asdict().items()}
+
+
+def from_told(told: Mapping[str, Any]) -> Fingerprint:
+    return Fingerprint(*(frozenset(map(str, told.get(name, ()))) for name in Fingerprint._fields))
+
+
+def fingerprint(reader: Reader, session_id: str, *, uids: bool = True) -> Fingerprint:
+    """Of a session as it is now; without `uids` in a store of a version that has none."""
+    row = reader.row(SESSION, session_id)
+    messages = reader.rows(MESSAGES if uids else MESSAGES_WITHOUT_UID, session_id, MOST_MESSAGES)
+    return Fingerprint(
+        frozenset() if row is None else frozenset([_digest([session_id, *row])]),
+        frozenset(_mark(session_id, row, message) for message in messages),
+    )
+
+
+def _mark(session_id: str, session: Row | None, message: Row) -> str:
+    uid, *rest = message
+    return uid.hex() if isinstance(uid, bytes) else _digest([session_id, *(session or ())[:2], *rest])
+
+
+def _digest(values: Iterable[object]) -> str:
+    return blake2b(repr(list(values)).encode("utf-8", "backslashreplace"), digest_size=16).hexdigest()
