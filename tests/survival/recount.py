@@ -94,6 +94,17 @@ class Recount:
             seen.add(newest["id"])
             at = newest
 
+    def is_in_circle(self, session: Row) -> bool:
+        """Whether a session is its own ancestor: nobody else could be shown for it."""
+        seen: set[str] = set()
+        above = self.parent(session)
+        while above is not None and above["id"] not in seen:
+            if above["id"] == session["id"]:
+                return True
+            seen.add(above["id"])
+            above = self.parent(above)
+        return False
+
     def conversations(self, *, by_activity: bool) -> list[tuple[str, str, float, str]]:
         """(shown id, id of the listed session, last activity, preview), in order."""
         roots = {row["id"]: self.root(row)["id"] for row in self.sessions.values()}
@@ -104,6 +115,7 @@ class Recount:
             row
             for row in self.sessions.values()
             if self.parent(row) is None
+            or self.is_in_circle(row)
             or row["relation"] in ("branch", "reset")
             or (row["relation"] == "compression" and roots[row["id"]] == row["id"])
         ]

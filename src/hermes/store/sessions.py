@@ -185,10 +185,6 @@ class Sessions:
             new = writer.run(INSERT, *values, relation) > 0
             if new and belonging is not None:
                 writer.run(BELONG, *belonging, session_id)
-            if not new and not writer.value(LIVE, session_id):  # begun anew, it is no longer thrown away
-                from hermes.store.trash import take_out
-
-                take_out(writer, session_id)
             return new
 
         def work(writer: Writer) -> None:

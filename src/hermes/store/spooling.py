@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from hermes import clock, errors
+from hermes.store.content import to_json
 from hermes.store.engine import Access, Engine, Scoped, Writer
 from hermes.store.messages import Messages
 from hermes.store.sessions import EXISTS, Sessions
@@ -176,6 +177,6 @@ def _plain(name: str, value: object) -> object:
         return value
     except (TypeError, ValueError, RecursionError):
         pass
-    if name == "model_config" and isinstance(value, Mapping):
-        return {str(key): _plain("", each) for key, each in value.items()}
-    return str(value) if value or name == "content" else None  # a JSON column keeps nothing of what is empty
+    if name == "content":
+        return str(value)
+    return json.loads(to_json(value)) if value else None  # a JSON column keeps nothing of what is empty

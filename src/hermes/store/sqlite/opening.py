@@ -15,7 +15,6 @@ import apsw
 
 from hermes import errors, home
 from hermes.logs import log_of
-from hermes.store.findings import counted
 from hermes.store.sqlite import encryption, forking, lockfile
 from hermes.store.sqlite import guard as guards
 from hermes.store.sqlite.connection import (
@@ -353,7 +352,7 @@ def too_short(size: int) -> str | None:
     """What is to be said of a file that is too short for a store."""
     if not size:
         return "the file is empty"
-    return f"all that is left of the file is {counted(size, 'byte')}" if size < SHORTEST else None
+    return f"the file was cut to a length of {size}" if size < SHORTEST else None
 
 
 def _inode(path: Path) -> int | None:
