@@ -43,10 +43,10 @@ CARRIED_ROWS = """SELECT m.* FROM carried_context c JOIN messages m
     ON m.id BETWEEN c.first_message_id AND c.last_message_id
     WHERE c.session_id = ? AND c.position >= 0 ORDER BY c.position, m.id"""
 OWN_ROWS = "SELECT * FROM messages WHERE session_id = ? AND active = 1 ORDER BY id"
-# Whether the table holds what its index does not lead to. That reads all of it, so it is asked only of a session that
-# counts messages and seems to have none.
+# Whether the table holds what its index does not lead to: the plus sign keeps the index out, also behind a view. That
+# reads the whole table, so it is asked only of a session that counts messages and seems to have none.
 UNREACHED = """SELECT message_count > 0 AND EXISTS
-        (SELECT 1 FROM messages m NOT INDEXED WHERE m.session_id = sessions.id AND m.active = 1)
+        (SELECT 1 FROM messages m WHERE +m.session_id = sessions.id AND m.active = 1)
     FROM sessions WHERE id = ?"""
 SPOKEN = """SELECT id, role, content, tool_call_id, tool_calls, tool_name, finish_reason, reasoning,
     reasoning_content, reasoning_details, codex_reasoning_items, codex_message_items, content_kind, uid FROM messages"""
