@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import TypeGuard
 
 now = time.time
 """Epoch seconds. Tests that need another clock pass explicit times instead of patching this."""
@@ -29,10 +34,19 @@ def relative(then: object, at: float) -> str:
     return day(then)
 
 
+def is_time(value: object) -> TypeGuard[float]:
+    """Whether that can be reckoned with: another program may have put text where a time belongs."""
+    return isinstance(value, int | float)
+
+
+def times(values: Iterable[object]) -> list[float]:
+    return [value for value in values if is_time(value)]
+
+
 def day(then: float) -> str:
     try:
         return time.strftime("%Y-%m-%d", time.localtime(then))
-    except (OverflowError, ValueError, OSError):
+    except (TypeError, OverflowError, ValueError, OSError):  # another program may have written anything
         return "?"
 
 

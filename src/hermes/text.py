@@ -43,6 +43,13 @@ def clean_in(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
+def as_text(value: object) -> str:
+    """What stands in a column for text, where another program may have put anything."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
 def text_of(content: object) -> str:
     """The text of a message's content: of structured content every string but type tags and embedded files."""
     if content is None:
@@ -185,11 +192,12 @@ def json_shown(text: str) -> str:
     return _UNSAFE_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def printable(text: str, *, width_limit: int | None = None) -> str:
+def printable(text: str | bytes, *, width_limit: int | None = None) -> str:
     """One line that a terminal can only show: no escape sequences, controls or changes of direction.
 
     `width_limit` is in terminal cells; what is longer ends in an ellipsis.
     """
+    text = as_text(text)
     if width_limit is not None:
         text = text[: 64 * width_limit + 4096]  # more than enough for what can be seen
     text = clean_in(text)
@@ -198,9 +206,9 @@ def printable(text: str, *, width_limit: int | None = None) -> str:
     return text if width_limit is None else _fitted(text, width_limit)
 
 
-def readable(text: str) -> str:
+def readable(text: str | bytes) -> str:
     """The same for text of several lines: its line ends, all as one kind, and its tabs stay."""
-    text = clean_in(text)
+    text = clean_in(as_text(text))
     if text.isprintable():
         return text
     lines = re.sub(_LINE_ENDS, "\n", re.sub(_ESCAPES, "", text))

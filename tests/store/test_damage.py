@@ -24,6 +24,7 @@ from hermes_state import SessionDB
 SESSIONS = 6
 MESSAGES = 50
 PAGE = 4096
+SCHEMAS = Path(__file__).parents[1] / "reference_schemas"
 
 PAGES = "SELECT pageno FROM dbstat WHERE name = ? AND pagetype = ? ORDER BY path"
 
@@ -71,6 +72,21 @@ def overwrite(path: Path, page: int, data: bytes = b"\0" * PAGE) -> None:
     with path.open("r+b") as file:
         file.seek((page - 1) * PAGE)
         file.write(data)
+
+
+def cut_in_half(path: Path, page: int) -> None:
+    with path.open("r+b") as file:
+        file.seek((page - 1) * PAGE + PAGE // 2)
+        file.write(bytes(PAGE // 2))
+
+
+def blank_entries(path: Path, page: int) -> None:
+    """Leave of a page only how many entries it has, and where they were."""
+    with path.open("r+b") as file:
+        file.seek((page - 1) * PAGE)
+        data = file.read(PAGE)
+        file.seek((page - 1) * PAGE)
+        file.write(data[: 8 + 2 * int.from_bytes(data[3:5], "big")].ljust(PAGE, b"\0"))
 
 
 def zero(path: Path, name: str, kind: str = "leaf", at: int = 0) -> int:
@@ -331,6 +347,63 @@ def test_a_lost_page_of_an_ordinary_index_loses_no_row(store: Path, name: str) -
     assert_whole(store)
 
 
+@pytest.mark.parametrize("verb", ["get_messages", "get_messages_as_conversation", "export_session"])
+def test_a_history_that_its_index_does_not_lead_to_is_never_shown_as_empty(store: Path, verb: str) -> None:
+    before = everything(store)
+    for page in pages_of(store, "idx_messages_order"):
+        blank_entries(store, page)
+    with SessionDB(store) as db:
+        row = db.get_session("s5")
+        assert row is not None
+        assert row["message_count"] == MESSAGES
+        with pytest.raises(errors.StoreDamaged, match="hermes sessions repair"):
+            getattr(db, verb)("s5")
+        with pytest.raises(errors.StoreDamaged):
+            db.append_message("s5", "user", "more")
+    report = repaired(store)
+    assert report.lost == ()
+    assert everything(store) == before
+    assert_whole(store)
+
+
+def test_a_session_that_has_no_messages_is_empty(store: Path) -> None:
+    with SessionDB(store) as db:
+        db.create_session("empty", "cli")
+    with sql(store) as connection:  # another program, which leaves the counter as it was
+        connection.execute("DELETE FROM messages WHERE session_id = 's1'").fetchall()
+    with SessionDB(store) as db:
+        for name in ("empty", "s1"):
+            assert db.get_messages(name) == []
+            assert db.get_messages_as_conversation(name) == []
+        assert db.verify().damage == ()
+
+
+def test_half_a_page_of_attachments_is_told(store: Path) -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "QUJD" * 6000}}
+    with SessionDB(store) as db:
+        db.append_message("s1", "user", [picture])
+    cut_in_half(store, pages_of(store, "blobs")[0])
+    with SessionDB(store) as db:
+        assert any("holds other bytes than were stored" in line for line in db.verify().damage)
+
+
+def test_a_schema_that_is_lost_while_the_process_runs_is_told_by_every_verb(store: Path) -> None:
+    overwrite(
+        store, pages_of(store, "sqlite_schema")[0]
+    )  # which the process knows: the fixture has opened it
+    with SessionDB(store) as db:
+        for verb in (
+            db.list_sessions_rich,
+            lambda: db.get_messages("s0"),
+            lambda: db.search_messages("zebra0x0"),
+            db.verify,
+            db.backup,
+            lambda: db.append_message("s0", "user", "more"),
+        ):
+            with pytest.raises(errors.StoreDamaged, match="hermes sessions repair"):
+                verb()
+
+
 def test_sessions_come_back_from_their_indexes_and_messages(store: Path) -> None:
     before = everything(store)
     zero(store, "sessions")
@@ -472,6 +545,179 @@ def test_tables_and_columns_of_other_programs_are_kept(store: Path) -> None:
         ]  # fmt: skip
         assert connection.execute("SELECT count(*) FROM short").fetchall() == [(2,)]
     assert_whole(store)
+
+
+def test_tables_whose_names_only_look_like_those_of_a_search_table_are_kept(store: Path) -> None:
+    with sql(store) as connection:
+        connection.execute(
+            "CREATE VIRTUAL TABLE notes USING fts5(what); INSERT INTO notes VALUES ('an idea');"
+            "CREATE TABLE notes_archive (what TEXT); INSERT INTO notes_archive VALUES ('an old idea');"
+            "CREATE INDEX notes_archive_what ON notes_archive (what);"
+            "CREATE TABLE messages_fts_mine (what TEXT); INSERT INTO messages_fts_mine VALUES ('mine');"
+            "CREATE INDEX mine_what ON messages_fts_mine (what)"
+        ).fetchall()
+    zero(store, "messages", at=6)
+    report = repaired(store)
+    with sql(store) as connection:
+        assert connection.execute("SELECT what FROM notes_archive").fetchall() == [("an old idea",)]
+        assert connection.execute("SELECT what FROM messages_fts_mine").fetchall() == [("mine",)]
+        names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+    assert {"notes_archive_what", "mine_what"} <= names
+    assert not {"notes", "notes_data", "notes_content"} & names
+    assert [line for line in report.lost if "notes" in line] == [
+        "virtual table notes: let the program that made it make it again"
+    ]
+    assert_whole(store)
+
+
+def test_rows_of_other_programs_that_cannot_be_stored_again_are_told(store: Path) -> None:
+    with sql(store) as connection:
+        connection.execute(
+            "CREATE TABLE shelf (book TEXT, CHECK (book <> 'lost')); CREATE TABLE marks ("
+            "message INTEGER REFERENCES messages(id)); INSERT INTO marks SELECT id FROM messages;"
+            "PRAGMA ignore_check_constraints=ON; INSERT INTO shelf VALUES ('lost'), ('found')"
+        ).fetchall()
+    zero(store, "messages", at=6)
+    report = repaired(store)
+    assert "1 rows of shelf, which its rules do not allow" in report.lost
+    assert [line for line in report.lost if "marks" in line and "point to" in line]
+    with sql(store) as connection:
+        assert connection.execute("SELECT book FROM shelf").fetchall() == [("found",)]
+        assert connection.execute("SELECT count(*) FROM marks").fetchall() == [(SESSIONS * MESSAGES + 1,)]
+    assert_whole(store)
+
+
+# -------------------------------------------------------------------- odd values that other programs left
+
+
+ODD_ROWS = {
+    "bytes for content": (
+        "INSERT INTO messages (session_id, role, content, timestamp)"
+        " VALUES ('s0', 'user', x'6f6b61706920ff', 1.0)"
+    ),
+    "bytes for a tool": (
+        "INSERT INTO messages (session_id, role, content, tool_name, tool_calls, timestamp)"
+        " VALUES ('s0', 'tool', 'okapi', x'ff', x'fe', 1.0)"
+    ),
+    "bytes for a role": (
+        "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('s0', x'ff', 'okapi', 1.0)"
+    ),
+    "bytes for an id": (
+        "INSERT INTO sessions (id, source, started_at) VALUES (x'0102', 'cli', 1.0);"
+        "INSERT INTO messages (session_id, role, content, timestamp) VALUES (x'0102', 'user', 'okapi', 1.0)"
+    ),
+    "a time in words": (
+        "INSERT INTO messages (session_id, role, content, timestamp)"
+        " VALUES ('s0', 'user', 'okapi', '2024-05-01T10:00:00')"
+    ),
+    "times in words of a session": (
+        "INSERT INTO sessions (id, source, started_at) VALUES ('w', 'cli', '2024-05-01T10:00:00');"
+        "INSERT INTO messages (session_id, role, content, timestamp)"
+        " VALUES ('w', 'user', 'okapi', datetime('now'))"
+    ),
+    "counts in words": (
+        "UPDATE sessions SET message_count = 'many', tool_call_count = 'some' WHERE id = 's0';"
+        "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('s0', 'user', 'okapi', 1.0)"
+    ),
+}
+
+
+@pytest.mark.parametrize("odd", ODD_ROWS)
+def test_an_odd_row_is_found_listed_and_exported_like_any_other(store: Path, odd: str) -> None:
+    with sql(store) as connection:
+        connection.execute(ODD_ROWS[odd]).fetchall()
+    with SessionDB(store) as db:
+        for _ in range(2):  # read where the index has not been, then from the index
+            found = db.search_messages("okapi")
+            assert len(found) == 1
+            assert "okapi" in found[0]["snippet"]
+            assert len(db.search_sessions_ranked("okapi")) == 1
+            db.optimize()
+        owner = found[0]["session_id"]
+        assert owner in {row["id"] for row in db.list_sessions_rich(order_by_last_active=True)}
+        exported = db.export_session(owner)
+        assert exported is not None
+        assert db.get_messages(owner) == exported["messages"]
+        assert db.get_messages_as_conversation(owner)[-1]["content"].startswith("okapi")
+        db.append_message(owner, "user", "goes on")
+        assert len(db.search_messages("okapi")) == 1
+        row = db.get_session(owner)
+        assert row is not None
+        assert isinstance(row["last_active"], float)
+        assert db.verify().ok, db.verify().lines()
+    assert "nothing is wrong" in repaired(store).lines()[0]
+    assert_whole(store)
+
+
+@pytest.mark.parametrize("odd", ODD_ROWS)
+def test_an_odd_row_keeps_nothing_else_from_being_saved(store: Path, odd: str) -> None:
+    with sql(store) as connection:
+        connection.execute(ODD_ROWS[odd]).fetchall()
+    before = stored_messages(store)
+    gone = ids_on_page(store, pages_of(store, "messages")[3])
+    zero(store, "messages", at=3)
+    repaired(store)
+    assert stored_messages(store) == {number: row for number, row in before.items() if number not in gone}
+    with SessionDB(store) as db:
+        assert len(db.search_messages("okapi")) == 1
+    assert_whole(store)
+
+
+def test_a_session_without_an_id_is_no_obstacle(home: Path) -> None:
+    home.mkdir()
+    path = home / "state.db"
+    with sql(path) as connection:
+        connection.execute((SCHEMAS / "v11.sql").read_text()).fetchall()
+        connection.execute("INSERT INTO sessions (id, source, started_at) VALUES (NULL, 'cli', 1.0)")
+        connection.execute("INSERT INTO sessions (id, source, started_at) VALUES ('a', 'cli', 2.0)")
+    with SessionDB(path) as db:
+        for at in range(200):
+            db.append_message("a", "user", f"kept{at} " + "words " * 40)
+        assert db.verify().ok, db.verify().lines()
+    assert "nothing is wrong" in repaired(path).lines()[0]
+    zero(path, "messages", at=2)
+    report = repaired(path)
+    with SessionDB(path) as db:
+        assert db.session_count() == 2 or "1 rows of sessions, which its rules do not allow" in report.lost
+        assert len(db.get_messages("a")) > 150
+    assert_whole(path)
+
+
+def test_text_of_another_encoding_is_carried_over(home: Path) -> None:
+    home.mkdir()
+    path = home / "state.db"
+    with sql(path) as connection:
+        connection.execute("PRAGMA encoding='UTF-16'").fetchall()
+        connection.execute((SCHEMAS / "v11.sql").read_text()).fetchall()
+        connection.execute("INSERT INTO sessions (id, source, started_at) VALUES ('höhle', 'cli', 1.0)")
+        for at in range(300):
+            connection.execute(
+                "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('höhle', 'user', ?, ?)",
+                (f"日本{at} " + "text " * 50, float(at)),
+            )
+        connection.execute("PRAGMA journal_mode=DELETE").fetchall()
+    with pytest.raises(errors.MigrationFailed, match=r"UTF-16.*hermes sessions repair"):
+        SessionDB(path)
+    whole = path.read_bytes()
+    looked = SessionDB.repair_file(path, check_only=True)
+    assert not looked.ok
+    assert "UTF-16" in looked.lines()[0]
+    report = repaired(path)
+    assert report.lost == ()
+    with SessionDB(path) as db:
+        assert [m["content"].split()[0] for m in db.get_messages("höhle")] == [f"日本{n}" for n in range(300)]
+        assert db.get_messages("höhle")[0]["timestamp"] == 0.0
+        assert len(db.search_messages("日本299")) == 1
+    assert_whole(path)
+
+    path.write_bytes(whole)
+    page = pages_of(path, "messages")[3]
+    gone = ids_on_page(path, page)
+    overwrite(path, page)
+    repaired(path)
+    with SessionDB(path) as db:
+        assert [m["id"] for m in db.get_messages("höhle")] == [n for n in range(1, 301) if n not in gone]
+    assert_whole(path)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -632,9 +878,7 @@ def test_an_older_store_that_is_damaged_comes_back_current(home: Path) -> None:
     home.mkdir()
     path = home / "state.db"
     with sql(path) as connection:
-        connection.execute(
-            (Path(__file__).parents[1] / "reference_schemas" / "v11.sql").read_text()
-        ).fetchall()
+        connection.execute((SCHEMAS / "v11.sql").read_text()).fetchall()
         connection.execute(
             "INSERT INTO sessions (id, source, started_at, message_count) VALUES ('a', 'cli', 1.0, 300)"
         )

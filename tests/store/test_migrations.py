@@ -495,6 +495,7 @@ def test_an_unreadable_version_is_refused_untouched(path: Path) -> None:
         "CREATE TABLE schema_version (version INTEGER)",
         "CREATE TABLE sessions (session_key TEXT PRIMARY KEY, session_data TEXT, expire_date TEXT)",
         "CREATE TABLE messages (id INTEGER PRIMARY KEY, subject TEXT, body TEXT)",
+        "CREATE TABLE messages (id INTEGER PRIMARY KEY, session_id TEXT, role TEXT, content TEXT, timestamp REAL)",
     ],
 )
 def test_what_is_no_session_store_is_refused_untouched(path: Path, tables: str) -> None:
@@ -519,6 +520,19 @@ def test_damage_in_the_messages_stops_the_migration(path: Path) -> None:
     build(path, 7, sessions=60)
     zero_some_pages(path, "messages")
     refused(path, errors.StoreDamaged, "hermes sessions repair")
+
+
+def test_damage_in_an_index_is_told_with_the_command_that_mends_it(path: Path) -> None:
+    build(path, 11, sessions=60)
+    zero_some_pages(path, "idx_messages_session")
+    refused(path, errors.StoreDamaged, "hermes sessions repair")
+
+
+@pytest.mark.parametrize("encoding", ["UTF-16le", "UTF-16be"])
+def test_text_of_another_encoding_is_refused_untouched(path: Path, encoding: str) -> None:
+    schema = (Path(__file__).parents[1] / "reference_schemas" / "v11.sql").read_text(encoding="utf-8")
+    by_plain_sql(path, f"PRAGMA encoding='{encoding}'; {schema}; PRAGMA journal_mode=DELETE")
+    refused(path, errors.MigrationFailed, f"keeps its text as {encoding}")
 
 
 # --- going wrong half-way

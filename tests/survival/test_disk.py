@@ -31,8 +31,9 @@ def test_a_full_disk_refuses_clearly_and_writing_resumes(home: Path, size: int) 
         worker.ask("append", session="s", texts=["before the disk was full"])
         worker.ask("limit_files", size=SMALL)
         stored, refused = _fill(worker, size)
-        assert {"StoreError", "OperationalError"} <= set(refused.kinds)
+        assert {"StoreFull", "StoreError", "OperationalError"} <= set(refused.kinds)
         assert str(path) in refused.message
+        assert "no room left" in refused.message
         assert "\n" not in refused.message
 
         for _ in range(5):  # still full, still the same answer, still readable

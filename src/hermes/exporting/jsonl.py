@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hermes.exporting.plan import Conversation, Load
-from hermes.text import clean_in, json_shown
+from hermes.text import as_text, clean_in, json_shown
 
 NOT_TOLD = ("lease_epoch",)
 """Which process may write here and now; it means nothing in another store."""
@@ -27,5 +27,5 @@ def write(conversations: Sequence[Conversation], load: Load) -> Iterator[str]:
 
 def line(value: dict[str, Any]) -> str:
     """The standard library's writer, because it keeps numbers that are not finite, as the store does."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(value, default=as_text, ensure_ascii=False, separators=(",", ":"))
     return json_shown(clean_in(text)) + "\n"

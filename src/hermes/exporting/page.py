@@ -30,6 +30,7 @@ from hermes.exporting.said import (
     text_of_parts,
     when,
 )
+from hermes.text import as_text
 
 FOLDED_FROM = 100_000
 """Characters from which a message is folded: laying out more at once makes a browser slow."""
@@ -115,7 +116,7 @@ def _facts(conversation: Conversation, session: Session) -> str:
         ("Workspace", session.get("workspace")),
         ("Tags", ", ".join(session.get("tags") or [])),
         ("Came out of", origin),
-        ("Session", ", ".join(one.id for one in conversation.segments)),
+        ("Session", ", ".join(as_text(one.id) for one in conversation.segments)),
     ]
     return "".join(f"<div><dt>{name}</dt><dd>{text(told)}</dd></div>" for name, told in facts if told)
 

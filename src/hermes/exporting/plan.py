@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from hermes import clock
 from hermes.store.selection import Outline
 from hermes.text import printable
 
@@ -42,7 +43,7 @@ class Conversation(NamedTuple):
 
     @property
     def last_active(self) -> float:
-        return max(one.last_active for one in self.segments)
+        return max(clock.times(one.last_active for one in self.segments), default=self.started_at)
 
     @property
     def messages(self) -> int:

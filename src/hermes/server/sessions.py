@@ -81,7 +81,7 @@ async def _asked_for(desk: Desk, request: Request, person: Person) -> tuple[Scop
 
 def _session(row: Mapping[str, Any]) -> dict[str, Any]:
     active = row.get("last_active") or row["started_at"]
-    is_active = row["ended_at"] is None and clock.now() - active < ACTIVE_S
+    is_active = row["ended_at"] is None and clock.is_time(active) and clock.now() - active < ACTIVE_S
     told = {name: value for name, value in row.items() if name not in NOT_TOLD}
     return {**_plain(told), "is_active": is_active}
 

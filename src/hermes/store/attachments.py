@@ -140,7 +140,7 @@ def _restored(text: str, load: Callable[[bytes], bytes | None], foreign: bool) -
     if hash_ is None:
         return text
     data = load(hash_)
-    if data is None:
+    if not isinstance(data, bytes):
         return text if foreign else missing(hash_)
     return rest[HASH_LENGTH + 1 :] + b2a_base64(data, newline=False).decode("ascii")
 

@@ -147,11 +147,11 @@ def collect_some(writer: Writer) -> Collected:
 def damage(reader: Reader) -> list[str]:
     """What is wrong with the attachments of messages."""
     told = [
-        f"attachment {hash_.hex()[:12]} of message {message_id} is missing"
+        f"attachment {_shown(hash_)} of message {message_id} is missing"
         for message_id, hash_ in reader.rows(MISSING, MOST_TOLD)
     ]
     told += [
-        f"attachment {hash_.hex()[:12]} holds other bytes than were stored"
+        f"attachment {_shown(hash_)} holds other bytes than were stored"
         for hash_, data in reader.each(EVERY)
         if not is_whole(hash_, data)
     ]
@@ -166,6 +166,11 @@ def drift(reader: Reader) -> list[str]:
     if dangling := reader.value(COUNT_DANGLING):
         told.append(f"{dangling} references of deleted messages to attachments")
     return told
+
+
+def _shown(hash_: object) -> str:
+    """The beginning of a hash; where a page is damaged anything may stand in its place."""
+    return hash_.hex()[:12] if isinstance(hash_, bytes) else repr(hash_)[:12]
 
 
 def is_whole(hash_: object, data: object) -> bool:

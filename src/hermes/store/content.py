@@ -7,7 +7,7 @@ from typing import Any
 
 from hermes import errors
 from hermes.logs import log_of
-from hermes.text import clean_in
+from hermes.text import as_text, clean_in
 
 log = log_of(__name__)
 
@@ -80,6 +80,8 @@ def encode(content: object) -> tuple[Any, str]:
 
 def decode(content: Any, kind: str | None) -> Any:
     """The content as it was given. Rows of other programs have no kind: the prefix speaks for them."""
+    if isinstance(content, bytes):
+        return as_text(content)
     if kind == "text" or not isinstance(content, str) or not content.startswith(JSON_PREFIX):
         return content
     value = from_json(content[len(JSON_PREFIX) :], _BROKEN)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from hermes import clock
 from hermes.store.content import decode
 from hermes.store.engine import Reader, Writer
 from hermes.store.kinds import SOURCE_ALIASES, kind_of
@@ -29,8 +30,10 @@ CHILDREN = "SELECT id FROM sessions WHERE parent_session_id = ?"
 ANY_CHILD = "SELECT 1 FROM sessions WHERE parent_session_id = ? LIMIT 1"
 ROOTED_AT = "SELECT id FROM sessions WHERE root_id = ?"
 
-LAST_MESSAGE = "SELECT max(timestamp) FROM messages WHERE session_id = ?"
-LAST_PERSON = "SELECT max(timestamp) FROM messages WHERE session_id = ? AND role = 'user' AND active = 1"
+# Another program may have put text where a time belongs. Below the empty text there are only numbers.
+LAST_MESSAGE = "SELECT max(timestamp) FROM messages WHERE session_id = ? AND timestamp < ''"
+LAST_PERSON = """SELECT max(timestamp) FROM messages
+    WHERE session_id = ? AND timestamp < '' AND role = 'user' AND active = 1"""
 FIRST_SAID = """SELECT content, content_kind FROM messages
     WHERE session_id = ? AND role = 'user' AND content IS NOT NULL AND active = 1 ORDER BY id LIMIT 1"""
 
@@ -70,12 +73,14 @@ def refresh(writer: Writer) -> bool:
     return writer.value(ANY_NOTED) is not None
 
 
-def activity_of(reader: Reader, session_id: str, started_at: float) -> tuple[float, float | None, str | None]:
-    """(last_active, last_person_at, preview) of a session, from its messages alone."""
+def activity_of(
+    reader: Reader, session_id: str, started_at: Any
+) -> tuple[float | None, float | None, str | None]:
+    """(last_active, last_person_at, preview) of a session, from its messages alone. None if no clock says anything."""
     said = reader.row(FIRST_SAID, session_id)
     newest = reader.value(LAST_MESSAGE, session_id)
     return (
-        started_at if newest is None else newest,
+        newest if newest is not None else started_at if clock.is_time(started_at) else None,
         reader.value(LAST_PERSON, session_id),
         None if said is None else preview_of(decode(said[0], said[1])),
     )
@@ -84,12 +89,7 @@ def activity_of(reader: Reader, session_id: str, started_at: float) -> tuple[flo
 def inferred_relation(parent_end: tuple[Any, Any], started_at: Any) -> str | None:
     """What a child is to its parent where nobody recorded it: the documented rule, by reason and clock."""
     ended_at, reason = parent_end
-    # Another program may have put text where a time belongs: then no clock says anything.
-    if (
-        not isinstance(ended_at, int | float)
-        or not isinstance(started_at, int | float)
-        or started_at < ended_at
-    ):
+    if not clock.is_time(ended_at) or not clock.is_time(started_at) or started_at < ended_at:
         return None
     return relation_after(reason)
 

@@ -33,6 +33,10 @@ Row = tuple[Any, ...]
 T = TypeVar("T")
 
 
+class Unreachable(Exception):
+    """Rows are there that no index leads to. An engine tells it as damage."""
+
+
 class Reader(Protocol):
     def rows(self, sql: LiteralString, *args: object) -> list[Row]: ...
     def row(self, sql: LiteralString, *args: object) -> Row | None: ...

@@ -16,22 +16,26 @@ from hermes.store.arguments import mappings, moment, optional_id, optional_text,
 from hermes.store.attachments import encode
 from hermes.store.content import calls_counted, from_json, json_or_none
 from hermes.store.context import COUNT_OF, SET_COUNTS
-from hermes.store.engine import Access, Reader, Writer
+from hermes.store.engine import Access, Reader, Unreachable, Writer
 from hermes.text import clean_replay, preview_of
 
 INSERT = """INSERT INTO messages (session_id, role, content, tool_call_id, tool_calls, tool_name, timestamp,
         token_count, finish_reason, reasoning, reasoning_content, reasoning_details, codex_reasoning_items,
         codex_message_items, uid, content_kind, platform_message_id)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
-# The counters, what lists show, whether there is such a session at all, and the fence, in one statement.
+# The counters, what lists show, whether there is such a session at all, and the fence, in one statement. What another
+# program put in the place of a time is not below the empty text, as numbers are, and gives way.
 COUNT_IN = """UPDATE sessions SET
     message_count = coalesce(message_count, 0) + 1, tool_call_count = coalesce(tool_call_count, 0) + ?,
-    last_active = CASE WHEN last_active > ? THEN last_active ELSE ? END,
-    last_person_at = CASE WHEN ? IS NULL OR last_person_at > ? THEN last_person_at ELSE ? END,
+    last_active = CASE WHEN last_active > ? AND last_active < '' THEN last_active ELSE ? END,
+    last_person_at = CASE WHEN ? IS NULL OR (last_person_at > ? AND last_person_at < '') THEN last_person_at ELSE ? END,
     preview = coalesce(preview, ?),
-    conversation_active = CASE WHEN root_id = id AND conversation_active < ? THEN ? ELSE conversation_active END
+    conversation_active = CASE
+        WHEN root_id = id AND NOT coalesce(conversation_active >= ? AND conversation_active < '', 0) THEN ?
+        ELSE conversation_active END
     WHERE id = ? AND (? IS NULL OR lease_epoch = ?) RETURNING root_id, last_active, trashed_at"""
-ROOT_ACTIVE = "UPDATE sessions SET conversation_active = ? WHERE id = ? AND conversation_active < ?"
+ROOT_ACTIVE = """UPDATE sessions SET conversation_active = ?
+    WHERE id = ? AND NOT coalesce(conversation_active >= ? AND conversation_active < '', 0)"""
 # By its time first: the index on it finds the row at once, however long the session is.
 STORED_ALREADY = "SELECT id FROM messages WHERE session_id = ? AND timestamp = ? AND uid = ?"
 
@@ -39,6 +43,11 @@ CARRIED_ROWS = """SELECT m.* FROM carried_context c JOIN messages m
     ON m.id BETWEEN c.first_message_id AND c.last_message_id
     WHERE c.session_id = ? AND c.position >= 0 ORDER BY c.position, m.id"""
 OWN_ROWS = "SELECT * FROM messages WHERE session_id = ? AND active = 1 ORDER BY id"
+# Whether the table holds what its index does not lead to: the plus sign keeps the index out, also behind a view. That
+# reads the whole table, so it is asked only of a session that counts messages and seems to have none.
+UNREACHED = """SELECT message_count > 0 AND EXISTS
+        (SELECT 1 FROM messages m WHERE +m.session_id = sessions.id AND m.active = 1)
+    FROM sessions WHERE id = ?"""
 SPOKEN = """SELECT id, role, content, tool_call_id, tool_calls, tool_name, finish_reason, reasoning,
     reasoning_content, reasoning_details, codex_reasoning_items, codex_message_items, content_kind, uid FROM messages"""
 CONVERSATION = " ".join((SPOKEN, "WHERE session_id = ? AND active = 1 ORDER BY id"))
@@ -226,7 +235,18 @@ def _live(reader: Reader, session_id: str) -> list[tuple[Any, ...]]:
     """What a session carries of others, then its own, each once."""
     carried = reader.rows(CARRIED, session_id)
     seen = {row[0] for row in carried}
-    return carried + [row for row in reader.rows(CONVERSATION, session_id) if row[0] not in seen]
+    return carried + [row for row in _spoken_rows(reader, session_id) if row[0] not in seen]
+
+
+def _spoken_rows(reader: Reader, session_id: str) -> list[tuple[Any, ...]]:
+    return reader.rows(CONVERSATION, session_id) or known_empty(reader, session_id)
+
+
+def known_empty(reader: Reader, session_id: str) -> list[Any]:
+    """An empty history, once it is known that there is none: a damaged index must not make it look so."""
+    if reader.value(UNREACHED, session_id):
+        raise Unreachable(f"messages of session {session_id} are not found by the index of their table")
+    return []
 
 
 def insert_plain(writer: Writer, session_id: str, role: str, text: str, at: float, uid: bytes) -> int:
@@ -253,7 +273,8 @@ def refused(reader: Reader, session_id: str) -> errors.HermesError:
 
 def own_rows(reader: Reader, session_id: str) -> list[dict[str, Any]]:
     """A session's own rows, all columns, content and tool calls decoded."""
-    return [decoded(reader, row) for row in reader.dicts(OWN_ROWS, session_id)]
+    rows = reader.dicts(OWN_ROWS, session_id) or known_empty(reader, session_id)
+    return [decoded(reader, row) for row in rows]
 
 
 def decoded(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
@@ -318,7 +339,7 @@ def _family_once(reader: Reader, session_id: str) -> list[dict[str, Any]]:
     while at is not None and at not in line:
         line[at] = None
         at = reader.value(PARENT, at)
-    found += [row for member in line for row in reader.rows(CONVERSATION, member)]
+    found += [row for member in line for row in _spoken_rows(reader, member)]
     rows = [row for _id, row in sorted({row[0]: row for row in found}.items())]
     told: list[dict[str, Any]] = []
     unanswered: set[str] = set()

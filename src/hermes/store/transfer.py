@@ -16,7 +16,7 @@ from hermes.store.context import RANGES, SET_ASIDE
 from hermes.store.engine import Access, Reader
 from hermes.store.importing import Import
 from hermes.store.keeping import TAGS_OF
-from hermes.store.messages import decoded
+from hermes.store.messages import decoded, known_empty
 from hermes.store.sessions import EXISTS, source_name
 from hermes.store.values import ExportedSessions, Imported
 
@@ -56,7 +56,7 @@ class Transfer:
                 "model_calls": reader.dicts(MODEL_CALLS, session_id),
             }
             newest = reader.value(NEWEST, session_id) or 0
-            page = _page(reader, session_id, 0, newest)
+            page = _page(reader, session_id, 0, newest) or known_empty(reader, session_id)
         messages = list(page)
         while len(page) == MESSAGES_AT_ONCE:
             with self._engine.read() as reader:

@@ -48,7 +48,7 @@ def prune(arguments: argparse.Namespace) -> int:
 def _preview(rows: list[dict[str, Any]], size: int) -> list[str]:
     """How many, from when to when, how large, and the first of them."""
     conversations = {row["root_id"]: row for row in rows}  # each by its last session
-    used = [row["last_active"] or row["started_at"] for row in conversations.values()]
+    used = clock.times(row["last_active"] or row["started_at"] for row in conversations.values())
     messages = sum(row["message_count"] or 0 for row in rows)
     counts = (
         counted(len(conversations), "conversation"),
@@ -56,7 +56,9 @@ def _preview(rows: list[dict[str, Any]], size: int) -> list[str]:
         counted(messages, "message"),
         size_of(size),
     )
-    told = [", ".join(counts), f"last used from {clock.day(min(used))} to {clock.day(max(used))}"]
+    told = [", ".join(counts)]
+    if used:
+        told.append(f"last used from {clock.day(min(used))} to {clock.day(max(used))}")
     for row in list(conversations.values())[:SHOWN]:
         name = printable(row["title"] or row["preview"] or "—", width_limit=50)
         told.append(f"  {clock.day(row['last_active'] or row['started_at'])}  {printable(row['id'])}  {name}")

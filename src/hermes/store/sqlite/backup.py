@@ -17,7 +17,7 @@ import apsw
 from hermes import clock, errors, home
 from hermes.partial import KEY_NOTE, SIDECARS, clear_partials, partial_file, sync_folder
 from hermes.store.sqlite import encryption
-from hermes.store.sqlite.connection import connect
+from hermes.store.sqlite.connection import connect, damaged
 from hermes.store.sqlite.copying import copy_into, unsound
 from hermes.store.values import Backup
 
@@ -179,6 +179,8 @@ def failed(path: Path, problem: Exception) -> errors.HermesError:
         return errors.raised(errors.BackupFailed, f"no room left for a copy of {path}; nothing was changed")
     if isinstance(problem, apsw.BusyError | apsw.LockedError):
         return errors.raised(errors.BackupFailed, f"{path} is locked by another program; nothing was changed")
+    if isinstance(problem, apsw.CorruptError | apsw.NotADBError):
+        return damaged(path, str(problem))
     detail, where = str(problem), ""
     if isinstance(problem, OSError) and problem.strerror:
         detail, where = problem.strerror, f" ({problem.filename})" if problem.filename else ""

@@ -202,6 +202,11 @@ def translated(error: apsw.Error, path: Path) -> errors.HermesError:
         )
     if isinstance(error, apsw.FullError):
         return errors.raised(errors.StoreFull, f"no room left for {path}; nothing was written")
+    # What is over a limit on the size of files, SQLite reports as a write that failed.
+    if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_WRITE:
+        return errors.raised(
+            errors.StoreFull, f"no room left for {path}, or its disk cannot be written; nothing was written"
+        )
     if isinstance(error, apsw.ReadOnlyError):
         return errors.raised(errors.StoreReadOnly, f"{path} cannot be written: {detail}")
     if isinstance(error, apsw.NotADBError):

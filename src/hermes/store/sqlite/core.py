@@ -8,14 +8,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, LiteralString, TypeVar, cast
 
 import apsw
 
 from hermes import config, errors
 from hermes.logs import log_of
 from hermes.store import derived
-from hermes.store.engine import Reader, Writer
+from hermes.store.engine import Reader, Unreachable, Writer
 from hermes.store.sqlite import encryption
 from hermes.store.sqlite import guard as guards
 from hermes.store.sqlite.checkpoint import Checkpointer
@@ -27,6 +27,7 @@ from hermes.store.sqlite.connection import (
     SqliteWriter,
     connect,
     connect_read_only,
+    damaged,
     run,
     translated,
     upkeep,
@@ -51,6 +52,8 @@ READS_END_S = 5.0
 LARGE_CACHE = "PRAGMA cache_size=-8000"
 """Ranking looks the length of every match up: with SQLite's own 2 MB most of that was read anew for each search."""
 FOR_READING = "; ".join(("PRAGMA query_only=ON", LARGE_CACHE))
+TOLD_AS_OURS = (apsw.Error, UnicodeDecodeError, Unreachable)
+"""What is wrong with the file, and not with what was asked of it."""
 AT_FIRST_S = 0.100
 """How long a writer tries on its own before it stands in line."""
 IN_LINE_S = 1.0
@@ -133,7 +136,7 @@ class SqliteCore:
             finally:
                 if connection.in_transaction:
                     connection.execute("COMMIT")
-        except (apsw.Error, UnicodeDecodeError) as problem:
+        except TOLD_AS_OURS as problem:
             raise self._told(problem) from problem
         finally:
             if generation == self._generation and not self._closed:
@@ -168,8 +171,7 @@ class SqliteCore:
             if connection.in_transaction:  # its last user was interrupted
                 connection.execute("ROLLBACK")
         except IndexError:
-            connection = self._new_reader()
-            run(connection, FOR_READING)
+            connection = self._new_reader(FOR_READING)
         return connection
 
     def _take_scoped(self, owners: Owners) -> ScopedConnection:
@@ -193,15 +195,20 @@ class SqliteCore:
         # take back what a crash left half written.
         if self._journal == "wal" and not self.read_only:
             connection = connect(self.path, read_only=True)
+            run(connection, LARGE_CACHE)
         else:
-            connection = self._new_reader()
-        run(connection, LARGE_CACHE)
+            connection = self._new_reader(LARGE_CACHE)
         return ScopedConnection(connection)
 
-    def _new_reader(self) -> apsw.Connection:
+    def _new_reader(self, prepare: LiteralString) -> apsw.Connection:
+        connection = None
         try:
-            return connect_read_only(self.path) if self.read_only else connect(self.path)
+            connection = connect_read_only(self.path) if self.read_only else connect(self.path)
+            run(connection, prepare)
+            return connection
         except apsw.Error as problem:
+            if connection is not None:
+                connection.close(True)
             raise self._told(problem) from problem
 
     # ---------------------------------------------------------------- writing
@@ -258,8 +265,7 @@ class SqliteCore:
         except Exception as problem:  # noqa: BLE001 - whatever a work raises is its caller's to hear
             self._begun = False
             self._roll_back()
-            known = isinstance(problem, apsw.Error | UnicodeDecodeError)
-            self._fail(batch, self._told(problem) if known else problem)
+            self._fail(batch, self._told(problem) if isinstance(problem, TOLD_AS_OURS) else problem)
 
     def _interrupted(self, batch: list[Ticket]) -> None:
         """Before the commit it is as if nothing had been asked; after it the followers have theirs."""
@@ -335,8 +341,7 @@ class SqliteCore:
                 if not self._connection.in_transaction:
                     raise  # SQLite gave the whole transaction up (a full disk, a failing one): all fail with it
                 self._connection.execute("ROLLBACK TO one")
-                known = isinstance(problem, apsw.Error | UnicodeDecodeError)
-                ticket.error = self._told(problem) if known else problem
+                ticket.error = self._told(problem) if isinstance(problem, TOLD_AS_OURS) else problem
             self._connection.execute("RELEASE one")
 
     def _roll_back(self) -> None:
@@ -462,6 +467,8 @@ class SqliteCore:
             raise self._damage
 
     def _told(self, problem: Exception) -> errors.HermesError:
+        if isinstance(problem, Unreachable):
+            return self._stopped(damaged(self.path, str(problem)), problem)
         if not isinstance(problem, apsw.Error):
             sentence = f"{self.path} holds text that is not UTF-8, written by another program"
             command = upkeep(self.path, "repair")
@@ -479,6 +486,10 @@ class SqliteCore:
         if doctor.only_index_is_broken(self.path):
             sentence = f"the search index of {self.path} is damaged; messages are not. It is rebuilt when the store is"
             return errors.raised(errors.IndexDamaged, f"{sentence} next open for writing")
+        return self._stopped(told, problem)
+
+    def _stopped(self, told: errors.HermesError, problem: Exception) -> errors.HermesError:
+        """Nothing more is written to a damaged file, by anybody."""
         if self._damage is None:
             self._damage = told
             mark_damaged(self.path, str(problem))

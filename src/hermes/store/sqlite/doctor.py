@@ -29,10 +29,10 @@ COUNT_SESSIONS = "SELECT count(*) FROM sessions"
 COUNT_MESSAGES = "SELECT count(*) FROM messages"
 ORPHANS = """SELECT DISTINCT m.session_id FROM messages m LEFT JOIN sessions s ON s.id = m.session_id
     WHERE s.id IS NULL LIMIT 20"""
-DERIVED = "SELECT id, started_at, last_active, last_person_at, preview FROM sessions"
-MISROOTED = (
-    """SELECT s.id FROM sessions s LEFT JOIN sessions r ON r.id = s.root_id WHERE r.id IS NULL LIMIT 20"""
-)
+# An older file may bring a session without an id, which nothing can be derived of.
+DERIVED = "SELECT id, started_at, last_active, last_person_at, preview FROM sessions WHERE id IS NOT NULL"
+MISROOTED = """SELECT s.id FROM sessions s LEFT JOIN sessions r ON r.id = s.root_id
+    WHERE r.id IS NULL AND s.id IS NOT NULL LIMIT 20"""
 STALE_CONVERSATION = """SELECT s.id FROM sessions s WHERE s.root_id = s.id AND s.conversation_active IS NOT
     (SELECT max(member.last_active) FROM sessions member WHERE member.root_id = s.id) LIMIT 20"""
 GHOSTS = """SELECT count(*) FROM messages_fts_words_docsize d LEFT JOIN messages m ON m.id = d.id
@@ -46,9 +46,10 @@ GHOST_BLOCKS = """SELECT count(*) FROM messages_fts_blocks_docsize d
     LEFT JOIN messages_fts_ranges r ON r.block_id = d.id WHERE r.block_id IS NULL"""
 LOST_BLOCKS = """SELECT count(*) FROM messages_fts_ranges r LEFT JOIN messages_fts_blocks_docsize d ON d.id = r.block_id
     WHERE d.id IS NULL AND r.waiting = 0"""
-# Of messages that are indexed and hold text; of structured content that is not told here.
+# Of messages that are indexed and hold text, which blocks never pass over; of all other content that is not told here.
 UNBLOCKED = """SELECT count(*) FROM messages m LEFT JOIN messages_fts_members e ON e.message_id = m.id
-    WHERE e.message_id IS NULL AND m.id <= ? AND m.active = 1 AND length(m.content) > 0
+    WHERE e.message_id IS NULL AND m.id <= ? AND m.active = 1
+    AND typeof(m.content) = 'text' AND length(m.content) > 0
     AND NOT EXISTS (SELECT 1 FROM changed_messages c WHERE c.message_id = m.id)"""
 STRAY_MEMBERS = """SELECT count(*) FROM messages_fts_members e LEFT JOIN messages m ON m.id = e.message_id
     WHERE (m.id IS NULL OR NOT EXISTS (SELECT 1 FROM messages_fts_ranges r WHERE r.block_id = e.block_id

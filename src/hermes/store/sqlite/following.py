@@ -119,7 +119,10 @@ class SqliteFollower(SqliteCore):
         _mark, above, changed = standing
         if changed or above > SHORT_TAIL:
             return True
-        return bool(above) and clock.now() - reader.value(index.NEWEST_TIME) > QUIET_S
+        if not above:
+            return False
+        newest = reader.value(index.NEWEST_TIME)
+        return not clock.is_time(newest) or clock.now() - newest > QUIET_S
 
     def _is_behind(self) -> bool:
         from hermes.store.sqlite import blocks, index

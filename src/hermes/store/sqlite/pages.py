@@ -21,6 +21,9 @@ MOST_PAYLOAD = 1 << 30
 GUESSED_FROM_BYTES = 16 << 20
 """How much of a file without a header is looked at to learn its page size."""
 
+ENCODING_AT, ENCODINGS = 56, {2: "utf-16-le", 3: "utf-16-be"}
+"""Where the header says how text is written, and what is not UTF-8."""
+
 _SIZES = {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8, 7: 8, 8: 0, 9: 0}
 _U32 = struct.Struct(">I")
 _LOG_HEADER, _FRAME_HEADER = struct.Struct(">8I"), struct.Struct(">6I")
@@ -95,6 +98,7 @@ class Image:
         known = header.startswith(MAGIC)
         self.page_size = self._page_size(header if known else b"")
         self.usable = self.page_size - (header[20] if known and header[20] <= 32 else 0)
+        self.encoding = ENCODINGS.get(_U32.unpack_from(header, ENCODING_AT)[0], "utf-8") if known else "utf-8"
         self.count = self._size // self.page_size
         if self._log is not None:
             self.count = max(self.count, *self._log.pages)
@@ -251,10 +255,10 @@ class Image:
 
     def _text(self, data: bytes, *, cut: bool) -> str:
         try:
-            return data.decode()
+            return data.decode(self.encoding)
         except UnicodeDecodeError:
             self.garbled += not cut
-            return data.decode(errors="replace")
+            return data.decode(self.encoding, errors="replace")
 
     def free_pages(self) -> set[int]:
         """Pages that the file itself says are not in use: what is in them was deleted. None if its list is broken."""

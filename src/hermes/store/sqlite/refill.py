@@ -6,7 +6,9 @@ title, source and times; of a message it tells only that there was one, and that
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
+from types import NoneType
 from typing import Any, LiteralString
 
 import apsw
@@ -17,21 +19,42 @@ from hermes.store.sqlite import index
 from hermes.store.sqlite.connection import SqliteWriter, run
 from hermes.store.sqlite.pages import Row
 from hermes.store.sqlite.remains import Column, Entry, Layout, Remains
+from hermes.text import as_text
 
 PLACEHOLDER = "unknown"
 """The source of a session of which only messages are left."""
 
-OWNED_BY = {"sessions": "id", "messages": "session_id"}
-"""Without these a row belongs to nothing."""
-NOT_COPIED = ("schema_version", "index_progress", "changed_messages", "changed_sessions")
+OWNED_BY: dict[str, tuple[str, tuple[type, ...]]] = {
+    "sessions": ("id", (str, bytes, NoneType)),
+    "messages": ("session_id", (str, bytes)),
+}
+"""Without these a row belongs to nothing. SQLite lets other programs put bytes for text, and no id at all."""
+SHADOWS = {
+    "fts5": ("data", "idx", "content", "docsize", "config"),
+    "fts4": ("content", "segments", "segdir", "docsize", "stat"),
+    "fts3": ("content", "segments", "segdir", "docsize", "stat"),
+    "rtree": ("node", "rowid", "parent"),
+    "rtree_i32": ("node", "rowid", "parent"),
+}
+"""What the tables are called in which a virtual table keeps what it holds, after its own name."""
+MODULE = re.compile(r"\bUSING\s+(\w+)", re.IGNORECASE)
+SEARCH = ("messages_fts", "messages_fts_trigram", "messages_fts_words", "messages_fts_blocks")
+NOT_COPIED = (
+    *("schema_version", "index_progress", "changed_messages", "changed_sessions"),
+    *("messages_fts_ranges", "messages_fts_members"),
+)
+MENTIONED = re.compile(r"\bmessages_fts\w*")
+ALREADY_THERE = (apsw.SQLITE_CONSTRAINT_ROWID, apsw.SQLITE_CONSTRAINT_PRIMARYKEY)
+"""How SQLite refuses an older copy of a row that is stored by now."""
 OURS = "SELECT name FROM sqlite_master"
 COLUMNS_OF = "SELECT name FROM pragma_table_info(?)"
 SESSION_ROWS = "SELECT rowid FROM sessions"
 MESSAGE_IDS = "SELECT id FROM messages"
-HAS_SESSION = "SELECT 1 FROM sessions WHERE id = ?"
-EARLIER = "SELECT max(timestamp) FROM messages WHERE session_id = ? AND id < ?"
+LACKS_SESSION = "SELECT ?1 IS NOT NULL AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = ?1)"
+EARLIER = "SELECT max(timestamp) FROM messages WHERE session_id = ? AND id < ? AND timestamp < ''"
 ADOPT = """INSERT INTO sessions (id, source, started_at, last_active)
-    SELECT m.session_id, ?, min(m.timestamp), max(m.timestamp) FROM messages m
+    SELECT m.session_id, ?, coalesce(min(m.timestamp) FILTER (WHERE m.timestamp < ''), 0),
+        max(m.timestamp) FILTER (WHERE m.timestamp < '') FROM messages m
     WHERE NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id = m.session_id) GROUP BY m.session_id RETURNING id"""
 DETACH = """UPDATE sessions SET parent_session_id = NULL WHERE parent_session_id IS NOT NULL
     AND NOT EXISTS (SELECT 1 FROM sessions p WHERE p.id = sessions.parent_session_id)"""
@@ -44,13 +67,13 @@ DANGLING: dict[str, LiteralString] = {
         OR hash NOT IN (SELECT hash FROM blobs)""",
 }
 BLOB_HASHES = "SELECT hash FROM blobs"
-COUNTS = """SELECT s.id, s.title, coalesce(s.message_count, 0),
+COUNTS = """SELECT s.id, s.title, CAST(coalesce(s.message_count, 0) AS INTEGER),
     (SELECT count(*) FROM messages m WHERE m.session_id = s.id AND m.active = 1) FROM sessions s ORDER BY s.rowid"""
 CALLS = "SELECT role, tool_calls FROM messages WHERE session_id = ? AND active = 1"
 SET_COUNTS = "UPDATE sessions SET message_count = ?, tool_call_count = ? WHERE id = ?"
 RAISE_SEQUENCE = "UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = ?"
 ADD_SEQUENCE = "INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)"
-NOTE_ALL = "INSERT INTO changed_sessions SELECT id FROM sessions WHERE true ON CONFLICT DO NOTHING"
+NOTE_ALL = "INSERT INTO changed_sessions SELECT id FROM sessions WHERE id IS NOT NULL ON CONFLICT DO NOTHING"
 FORGET_CHANGED = "DELETE FROM changed_messages"
 
 
@@ -61,42 +84,44 @@ class Refill:
         self._remains = remains
         self._statements: dict[tuple[str, tuple[str, ...]], str] = {}
         self._columns: dict[str, set[str]] = {}
-        self._virtual = [
-            "messages_fts",
-            *(e.name for e in remains.schema if e.kind == "table" and not e.root),
-        ]
+        self._derived = {*NOT_COPIED, *(name for table in SEARCH for name in _kept_in(table, "fts5"))}
+        for entry in remains.schema:
+            if entry.kind == "table" and not entry.root:
+                self._derived.update(_kept_in(entry.name, _module(entry)))
         # Rows to be completed from the indexes: number of the row -> what is known of it.
         self._partial: dict[str, dict[int, dict[str, Any]]] = {"sessions": {}, "messages": {}}
         self._sequences: dict[str, int] = {}
         self._unread: dict[str, int] = defaultdict(int)
+        self._refused: dict[str, int] = defaultdict(int)
         self._garbled_blobs: set[Any] = set()
         self._exact = True
+        self.own = {row[0] for row in run(connection, OURS)}
+        """Tables, indexes and triggers of every store, as against those of other programs."""
         self.lost: list[str] = []
 
     def run(self) -> None:
         """Fill the new store; the caller has switched foreign keys off and opened no transaction."""
         with self._connection:
-            ours = {row[0] for row in run(self._connection, OURS)}
-            self._make_room(ours)
+            self._make_room()
             for layout, row in self._remains.rows():
                 self._put(layout, row)
             gone = self._complete()
             self._settle(gone)
             run(self._connection, FORGET_CHANGED)
             run(self._connection, NOTE_ALL)
-            self._add_others(ours)
+            self._add_others()
         refresh_all(self._connection)
 
     # ---------------------------------------------------------------- tables and columns of other programs
 
-    def _make_room(self, ours: set[str]) -> None:
+    def _make_room(self) -> None:
         for layout in self._remains.tables:
-            if layout.name in ours and not self._is_derived(layout.name):
+            if layout.name in self.own and not self._is_derived(layout.name):
                 have = self._names(layout.name)
                 for column in layout.columns:
                     if column.name not in have and "\ufffd" not in column.name:
                         self._add_column(layout.name, column)
-            elif self._is_foreign(layout.name, ours):
+            elif self._is_foreign(layout.name):
                 sql = next(
                     (e.sql for e in self._remains.schema if e.kind == "table" and e.name == layout.name), None
                 )
@@ -104,11 +129,11 @@ class Refill:
                     self.lost.append(f"table {layout.name}: it cannot be made anew")
 
     def _is_derived(self, name: str) -> bool:
-        """Tables that the new store fills itself, and those behind virtual ones."""
-        return name in NOT_COPIED or any(name == one or name.startswith(one + "_") for one in self._virtual)
+        """Whether the new store fills this table itself, or it is a virtual one, or behind one."""
+        return name in self._derived
 
-    def _is_foreign(self, name: str, ours: set[str]) -> bool:
-        return name not in ours and not self._is_derived(name) and not name.startswith("sqlite_")
+    def _is_foreign(self, name: str) -> bool:
+        return name not in self.own and not self._is_derived(name) and not name.startswith("sqlite_")
 
     def _add_column(self, table: str, column: Column) -> None:
         sql = f"ALTER TABLE {quoted(table)} ADD COLUMN {quoted(column.name)} {column.type}"
@@ -116,17 +141,19 @@ class Refill:
             self._try(sql)
         self._columns.pop(table, None)
 
-    def _add_others(self, ours: set[str]) -> None:
+    def _add_others(self) -> None:
         """Indexes, views and triggers of other programs, after the rows, so that no trigger fires for them."""
         for entry in self._remains.schema:
-            if entry.kind == "table" and not entry.root and not entry.name.startswith("messages_fts"):
+            if entry.kind == "table" and not entry.root and entry.name not in SEARCH:
                 self.lost.append(f"virtual table {entry.name}: let the program that made it make it again")
-            elif self._is_foreign_rule(entry, ours) and not self._try(entry.sql or ""):
+            elif self._is_foreign_rule(entry) and not self._try(entry.sql or ""):
                 self.lost.append(f"{entry.kind} {entry.name}: it does not fit the saved tables")
 
-    def _is_foreign_rule(self, entry: Entry, ours: set[str]) -> bool:
-        made = entry.kind != "table" and entry.sql is not None and "messages_fts" not in entry.sql
-        return made and self._is_foreign(entry.name, ours)
+    def _is_foreign_rule(self, entry: Entry) -> bool:
+        if entry.kind == "table" or entry.sql is None or not self._is_foreign(entry.name):
+            return False
+        # A trigger that fills another program's search tables, which the store does not have.
+        return not (entry.kind == "trigger" and not set(SEARCH).isdisjoint(MENTIONED.findall(entry.sql)))
 
     def _try(self, sql: str) -> bool:
         try:
@@ -163,28 +190,37 @@ class Refill:
             self._unread[layout.name] += 1
 
     def _insert(self, table: str, values: dict[str, Any]) -> bool:
-        if table in OWNED_BY and not isinstance(values.get(OWNED_BY[table]), str):
-            return False
+        if table in OWNED_BY:
+            name, allowed = OWNED_BY[table]
+            if not isinstance(values.get(name), allowed):
+                self._refused[table] += 1
+                return False
         if table == "blobs" and not blobs.is_whole(values.get("hash"), values.get("bytes")):
             self._garbled_blobs.add(values.get("hash"))
             return False
         if not isinstance(values.get("uid", b""), bytes | None):
             values["uid"] = None
-        if self._insert_row(table, values):
-            return True
-        if table != "sessions" or run(self._connection, HAS_SESSION, values.get("id")):
-            return False
-        # Another session has its title, or its place: it is kept without them.
-        values = {name: value for name, value in values.items() if name not in ("_rowid_", "title")}
-        return self._insert_row(table, values)
+        refusal = self._refusal(table, values)
+        if refusal and table == "sessions" and run(self._connection, LACKS_SESSION, values.get("id"))[0][0]:
+            # Another session has its title, or its place: it is kept without them.
+            values = {name: value for name, value in values.items() if name not in ("_rowid_", "title")}
+            refusal = self._refusal(table, values)
+        if refusal and refusal not in ALREADY_THERE:
+            self._refused[table] += 1
+        return not refusal
 
-    def _insert_row(self, table: str, values: dict[str, Any]) -> bool:
+    def _refusal(self, table: str, values: dict[str, Any]) -> int:
+        """Store a row; SQLite's code for why it does not, or 0."""
         key = (table, tuple(values))
         sql = self._statements.get(key)
         if sql is None:
             names, marks = ", ".join(map(quoted, values)), ", ".join("?" * len(values))
-            sql = self._statements[key] = f"INSERT OR IGNORE INTO {quoted(table)} ({names}) VALUES ({marks})"  # noqa: S608
-        return self._writer.run(sql, *values.values()) > 0
+            sql = self._statements[key] = f"INSERT INTO {quoted(table)} ({names}) VALUES ({marks})"  # noqa: S608
+        try:
+            run(self._connection, sql, *values.values())
+        except (apsw.ConstraintError, apsw.MismatchError) as problem:
+            return int(getattr(problem, "extendedresult", apsw.SQLITE_CONSTRAINT))
+        return 0
 
     def _names(self, table: str) -> set[str]:
         if table not in self._columns:
@@ -193,7 +229,7 @@ class Refill:
 
     # ---------------------------------------------------------------- what the indexes know
 
-    def _complete(self) -> dict[str, set[int]]:
+    def _complete(self) -> dict[Any, set[int]]:
         """Fill gaps from the indexes. Session id -> ids of its messages that are lost."""
         unreadable = self._remains.image.unreadable
         before = len(unreadable)
@@ -215,7 +251,7 @@ class Refill:
 
     def _complete_sessions(self, partial: dict[int, dict[str, Any]]) -> None:
         for rowid, known in sorted(partial.items()):
-            if not isinstance(known.get("id"), str):
+            if not isinstance(known.get("id"), str | bytes):
                 continue
             started = known.get("started_at") or known.get("last_active") or 0.0
             fixed = {"source": known.get("source") or PLACEHOLDER, "started_at": started}
@@ -228,11 +264,11 @@ class Refill:
                 ]
                 self.lost.append(f"session {known['id']}: part of its row; kept: {', '.join(['id', *said])}")
 
-    def _complete_messages(self, partial: dict[int, dict[str, Any]], cut: set[int]) -> dict[str, set[int]]:
-        gone: dict[str, set[int]] = defaultdict(set)
+    def _complete_messages(self, partial: dict[int, dict[str, Any]], cut: set[int]) -> dict[Any, set[int]]:
+        gone: dict[Any, set[int]] = defaultdict(set)
         for rowid, known in sorted(partial.items()):
             session_id = known.get("session_id")
-            if not isinstance(session_id, str):
+            if not isinstance(session_id, str | bytes):
                 self._unread["messages"] += 1
                 continue
             if rowid not in cut:
@@ -245,13 +281,13 @@ class Refill:
             ):
                 length = len(known.get("content") or "")
                 self.lost.append(
-                    f"message {rowid} of session {session_id}: all but its first {length} characters"
+                    f"message {rowid} of session {as_text(session_id)}: all but its first {length} characters"
                 )
         return gone
 
     # ---------------------------------------------------------------- putting it in order
 
-    def _settle(self, gone: dict[str, set[int]]) -> None:
+    def _settle(self, gone: dict[Any, set[int]]) -> None:
         adopted = [row[0] for row in run(self._connection, ADOPT, PLACEHOLDER)]
         self.lost += [f"session {name}: its row; its messages are kept" for name in adopted]
         self._writer.run(DETACH)
@@ -260,6 +296,9 @@ class Refill:
             if count := self._writer.run(sql):
                 self.lost.append(f"{count} rows of {table}, which belonged to what is lost")
         self.lost += [f"{count} rows of {table}" for table, count in self._unread.items()]
+        self.lost += [
+            f"{count} rows of {table}, which its rules do not allow" for table, count in self._refused.items()
+        ]
         if garbled := self._remains.image.garbled:
             self.lost.append(f"characters of {garbled} texts, which stand as \ufffd now")
         self._count(gone)
@@ -281,7 +320,7 @@ class Refill:
         if gone:
             self.lost.append(f"{gone} attachments of messages that are lost")
 
-    def _count(self, gone: dict[str, set[int]]) -> None:
+    def _count(self, gone: dict[Any, set[int]]) -> None:
         lines = []
         for session_id, title, counted, saved in run(self._connection, COUNTS):
             missing = len(gone.pop(session_id, ()))
@@ -296,6 +335,16 @@ class Refill:
             f"session {session_id}: its row and {len(ids)} messages" for session_id, ids in gone.items()
         ]
         self.lost += lines
+
+
+def _module(entry: Entry) -> str:
+    found = MODULE.search(entry.sql or "")
+    return found[1].lower() if found else ""
+
+
+def _kept_in(name: str, module: str) -> list[str]:
+    """A virtual table, and the tables in which it keeps what it holds."""
+    return [name, *(f"{name}_{part}" for part in SHADOWS.get(module, ()))]
 
 
 def recount(writer: SqliteWriter, session_ids: list[str]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,13 +21,22 @@ from hermes import errors, home
 from hermes.store import blobs
 from hermes.store.sqlite import backup as backups
 from hermes.store.sqlite import doctor, encryption, index, lockfile, opening, recognition
-from hermes.store.sqlite.connection import Patience, SqliteReader, SqliteWriter, connect, run, translated
-from hermes.store.sqlite.migrations import check_version
+from hermes.store.sqlite.connection import (
+    Patience,
+    SqliteReader,
+    SqliteWriter,
+    connect,
+    pragma,
+    run,
+    translated,
+)
+from hermes.store.sqlite.migrations import ENCODING, check_version
 from hermes.store.sqlite.pages import Image, Log
 from hermes.store.sqlite.refill import ADOPT, DANGLING, NOTE_ALL, PLACEHOLDER, Refill, recount, refresh_all
 from hermes.store.sqlite.remains import Remains
 from hermes.store.sqlite.takeover import alone, beside, busy, fold_log, keep_aside, retire, size_of, sync
-from hermes.store.values import Repair
+from hermes.store.values import Health, Repair
+from hermes.text import as_text
 
 WAIT_S = 3.0
 """How long somebody else may still hold the file before the repair is refused."""
@@ -131,6 +141,9 @@ def _mended(path: Path, connection: apsw.Connection, check_only: bool) -> Repair
     if standing != "ours":
         if run(connection, doctor.INTEGRITY) != [("ok",)]:
             return None
+        if (encoding := pragma(connection, "PRAGMA encoding")) != ENCODING:  # no migration takes it
+            told = f"{path}: whole, but its text is {encoding}; it would be carried over into a new file"
+            return Repair(path, (told,), ok=False) if check_only else None
         told = f"{path}: nothing is wrong; it is of an older version and is migrated when it is opened"
         return Repair(path, (told,))
     try:
@@ -163,7 +176,8 @@ def _settled(path: Path, connection: apsw.Connection, check_only: bool) -> Repai
         adopted = run(connection, ADOPT, PLACEHOLDER)
         if adopted:
             done.append(
-                f"sessions without a row, made anew as '{PLACEHOLDER}': {', '.join(row[0] for row in adopted)}"
+                f"sessions without a row, made anew as '{PLACEHOLDER}':"
+                f" {', '.join(as_text(row[0]) for row in adopted)}"
             )
             recount(writer, [row[0] for row in adopted])
         run(connection, DANGLING["routing"])
@@ -183,11 +197,12 @@ def _settled(path: Path, connection: apsw.Connection, check_only: bool) -> Repai
     finally:
         if connection.in_transaction:
             run(connection, "ROLLBACK")
-    if not health.ok:
+    if health.damage:
         return None
     said = "nothing is wrong" if not done else "these would be mended" if check_only else "mended"
     told = f"{path}: {said}; {health.sessions} sessions, {health.messages} messages"
-    return Repair(path, (told, *done), ok=not (done and check_only))
+    done += _still_out_of_step(health)
+    return Repair(path, (told, *done), ok=not (health.drift or (done and check_only)))
 
 
 # -------------------------------------------------------------------- what has to be carried over into a new file
@@ -206,8 +221,8 @@ def _salvaged(path: Path, check_only: bool, keep_backup: bool) -> Repair:
         os.close(home.create_private_file(fresh))
         try:
             encryption.carry(real, fresh)
-            sessions, messages, lost = _fill(path, fresh, image)
-            if not sessions and not messages:
+            health, lost = _fill(path, fresh, image)
+            if not health.sessions and not health.messages:
                 return _hopeless(path)
             opening.mark_damaged(path, "a repair of it was not finished")
             kept = keep_aside(real, descriptor) if keep_backup else None
@@ -221,9 +236,8 @@ def _salvaged(path: Path, check_only: bool, keep_backup: bool) -> Repair:
             for suffix in ("", "-journal", "-wal", "-shm", encryption.NOTE):
                 beside(fresh, suffix).unlink(missing_ok=True)
     opening.clear_damage_mark(path)
-    done = [
-        f"{path}: saved {sessions} sessions and {messages} messages into a new file, with a new search index"
-    ]
+    saved = f"{health.sessions} sessions and {health.messages} messages"
+    done = [f"{path}: saved {saved} into a new file, with a new search index", *_still_out_of_step(health)]
     if lost:
         done += _backups_told(path)
     more = [f"and {len(lost) - MOST_TOLD} more"] if len(lost) > MOST_TOLD else []
@@ -241,8 +255,8 @@ def _image(real: Path, descriptor: int | None, log: Log | None) -> Iterator[Imag
         yield image
 
 
-def _fill(path: Path, fresh: Path, image: Image) -> tuple[int, int, list[str]]:
-    """Build the new store, complete, verified and on the disk."""
+def _fill(path: Path, fresh: Path, image: Image) -> tuple[Health, list[str]]:
+    """Build the new store, complete, verified and on the disk. What only follows from the rows keeps none back."""
     opening.build(fresh)
     remains = Remains(image, opening.schema_sql())
     connection = connect(fresh)
@@ -252,10 +266,10 @@ def _fill(path: Path, fresh: Path, image: Image) -> tuple[int, int, list[str]]:
         refill = Refill(connection, remains)
         refill.run()
         health = doctor.verify(SqliteReader(connection, {}), fresh)
+        pointing = Counter(row[0] for row in run(connection, "PRAGMA foreign_key_check"))
         broken = [
             *health.damage,
-            *health.drift,
-            *(str(row) for row in run(connection, "PRAGMA foreign_key_check")),
+            *(f"rows of {table} point nowhere" for table in pointing if table in refill.own),
         ]
         if broken:
             told = (
@@ -266,7 +280,12 @@ def _fill(path: Path, fresh: Path, image: Image) -> tuple[int, int, list[str]]:
         connection.close(True)
         remains.close()
     sync(fresh)
-    return health.sessions, health.messages, refill.lost
+    others = [f"what {count} rows of {table} point to" for table, count in pointing.items()]
+    return health, refill.lost + others
+
+
+def _still_out_of_step(health: Health) -> list[str]:
+    return [f"could not be put in step with the rows: {what}" for what in health.drift]
 
 
 def _forecast(path: Path, image: Image) -> Repair:

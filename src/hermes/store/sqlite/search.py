@@ -20,6 +20,7 @@ from hermes.store.sqlite.filters import ALLOWED, values_of
 from hermes.store.sqlite.texts import Texts
 from hermes.store.sqlite.walking import OF_ROWS, TEXTS, Indexed, text_in
 from hermes.store.values import Hit, MessageFilter, Order, SearchAnswer
+from hermes.text import as_text
 
 TAIL_ROWS = 500
 """So many rows that are not indexed yet are always looked at one by one; more of them only while time allows."""
@@ -119,8 +120,9 @@ def hits_of(reader: SqliteReader, ids: Sequence[int]) -> list[Hit]:
 
 
 def _hit(row: Row, beside: dict[int, tuple[str, Any]]) -> Hit:
-    message_id, session_id, role, content, kind, *rest, before, after = row
-    hit = Hit(message_id, session_id, role, decode(content, kind), *rest)
+    message_id, session_id, role, content, kind, tool_name, tool_calls, *rest, before, after = row
+    tool = (tool_name and as_text(tool_name), tool_calls and as_text(tool_calls))
+    hit = Hit(message_id, session_id, role, decode(content, kind), *tool, *rest)
     return hit._replace(before=beside.get(before), after=beside.get(after))
 
 

@@ -10,21 +10,19 @@ from typing import Any, NamedTuple
 
 from hermes.store.content import decode
 from hermes.store.matching import MessageText
-from hermes.text import text_of, text_of_tool_calls
+from hermes.text import as_text, text_of, text_of_tool_calls
 
 MOST_CHARACTERS = 1_000_000
 """So much is kept, and the newest row, and then forgotten all at once: it is many times what usually waits for the
 index."""
 
 
-def fields_of(
-    content: Any, kind: str | None, tool_name: str | None, tool_calls: str | None
-) -> tuple[str, ...]:
+def fields_of(content: Any, kind: str | None, tool_name: Any, tool_calls: Any) -> tuple[str, ...]:
     """What of a message can be found: its text, its tool's name, its tool calls."""
     return (
         text_of(decode(content, kind)),
-        tool_name or "",
-        text_of_tool_calls(tool_calls) if tool_calls else "",
+        as_text(tool_name) if tool_name else "",
+        text_of_tool_calls(as_text(tool_calls)) if tool_calls else "",
     )
 
 

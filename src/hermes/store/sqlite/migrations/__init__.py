@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import apsw
 
 from hermes import errors
-from hermes.store.sqlite.connection import pragma, run
+from hermes.store.sqlite.connection import pragma, run, upkeep
 from hermes.store.sqlite.migrations.foreign import drop_foreign_search
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ APPLICATION_ID = 0x48524D53
 """`PRAGMA application_id` of a store of ours: HRMS."""
 LAYOUT = 1
 """`PRAGMA user_version` of a store of ours: which columns, tables and triggers stand beside the documented ones."""
+ENCODING = "UTF-8"
+"""How SQLite writes the text of every store but one that another program made otherwise."""
 SCHEMA_VERSION = 11
 """The documented version of the tables that other programs read."""
 
@@ -71,7 +73,11 @@ def check_version(connection: apsw.Connection, path: Path) -> Standing:
             " it was left untouched: open it with the program that wrote it",
         )
     found = [name for name in SIGNS if name in tables]
-    if not found or any(not _looks_like(connection, name) for name in found):
+    if (
+        not found
+        or not (marked or "sessions" in found)
+        or any(not _looks_like(connection, name) for name in found)
+    ):
         raise errors.raised(errors.StoreFailed, f"{path} is not a session store; it was left untouched")
     return "ours" if marked and layout == LAYOUT else "older"
 
@@ -99,6 +105,12 @@ def migrate(path: Path, connection: apsw.Connection) -> MigrationReport | None:
     """
     if check_version(connection, path) != "older":
         return None
+    if (encoding := pragma(connection, "PRAGMA encoding")) != ENCODING:
+        raise errors.raised(
+            errors.MigrationFailed,
+            f"{path} keeps its text as {encoding}, which cannot be migrated; it was left untouched:"
+            f" run `{upkeep(path, 'repair')}`, which carries everything over into a new file",
+        )
     from hermes.store.sqlite.migrations.course import run_course
 
     return run_course(path, connection)
