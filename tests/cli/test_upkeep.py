@@ -102,6 +102,62 @@ def test_a_backup_replaces_a_file_only_when_forced(hermes: Hermes, stored: Path,
     assert taken.read_bytes().startswith(b"SQLite format 3\0")
 
 
+WRITERS = {
+    "page": ("insights", "--force", "--html"),
+    "export": ("sessions", "export", "--force"),
+    "backup": ("sessions", "backup", "--force"),
+    "new store": ("sessions", "rebuild", "--from-transcripts", "--into"),
+    "key": ("store", "encrypt", "--generate", "--key-file"),
+    "sample home": ("demo", "--keep"),
+}
+"""Every command that writes what a person names."""
+
+
+@pytest.mark.parametrize("words", WRITERS.values(), ids=WRITERS)
+def test_no_command_writes_over_what_a_store_lives_on(
+    hermes: Hermes, stored: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    transcript = stored.parent / "sessions" / "kept.jsonl"
+    transcript.parent.mkdir(0o700)
+    transcript.touch(0o600)
+    (stored.parent / ".env").write_text("OPENAI_API_KEY=sk-mine\n")
+    (tmp_path / "link").symlink_to(stored)
+    (tmp_path / "hard").hardlink_to(stored)
+    named = ("state.db", "state.db-wal", "state.db.lock", "state.db.key.json", "config.yaml", ".env")
+    before = {file: file.read_bytes() for file in stored.parent.iterdir() if file.is_file()}
+    for file in (*(stored.parent / name for name in named), tmp_path / "link", tmp_path / "hard"):
+        result = hermes(*words, str(file))
+        assert (result.returncode, result.stdout, result.stderr.count("\n")) == (1, "", 1), result.stderr
+        assert "name another file" in result.stderr or "exists" in result.stderr
+        after = {file: file.read_bytes() for file in stored.parent.iterdir() if file.is_file()}
+        assert after == before, file
+    assert contents("kept") == ["remember the lighthouse"]
+
+
+def test_nor_over_the_store_of_the_home_when_another_is_named(
+    hermes: Hermes, stored: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.db"
+    assert hermes("sessions", "backup", str(other)).returncode == 0
+    for words in (WRITERS["page"], WRITERS["export"], WRITERS["backup"]):
+        result = hermes(*words, str(stored), "--store", str(other))
+        assert result.stderr == f"hermes: {stored} is the store itself; name another file\n"
+    stored.unlink()
+    assert hermes("sessions", "backup", str(stored), "--store", str(other)).returncode == 0
+    assert contents("kept") == ["remember the lighthouse"]
+
+
+def test_only_a_backup_may_lie_among_the_backups(hermes: Hermes, stored: Path) -> None:
+    hermes("sessions", "backup")
+    [backup] = (stored.parent / "state.db.backups").iterdir()
+    before = backup.read_bytes()
+    for words in (WRITERS["page"], WRITERS["export"]):
+        result = hermes(*words, str(backup))
+        assert result.stderr == f"hermes: {backup} is among the store's backups; name another file\n"
+    assert backup.read_bytes() == before
+    assert hermes(*WRITERS["backup"], str(backup)).returncode == 0
+
+
 def test_a_backup_never_replaces_the_store_itself(hermes: Hermes, stored: Path) -> None:
     result = hermes("sessions", "backup", str(stored), "--force")
     assert result.returncode == 1

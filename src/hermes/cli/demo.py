@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hermes.cli.command import DONE, Refused, Words
+from hermes.cli.opening import refuse_own
 from hermes.cli.output import say, styled
+from hermes.home import default_db_path
 
 QUESTION = "what did we decide about the retry budget?"
 STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -88,6 +90,7 @@ def _come_back(name: str) -> None:
 @contextmanager
 def _home(keep: Path | None) -> Iterator[Path]:
     if keep is not None:
+        refuse_own(default_db_path(), keep)
         if keep.exists() and any(keep.iterdir()):
             raise Refused(f"{keep} is not empty")
         yield keep.absolute()

@@ -42,7 +42,9 @@ class Maintenance:
             given = {"retention_days": retention_days, "trash_days": trash_days, "thin_days": thin_days or 0}
             for name, days in given.items():
                 if not days >= 0:
-                    raise errors.InvalidArgument(f"{name} must be a number, and not negative, got {days!r:.40}")
+                    raise errors.InvalidArgument(
+                        f"{name} must be a number, and not negative, got {days!r:.40}"
+                    )
             folder = optional_path("sessions_dir", sessions_dir)
             if not self._claim_run(min_interval_hours * clock.HOUR):
                 result["skipped"] = True

@@ -11,6 +11,7 @@ from hermes.store.sqlite.engine import SqliteEngine
 
 if TYPE_CHECKING:
     from hermes.store.findings import Diagnosis
+    from hermes.store.sqlite.belongings import Belongings
     from hermes.store.values import Converted, Key, Repair
 
 SCHEMA_VERSION = 11
@@ -42,6 +43,13 @@ def diagnose_file(path: Path, *, deep: bool = False) -> Diagnosis:
     from hermes.store.sqlite.diagnosis import diagnose
 
     return diagnose(path, deep=deep)
+
+
+def belongings_of(store: Path) -> Belongings:
+    """Which files are the store's own, so that nothing else takes their place."""
+    from hermes.store.sqlite.belongings import Belongings
+
+    return Belongings(store)
 
 
 def is_encrypted(path: Path) -> bool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes import config, home
 from hermes.cli.command import DONE, REFUSED, Refused, Words, WrongUsage, takes_dry_run, takes_store
-from hermes.cli.opening import place, sessions_folder
+from hermes.cli.opening import place, refuse_own, sessions_folder
 from hermes.cli.output import add_details, complain, counted, say, shortened
 from hermes.cli.progress import Progress
 from hermes.errors import InvalidArgument
@@ -66,6 +66,7 @@ def rebuild(arguments: argparse.Namespace) -> int:
         raise Refused(f"there are no transcripts in {folder}")
     if into.exists() or Path(f"{into}-wal").exists():
         raise Refused(f"{into} exists; choose another name with --into")
+    refuse_own(place(arguments), into, is_store=True)
     found = _look(files)
     if arguments.dry_run:
         told = [

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from hermes.cli.command import DONE, REFUSED, Refused, Words, takes_store, takes_yes
-from hermes.cli.opening import existing, opened, place
+from hermes.cli.opening import existing, opened, place, refuse_own
 from hermes.cli.output import confirm, say
 from hermes.text import printable
 
@@ -63,7 +63,9 @@ def repair(arguments: argparse.Namespace) -> int:
 
 
 def backup(arguments: argparse.Namespace) -> int:
-    existing(arguments)
+    store = existing(arguments)
+    if arguments.file is not None:
+        refuse_own(store, arguments.file, is_store=True)
     if arguments.file and arguments.file.exists() and not arguments.force:
         raise Refused(f"{arguments.file} exists; choose another name, or replace it with --force")
     with opened(arguments) as db:
