@@ -203,6 +203,15 @@ def test_a_gateway_on_another_host_is_believed_as_long_as_it_speaks() -> None:
     assert not elsewhere._replace(host=status.host).is_running
 
 
+def test_a_platform_whose_secret_only_the_running_gateway_knows_is_up(hermes: Hermes, home: Path) -> None:
+    home.mkdir(mode=0o700)
+    (home / "config.yaml").write_text("platforms:\n  telegram:\n    home_channel: 1\n")
+    write_status(clock.now(), {"telegram": {"state": "up", "since": clock.now()}})
+    shown = hermes("gateway", "status").stdout
+    assert "telegram: up since just now\n  who may talk: as was set where the gateway was started\n" in shown
+    assert "not enabled" not in shown
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": "x"}', '{"pid": 1, "since": 1, "platforms": [1]}'])
 def test_a_status_that_makes_no_sense_is_none(hermes: Hermes, home: Path, text: str) -> None:
     (home / "gateway").mkdir(parents=True)
