@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -156,6 +158,23 @@ def test_only_a_backup_may_lie_among_the_backups(hermes: Hermes, stored: Path) -
         assert result.stderr == f"hermes: {backup} is among the store's backups; name another file\n"
     assert backup.read_bytes() == before
     assert hermes(*WRITERS["backup"], str(backup)).returncode == 0
+
+
+def test_a_name_that_sqlite_cannot_be_given_is_one_line(
+    hermes: Hermes, stored: Path, tmp_path: Path
+) -> None:
+    name = str(tmp_path / os.fsdecode(b"caf\xe9"))
+    shutil.copy(stored, name)
+    for words in (
+        ("sessions", "list", "--store", name),
+        ("sessions", "backup", "--force", name),
+        ("demo", "--keep", f"{name}.home"),
+    ):
+        result = hermes(*words)
+        assert (result.returncode, result.stdout, result.stderr.count("\n")) == (1, "", 1)
+        assert result.stderr.startswith("hermes: SQLite needs a path that is UTF-8, which '")
+    assert "UTF-8" in hermes("sessions", "list", HERMES_HOME=f"{name}.home").stderr
+    assert not os.path.exists(f"{name}.home")
 
 
 def test_a_backup_never_replaces_the_store_itself(hermes: Hermes, stored: Path) -> None:

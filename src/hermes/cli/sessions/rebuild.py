@@ -23,6 +23,7 @@ from hermes.errors import InvalidArgument
 from hermes.gateway.keys import Keying
 from hermes.gateway.older import call_it_done, read_entries, take_over
 from hermes.gateway.transcript_lines import META, Copy, moment
+from hermes.store.arguments import database_path
 from hermes.text import printable
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def rebuild(arguments: argparse.Namespace) -> int:
     if not arguments.from_transcripts:
         raise WrongUsage("a store can be rebuilt --from-transcripts")
     folder = arguments.folder or sessions_folder(arguments)
-    into: Path = arguments.into or place(arguments).with_name(NAME)
+    into = database_path(arguments.into or place(arguments).with_name(NAME))
     files = sorted(file for file in folder.glob("*.jsonl") if file.is_file())
     if not files:
         raise Refused(f"there are no transcripts in {folder}")
