@@ -49,6 +49,12 @@ def test_tools_and_reasoning_are_shown_when_asked_for_and_cannot_drive_the_termi
 
 
 @pytest.mark.usefixtures("family")
+@pytest.mark.parametrize("pager", ["", " ", '"x', "no-such-pager --at-all", "cat"])
+def test_a_pager_that_names_no_program_is_no_reason_not_to_show_it(pager: str) -> None:
+    assert "check the tests" in seen_on_a_terminal(100, "sessions", "show", "first", PAGER=pager)
+
+
+@pytest.mark.usefixtures("family")
 def test_a_name_means_the_live_end_and_lineage_starts_at_the_first_segment(hermes: Hermes) -> None:
     short = hermes("sessions", "show", "my", "project").stdout
     assert short.splitlines()[0] == "my project #2"
