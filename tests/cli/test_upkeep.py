@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -44,6 +45,13 @@ def test_a_whole_store_verifies(hermes: Hermes, stored: Path) -> None:
     result = hermes("sessions", "verify")
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.strip()
+
+
+def test_one_of_anything_is_not_called_several(hermes: Hermes, stored: Path) -> None:
+    for words in (("verify",), ("repair", "--check-only"), ("doctor", "--deep")):
+        shown = hermes("sessions", *words).stdout
+        assert "1 session" in shown
+        assert not re.search(r"\b1 (sessions|messages)\b", shown), shown
 
 
 def test_garbage_is_named_damaged_with_the_way_out(hermes: Hermes, stored: Path) -> None:
@@ -160,9 +168,7 @@ def test_only_a_backup_may_lie_among_the_backups(hermes: Hermes, stored: Path) -
     assert hermes(*WRITERS["backup"], str(backup)).returncode == 0
 
 
-def test_a_name_that_sqlite_cannot_be_given_is_one_line(
-    hermes: Hermes, stored: Path, tmp_path: Path
-) -> None:
+def test_a_name_that_sqlite_cannot_be_given_is_one_line(hermes: Hermes, stored: Path, tmp_path: Path) -> None:
     name = str(tmp_path / os.fsdecode(b"caf\xe9"))
     shutil.copy(stored, name)
     for words in (

@@ -53,7 +53,9 @@ def test_a_path_that_sqlite_cannot_be_given(
     db: SessionDB, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = tmp_path / os.fsdecode(b"caf\xe9.db")
-    refused = pytest.raises(errors.InvalidArgument, match=r"path that is UTF-8, which '.*caf\\udce9.db' is not")
+    refused = pytest.raises(
+        errors.InvalidArgument, match=r"path that is UTF-8, which '.*caf\\udce9.db' is not"
+    )
     for attempt in (
         lambda: SessionDB(name),
         lambda: SessionDB(name, read_only=True),

@@ -8,13 +8,14 @@ from typing import Any
 
 from hermes import clock
 from hermes.cli.command import DONE, REFUSED, Words, takes_json
-from hermes.cli.output import counted, say, say_json
+from hermes.cli.output import say, say_json
 from hermes.gateway import catalogue
 from hermes.gateway.doorkeeper import let_in
 from hermes.gateway.logging_setup import without
 from hermes.gateway.pairing import Pairings
 from hermes.gateway.settings import GatewaySettings, PlatformSettings, ResetPolicy, read_gateway_settings
 from hermes.gateway.status_file import Status, gateway_folder, read_status
+from hermes.store.findings import counted
 from hermes.text import printable
 
 NO_RESETS = "never"

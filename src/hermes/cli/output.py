@@ -41,11 +41,6 @@ def say(lines: Iterable[str]) -> None:
         _give_up_on_stdout(error)
 
 
-def counted(count: int, what: str) -> str:
-    """`1 session`, `3 sessions`."""
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
 def shortened(lines: list[str]) -> list[str]:
     """The lines, fit to print; of very many, the first and how many more there are."""
     more = len(lines) - MOST_TOLD

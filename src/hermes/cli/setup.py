@@ -16,7 +16,8 @@ from hermes.agent.model import ModelError
 from hermes.agent.settings import VARIABLES
 from hermes.cli.asking import choice, hidden, line
 from hermes.cli.command import DONE, Refused, Words, WrongUsage, plain_text
-from hermes.cli.output import complain, confirm, counted, say
+from hermes.cli.output import complain, confirm, say
+from hermes.store.findings import counted
 from hermes.text import printable
 
 OWN_KEY = "HERMES_MODEL_API_KEY"

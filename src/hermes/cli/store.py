@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from hermes.cli.command import DONE, Command, Words, group, takes_store
 from hermes.cli.opening import existing, refuse_own
 from hermes.cli.output import say
+from hermes.store.findings import counted
 from hermes.text import printable
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def decrypt(arguments: argparse.Namespace) -> int:
 
 
 def _tell(done: Converted, participle: str) -> None:
-    held = f"{done.sessions} sessions, {done.messages} messages"
+    held = f"{counted(done.sessions, 'session')}, {counted(done.messages, 'message')}"
     if done.changed:
         lines = [f"{participle.capitalize()} '{done.path}': {held}, compared one by one with the old file."]
     else:

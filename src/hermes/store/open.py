@@ -25,7 +25,9 @@ def open_engine(path: Path, *, read_only: bool = False, durability: str = "full"
     """`figures` are the documented constants of the write path, passed on to the engine."""
     if durability not in DURABILITY:
         raise errors.raised(errors.InvalidArgument, f"durability is 'full' or 'normal', not {durability!r}")
-    return SqliteEngine(database_path(path), read_only=read_only, synchronous=DURABILITY[durability], **figures)
+    return SqliteEngine(
+        database_path(path), read_only=read_only, synchronous=DURABILITY[durability], **figures
+    )
 
 
 def repair_file(path: Path, *, check_only: bool = False, keep_backup: bool = True) -> Repair:
@@ -65,7 +67,9 @@ def encrypt_file(
 ) -> Converted:
     from hermes.store.sqlite import conversion
 
-    return conversion.encrypt_file(database_path(path), key, key_file=key_file, keep_plain_backups=keep_plain_backups)
+    return conversion.encrypt_file(
+        database_path(path), key, key_file=key_file, keep_plain_backups=keep_plain_backups
+    )
 
 
 def encryption_key(

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from hermes.cli.command import DONE, REFUSED, Words, takes_store, takes_yes
 from hermes.cli.opening import one_session, opened, sessions_folder, trash_days
-from hermes.cli.output import confirm, counted, say
+from hermes.cli.output import confirm, say
 from hermes.cli.sessions.keeping import takes_sessions
+from hermes.store.findings import counted
 from hermes.text import printable
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def delete(arguments: argparse.Namespace) -> int:
         say([f"Gone with {'it' if len(ids) == 1 else 'them'}: {counted(len(gone) - len(ids), 'session')}."])
     if not arguments.purge:
         back = " ".join(shlex.quote(printable(session_id)) for session_id in ids)
-        say([f"Kept in the trash for {trash_days():g} days: hermes sessions trash restore {back}"])
+        say([f"Kept in the trash for {counted(trash_days(), 'day')}: hermes sessions trash restore {back}"])
     return DONE
 
 

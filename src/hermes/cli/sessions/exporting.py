@@ -14,11 +14,12 @@ from hermes import clock, home
 from hermes.cli.command import DONE, Refused, Words, WrongUsage, days, plain_text, takes_dry_run, takes_store
 from hermes.cli.filters import is_filtered, selection, takes_selection, takes_times
 from hermes.cli.opening import existing, one_session, opened, refuse_own
-from hermes.cli.output import counted, say, size_of
+from hermes.cli.output import say, size_of
 from hermes.cli.progress import Progress
 from hermes.exporting.formats import FORMATS, Format, format_for
 from hermes.exporting.plan import Conversation, Session, conversations, file_stem, only_prompts
 from hermes.partial import new_file
+from hermes.store.findings import counted
 from hermes.text import printable
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from hermes import clock
 from hermes.cli.command import DONE, REFUSED, Words, days, takes_dry_run, takes_store, takes_yes
 from hermes.cli.filters import selection, takes_selection
 from hermes.cli.opening import opened, sessions_folder
-from hermes.cli.output import confirm, counted, say, size_of
+from hermes.cli.output import confirm, say, size_of
+from hermes.store.findings import counted
 from hermes.text import printable
 
 SHOWN = 5
@@ -31,7 +32,8 @@ def prune(arguments: argparse.Namespace) -> int:
     with opened(arguments) as db:
         rows = db.list_prune_candidates(arguments.older_than, only=only)
         if not rows:
-            say([f"Nothing to prune: no ended conversation was unused for {arguments.older_than:g} days."])
+            unused = counted(arguments.older_than, "day")
+            say([f"Nothing to prune: no ended conversation was unused for {unused}."])
             return DONE
         say(_preview(rows, db.text_bytes(row["id"] for row in rows)))
         if arguments.dry_run:

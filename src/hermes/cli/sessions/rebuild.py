@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hermes import config, home
 from hermes.cli.command import DONE, REFUSED, Refused, Words, WrongUsage, takes_dry_run, takes_store
 from hermes.cli.opening import place, refuse_own, sessions_folder
-from hermes.cli.output import add_details, complain, counted, say, shortened
+from hermes.cli.output import add_details, complain, say, shortened
 from hermes.cli.progress import Progress
 from hermes.errors import InvalidArgument
 from hermes.gateway.keys import Keying
 from hermes.gateway.older import call_it_done, read_entries, take_over
 from hermes.gateway.transcript_lines import META, Copy, moment
 from hermes.store.arguments import database_path
+from hermes.store.findings import counted
 from hermes.text import printable
 
 if TYPE_CHECKING:

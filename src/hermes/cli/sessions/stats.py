@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from hermes import clock
 from hermes.cli.command import DONE, Words, takes_json, takes_store
 from hermes.cli.opening import opened
-from hermes.cli.output import counted, say, say_json, size_of
+from hermes.cli.output import say, say_json, size_of
+from hermes.store.findings import counted
 from hermes.text import printable
 
 if TYPE_CHECKING:

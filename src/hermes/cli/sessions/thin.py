@@ -6,7 +6,8 @@ import argparse
 
 from hermes.cli.command import DONE, REFUSED, Words, days, row_count, takes_dry_run, takes_store, takes_yes
 from hermes.cli.opening import opened
-from hermes.cli.output import confirm, counted, say, size_of
+from hermes.cli.output import confirm, say, size_of
+from hermes.store.findings import counted
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:

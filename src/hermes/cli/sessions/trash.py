@@ -20,8 +20,9 @@ from hermes.cli.command import (
     takes_yes,
 )
 from hermes.cli.opening import opened, sessions_folder, trash_days
-from hermes.cli.output import confirm, counted, say, say_json, terminal_width
+from hermes.cli.output import confirm, say, say_json, terminal_width
 from hermes.cli.table import Column, length, table, widened
+from hermes.store.findings import counted
 from hermes.text import printable
 
 if TYPE_CHECKING:

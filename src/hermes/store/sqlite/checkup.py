@@ -160,7 +160,7 @@ def backups(reader: SqliteReader, path: Path, *, deep: bool) -> Iterator[Finding
     elif age > OLD_BACKUP and (reader.value(index.NEWEST_TIME) or 0) > at:
         yield Finding(
             "note",
-            f"{told}, {int(age // clock.DAY)} days old, with messages since",
+            f"{told}, {counted(int(age // clock.DAY), 'day')} old, with messages since",
             f"make a newer {made[5:]}",
         )
     else:
@@ -218,7 +218,8 @@ def everything(reader: SqliteReader, fresh: apsw.Connection, path: Path) -> Iter
     for what in health.drift:
         yield Finding("warning", f"Out of step: {what}", f"put it right: `{upkeep(path, 'repair')}`")
     if not damage and health.ok:
-        yield Finding("ok", f"Contents: {health.sessions} sessions and {health.messages} messages, all whole")
+        held = f"{counted(health.sessions, 'session')} and {counted(health.messages, 'message')}"
+        yield Finding("ok", f"Contents: {held}, all whole")
 
 
 def _time(at: object) -> str:

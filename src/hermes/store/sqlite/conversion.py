@@ -18,6 +18,7 @@ import apsw
 
 from hermes import errors
 from hermes.partial import clear_partials, partial_file, sync_folder
+from hermes.store.findings import counted
 from hermes.store.sqlite import backup as backups
 from hermes.store.sqlite import encryption, guard, lockfile, recognition, takeover
 from hermes.store.sqlite.connection import connect, damaged, run
@@ -213,7 +214,7 @@ def _kept_by(connection: apsw.Connection, file: Path) -> _Kept:
 
 def _differences(before: _Kept, after: _Kept) -> list[str]:
     found = [
-        f"{table}: {count} rows became {after.rows.get(table)}"
+        f"{table}: {counted(count, 'row')} became {after.rows.get(table)}"
         for table, count in before.rows.items()
         if after.rows.get(table) != count
     ]

@@ -18,6 +18,7 @@ import apsw
 
 from hermes import errors, home
 from hermes.store import blobs
+from hermes.store.findings import counted
 from hermes.store.sqlite import backup as backups
 from hermes.store.sqlite import doctor, encryption, index, lockfile, opening, recognition
 from hermes.store.sqlite.connection import Patience, SqliteReader, SqliteWriter, connect, run, translated
@@ -186,7 +187,8 @@ def _settled(path: Path, connection: apsw.Connection, check_only: bool) -> Repai
     if not health.ok:
         return None
     said = "nothing is wrong" if not done else "these would be mended" if check_only else "mended"
-    told = f"{path}: {said}; {health.sessions} sessions, {health.messages} messages"
+    held = f"{counted(health.sessions, 'session')}, {counted(health.messages, 'message')}"
+    told = f"{path}: {said}; {held}"
     return Repair(path, (told, *done), ok=not (done and check_only))
 
 
@@ -221,9 +223,7 @@ def _salvaged(path: Path, check_only: bool, keep_backup: bool) -> Repair:
             for suffix in ("", "-journal", "-wal", "-shm", encryption.NOTE):
                 beside(fresh, suffix).unlink(missing_ok=True)
     opening.clear_damage_mark(path)
-    done = [
-        f"{path}: saved {sessions} sessions and {messages} messages into a new file, with a new search index"
-    ]
+    done = [f"{path}: saved {_told(sessions, messages)} into a new file, with a new search index"]
     if lost:
         done += _backups_told(path)
     more = [f"and {len(lost) - MOST_TOLD} more"] if len(lost) > MOST_TOLD else []
@@ -279,10 +279,12 @@ def _forecast(path: Path, image: Image) -> Repair:
     sessions, messages = len(found["sessions"]), len(found["messages"])
     if not sessions and not messages:
         return _hopeless(path)
-    told = (
-        f"{path}: damaged; {sessions} sessions and {messages} messages can be read and saved into a new file"
-    )
+    told = f"{path}: damaged; {_told(sessions, messages)} can be read and saved into a new file"
     return Repair(path, (told, *_backups_told(path)), ok=False)
+
+
+def _told(sessions: int, messages: int) -> str:
+    return f"{counted(sessions, 'session')} and {counted(messages, 'message')}"
 
 
 def _hopeless(path: Path) -> Repair:

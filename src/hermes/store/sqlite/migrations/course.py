@@ -11,6 +11,7 @@ from typing import NamedTuple
 import apsw
 
 from hermes import errors
+from hermes.store.findings import counted
 from hermes.store.sqlite.backup import make_backup
 from hermes.store.sqlite.connection import pragma, run, translated
 from hermes.store.sqlite.migrations import documented_version
@@ -40,10 +41,9 @@ class MigrationReport(NamedTuple):
     """What was put right on the way, or left for later."""
 
     def __str__(self) -> str:
-        told = (
-            f"{self.path}: migrated from version {self.from_version}, {self.sessions} sessions and"
-            f" {self.messages} messages, {self.before / 1e6:.1f} MB -> {self.after / 1e6:.1f} MB"
-        )
+        held = f"{counted(self.sessions, 'session')} and {counted(self.messages, 'message')}"
+        size = f"{self.before / 1e6:.1f} MB -> {self.after / 1e6:.1f} MB"
+        told = f"{self.path}: migrated from version {self.from_version}, {held}, {size}"
         if self.backup is not None:
             told += f"; the file as it was is {self.backup}"
         return "; ".join((told, *self.notes))
