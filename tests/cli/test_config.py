@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Hermes
+from tests.cli.conftest import COMMAND, Hermes
 
 KEY = "sk-" + "proj-" + "MadeUpForThisTest0123456789"
 
@@ -155,6 +157,17 @@ def test_what_was_written_is_kept_if_it_is_not_edited_again(
     assert done.returncode == 0
     assert "going on with what you wrote before" in done.stderr
     assert (home / "config.yaml").read_text() == "model:\n  default: x\n"
+
+
+def test_without_a_terminal_no_editor_waits_for_keys(hermes: Hermes, home: Path) -> None:
+    done = hermes("config", "edit", EDITOR="", VISUAL="")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert done.stderr.startswith("hermes: vi needs a terminal; `hermes config set` does without")
+    assert not home.exists()
+    reads_all = [*COMMAND, "config", "edit"]
+    named = {**os.environ, "EDITOR": "sh -c 'cat >/dev/null'", "VISUAL": ""}
+    with subprocess.Popen(reads_all, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=named) as waiting:
+        assert waiting.wait(60) == 0  # its stdin is still open
 
 
 @pytest.mark.parametrize("program", ["/nowhere/at/all", "false"])
