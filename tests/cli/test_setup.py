@@ -108,6 +108,8 @@ def test_without_questions_it_refuses_what_does_not_work(hermes: Hermes, model_s
     done = hermes("setup", *address, "--model", "m")
     assert done.returncode == 1
     assert "wants a key: set OPENAI_API_KEY" in done.stderr
+    assert done.stderr.endswith("; nothing was changed (--no-test keeps it anyway)\n")
+    assert done.stderr.count("\n") == 1
     assert config.read() == {}
     assert hermes("setup", *address, "--model", "m", "--no-test").returncode == 0
 

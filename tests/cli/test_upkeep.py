@@ -199,7 +199,7 @@ def test_restore_asks_and_only_yes_is_yes(hermes: Hermes, stored: Path, tmp_path
 
     result = hermes("sessions", "restore", str(copy), stdin=answer)
     assert result.returncode == 1
-    assert result.stdout.endswith("Cancelled.\n")
+    assert result.stderr == "hermes: Cancelled.\n"
     assert contents("kept") == ["remember the lighthouse", "newer"]
 
     assert hermes("sessions", "restore", str(copy), stdin="Yes\n").returncode == 0

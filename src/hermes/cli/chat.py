@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hermes.cli.asking import CANCELLED
 from hermes.cli.command import (
     DONE,
     INTERRUPTED,
@@ -250,7 +251,7 @@ def _picked(name: str, candidates: Sequence[dict[str, object]]) -> str:
     try:
         return choice(f"'{printable(name)}' could be any of these:", options=options)
     except (KeyboardInterrupt, EOFError):
-        raise Refused("Cancelled.") from None
+        raise Refused(CANCELLED) from None
 
 
 def _parts(arguments: argparse.Namespace) -> Parts:

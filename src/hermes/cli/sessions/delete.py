@@ -6,9 +6,10 @@ import argparse
 import shlex
 from typing import TYPE_CHECKING
 
-from hermes.cli.command import DONE, REFUSED, Words, takes_store, takes_yes
+from hermes.cli.asking import agree
+from hermes.cli.command import DONE, Words, takes_store, takes_yes
 from hermes.cli.opening import one_session, opened, sessions_folder, trash_days
-from hermes.cli.output import confirm, say
+from hermes.cli.output import say
 from hermes.cli.sessions.keeping import takes_sessions
 from hermes.store.findings import counted
 from hermes.text import printable
@@ -38,9 +39,7 @@ def delete(arguments: argparse.Namespace) -> int:
         how = " for good, with no way back" if arguments.purge else ""
         if not arguments.yes:
             say(_described(db.outlines([session_id], whole=not segment)) for session_id in ids)
-            if not confirm(f"Delete {what} and all {whose} messages{how}?"):
-                say(["Cancelled."])
-                return REFUSED
+            agree(f"Delete {what} and all {whose} messages{how}?")
         gone = _purge(db, ids, arguments) if arguments.purge else _throw_away(db, ids, segment)
     say([f"Deleted {what}."])
     if len(gone) > len(ids):

@@ -6,10 +6,11 @@ import argparse
 from typing import Any
 
 from hermes import clock
-from hermes.cli.command import DONE, REFUSED, Words, days, takes_dry_run, takes_store, takes_yes
+from hermes.cli.asking import agree
+from hermes.cli.command import DONE, Words, days, takes_dry_run, takes_store, takes_yes
 from hermes.cli.filters import selection, takes_selection
 from hermes.cli.opening import opened, sessions_folder
-from hermes.cli.output import confirm, say, size_of
+from hermes.cli.output import say, size_of
 from hermes.store.findings import counted
 from hermes.text import printable
 
@@ -39,9 +40,7 @@ def prune(arguments: argparse.Namespace) -> int:
         if arguments.dry_run:
             say(["Nothing was deleted."])
             return DONE
-        if not arguments.yes and not confirm(f"Delete {counted(len(rows), 'session')} for good?"):
-            say(["Cancelled."])
-            return REFUSED
+        agree(f"Delete {counted(len(rows), 'session')} for good?", yes=arguments.yes)
         gone = db.prune_sessions(arguments.older_than, sessions_dir=sessions_folder(arguments), only=only)
     say([f"Pruned {counted(gone, 'session')}."])
     return DONE

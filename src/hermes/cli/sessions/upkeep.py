@@ -6,9 +6,10 @@ import argparse
 from pathlib import Path
 from typing import Protocol
 
+from hermes.cli.asking import agree
 from hermes.cli.command import DONE, REFUSED, Refused, Words, takes_store, takes_yes
 from hermes.cli.opening import existing, opened, place, refuse_own
-from hermes.cli.output import confirm, say
+from hermes.cli.output import say
 from hermes.text import printable
 
 
@@ -81,9 +82,7 @@ def restore(arguments: argparse.Namespace) -> int:
         raise Refused(f"no such file: {arguments.file}")
     store = place(arguments)
     question = f"Replace the store '{printable(str(store))}' with '{printable(str(arguments.file))}'?"
-    if not arguments.yes and not confirm(question):
-        say(["Cancelled."])
-        return REFUSED
+    agree(question, yes=arguments.yes)
     SessionDB.restore_file(store, arguments.file)
     say([f"Restored '{printable(str(store))}' from '{printable(str(arguments.file))}'"])
     return DONE
