@@ -185,6 +185,20 @@ def test_what_cannot_be_written_can_be_read(told: Told, db: SessionDB, home: Pat
         )
         assert done.returncode == 1
         assert "read-only" in one_complaint(done.stderr)
+        looked = subprocess.run(
+            [*powerless, *COMMAND, "sessions", "repair", "--check-only"],
+            capture_output=True,
+            encoding="utf-8",
+            timeout=60,
+        )
+        assert looked.returncode == 0
+        assert "it was only read" in one_complaint(looked.stderr)
+        assert looked.stdout == f"{home / 'state.db'}: 1 session, 1 message\nok\n"
+        told_what = subprocess.run(
+            [*powerless, *COMMAND, "doctor"], capture_output=True, encoding="utf-8", timeout=60
+        )
+        assert f"let yourself write it: `chmod u+w {home / 'state.db'}`" in told_what.stdout
+        assert "chown" not in told_what.stdout
     finally:
         home.chmod(0o700)
 

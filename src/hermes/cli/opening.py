@@ -35,14 +35,14 @@ def opened(arguments: argparse.Namespace, *, makes: bool = False) -> Iterator[Se
     from hermes.sessiondb import SessionDB
 
     path = place(arguments) if makes or arguments.store is None else existing(arguments)
-    db = SessionDB(path, read_only=path.exists() and not _is_writable(path))
+    db = SessionDB(path, read_only=path.exists() and not is_writable(path))
     try:
         yield db
     finally:
         db.close()
 
 
-def _is_writable(path: Path) -> bool:
+def is_writable(path: Path) -> bool:
     """SQLite also makes files beside it."""
     return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
 

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from hermes.cli.asking import agree
 from hermes.cli.command import DONE, REFUSED, Refused, Words, takes_store, takes_yes
-from hermes.cli.opening import existing, opened, place, refuse_own
-from hermes.cli.output import say
+from hermes.cli.opening import existing, is_writable, opened, place, refuse_own
+from hermes.cli.output import complain, say
 from hermes.text import printable
 
 
@@ -59,6 +59,9 @@ def repair(arguments: argparse.Namespace) -> int:
     path = place(arguments)
     if not Path(f"{path}-wal").exists():  # its log alone may be left, and that is what repair is for
         existing(arguments)
+    if arguments.check_only and path.exists() and not is_writable(path):
+        complain("it cannot be written, and so not be held alone to try things out: it was only read")
+        return verify(arguments)
     report = SessionDB.repair_file(path, check_only=arguments.check_only, keep_backup=not arguments.no_backup)
     return _tell(report)
 
