@@ -111,7 +111,7 @@ def test_why_something_was_not_done_is_one_line_on_stderr(
     db.append_message("tool", "tool", "y" * 99_999, tool_name="cat", timestamp=time.time() - 10)
     db.end_session("tool", "cli_close")
     db.backup(tmp_path / "copy.db")
-    typed = {("sessions", "scrub"): "hello\n", ("sessions", "browse"): "\n"}
+    typed: dict[tuple[str, ...], str] = {("sessions", "scrub"): "hello\n", ("sessions", "browse"): "\n"}
     given = [str(tmp_path / word) if word == "copy.db" else word for word in words]
     result = hermes(*given, stdin=typed.get(words[:2], "n\n"))
     assert result.returncode == 1
