@@ -10,9 +10,8 @@ from hermes.cli.output import say, say_json
 from hermes.gateway.catalogue import PLATFORMS
 from hermes.gateway.pairing import MINUTES, Pairings
 from hermes.gateway.status_file import gateway_folder
-from hermes.store.findings import counted
 from hermes.store.kinds import canonical_source
-from hermes.text import printable
+from hermes.text import counted, printable
 
 LONGEST = 7 * 24 * 60
 

@@ -15,8 +15,7 @@ from hermes.gateway.logging_setup import without
 from hermes.gateway.pairing import Pairings
 from hermes.gateway.settings import GatewaySettings, PlatformSettings, ResetPolicy, read_gateway_settings
 from hermes.gateway.status_file import Status, gateway_folder, read_status
-from hermes.store.findings import counted
-from hermes.text import printable
+from hermes.text import counted, printable
 
 NO_RESETS = "never"
 

@@ -17,8 +17,7 @@ from hermes.agent.settings import VARIABLES
 from hermes.cli.asking import choice, hidden, line
 from hermes.cli.command import DONE, Refused, Words, WrongUsage, plain_text
 from hermes.cli.output import complain, confirm, say
-from hermes.store.findings import counted
-from hermes.text import printable
+from hermes.text import counted, printable
 
 OWN_KEY = "HERMES_MODEL_API_KEY"
 """Where the key for an address is kept that is none of the known providers'."""

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from hermes.cli.command import DONE, Command, Words, group, takes_store
 from hermes.cli.opening import existing, refuse_own
 from hermes.cli.output import say
-from hermes.store.findings import counted
-from hermes.text import printable
+from hermes.text import counted, printable
 
 if TYPE_CHECKING:
     from hermes.store.values import Converted

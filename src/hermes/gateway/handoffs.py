@@ -17,7 +17,7 @@ from hermes.gateway.insisting import surely
 from hermes.gateway.keys import Keying, chat_of, is_shared_multi_user_session, key_of, owner_of
 from hermes.gateway.office import Office
 from hermes.recall.framing import name as one_line
-from hermes.store.findings import counted
+from hermes.text import counted
 
 if TYPE_CHECKING:
     from hermes.gateway.router import Router

@@ -15,7 +15,7 @@ from hermes import clock
 from hermes.store import content
 from hermes.store.attachments import Attachment, digest, mentioned, put_back, refers
 from hermes.store.engine import Engine, Reader, Writer
-from hermes.store.findings import counted
+from hermes.text import counted
 
 if TYPE_CHECKING:
     from hermes.store.values import Collected

@@ -6,15 +6,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from hermes.text import counted
+
 Level = Literal["ok", "note", "warning", "error"]
 
 WRONG: tuple[Level, ...] = ("error", "warning")
-
-
-def counted(count: float, noun: str, several: str = "") -> str:
-    """`1 session`, `3 sessions`, `0.5 days`; `several` where an s at the end is not enough."""
-    shown = f"{count:g}" if count % 1 else f"{count:.0f}"
-    return f"{shown} {noun if count == 1 else several or f'{noun}s'}"
 
 
 class Finding(NamedTuple):

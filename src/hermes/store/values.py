@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
-from hermes.store.findings import counted
+from hermes.text import counted
 
 Kind = Literal["chat", "job", "child", "tool"]
 

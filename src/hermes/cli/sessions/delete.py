@@ -11,8 +11,7 @@ from hermes.cli.command import DONE, Words, takes_store, takes_yes
 from hermes.cli.opening import one_session, opened, sessions_folder, trash_days
 from hermes.cli.output import say
 from hermes.cli.sessions.keeping import takes_sessions
-from hermes.store.findings import counted
-from hermes.text import printable
+from hermes.text import counted, printable
 
 if TYPE_CHECKING:
     from hermes.sessiondb import SessionDB

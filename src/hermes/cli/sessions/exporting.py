@@ -19,8 +19,7 @@ from hermes.cli.progress import Progress
 from hermes.exporting.formats import FORMATS, Format, format_for
 from hermes.exporting.plan import Conversation, Session, conversations, file_stem, only_prompts
 from hermes.partial import new_file
-from hermes.store.findings import counted
-from hermes.text import printable
+from hermes.text import counted, printable
 
 if TYPE_CHECKING:
     from hermes.sessiondb import SessionDB

@@ -18,7 +18,7 @@ from hermes.cli.opening import opened
 from hermes.cli.output import add_details, complain, say, say_json, shortened
 from hermes.cli.progress import Progress
 from hermes.errors import InvalidArgument
-from hermes.store.findings import counted
+from hermes.text import counted
 
 if TYPE_CHECKING:
     from hermes.store.importing import Import

@@ -11,8 +11,7 @@ from hermes.cli.command import DONE, Words, days, takes_dry_run, takes_store, ta
 from hermes.cli.filters import selection, takes_selection
 from hermes.cli.opening import opened, sessions_folder
 from hermes.cli.output import say, size_of
-from hermes.store.findings import counted
-from hermes.text import printable
+from hermes.text import counted, printable
 
 SHOWN = 5
 """Conversations named before asking: enough to see that a filter was wrong."""

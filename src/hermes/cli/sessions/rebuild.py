@@ -24,8 +24,7 @@ from hermes.gateway.keys import Keying
 from hermes.gateway.older import call_it_done, read_entries, take_over
 from hermes.gateway.transcript_lines import META, Copy, moment
 from hermes.store.arguments import database_path
-from hermes.store.findings import counted
-from hermes.text import printable
+from hermes.text import counted, printable
 
 if TYPE_CHECKING:
     from hermes.sessiondb import SessionDB

@@ -10,8 +10,7 @@ from hermes import clock
 from hermes.cli.command import DONE, Refused, Words, message_id, plain_text, takes_json, takes_store
 from hermes.cli.opening import one_session, opened
 from hermes.cli.output import page, say_json, styled
-from hermes.store.findings import counted
-from hermes.text import printable, readable, text_of
+from hermes.text import counted, printable, readable, text_of
 
 if TYPE_CHECKING:
     from hermes.sessiondb import SessionDB

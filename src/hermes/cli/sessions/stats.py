@@ -9,8 +9,7 @@ from hermes import clock
 from hermes.cli.command import DONE, Words, takes_json, takes_store
 from hermes.cli.opening import opened
 from hermes.cli.output import say, say_json, size_of
-from hermes.store.findings import counted
-from hermes.text import printable
+from hermes.text import counted, printable
 
 if TYPE_CHECKING:
     from hermes.store.statistics import Statistics

@@ -8,7 +8,7 @@ from hermes.cli.asking import agree
 from hermes.cli.command import DONE, Words, days, row_count, takes_dry_run, takes_store, takes_yes
 from hermes.cli.opening import opened
 from hermes.cli.output import say, size_of
-from hermes.store.findings import counted
+from hermes.text import counted
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:

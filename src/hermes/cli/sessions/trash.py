@@ -22,8 +22,7 @@ from hermes.cli.command import (
 from hermes.cli.opening import opened, sessions_folder, trash_days
 from hermes.cli.output import say, say_json, terminal_width
 from hermes.cli.table import Column, length, table, widened
-from hermes.store.findings import counted
-from hermes.text import printable
+from hermes.text import counted, printable
 
 if TYPE_CHECKING:
     from hermes.sessiondb import SessionDB

@@ -11,8 +11,7 @@ from hermes.cli.command import DONE, Refused, Words, plain_text, takes_json, tak
 from hermes.cli.opening import one_session, opened
 from hermes.cli.output import page, say_json, styled, terminal_width
 from hermes.cli.table import columns_taken
-from hermes.store.findings import counted
-from hermes.text import printable
+from hermes.text import counted, printable
 
 if TYPE_CHECKING:
     from hermes.store.lineage import Relative

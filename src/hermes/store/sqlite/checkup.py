@@ -13,7 +13,7 @@ import apsw
 
 from hermes import clock, errors
 from hermes.store.content import to_json
-from hermes.store.findings import Finding, counted
+from hermes.store.findings import Finding
 from hermes.store.processes import is_running
 from hermes.store.sqlite import doctor, index
 from hermes.store.sqlite.backup import backups_of
@@ -22,6 +22,7 @@ from hermes.store.sqlite.copying import unsound
 from hermes.store.sqlite.filesystem import journal_for
 from hermes.store.sqlite.migrations import check_version
 from hermes.store.sqlite.surroundings import way_out
+from hermes.text import counted
 
 FORMAT_AT, LOG_FORMAT = 18, 2
 """Where the header of a database says whether it has a write-ahead log, and what it says then."""

@@ -18,7 +18,6 @@ import apsw
 
 from hermes import errors
 from hermes.partial import clear_partials, partial_file, sync_folder
-from hermes.store.findings import counted
 from hermes.store.sqlite import backup as backups
 from hermes.store.sqlite import encryption, guard, lockfile, recognition, takeover
 from hermes.store.sqlite.connection import connect, damaged, run
@@ -29,6 +28,7 @@ from hermes.store.sqlite.migrations.shape import columns_of
 from hermes.store.sqlite.opening import marked_damage
 from hermes.store.sqlite.restore import WAIT_S, alone, in_use
 from hermes.store.values import Converted
+from hermes.text import counted
 
 VACUUM_INTO = "VACUUM INTO ?"
 COUNT = "SELECT count(*) FROM {table}"

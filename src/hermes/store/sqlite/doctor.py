@@ -8,13 +8,13 @@ from typing import LiteralString
 import apsw
 
 from hermes.store import blobs, derived
-from hermes.store.findings import counted
 from hermes.store.sqlite import blocks, index
 from hermes.store.sqlite.connection import SqliteReader, connect, connect_read_only, run
 from hermes.store.sqlite.given import held
 from hermes.store.sqlite.texts import fields_of
 from hermes.store.values import Health
 from hermes.terms import SEPARATOR, index_texts
+from hermes.text import counted
 
 SAMPLE = 200
 """How many messages' index entries `verify` splits again and compares; FTS5's own check is only structural."""

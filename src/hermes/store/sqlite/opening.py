@@ -16,7 +16,6 @@ import apsw
 from hermes import errors, home
 from hermes.logs import log_of
 from hermes.partial import BACKUPS, DAMAGE_MARK
-from hermes.store.findings import counted
 from hermes.store.sqlite import encryption, lockfile
 from hermes.store.sqlite import guard as guards
 from hermes.store.sqlite.connection import (
@@ -39,6 +38,7 @@ from hermes.store.sqlite.migrations import (
     drop_foreign_search,
     migrate,
 )
+from hermes.text import counted
 
 log = log_of(__name__)
 

@@ -13,11 +13,11 @@ import apsw
 
 from hermes.store import blobs, derived
 from hermes.store.content import calls_counted, from_json
-from hermes.store.findings import counted
 from hermes.store.sqlite import index
 from hermes.store.sqlite.connection import SqliteWriter, run
 from hermes.store.sqlite.pages import Row
 from hermes.store.sqlite.remains import Column, Entry, Layout, Remains
+from hermes.text import counted
 
 PLACEHOLDER = "unknown"
 """The source of a session of which only messages are left."""

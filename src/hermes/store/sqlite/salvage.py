@@ -18,7 +18,6 @@ import apsw
 
 from hermes import errors, home
 from hermes.store import blobs
-from hermes.store.findings import counted
 from hermes.store.sqlite import backup as backups
 from hermes.store.sqlite import doctor, encryption, index, lockfile, opening, recognition
 from hermes.store.sqlite.connection import Patience, SqliteReader, SqliteWriter, connect, run, translated
@@ -28,6 +27,7 @@ from hermes.store.sqlite.refill import ADOPT, DANGLING, NOTE_ALL, PLACEHOLDER, R
 from hermes.store.sqlite.remains import Remains
 from hermes.store.sqlite.takeover import alone, beside, busy, fold_log, keep_aside, retire, size_of, sync
 from hermes.store.values import Repair
+from hermes.text import counted
 
 WAIT_S = 3.0
 """How long somebody else may still hold the file before the repair is refused."""

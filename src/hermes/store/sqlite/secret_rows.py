@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import apsw
 
 from hermes.store.engine import Writer
-from hermes.store.findings import counted
 from hermes.store.spellings import Spellings
 from hermes.store.sqlite.connection import SqliteReader
 from hermes.store.sqlite.migrations.names import named, quoted
 from hermes.store.titles import MAX_TITLE_LENGTH
 from hermes.store.values import Scrubbed
+from hermes.text import counted
 
 KEPT = frozenset(
     [

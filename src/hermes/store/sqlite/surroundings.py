@@ -18,10 +18,11 @@ import apsw
 
 from hermes import clock, home
 from hermes.partial import DAMAGE_MARK, KEY_NOTE, SIDECARS
-from hermes.store.findings import Finding, counted
+from hermes.store.findings import Finding
 from hermes.store.spool import FOLDER, REFUSED, Spool
 from hermes.store.sqlite.backup import backups_of, folder_of
 from hermes.store.sqlite.connection import upkeep
+from hermes.text import counted
 
 WAL_RESET_FIXED = (3, 51, 3)
 LEAST_ROOM = 1_000_000_000

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import apsw
 
 from hermes import errors
-from hermes.store.findings import counted
 from hermes.store.sqlite.backup import make_backup
 from hermes.store.sqlite.connection import pragma, run, translated
 from hermes.store.sqlite.migrations import documented_version
@@ -19,6 +18,7 @@ from hermes.store.sqlite.migrations.names import named
 from hermes.store.sqlite.migrations.ours import Differs, become_ours
 from hermes.store.sqlite.migrations.shape import Shape, refuse_collisions, wanted
 from hermes.store.sqlite.migrations.steps import STEPS, run_step
+from hermes.text import counted
 
 ANY_ROW = "SELECT 1 FROM {table} LIMIT 1"
 LAST_STEP = "our layout"

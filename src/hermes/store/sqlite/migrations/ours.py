@@ -14,7 +14,6 @@ from typing import Any
 import apsw
 
 from hermes.store.derived import Family
-from hermes.store.findings import counted
 from hermes.store.kinds import SOURCE_ALIASES
 from hermes.store.sqlite import index
 from hermes.store.sqlite.connection import SqliteWriter, run
@@ -30,6 +29,7 @@ from hermes.store.sqlite.migrations.shape import (
     schema_sql,
 )
 from hermes.store.sqlite.migrations.steps import set_version
+from hermes.text import counted
 
 MAX_TITLE_LENGTH = 100
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import apsw
 
-from hermes.store.findings import counted
 from hermes.store.sqlite.connection import run
 from hermes.store.sqlite.migrations.names import named
 from hermes.store.sqlite.migrations.shape import columns_of
+from hermes.text import counted
 
 WORKED_OUT = frozenset(
     {
