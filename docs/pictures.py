@@ -20,7 +20,6 @@ HERE = Path(__file__).parent
 HERMES = [sys.executable, "-m", "hermes.cli.main"]
 PICTURES = {
     "list": (("sessions", "list", "--limit", "13"), 120),
-    "search": (("search", "what did we decide about the retry budget?"), 100),
     "insights": (("insights",), 64),
 }
 

@@ -22,6 +22,10 @@ SIDECARS = ("-wal", "-shm", "-journal")
 """What SQLite puts beside a file, also beside a partial one."""
 KEY_NOTE = ".key.json"
 """What stands beside an encrypted file and says with which key, though not the key."""
+DAMAGE_MARK = ".damaged"
+"""What stands beside a store in which damage was seen: nobody writes to it until it is repaired or restored."""
+BACKUPS = ".backups"
+"""Ends the name of the folder beside a store that holds its backups."""
 
 LONGEST_NAME = 50
 """Characters of a file's name in that of its partial file: what is added must not make it too long."""

@@ -150,17 +150,6 @@ class ScopedStore(Documented, Conversations, Care):
         mine = Routing(self._fit_for(session_id, route.session_id, shared=shared))
         return mine.switch(session_key, session_id, lease_epoch=lease_epoch)
 
-    def update_route(self, session_key: str, entry: Row) -> Route | None:
-        """Replace what is kept with a chat; None for no such chat."""
-        route = self.routed(session_key)
-        if route is None:
-            return None
-        return Routing(self._scope.owning(route.session_id)).update(session_key, entry)
-
-    def remove_route(self, session_key: str) -> bool:
-        route = self.routed(session_key)
-        return route is not None and Routing(self._scope.owning(route.session_id)).remove(session_key)
-
     def recover_session(self, session_key: str | None = None, *, alone: bool = False) -> str | None:
         """The session this person's chat was in, when its routing was lost."""
         who = self.principal

@@ -18,7 +18,7 @@ from hermes.conversations import Conversations
 from hermes.documented import Documented
 from hermes.handle import Row
 from hermes.store import titles
-from hermes.store.arguments import optional_path
+from hermes.store.arguments import database_path, optional_path
 from hermes.store.messages import Messages
 from hermes.store.meta import Meta
 from hermes.store.open import SCHEMA_VERSION, diagnose_file, open_engine, repair_file, restore_file
@@ -367,7 +367,8 @@ class SessionDB(Documented, Conversations, Care, Chats):
 
     def backup(self, target: Path | None = None) -> Backup:
         """A verified copy of the store, by default in its own folder of backups."""
-        return self._engine.backup(None if target is None else Path(target))
+        place = optional_path("target", target)
+        return self._engine.backup(None if place is None else database_path(place))
 
     def restore(self, source: Path) -> None:
         """Put a backup in the place of this store, which is closed for it and opened again."""

@@ -215,6 +215,12 @@ def readable(text: str | bytes) -> str:
     return re.sub(_UNSAFE_IN_LINES, "", lines)
 
 
+def counted(count: float, noun: str, several: str = "") -> str:
+    """`1 session`, `3 sessions`, `0.5 days`; `several` where an s at the end is not enough."""
+    shown = f"{count:g}" if count % 1 else f"{count:.0f}"
+    return f"{shown} {noun if count == 1 else several or f'{noun}s'}"
+
+
 def _fitted(text: str, limit: int) -> str:
     if len(text) * 2 <= limit:
         return text

@@ -82,6 +82,16 @@ def test_the_size_of_one_model_is_not_taken_for_that_of_another(home: Path) -> N
         ("agent: {max_steps: 0}", "agent.max_steps must be"),
         ("agent: {max_steps: true}", "agent.max_steps must be"),
         ("model: {base_url: localhost}", "model.base_url must be an address such as"),
+        *(
+            (f"model: {{base_url: '{address}'}}", "model.base_url must be an address such as")
+            for address in (
+                "http://[::1",
+                "http://h:abc/v1",
+                "http://h:70000",
+                "http://a..b/v1",
+                "http://☃.de",
+            )
+        ),
         ("model: {default: 7}", "model.default must be a text"),
         ("display: {resume_display: loud}", "display.resume_display must be full or minimal"),
         ("sessions: {auto_prune: 1}", "sessions.auto_prune must be true or false"),
@@ -100,6 +110,12 @@ def test_what_makes_no_sense_is_told_with_file_key_and_what_is_expected(
     assert str(problem.value).startswith(str(home / "config.yaml"))
     assert told in str(problem.value)
     assert "\n" not in str(problem.value)
+
+
+@pytest.mark.parametrize("address", ["http://[::1]:11434/v1", "http://bücher.de/v1", "http://me:pass@h/v1"])
+def test_an_address_may_be_of_any_kind(home: Path, address: str) -> None:
+    write(home, f"model: {{base_url: '{address}'}}")
+    assert read_settings().model.base_url == address
 
 
 def test_a_text_may_name_a_variable(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

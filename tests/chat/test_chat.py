@@ -413,6 +413,13 @@ async def test_a_conversation_is_saved_to_a_file_once(typing: Typing, tmp_path: 
     assert "talk.md' exists; name another file" in " ".join(shown.split())
 
 
+async def test_nothing_is_saved_where_the_store_keeps_its_own(typing: Typing, home: Path) -> None:
+    shown = await typing("hello", f"/save {home}/config.yaml", f"/save {home}/state.db-journal")
+    assert " ".join(shown.split()).count("; name another file") == 2
+    assert not (home / "config.yaml").exists()
+    assert not (home / "state.db-journal").exists()
+
+
 async def test_another_model_answers_and_is_remembered(db: SessionDB, typing: Typing) -> None:
     shown = await typing("/model other", "hello", "/model missing", "/model third")
     assert "there is no model 'missing'" in shown

@@ -49,7 +49,7 @@ def test_without_a_terminal_one_chooses_by_number(hermes: Hermes) -> None:
 def test_no_choice_is_cancelled(hermes: Hermes, stdin: str) -> None:
     result = hermes("sessions", "browse", stdin=stdin)
     assert result.returncode == 1
-    assert result.stdout.splitlines()[-1] == "Cancelled."
+    assert result.stderr.splitlines()[-1] == "hermes: Cancelled."
     assert result.stderr.count("hermes: not a number from 1 to 3") == len(stdin.split())
 
 
@@ -67,7 +67,7 @@ def test_the_flags_choose_what_is_numbered(hermes: Hermes) -> None:
 
 def test_an_empty_store_has_nothing_to_choose(hermes: Hermes) -> None:
     result = hermes("sessions", "browse", stdin="1\n")
-    assert (result.returncode, result.stdout) == (1, "No sessions found.\nCancelled.\n")
+    assert (result.returncode, result.stdout, result.stderr) == (1, "", "hermes: No sessions found.\n")
 
 
 def test_textual_is_not_loaded_where_it_is_not_needed(three: None) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Hermes
+from tests.cli.conftest import COMMAND, Hermes
 
 KEY = "sk-" + "proj-" + "MadeUpForThisTest0123456789"
 
@@ -60,6 +62,10 @@ def test_comments_are_kept(hermes: Hermes, home: Path) -> None:
         (("set", "agent.max_step", "7"), 1, "there is no setting agent.max_step; is agent.max_steps meant?"),
         (("set", "prices.m.input", "7"), 1, "`hermes config edit` sets them"),
         (("set", "agent.max_steps"), 2, "what should agent.max_steps be?"),
+        (("get", "model"), 1, "model is several settings: model.default, model.base_url, model.key_env,"),
+        (("set", "model", "m"), 1, "model is several settings: model.default,"),
+        (("get", "platforms"), 1, "platforms is several settings: platforms.telegram, platforms.matrix,"),
+        (("get", "prices"), 1, "prices is not set"),
         (("get", "nothing.there"), 1, "there is no setting nothing.there"),
         (("get", "model.default"), 1, "model.default is not set"),
         (("get", "OPENAI_API_KEY"), 1, "OPENAI_API_KEY is not set"),
@@ -151,6 +157,17 @@ def test_what_was_written_is_kept_if_it_is_not_edited_again(
     assert done.returncode == 0
     assert "going on with what you wrote before" in done.stderr
     assert (home / "config.yaml").read_text() == "model:\n  default: x\n"
+
+
+def test_without_a_terminal_no_editor_waits_for_keys(hermes: Hermes, home: Path) -> None:
+    done = hermes("config", "edit", EDITOR="", VISUAL="")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert done.stderr.startswith("hermes: vi needs a terminal; `hermes config set` does without")
+    assert not home.exists()
+    reads_all = [*COMMAND, "config", "edit"]
+    named = {**os.environ, "EDITOR": "sh -c 'cat >/dev/null'", "VISUAL": ""}
+    with subprocess.Popen(reads_all, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=named) as waiting:
+        assert waiting.wait(60) == 0  # its stdin is still open
 
 
 @pytest.mark.parametrize("program", ["/nowhere/at/all", "false"])

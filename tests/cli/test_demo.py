@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 from pathlib import Path
+
+import pytest
 
 from hermes.demo.samples import SAMPLES
 from hermes.store.kinds import SOURCES
 from hermes_state import SessionDB
-from tests.cli.conftest import Hermes
+from tests.cli.conftest import COMMAND, Hermes
 
 
 def test_it_shows_everything_and_leaves_nothing(hermes: Hermes, home: Path, tmp_path: Path) -> None:
@@ -26,6 +31,22 @@ def test_it_shows_everything_and_leaves_nothing(hermes: Hermes, home: Path, tmp_
     ):
         assert seen in shown.stdout
     assert not home.exists()
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP])
+def test_a_window_that_is_closed_leaves_nothing(tmp_path: Path, ending: signal.Signals) -> None:
+    (tmp_path / "tmp").mkdir()
+    here = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
+    with subprocess.Popen(
+        [*COMMAND, "demo"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=here
+    ) as demo:
+        assert demo.stdout is not None
+        assert b"sample sessions" in demo.stdout.readline()
+        assert len(list((tmp_path / "tmp").iterdir())) == 1
+        demo.send_signal(ending)
+        assert demo.communicate(timeout=60)[1] == b""
+    assert demo.returncode == 128 + ending
     assert list((tmp_path / "tmp").iterdir()) == []
 
 

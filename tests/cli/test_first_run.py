@@ -19,6 +19,11 @@ def test_without_a_terminal_the_product_shows_itself(hermes: Hermes, home: Path)
     assert not (home / "config.yaml").exists()
 
 
+def test_what_is_asked_for_as_json_is_no_demo(hermes: Hermes) -> None:
+    refused = hermes("--json")
+    assert (refused.returncode, refused.stdout, refused.stderr) == (2, "", "hermes: --json goes with -q\n")
+
+
 def test_who_has_chosen_a_model_is_told_that_a_chat_needs_a_terminal(hermes: Hermes) -> None:
     hermes("setup", "--offline")
     refused = hermes()

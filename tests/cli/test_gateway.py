@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 
 from hermes import clock, config, environment
+from hermes.cli.gateway_setup import FIELDS
+from hermes.gateway import catalogue
 from hermes.gateway.pairing import Pairings
 from hermes.gateway.status_file import NAME, read_status, the_only_one, write_status
 from tests.cli.conftest import Hermes
@@ -201,6 +203,15 @@ def test_a_gateway_on_another_host_is_believed_as_long_as_it_speaks() -> None:
     assert elsewhere.is_running
     assert not elsewhere._replace(said_at=clock.now() - 61).is_running
     assert not elsewhere._replace(host=status.host).is_running
+
+
+def test_a_platform_whose_secret_only_the_running_gateway_knows_is_up(hermes: Hermes, home: Path) -> None:
+    home.mkdir(mode=0o700)
+    (home / "config.yaml").write_text("platforms:\n  telegram:\n    home_channel: 1\n")
+    write_status(clock.now(), {"telegram": {"state": "up", "since": clock.now()}})
+    shown = hermes("gateway", "status").stdout
+    assert "telegram: up since just now\n  who may talk: as was set where the gateway was started\n" in shown
+    assert "not enabled" not in shown
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": "x"}', '{"pid": 1, "since": 1, "platforms": [1]}'])
@@ -418,12 +429,30 @@ def test_a_secret_of_a_platform_goes_to_the_private_file_and_is_shown_nowhere(
     assert said.count("TELEGRAM_BOT_TOKEN") >= 2
 
 
+def test_a_secret_that_no_platform_reads_is_kept_and_told(hermes: Hermes) -> None:
+    done = hermes("config", "set", "TELEGRAM_TOKEN", TOKEN)
+    told = (
+        "telegram does not read TELEGRAM_TOKEN; its secrets are TELEGRAM_BOT_TOKEN, TELEGRAM_WEBHOOK_SECRET"
+    )
+    assert (done.returncode, done.stderr) == (0, f"hermes: {told}\n")
+    assert environment.read() == {"TELEGRAM_TOKEN": TOKEN}
+    for platform, fields in FIELDS.items():
+        for field in fields:
+            is_secret = field.name in catalogue.PLATFORMS[platform].secrets
+            assert field.is_secret == is_secret
+            name = catalogue.variable(platform, field.name)
+            assert not is_secret or hermes("config", "set", name, TOKEN).stderr == ""
+
+
 def test_what_the_gateway_does_not_know_is_refused(hermes: Hermes) -> None:
     for key, value, told in (
         ("session_reset.mode", "never", "session_reset.mode must be none or idle"),
         ("session_rest.mode", "idle", "there is no setting session_rest.mode; is session_reset.mode meant?"),
         ("platforms.telegram.allow_al", "true", "is platforms.telegram.allow_all meant?"),
         ("reset_by_type.dm.timezone", "Mars", "must be a time zone"),
+        ("platforms.telegram.bot_token", "1:A", "`hermes config set TELEGRAM_BOT_TOKEN` asks for it"),
+        ("platforms.telegram.token", "1:A", "telegram has no secret token;"),
+        ("platforms.api-server.token", "x", "asks for those it has: API_SERVER_KEY\n"),
         ("TELEGRAM_BASE_URL", "http://x", "is platforms.telegram.base_url meant?"),
         ("API_SERVER_PORT", "80", "is platforms.api-server.port meant?"),
         ("SESSION_RESET_HOUR", "5", "is session_reset.at_hour meant?"),

@@ -175,7 +175,7 @@ def test_bad_lines_are_told_and_left_out(hermes: Hermes, file: Path) -> None:
     file.write_text("".join(lines))
     result = hermes("sessions", "import", str(file))
     assert result.returncode == 1
-    assert result.stdout == "Read 7 sessions: 2 added (2 messages), 5 unreadable\n"
+    assert result.stdout == "Read 2 sessions: 2 added (2 messages); 5 lines unreadable\n"
     complaint, *details = result.stderr.splitlines()
     assert complaint == "hermes: 5 lines could not be read:"
     assert [line.strip().partition(f"{file}:")[2].partition(":")[0] for line in details] == list("23457")
@@ -191,7 +191,7 @@ def test_many_bad_lines_are_counted(hermes: Hermes, file: Path) -> None:
     file.write_text("{\n" * 1000)
     result = hermes("sessions", "import", str(file))
     assert result.returncode == 1
-    assert result.stdout == "Read 1000 sessions: 0 added (0 messages), 1000 unreadable\n"
+    assert result.stdout == "Read 0 sessions: 0 added (0 messages); 1000 lines unreadable\n"
     assert result.stderr.splitlines()[-1] == "  and 980 more"
 
 
@@ -213,13 +213,15 @@ def test_a_dry_run_says_the_same_and_stores_nothing(hermes: Hermes, home: Path, 
     dry = hermes("sessions", "import", str(file), "--dry-run")
     assert dry.returncode == 1
     assert dry.stdout.splitlines() == [
-        "Read 6 sessions: 3 would be added (2 messages), 2 already here, 1 unreadable",
+        "Read 5 sessions: 3 would be added (2 messages), 2 already here; 1 line unreadable",
         "b is a different session here; it would get a new id",
         "d: its parent is neither here nor in the file",
     ]
     assert session_ids() == ["a", "b"]
     done = hermes("sessions", "import", str(file))
-    assert done.stdout.startswith("Read 6 sessions: 3 added (2 messages), 2 already here, 1 unreadable\n")
+    assert done.stdout.startswith(
+        "Read 5 sessions: 3 added (2 messages), 2 already here; 1 line unreadable\n"
+    )
 
 
 def test_stdin_and_several_files(hermes: Hermes, tmp_path: Path) -> None:

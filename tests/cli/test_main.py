@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from importlib.metadata import version
 from pathlib import Path
 
@@ -79,6 +80,46 @@ def test_wrong_usage_is_one_line_and_exit_2(hermes: Hermes, words: tuple[str, ..
     assert "--help" in one_complaint(result.stderr)
 
 
+NOT_DONE = {
+    "delete": ("sessions", "delete", "one"),
+    "purge": ("sessions", "delete", "--purge", "one"),
+    "trash": ("sessions", "trash", "empty"),
+    "prune": ("sessions", "prune", "--older-than", "0"),
+    "thin": ("sessions", "thin", "--older-than", "0"),
+    "restore": ("sessions", "restore", "copy.db"),
+    "scrub": ("sessions", "scrub"),
+    "browse": ("sessions", "browse", "--source", "cli"),
+    "nothing to browse": ("sessions", "browse", "--source", "sms"),
+    "search": ("search", "zebra"),
+    "show": ("sessions", "show", "zebra"),
+    "setup": ("setup",),
+    "a model that is out of reach": ("setup", "--base-url", "http://127.0.0.1:1/v1", "--model", "m"),
+    "gateway setup": ("gateway", "setup"),
+}
+
+
+@pytest.mark.parametrize("words", NOT_DONE.values(), ids=NOT_DONE)
+def test_why_something_was_not_done_is_one_line_on_stderr(
+    hermes: Hermes, told: Told, db: SessionDB, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    """What is shown before, such as the question, is on stdout."""
+    told("one", "hello", age=10)
+    db.end_session("one", "cli_close")
+    told("gone", "bye")
+    db.trash_session("gone")
+    told("tool", "x" * 99_999, age=10)
+    db.append_message("tool", "tool", "y" * 99_999, tool_name="cat", timestamp=time.time() - 10)
+    db.end_session("tool", "cli_close")
+    db.backup(tmp_path / "copy.db")
+    typed: dict[tuple[str, ...], str] = {("sessions", "scrub"): "hello\n", ("sessions", "browse"): "\n"}
+    given = [str(tmp_path / word) if word == "copy.db" else word for word in words]
+    result = hermes(*given, stdin=typed.get(words[:2], "n\n"))
+    assert result.returncode == 1
+    one_complaint(result.stderr)
+    assert "ancelled" not in result.stdout
+    assert "No sessions found" not in result.stdout
+
+
 def test_a_complaint_names_the_help_that_helps_and_the_command_that_was_meant(hermes: Hermes) -> None:
     assert "see 'hermes sessions list --help'" in hermes("sessions", "list", "--no-such-option").stderr
     assert "there is no command 'lst'; did you mean 'list'?" in hermes("sessions", "lst").stderr
@@ -89,7 +130,8 @@ def test_a_stream_that_is_closed_is_nobody_listening(stream: str, told: Told, db
     told("one", "hello")
     ask = shlex.join([*COMMAND, "sessions", "delete", "one"])
     done = subprocess.run(["sh", "-c", f"{ask} {stream}"], input=b"n\n", capture_output=True, timeout=60)
-    assert (done.returncode, done.stderr) == (1, b"")
+    said = b"" if stream == "2>&-" else b"hermes: Cancelled.\n"
+    assert (done.returncode, done.stderr) == (1, said)
     assert db.session_count() == 1
 
 
@@ -143,6 +185,20 @@ def test_what_cannot_be_written_can_be_read(told: Told, db: SessionDB, home: Pat
         )
         assert done.returncode == 1
         assert "read-only" in one_complaint(done.stderr)
+        looked = subprocess.run(
+            [*powerless, *COMMAND, "sessions", "repair", "--check-only"],
+            capture_output=True,
+            encoding="utf-8",
+            timeout=60,
+        )
+        assert looked.returncode == 0
+        assert "it was only read" in one_complaint(looked.stderr)
+        assert looked.stdout == f"{home / 'state.db'}: 1 session, 1 message\nok\n"
+        told_what = subprocess.run(
+            [*powerless, *COMMAND, "doctor"], capture_output=True, encoding="utf-8", timeout=60
+        )
+        assert f"let yourself write it: `chmod u+w {home / 'state.db'}`" in told_what.stdout
+        assert "chown" not in told_what.stdout
     finally:
         home.chmod(0o700)
 

@@ -82,8 +82,9 @@ def test_delete_asks_and_only_yes_deletes(hermes: Hermes, told: Told) -> None:
     told("mine", "hello")
     asked = hermes("sessions", "delete", "mine", stdin="no\n")
     assert asked.returncode == 1
-    assert asked.stdout == (
-        "hello · 1 session, 1 message\nDelete session 'mine' and all its messages? [y/N] Cancelled.\n"
+    assert (asked.stdout, asked.stderr) == (
+        "hello · 1 session, 1 message\nDelete session 'mine' and all its messages? [y/N] ",
+        "hermes: Cancelled.\n",
     )
     assert hermes("sessions", "delete", "mine").returncode == 1
     assert listed(hermes) == {"mine"}
@@ -224,7 +225,8 @@ def test_prune_shows_what_goes_before_it_asks(hermes: Hermes, told: Told, db: Se
     asked = hermes("sessions", "prune", stdin="n\n")
     assert asked.returncode == 1
     assert asked.stdout.startswith("3 conversations, 3 sessions, 3 messages, 3.0 kB\nlast used from ")
-    assert "Delete 3 sessions for good? [y/N] Cancelled." in asked.stdout
+    assert asked.stdout.endswith("Delete 3 sessions for good? [y/N] ")
+    assert asked.stderr == "hermes: Cancelled.\n"
     dry = hermes("sessions", "prune", "--dry-run", "--older-than", "250")
     assert dry.stdout.startswith("1 conversation, ")
     assert dry.stdout.endswith("Nothing was deleted.\n")
@@ -307,7 +309,7 @@ def test_scrub_takes_the_secret_from_stdin_and_shows_where_it_is(
     told("mine", "my key is sk-live-0123456789abcdef")
     asked = hermes("sessions", "scrub", stdin="sk-live-0123456789abcdef\n")
     assert asked.returncode == 1
-    assert "needs --yes" in asked.stdout
+    assert "needs --yes" in asked.stderr
     assert "0123456789" not in asked.stdout
     assert "0123456789" in db.get_messages("mine")[0]["content"]
     done = hermes("sessions", "scrub", "--yes", stdin="sk-live-0123456789abcdef\n")

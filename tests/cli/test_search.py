@@ -97,7 +97,7 @@ def test_a_question_is_answered_without_excuses(hermes: Hermes) -> None:
 def test_nothing_found_is_said_and_is_exit_1(hermes: Hermes, told: Told) -> None:
     told("one", "hello")
     result = hermes("sessions", "search", "zebra")
-    assert (result.returncode, result.stdout) == (1, "No sessions found.\n")
+    assert (result.returncode, result.stdout, result.stderr) == (1, "", "hermes: No sessions found.\n")
     empty = hermes("sessions", "search", "--json", "zebra")
     assert (empty.returncode, json.loads(empty.stdout)) == (1, [])
 

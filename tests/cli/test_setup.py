@@ -5,6 +5,8 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
+import pytest
+
 from hermes import config, environment
 from hermes.agent import local
 from tests.agent.openai_server import ModelServer, refuses, says
@@ -106,8 +108,36 @@ def test_without_questions_it_refuses_what_does_not_work(hermes: Hermes, model_s
     done = hermes("setup", *address, "--model", "m")
     assert done.returncode == 1
     assert "wants a key: set OPENAI_API_KEY" in done.stderr
+    assert done.stderr.endswith("; nothing was changed (--no-test keeps it anyway)\n")
+    assert done.stderr.count("\n") == 1
     assert config.read() == {}
     assert hermes("setup", *address, "--model", "m", "--no-test").returncode == 0
+
+
+BAD_ADDRESS = "http://[::1"
+ADDRESSES: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
+    "the command line: model.base_url": (("-q", "hi", "-m", "m", "--base-url", BAD_ADDRESS), {}),
+    "OPENAI_BASE_URL: model.base_url": (("-q", "hi", "-m", "m"), {"OPENAI_BASE_URL": BAD_ADDRESS}),
+    "OLLAMA_HOST": (("setup",), {"OLLAMA_HOST": BAD_ADDRESS}),
+    "--base-url": (("setup", "--base-url", BAD_ADDRESS, "--model", "m"), {}),
+    "the command line: auxiliary.base_url": (("config", "set", "auxiliary.base_url", BAD_ADDRESS), {}),
+    "homeserver: it": (
+        ("gateway", "setup", "--platform", "matrix", "--homeserver", BAD_ADDRESS, "--user-id", "@a:b"),
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("setting", ADDRESSES)
+def test_an_address_that_makes_no_sense_is_told_with_the_setting(hermes: Hermes, setting: str) -> None:
+    words, variables = ADDRESSES[setting]
+    for address in (BAD_ADDRESS, "http://h:abc/v1"):
+        given = dict.fromkeys(variables, address)
+        done = hermes(*(address if word == BAD_ADDRESS else word for word in words), **given)
+        assert done.returncode in (1, 2)
+        assert done.stderr.startswith(f"hermes: {setting} must be an address such as ")
+        assert done.stderr.count("\n") == 1
+    assert config.read() == {}
 
 
 def test_the_only_model_needs_no_name(hermes: Hermes, model_server: ModelServer) -> None:

@@ -48,6 +48,22 @@ def test_tools_and_reasoning_are_shown_when_asked_for_and_cannot_drive_the_termi
     assert "\x1b" not in shown
 
 
+def test_a_number_that_is_too_large_is_told_with_what_may_be(hermes: Hermes, told: Told) -> None:
+    told("one", "hello")
+    done = hermes("sessions", "list", "--limit", "99999999999999")
+    assert done.returncode == 2
+    assert "expected a whole number from 1 to 1000000000, not '99999999999999'" in done.stderr
+    far = str(2**63 - 1)
+    done = hermes("sessions", "show", "one", "--from", far)
+    assert (done.returncode, done.stderr) == (1, f"hermes: the conversation has no message {far}\n")
+
+
+@pytest.mark.usefixtures("family")
+@pytest.mark.parametrize("pager", ["", " ", '"x', "no-such-pager --at-all", "cat"])
+def test_a_pager_that_names_no_program_is_no_reason_not_to_show_it(pager: str) -> None:
+    assert "check the tests" in seen_on_a_terminal(100, "sessions", "show", "first", PAGER=pager)
+
+
 @pytest.mark.usefixtures("family")
 def test_a_name_means_the_live_end_and_lineage_starts_at_the_first_segment(hermes: Hermes) -> None:
     short = hermes("sessions", "show", "my", "project").stdout

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -42,6 +45,13 @@ def test_a_whole_store_verifies(hermes: Hermes, stored: Path) -> None:
     result = hermes("sessions", "verify")
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.strip()
+
+
+def test_one_of_anything_is_not_called_several(hermes: Hermes, stored: Path) -> None:
+    for words in (("verify",), ("repair", "--check-only"), ("doctor", "--deep")):
+        shown = hermes("sessions", *words).stdout
+        assert "1 session" in shown
+        assert not re.search(r"\b1 (sessions|messages)\b", shown), shown
 
 
 def test_garbage_is_named_damaged_with_the_way_out(hermes: Hermes, stored: Path) -> None:
@@ -102,6 +112,77 @@ def test_a_backup_replaces_a_file_only_when_forced(hermes: Hermes, stored: Path,
     assert taken.read_bytes().startswith(b"SQLite format 3\0")
 
 
+WRITERS = {
+    "page": ("insights", "--force", "--html"),
+    "export": ("sessions", "export", "--force"),
+    "backup": ("sessions", "backup", "--force"),
+    "new store": ("sessions", "rebuild", "--from-transcripts", "--into"),
+    "key": ("store", "encrypt", "--generate", "--key-file"),
+    "sample home": ("demo", "--keep"),
+}
+"""Every command that writes what a person names."""
+
+
+@pytest.mark.parametrize("words", WRITERS.values(), ids=WRITERS)
+def test_no_command_writes_over_what_a_store_lives_on(
+    hermes: Hermes, stored: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    transcript = stored.parent / "sessions" / "kept.jsonl"
+    transcript.parent.mkdir(0o700)
+    transcript.touch(0o600)
+    (stored.parent / ".env").write_text("OPENAI_API_KEY=sk-mine\n")
+    (tmp_path / "link").symlink_to(stored)
+    (tmp_path / "hard").hardlink_to(stored)
+    named = ("state.db", "state.db-wal", "state.db.lock", "state.db.key.json", "config.yaml", ".env")
+    before = {file: file.read_bytes() for file in stored.parent.iterdir() if file.is_file()}
+    for file in (*(stored.parent / name for name in named), tmp_path / "link", tmp_path / "hard"):
+        result = hermes(*words, str(file))
+        assert (result.returncode, result.stdout, result.stderr.count("\n")) == (1, "", 1), result.stderr
+        assert "name another file" in result.stderr or "exists" in result.stderr
+        after = {file: file.read_bytes() for file in stored.parent.iterdir() if file.is_file()}
+        assert after == before, file
+    assert contents("kept") == ["remember the lighthouse"]
+
+
+def test_nor_over_the_store_of_the_home_when_another_is_named(
+    hermes: Hermes, stored: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.db"
+    assert hermes("sessions", "backup", str(other)).returncode == 0
+    for words in (WRITERS["page"], WRITERS["export"], WRITERS["backup"]):
+        result = hermes(*words, str(stored), "--store", str(other))
+        assert result.stderr == f"hermes: {stored} is the store itself; name another file\n"
+    stored.unlink()
+    assert hermes("sessions", "backup", str(stored), "--store", str(other)).returncode == 0
+    assert contents("kept") == ["remember the lighthouse"]
+
+
+def test_only_a_backup_may_lie_among_the_backups(hermes: Hermes, stored: Path) -> None:
+    hermes("sessions", "backup")
+    [backup] = (stored.parent / "state.db.backups").iterdir()
+    before = backup.read_bytes()
+    for words in (WRITERS["page"], WRITERS["export"]):
+        result = hermes(*words, str(backup))
+        assert result.stderr == f"hermes: {backup} is among the store's backups; name another file\n"
+    assert backup.read_bytes() == before
+    assert hermes(*WRITERS["backup"], str(backup)).returncode == 0
+
+
+def test_a_name_that_sqlite_cannot_be_given_is_one_line(hermes: Hermes, stored: Path, tmp_path: Path) -> None:
+    name = str(tmp_path / os.fsdecode(b"caf\xe9"))
+    shutil.copy(stored, name)
+    for words in (
+        ("sessions", "list", "--store", name),
+        ("sessions", "backup", "--force", name),
+        ("demo", "--keep", f"{name}.home"),
+    ):
+        result = hermes(*words)
+        assert (result.returncode, result.stdout, result.stderr.count("\n")) == (1, "", 1)
+        assert result.stderr.startswith("hermes: SQLite needs a path that is UTF-8, which '")
+    assert "UTF-8" in hermes("sessions", "list", HERMES_HOME=f"{name}.home").stderr
+    assert not os.path.exists(f"{name}.home")
+
+
 def test_a_backup_never_replaces_the_store_itself(hermes: Hermes, stored: Path) -> None:
     result = hermes("sessions", "backup", str(stored), "--force")
     assert result.returncode == 1
@@ -118,7 +199,7 @@ def test_restore_asks_and_only_yes_is_yes(hermes: Hermes, stored: Path, tmp_path
 
     result = hermes("sessions", "restore", str(copy), stdin=answer)
     assert result.returncode == 1
-    assert result.stdout.endswith("Cancelled.\n")
+    assert result.stderr == "hermes: Cancelled.\n"
     assert contents("kept") == ["remember the lighthouse", "newer"]
 
     assert hermes("sessions", "restore", str(copy), stdin="Yes\n").returncode == 0

@@ -32,7 +32,7 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
     def forget() -> None:
         monkeypatch.delenv("HERMES_STORE_KEY", raising=False)
-        encryption.forget_keys()
+        encryption._known.clear()
 
     return forget
 

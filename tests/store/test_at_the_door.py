@@ -49,6 +49,31 @@ def test_what_is_no_store_is_left_as_it_is(tmp_path: Path) -> None:
         SessionDB(folder)
 
 
+def test_a_path_that_sqlite_cannot_be_given(
+    db: SessionDB, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = tmp_path / os.fsdecode(b"caf\xe9.db")
+    refused = pytest.raises(
+        errors.InvalidArgument, match=r"path that is UTF-8, which '.*caf\\udce9.db' is not"
+    )
+    for attempt in (
+        lambda: SessionDB(name),
+        lambda: SessionDB(name, read_only=True),
+        lambda: db.backup(name),
+        lambda: SessionDB.repair_file(name),
+        lambda: SessionDB.restore_file(name, db.db_path),
+        lambda: SessionDB.restore_file(tmp_path / "new.db", name),
+    ):
+        with refused:
+            attempt()
+    assert [finding.level for finding in SessionDB.diagnose_file(name).findings].count("error") == 1
+    assert os.listdir(os.fsencode(tmp_path)).count(os.fsencode(name.name)) == 0
+    monkeypatch.setenv("HERMES_HOME", str(name))
+    with pytest.raises(errors.InvalidArgument, match="UTF-8"):
+        SessionDB()
+    assert not name.exists()
+
+
 @pytest.mark.parametrize("path", [5, "a\0b", b"a\0b", object()])
 def test_a_path_that_is_none(path: Any) -> None:
     with pytest.raises(errors.InvalidArgument, match="db_path must be a path"):

@@ -30,6 +30,7 @@ from hermes.store.sqlite.backup import (
     make_backup,
     trim_backups,
 )
+from hermes.store.sqlite.belongings import Belongings
 from hermes.store.sqlite.connection import connect
 from hermes.store.sqlite.migrations import APPLICATION_ID, LAYOUT
 from hermes.store.sqlite.restore import restore as restore_backup
@@ -174,13 +175,34 @@ def test_a_target_may_be_a_file_or_a_folder(path: Path, tmp_path: Path) -> None:
     assert backups_of(path) == []
 
 
-@pytest.mark.parametrize("name", ["state.db", "state.db-wal", "../store/state.db", "link.db"])
-def test_the_store_itself_is_no_target(path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("state.db", "state.db-wal", "../store/state.db", "link.db", "hard.db"),
+        *("state.db.lock", "state.db.key.json", "state.db.damaged", "state.db.damaged-20260101_000000"),
+        *("spool/1.jsonl", "../home/config.yaml", "../home/.env", "settings"),
+    ],
+)
+def test_the_store_itself_is_no_target(path: Path, home: Path, name: str) -> None:
     (path.parent / "link.db").symlink_to(path)
+    (path.parent / "hard.db").hardlink_to(path)
+    (path.parent / "settings").symlink_to(home / "config.yaml")
     before = everything_in(path.parent)
     with pytest.raises(errors.BackupFailed):
         back_up(path, path.parent / name)
     assert everything_in(path.parent) == before
+
+
+def test_of_a_store_that_is_a_link_both_names_and_what_lies_beside_them_are_its_own(
+    path: Path, tmp_path: Path
+) -> None:
+    link = tmp_path / "here.db"
+    link.symlink_to(path)
+    own = Belongings(link)
+    for name in (link, path, Path(f"{path}-wal"), Path(f"{link}.lock"), folder_of(link) / "page.html"):
+        assert own.called(name) is not None, name
+    assert own.called(folder_of(link) / "mine.db", is_copy=True) is None
+    assert own.called(tmp_path / "here.db.html") is None
 
 
 def test_a_failed_backup_leaves_the_older_one(path: Path) -> None:

@@ -484,7 +484,7 @@ def test_bytes_that_are_no_text_are_marked_and_the_rest_is_kept(store: Path) -> 
     report = repaired(store)
     with SessionDB(store) as db:
         assert db.get_messages("s4")[7]["content"].startswith("s4 \ufffd\ufffdssage7 zebra4x7")
-    assert "characters of 1 texts" in report.lost[0]
+    assert "characters of 1 text," in report.lost[0]
     assert_whole(store)
 
 

@@ -77,7 +77,7 @@ def test_a_sound_store(store: Path, deep: bool) -> None:
     assert "Open in: no program" in one(found, "Open in").what
     assert "last stored is message 3 of" in one(found, "Session s (Lighthouse)").what
     assert ("whole" if deep else "readable") in one(found, "Backups: 1").what
-    assert bool(about(found, "Contents: 1 sessions and 3 messages")) == deep
+    assert bool(about(found, "Contents: 1 session and 3 messages")) == deep
 
 
 def test_a_store_that_is_open_says_who_has_it_open(store: Path) -> None:

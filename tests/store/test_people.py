@@ -270,8 +270,6 @@ VERBS: dict[str, Any] = {
     "place": lambda s, i: s.set_session_workspace(i, "/"),
     "model": lambda s, i: s.set_session_model(i, "other"),
     "seen": lambda s, i: s.has_platform_message_id(i, "m1"),
-    "update_route": lambda s, i: s.update_route(f"key of {i}", {}),
-    "remove_route": lambda s, i: s.remove_route(f"key of {i}"),
     "list": lambda s, i: s.list_sessions_rich(limit=100),
     "list_all": lambda s, i: s.list_sessions_rich(limit=100, include_children=True),
     "sessions": lambda s, i: s.search_sessions(limit=100),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
+from unicodedata import category
+from urllib.parse import urlsplit
 
 
 class Kind(NamedTuple):
@@ -27,9 +29,18 @@ def _text(value: object) -> str:
 
 def _url(value: object) -> str:
     text = _text(value).rstrip("/")
-    if not re.fullmatch(r"https?://[^\s/]+(/\S*)?", text):
+    if not re.fullmatch(r"https?://[^\s/]+(/\S*)?", text) or not text.isprintable():
+        raise ValueError
+    parts = urlsplit(text)  # ValueError also where brackets or the port make no sense
+    if not _is_host(parts.hostname or "") or parts.port == 0:
         raise ValueError
     return text
+
+
+def _is_host(name: str) -> bool:
+    """Whether a server can be called that: letters of any script, in parts that are not empty or too long."""
+    name.encode("idna")
+    return bool(name) and all(one.isascii() or category(one)[0] in "LMN" for one in name)
 
 
 def _variable(value: object) -> str:

@@ -13,7 +13,10 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from hermes.agent import failures
+from hermes.agent.checks import URL
 from hermes.agent.model import BadRequest, ModelError, Unreachable
+from hermes.errors import BadConfig
+from hermes.secrets import redact
 
 KEY = "OPENAI_API_KEY"
 PATIENCE_S = 1.0
@@ -129,11 +132,14 @@ def found_servers() -> list[Server]:
 
 
 def _ollama(told: str) -> str:
-    """Where Ollama's own variable says that it listens."""
-    parts = urlsplit(told if "://" in told else f"http://{told}")
-    host = "127.0.0.1" if parts.hostname in (None, "0.0.0.0", "::") else parts.hostname
+    """Where Ollama's own variable says that it listens, which may leave out all but the host, or all but the port."""
     try:
-        port = parts.port or LOCAL_SERVERS[0][1]
+        parts = urlsplit(told if "://" in told else f"http://{told}")
+        host = "127.0.0.1" if parts.hostname in (None, "0.0.0.0", "::") else parts.hostname
+        shown = f"[{host}]" if ":" in host else host
+        address: str = URL.read(f"{parts.scheme}://{shown}:{parts.port or LOCAL_SERVERS[0][1]}/v1")
     except ValueError:
-        port = LOCAL_SERVERS[0][1]
-    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}:{port}/v1"
+        raise BadConfig(
+            f"OLLAMA_HOST must be an address such as 127.0.0.1:11434, not {redact(told)!r}"
+        ) from None
+    return address

@@ -54,10 +54,6 @@ def _intent(pattern: str, tool: str, arguments: Callable[[re.Match[str]], dict[s
     return Intent(re.compile(pattern, re.IGNORECASE | re.DOTALL), tool, arguments)
 
 
-def _remembering(said: re.Match[str]) -> dict[str, Any]:
-    return {"action": "add", "target": "user", "content": said[1]}
-
-
 INTENTS = (
     _intent(r"(?:run|\$|!)\s+(.+)", "terminal", lambda said: {"command": said[1].strip(" `")}),
     _intent(r"(?:read|open|cat)\s+(\S+)", "read_file", lambda said: {"path": said[1].strip("`")}),

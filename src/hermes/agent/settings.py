@@ -246,6 +246,13 @@ def nearest(key: str) -> str:
     return f"; is {close[0]} meant?" if close else ""
 
 
+def below(key: str) -> list[str]:
+    """The settings right below a key that is none itself, or groups of them; none if nothing is."""
+    every = (one for one in (*SETTINGS, *gateway_keys.every_key()) if one.startswith(f"{key}."))
+    depth = key.count(".") + 2
+    return list(dict.fromkeys(".".join(one.split(".")[:depth]) for one in every))
+
+
 def _called_by(variable: str) -> str | None:
     """The setting that a variable of the environment gives, if it gives one: it has another name in the file."""
     for key, name in (*VARIABLES.items(), *gateway_keys.VARIABLES.items()):

@@ -15,6 +15,7 @@ from hermes.chat.leaving import duration
 from hermes.chat.recap import collapsed, names_of_calls, said
 from hermes.chat.rendering import GOLD, GREEN, status
 from hermes.insights.wording import counted, dollars, plural
+from hermes.store.open import belongings_of
 from hermes.text import printable
 
 if TYPE_CHECKING:
@@ -68,6 +69,9 @@ async def save(chat: Chat, argument: str) -> None:
         chat.screen.note("There is nothing to save yet.")
         return
     file = chat.talk.cwd / Path(argument or f"hermes_{chat.talk.session_id}.md").expanduser()
+    if (what := belongings_of(chat.talk.db.db_path).called(file)) is not None:
+        chat.screen.problem(f"'{file}' is {what}; name another file")
+        return
     as_json = file.suffix == ".json"
     text = _as_json(chat, rows) if as_json else _as_markdown(chat.talk.title(), chat.talk.session_id, rows)
     try:

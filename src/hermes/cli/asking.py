@@ -6,8 +6,16 @@ import sys
 from collections.abc import Sequence
 
 from hermes.cli.command import Refused
-from hermes.cli.output import say
+from hermes.cli.output import confirm, say
 from hermes.text import printable
+
+CANCELLED = "Cancelled."
+
+
+def agree(question: str, *, yes: bool = False) -> None:
+    """Go on only with a yes, typed now or given with the command; without one nothing is done."""
+    if not yes and not confirm(question):
+        raise Refused(CANCELLED)
 
 
 def line(question: str, otherwise: str = "") -> str:

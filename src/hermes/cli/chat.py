@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hermes.cli.asking import CANCELLED
 from hermes.cli.command import (
     DONE,
     INTERRUPTED,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from hermes.sessiondb import AnyStore, SessionDB
 
 MISSING = "the chat is not installed; get it with: pip install 'hermes-sessions[chat]'"
+NEEDS_QUESTION = "--json goes with -q"
 WAITS_SILENTLY_S = 3.0
 NAMED = {"-c": "--continue", "--continue": "--continue", "-r": "--resume", "--resume": "--resume"}
 
@@ -100,6 +102,8 @@ def run(arguments: argparse.Namespace) -> int:
     _check(arguments)
     question = _question(arguments)
     if question is None:
+        if arguments.json:
+            raise WrongUsage(NEEDS_QUESTION)
         has_terminal = sys.stdin.isatty() and sys.stdout.isatty()
         if has_terminal and not is_installed():
             raise Refused(MISSING)
@@ -148,8 +152,10 @@ def _is_first_run(arguments: argparse.Namespace) -> bool:
 def _check(arguments: argparse.Namespace) -> None:
     if arguments.here and arguments.go_on != "":
         raise WrongUsage("--here goes with -c alone: the last conversation of this project")
+    if arguments.go_on is not None and arguments.resume is not None:
+        raise WrongUsage("-c and -r each name the conversation to go on in; choose one")
     if arguments.json and arguments.query is None and sys.stdin.isatty():
-        raise WrongUsage("--json goes with -q")
+        raise WrongUsage(NEEDS_QUESTION)
     if arguments.incognito and _goes_on(arguments):
         raise WrongUsage("--incognito is a conversation of its own: it goes on from none")
     if arguments.cwd is not None:
@@ -245,7 +251,7 @@ def _picked(name: str, candidates: Sequence[dict[str, object]]) -> str:
     try:
         return choice(f"'{printable(name)}' could be any of these:", options=options)
     except (KeyboardInterrupt, EOFError):
-        raise Refused("Cancelled.") from None
+        raise Refused(CANCELLED) from None
 
 
 def _parts(arguments: argparse.Namespace) -> Parts:

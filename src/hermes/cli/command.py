@@ -19,6 +19,7 @@ from hermes.errors import HermesError
 DONE, REFUSED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 MOST_ROWS = 1_000_000_000
+LARGEST_ID = 2**63 - 1
 
 Run = Callable[[argparse.Namespace], int]
 Words = Sequence[str] | None
@@ -109,12 +110,21 @@ def takes_dry_run(parser: argparse.ArgumentParser) -> None:
 
 def row_count(text: str) -> int:
     """An argument that says how many rows: 1 or more."""
+    return _whole(text, MOST_ROWS)
+
+
+def message_id(text: str) -> int:
+    """An argument that is the number of a message: any that the store can give."""
+    return _whole(text, LARGEST_ID)
+
+
+def _whole(text: str, most: int) -> int:
     try:
         count = int(text)
     except ValueError:
         count = 0
-    if not 1 <= count <= MOST_ROWS:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 up, not {text!r}")
+    if not 1 <= count <= most:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {most}, not {text!r}")
     return count
 
 
@@ -125,7 +135,7 @@ def days(text: str) -> float:
     except ValueError:
         count = -1.0
     if not 0 <= count <= MOST_ROWS:
-        raise argparse.ArgumentTypeError(f"expected a number of days from 0 up, not {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a number of days from 0 to {MOST_ROWS}, not {text!r}")
     return count
 
 

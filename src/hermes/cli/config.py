@@ -152,7 +152,7 @@ def _row(key: str, settings: Any = None) -> dict[str, Any]:
         value = getattr(getattr(settings, section), name)
         return {"key": key, "value": _safe(value), "origin": settings.origins.get(key)}
     value = config.value_of(config.read(), key)
-    if value is None:
+    if value is None and key.partition(".")[0] != "prices":  # which have the names of models
         raise _no_such(key)
     return {"key": key, "value": _safe(value), "origin": str(config.path())}
 
@@ -199,8 +199,10 @@ def _shown(value: object) -> str:
 
 
 def _no_such(key: str) -> Refused:
-    from hermes.agent.settings import nearest
+    from hermes.agent.settings import below, nearest
 
+    if several := below(key):
+        return Refused(f"{key} is several settings: {', '.join(several)}")
     return Refused(f"there is no setting {key}{nearest(key)}")
 
 
@@ -218,6 +220,7 @@ def set_(arguments: argparse.Namespace) -> int:
             raise Refused("an empty key is none; `hermes config unset` takes it out")
         environment.change(key, secret)
         say([f"{key} = {masked(secret)} in {printable(str(environment.path()))}"])
+        _tell_if_nobody_reads(key)
         return _tell_who_wins(key)
     if value is None:
         raise WrongUsage(f"what should {key} be? `hermes config set {key} VALUE`")
@@ -227,11 +230,33 @@ def set_(arguments: argparse.Namespace) -> int:
     if kind is None:
         raise _no_such(key)
     if key.startswith("platforms.") and gateway_keys.is_secret(key):
-        name = "_".join(key.upper().replace("-", "_").split(".")[1:])
-        raise Refused(f"a secret belongs into .env: `hermes config set {name}` asks for it")
+        raise _not_here(key)
     config.change(key, _typed(kind, key, value))
     say([f"{key} = {_shown(_safe(value))} in {printable(str(config.path()))}"])
     return _tell_who_wins({**VARIABLES, **gateway_keys.VARIABLES}.get(key))
+
+
+def _not_here(key: str) -> Refused:
+    """A secret of a platform is not for the file that people show to others; there it has the name of a variable."""
+    from hermes.gateway import catalogue
+
+    _, platform, name = key.split(".")
+    variable = catalogue.variable(platform, name)
+    if variable in (known := catalogue.secrets(platform)):
+        return Refused(f"a secret belongs into .env: `hermes config set {variable}` asks for it")
+    return Refused(
+        f"{platform} has no secret {name}; `hermes config set NAME` asks for those it has: {', '.join(known)}"
+    )
+
+
+def _tell_if_nobody_reads(variable: str) -> None:
+    from hermes.agent import gateway_keys
+    from hermes.gateway import catalogue
+
+    if (setting := gateway_keys.called_by(variable)) is not None:
+        platform = setting.split(".")[1]
+        if variable not in (known := catalogue.secrets(platform)):
+            complain(f"{platform} does not read {variable}; its secrets are {', '.join(known)}")
 
 
 def unset(arguments: argparse.Namespace) -> int:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from hermes.cli.command import DONE, Refused, Words
+from hermes.cli.opening import refuse_own
 from hermes.cli.output import say, styled
+from hermes.home import default_db_path
 
+ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 QUESTION = "what did we decide about the retry budget?"
 STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Every conversation, from every platform, one row each:", ("sessions", "list", "--limit", "12")),
@@ -88,12 +92,31 @@ def _come_back(name: str) -> None:
 @contextmanager
 def _home(keep: Path | None) -> Iterator[Path]:
     if keep is not None:
+        refuse_own(default_db_path(), keep)
         if keep.exists() and any(keep.iterdir()):
             raise Refused(f"{keep} is not empty")
         yield keep.absolute()
         return
-    folder = Path(tempfile.mkdtemp(prefix="hermes-demo-"))
+    with _ended_in_order():
+        folder = Path(tempfile.mkdtemp(prefix="hermes-demo-"))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """Whoever closes the window, or ends the program, leaves nothing behind either. What is ignored stays ignored."""
+    handled = [one for one in ENDINGS if signal.getsignal(one) == signal.SIG_DFL]
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    for one in handled:
+        signal.signal(one, end)
     try:
-        yield folder
+        yield
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        for one in handled:
+            signal.signal(one, signal.SIG_DFL)

@@ -8,7 +8,8 @@ from hermes import environment
 from hermes.agent.endpoints import PROVIDERS, found_servers
 from hermes.agent.settings import read_settings
 from hermes.cli.asking import choice
-from hermes.cli.output import counted, say, styled
+from hermes.cli.output import say, styled
+from hermes.text import counted
 
 WHAT = "Hermes talks with an AI model and keeps every conversation: found again, resumed, yours alone."
 

@@ -11,7 +11,7 @@ from hermes.gateway.catalogue import PLATFORMS
 from hermes.gateway.pairing import MINUTES, Pairings
 from hermes.gateway.status_file import gateway_folder
 from hermes.store.kinds import canonical_source
-from hermes.text import printable
+from hermes.text import counted, printable
 
 LONGEST = 7 * 24 * 60
 
@@ -61,7 +61,7 @@ def how_to_use(code: str, platform: str | None, minutes: float, *, owner: bool) 
     where = "on any platform" if platform is None else f"on {PLATFORMS[platform].title}"
     whose = ", as an owner of this machine" if owner else ""
     how = f"Whoever sends `/pair {code}` to the bot in a private chat {where} is let in{whose}."
-    return [code, f"{how} It is good once, for {minutes:g} minutes."]
+    return [code, f"{how} It is good once, for {counted(minutes, 'minute')}."]
 
 
 def platform_with_people(name: str) -> str:

@@ -17,10 +17,7 @@ from hermes.logs import log_of
 
 HOW = (
     "`hermes gateway setup` connects one; or set, in the environment or in .env:",
-    "Telegram: TELEGRAM_BOT_TOKEN",
-    "Matrix: MATRIX_HOMESERVER, MATRIX_USER_ID, and MATRIX_ACCESS_TOKEN or MATRIX_PASSWORD",
-    "Webhook: WEBHOOK_SECRET",
-    "API server: API_SERVER_KEY",
+    *(f"{one.title}: {', '.join(catalogue.missing(name, {}))}" for name, one in catalogue.PLATFORMS.items()),
 )
 
 _log = log_of("hermes.gateway")

@@ -8,14 +8,14 @@ from typing import Any
 
 from hermes import clock
 from hermes.cli.command import DONE, REFUSED, Words, takes_json
-from hermes.cli.output import counted, say, say_json
+from hermes.cli.output import say, say_json
 from hermes.gateway import catalogue
 from hermes.gateway.doorkeeper import let_in
 from hermes.gateway.logging_setup import without
 from hermes.gateway.pairing import Pairings
 from hermes.gateway.settings import GatewaySettings, PlatformSettings, ResetPolicy, read_gateway_settings
 from hermes.gateway.status_file import Status, gateway_folder, read_status
-from hermes.text import printable
+from hermes.text import counted, printable
 
 NO_RESETS = "never"
 
@@ -99,7 +99,7 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
         yield "No platform is set up; `hermes gateway setup` connects one."
     for one in report["platforms"]:
         yield f"{one['name']}: {_state(one)}"
-        if one["enabled"]:
+        if one["enabled"] or one["state"]:
             yield f"  who may talk: {one['who_may_talk']}"
         if one["home_channel"]:
             thread = f", thread {one['home_thread']}" if one["home_thread"] else ""
@@ -114,16 +114,17 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
 
 
 def _state(one: dict[str, Any]) -> str:
+    """What the gateway itself said comes first: its secret may be known only where it was started."""
+    if one["state"]:
+        since = f" since {clock.relative(one['since'], clock.now())}" if one["since"] else ""
+        return f"{one['state']}{since}" + (f": {one['error']}" if one["error"] else "")
     if not one["enabled"]:
         return "not enabled"
     if one["missing"]:
         return f"not connected: set {', '.join(one['missing'])}"
     if one["install"]:
         return f"not connected: it is not installed; get it with: {one['install']}"
-    if not one["state"]:
-        return "set up"
-    since = f" since {clock.relative(one['since'], clock.now())}" if one["since"] else ""
-    return f"{one['state']}{since}" + (f": {one['error']}" if one["error"] else "")
+    return "set up"
 
 
 def told_policy(policy: ResetPolicy) -> str:

@@ -8,9 +8,11 @@ from typing import Any
 
 from hermes.cli.command import DONE, Refused, Words, WrongUsage, row_count, takes_json, takes_store
 from hermes.cli.filters import takes_sources
-from hermes.cli.opening import opened
+from hermes.cli.opening import opened, place, refuse_own
 from hermes.cli.output import say, say_document, say_json, terminal_width
 from hermes.text import printable
+
+STDOUT = "-"
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
@@ -34,6 +36,8 @@ def insights(arguments: argparse.Namespace) -> int:
 
     if arguments.json and arguments.html is not None:
         raise WrongUsage("--json and --html are two forms of the report; choose one")
+    if arguments.html is not None and str(arguments.html) != STDOUT:
+        refuse_own(place(arguments), arguments.html)
     asked = arguments.source
     source = asked[0] if asked and len(asked) == 1 else asked
     with opened(arguments) as db:
@@ -53,7 +57,7 @@ def _write_page(report: dict[str, Any], file: Path, force: bool) -> None:
     from hermes.insights.page import page
     from hermes.partial import replace_file
 
-    if str(file) == "-":
+    if str(file) == STDOUT:
         say_document(page(report))
         return
     if file.is_dir():

@@ -35,16 +35,37 @@ def opened(arguments: argparse.Namespace, *, makes: bool = False) -> Iterator[Se
     from hermes.sessiondb import SessionDB
 
     path = place(arguments) if makes or arguments.store is None else existing(arguments)
-    db = SessionDB(path, read_only=path.exists() and not _is_writable(path))
+    db = SessionDB(path, read_only=path.exists() and not is_writable(path))
     try:
         yield db
     finally:
         db.close()
 
 
-def _is_writable(path: Path) -> bool:
+def is_writable(path: Path) -> bool:
     """SQLite also makes files beside it."""
     return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+
+
+def refuse_own(store: Path, *files: Path, is_store: bool = False) -> None:
+    """What a command writes for a person takes the place of nothing that a store lives on, forced or not.
+
+    What is itself a store may lie among the backups, and where one is missing.
+    """
+    from hermes.store.open import belongings_of
+
+    for one in dict.fromkeys((store, home.default_db_path())):
+        own = belongings_of(one)
+        for file in files:
+            if is_store and file.absolute() == one.absolute() and _is_missing(one):
+                continue
+            if (what := own.called(file, is_copy=is_store)) is not None:
+                raise Refused(f"{file} is {what}; name another file")
+
+
+def _is_missing(store: Path) -> bool:
+    """Its log alone is no less than all of it."""
+    return not any(os.path.lexists(f"{store}{ending}") for ending in ("", "-wal"))
 
 
 def sessions_folder(arguments: argparse.Namespace) -> Path:

@@ -41,11 +41,6 @@ def say(lines: Iterable[str]) -> None:
         _give_up_on_stdout(error)
 
 
-def counted(count: int, what: str) -> str:
-    """`1 session`, `3 sessions`."""
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
 def shortened(lines: list[str]) -> list[str]:
     """The lines, fit to print; of very many, the first and how many more there are."""
     more = len(lines) - MOST_TOLD
@@ -103,13 +98,12 @@ def styled(text: str, *styles: str) -> str:
 
 def page(lines: Iterable[str]) -> None:
     """Print what may be long: a terminal's reader gets it in the pager that they like, page by page."""
-    if not sys.stdout.isatty() or os.environ.get("PAGER", "less") in ("", "cat"):
+    pager = _pager() if sys.stdout.isatty() else []
+    if pager in ([], ["cat"]):
         say(lines)
         return
-    import shlex
     import subprocess
 
-    pager = shlex.split(os.environ.get("PAGER", "less"))
     settings = {"LESS": "FRX", **os.environ}  # colours, and no pager for what fits
     try:
         reader = subprocess.Popen(
@@ -127,6 +121,16 @@ def page(lines: Iterable[str]) -> None:
     while reader.poll() is None:
         with suppress(KeyboardInterrupt):
             reader.wait()
+
+
+def _pager() -> list[str]:
+    """The words that start the pager; none where what is set names no program."""
+    import shlex
+
+    try:
+        return shlex.split(os.environ.get("PAGER", "less"))
+    except ValueError:  # quotes that do not end
+        return []
 
 
 def say_json(value: object) -> None:

@@ -16,8 +16,8 @@ from hermes.agent.model import ModelError
 from hermes.agent.settings import VARIABLES
 from hermes.cli.asking import choice, hidden, line
 from hermes.cli.command import DONE, Refused, Words, WrongUsage, plain_text
-from hermes.cli.output import complain, confirm, counted, say
-from hermes.text import printable
+from hermes.cli.output import complain, confirm, say
+from hermes.text import counted, printable
 
 OWN_KEY = "HERMES_MODEL_API_KEY"
 """Where the key for an address is kept that is none of the known providers'."""
@@ -62,11 +62,8 @@ def setup(arguments: argparse.Namespace) -> int:
     if chosen is None:
         return _keep_offline()
     model = arguments.model or _model(chosen, asking)
-    if not arguments.no_test and not _try(model, chosen):
-        if not asking:
-            raise Refused("the model does not answer; --no-test keeps the settings anyway")
-        if not confirm("Keep these settings anyway?"):
-            raise Refused("cancelled; nothing was changed")
+    if not arguments.no_test:
+        _try(model, chosen, keeps_anyway=asking)
     return _keep(model, chosen)
 
 
@@ -159,8 +156,8 @@ def _model(chosen: Chosen, asking: bool) -> str:
     return said if isinstance(said, str) else names[said]
 
 
-def _try(model: str, chosen: Chosen) -> bool:
-    """Ask it one small thing, and say what came back."""
+def _try(model: str, chosen: Chosen, *, keeps_anyway: bool) -> None:
+    """Ask it one small thing, and say what came back; refused if nothing did, unless the person keeps it anyway."""
     import asyncio
 
     say([f"Asking {printable(model)} …"])
@@ -168,11 +165,14 @@ def _try(model: str, chosen: Chosen) -> bool:
     try:
         text = asyncio.run(_answer(model, chosen))
     except ModelError as problem:
+        if not keeps_anyway:
+            raise Refused(f"{problem}; nothing was changed (--no-test keeps it anyway)") from None
         complain(str(problem))
-        return False
+        if not confirm("Keep these settings anyway?"):
+            raise Refused("cancelled; nothing was changed") from None
+        return
     told = printable(text, width_limit=60) or "nothing, but it answered"
     say([f"It says: {told} ({monotonic() - began:.1f} s)"])
-    return True
 
 
 async def _answer(model: str, chosen: Chosen) -> str:
@@ -216,8 +216,8 @@ def _keep_local(no_test: bool) -> int:
         raise Refused(
             f"{local.NAME} is not installed; nothing was changed. To install it:", local.HOW_TO_INSTALL
         )
-    if not no_test and not _try(local.NAME, LOCAL):
-        raise Refused("it does not answer; nothing was changed")
+    if not no_test:
+        _try(local.NAME, LOCAL, keeps_anyway=False)
     config.change_all([("model.default", local.NAME), ("model.base_url", None), ("model.key_env", None)])
     say([f"{local.NAME} answers from now on, on this machine. It is small, and often wrong."])
     say([f"Settings: {printable(str(config.path()))}"])

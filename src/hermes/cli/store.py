@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes.cli.command import DONE, Command, Words, group, takes_store
-from hermes.cli.opening import existing
+from hermes.cli.opening import existing, refuse_own
 from hermes.cli.output import say
-from hermes.text import printable
+from hermes.text import counted, printable
 
 if TYPE_CHECKING:
     from hermes.store.values import Converted
@@ -57,6 +57,8 @@ def encrypt(arguments: argparse.Namespace) -> int:
     from hermes.store import open as stores
 
     path = existing(arguments)
+    if arguments.generate and arguments.key_file is not None:
+        refuse_own(path, arguments.key_file)
     key = stores.encryption_key(
         path,
         key_file=arguments.key_file,
@@ -81,7 +83,7 @@ def decrypt(arguments: argparse.Namespace) -> int:
 
 
 def _tell(done: Converted, participle: str) -> None:
-    held = f"{done.sessions} sessions, {done.messages} messages"
+    held = f"{counted(done.sessions, 'session')}, {counted(done.messages, 'message')}"
     if done.changed:
         lines = [f"{participle.capitalize()} '{done.path}': {held}, compared one by one with the old file."]
     else:

@@ -24,13 +24,20 @@ class Platform(NamedTuple):
     """What to install: `hermes-sessions[telegram]`."""
     modules: tuple[str, ...]
     """What is there if that is installed."""
+    secrets: tuple[str, ...]
+    """What of its settings nobody may see, and belongs into .env."""
     by_secret: bool = False
     """Whether whoever knows its secret may talk. There are no people to let in, then."""
 
 
 PLATFORMS: Mapping[str, Platform] = {
     "telegram": Platform(
-        "Telegram", "hermes.gateway.platforms.telegram:Telegram", (("bot_token",),), "telegram", ("telegram",)
+        "Telegram",
+        "hermes.gateway.platforms.telegram:Telegram",
+        (("bot_token",),),
+        "telegram",
+        ("telegram",),
+        ("bot_token", "webhook_secret"),
     ),
     "matrix": Platform(
         "Matrix",
@@ -38,6 +45,7 @@ PLATFORMS: Mapping[str, Platform] = {
         (("homeserver",), ("user_id",), ("access_token", "password")),
         "matrix",
         ("nio",),
+        ("access_token", "password"),
     ),
     "webhook": Platform(
         "Webhook",
@@ -45,6 +53,7 @@ PLATFORMS: Mapping[str, Platform] = {
         (("secret",),),
         "gateway",
         ("starlette", "uvicorn"),
+        ("secret",),
         by_secret=True,
     ),
     "api-server": Platform(
@@ -53,6 +62,7 @@ PLATFORMS: Mapping[str, Platform] = {
         (("key", "keys"),),
         "gateway",
         ("starlette", "uvicorn"),
+        ("key",),
         by_secret=True,
     ),
 }
@@ -67,6 +77,11 @@ def adapter_class(name: str) -> Any:
 def variable(platform: str, name: str) -> str:
     """How a setting of a platform is called in the environment: `TELEGRAM_BOT_TOKEN`."""
     return f"{platform}_{name}".upper().replace("-", "_")
+
+
+def secrets(platform: str) -> list[str]:
+    """How its secrets are called in the environment."""
+    return [variable(platform, name) for name in PLATFORMS[platform].secrets]
 
 
 def missing(platform: str, more: Mapping[str, Any]) -> list[str]:

@@ -17,6 +17,7 @@ from hermes.gateway.insisting import surely
 from hermes.gateway.keys import Keying, chat_of, is_shared_multi_user_session, key_of, owner_of
 from hermes.gateway.office import Office
 from hermes.recall.framing import name as one_line
+from hermes.text import counted
 
 if TYPE_CHECKING:
     from hermes.gateway.router import Router
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 LOOK_EVERY_S = 2.0
 SYSTEM = "system:handoff"
 ARRIVED = (
-    "↪ A conversation from the terminal goes on here{title}: {messages} messages so far."
+    "↪ A conversation from the terminal goes on here{title}: {messages} so far."
     " Write to go on with it; `hermes -r {session}` brings it back to the terminal."
 )
 
@@ -76,7 +77,9 @@ async def _hand_over(office: Office, platform: str, session: dict[str, Any]) -> 
         raise CannotGo("another program works in the conversation")
     messages = await asyncio.to_thread(office.db.message_count, session["id"])
     text = ARRIVED.format(
-        title=f", “{one_line(title)}”" if title else "", messages=messages, session=session["id"]
+        title=f", “{one_line(title)}”" if title else "",
+        messages=counted(messages, "message"),
+        session=session["id"],
     )
     await adapter.send(to, text, once=f"handoff:{session['id']}:{clock.now():.0f}")
     # What the prompt tells of the machine and its memory is for who sits at it.

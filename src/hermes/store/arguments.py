@@ -73,6 +73,16 @@ def optional_path(name: str, value: object) -> Path | None:
     raise _wrong(name, "a path", value)
 
 
+def database_path(path: Path) -> Path:
+    """A path that SQLite can be given: it takes names in UTF-8 only, the system any bytes."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        told = f"SQLite needs a path that is UTF-8, which {str(path)!r} is not; give it another name"
+        raise errors.raised(errors.InvalidArgument, told) from None
+    return path
+
+
 def optional_mapping(name: str, value: object) -> Mapping[str, Any] | None:
     if value is None or isinstance(value, Mapping):
         return value

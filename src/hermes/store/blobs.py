@@ -15,6 +15,7 @@ from hermes import clock
 from hermes.store import content
 from hermes.store.attachments import Attachment, digest, mentioned, put_back, refers
 from hermes.store.engine import Engine, Reader, Writer
+from hermes.text import counted
 
 if TYPE_CHECKING:
     from hermes.store.values import Collected
@@ -162,9 +163,9 @@ def drift(reader: Reader) -> list[str]:
     """What `collect` would take away."""
     told = []
     if loose := reader.value(COUNT_LOOSE):
-        told.append(f"{loose} attachments of deleted messages")
+        told.append(f"{counted(loose, 'attachment')} of deleted messages")
     if dangling := reader.value(COUNT_DANGLING):
-        told.append(f"{dangling} references of deleted messages to attachments")
+        told.append(f"{counted(dangling, 'reference')} of deleted messages to attachments")
     return told
 
 

@@ -6,13 +6,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from hermes.text import counted
+
 Level = Literal["ok", "note", "warning", "error"]
 
 WRONG: tuple[Level, ...] = ("error", "warning")
-
-
-def counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 class Finding(NamedTuple):

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes import errors
+from hermes.store.arguments import database_path
 from hermes.store.engine import Engine
 from hermes.store.sqlite.engine import SqliteEngine
 
 if TYPE_CHECKING:
     from hermes.store.findings import Diagnosis
+    from hermes.store.sqlite.belongings import Belongings
     from hermes.store.values import Converted, Key, Repair
 
 SCHEMA_VERSION = 11
@@ -23,25 +25,34 @@ def open_engine(path: Path, *, read_only: bool = False, durability: str = "full"
     """`figures` are the documented constants of the write path, passed on to the engine."""
     if durability not in DURABILITY:
         raise errors.raised(errors.InvalidArgument, f"durability is 'full' or 'normal', not {durability!r}")
-    return SqliteEngine(path, read_only=read_only, synchronous=DURABILITY[durability], **figures)
+    return SqliteEngine(
+        database_path(path), read_only=read_only, synchronous=DURABILITY[durability], **figures
+    )
 
 
 def repair_file(path: Path, *, check_only: bool = False, keep_backup: bool = True) -> Repair:
     from hermes.store.sqlite import salvage
 
-    return salvage.repair_file(path, check_only=check_only, keep_backup=keep_backup)
+    return salvage.repair_file(database_path(path), check_only=check_only, keep_backup=keep_backup)
 
 
 def restore_file(path: Path, source: Path) -> None:
     from hermes.store.sqlite.restore import restore
 
-    restore(path, source)
+    restore(database_path(path), database_path(source))
 
 
 def diagnose_file(path: Path, *, deep: bool = False) -> Diagnosis:
     from hermes.store.sqlite.diagnosis import diagnose
 
     return diagnose(path, deep=deep)
+
+
+def belongings_of(store: Path) -> Belongings:
+    """Which files are the store's own, so that nothing else takes their place."""
+    from hermes.store.sqlite.belongings import Belongings
+
+    return Belongings(store)
 
 
 def is_encrypted(path: Path) -> bool:
@@ -56,7 +67,9 @@ def encrypt_file(
 ) -> Converted:
     from hermes.store.sqlite import conversion
 
-    return conversion.encrypt_file(path, key, key_file=key_file, keep_plain_backups=keep_plain_backups)
+    return conversion.encrypt_file(
+        database_path(path), key, key_file=key_file, keep_plain_backups=keep_plain_backups
+    )
 
 
 def encryption_key(
@@ -76,4 +89,4 @@ def encryption_key(
 def decrypt_file(path: Path) -> Converted:
     from hermes.store.sqlite import conversion
 
-    return conversion.decrypt_file(path)
+    return conversion.decrypt_file(database_path(path))

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from hermes import errors
 from hermes.logs import log_of
 from hermes.store import content
-from hermes.store.belongings import files_below
 from hermes.store.content import from_document, to_json
 from hermes.store.engine import Engine, Writer
+from hermes.store.files_below import files_below
 from hermes.store.fingerprints import Fingerprint, fingerprint, from_told
 from hermes.store.meta import SET
 from hermes.store.session_files import SAVED, remove_files, remove_saved, saved_of

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
+from hermes.text import counted
+
 Kind = Literal["chat", "job", "child", "tool"]
 
 
@@ -155,11 +157,12 @@ class Health(NamedTuple):
         return not self.damage and not self.drift
 
     def lines(self) -> list[str]:
-        told = [f"{self.path}: {self.sessions} sessions, {self.messages} messages"]
+        told = [f"{self.path}: {counted(self.sessions, 'session')}, {counted(self.messages, 'message')}"]
         told += [f"damaged: {what}" for what in self.damage]
         told += [f"out of step: {what}" for what in self.drift]
         if self.waiting:
-            told.append(f"{self.waiting} messages are not indexed yet; searches read them directly")
+            waiting = counted(self.waiting, "message is", "messages are")
+            told.append(f"{waiting} not indexed yet; searches read them directly")
         told.append("ok" if self.ok else "not ok: run `hermes sessions repair`")
         return told
 

@@ -18,6 +18,7 @@ from hermes.agent.tools.checking import checked
 from hermes.errors import HermesError
 from hermes_state import SessionDB
 from tests.agent.tools.conftest import Person
+from tests.agent.tools.examples import EXAMPLES
 
 TOOLS = standard_tools()
 NAMES = [tool.name for tool in TOOLS]
@@ -80,7 +81,7 @@ def test_a_schema_is_valid_and_strict(tool: Tool) -> None:
     "tool", [tool for tool in TOOLS if tool.name != "session_search"], ids=lambda tool: tool.name
 )
 def test_the_examples_of_a_tool_are_what_its_schema_takes(tool: Tool) -> None:
-    for example in tool.examples:  # type: ignore[attr-defined]
+    for example in EXAMPLES[tool.name]:
         assert checked(tool.parameters, example) == example
 
 
@@ -89,7 +90,7 @@ def test_the_examples_of_a_tool_are_what_its_schema_takes(tool: Tool) -> None:
 )
 def test_a_name_that_is_not_in_the_schema_is_refused(tool: Tool) -> None:
     with pytest.raises(ToolFailed, match="there is no argument colour"):
-        checked(tool.parameters, {**tool.examples[0], "colour": "red"})  # type: ignore[attr-defined]
+        checked(tool.parameters, {**EXAMPLES[tool.name][0], "colour": "red"})
 
 
 @pytest.mark.parametrize(
@@ -139,7 +140,7 @@ def test_hostile_arguments_never_break_a_tool(
     """Known names with any values: the answer is a text within bounds, or an error that is told in a line."""
     tool = TOOLS[NAMES.index(name)]
     keys = st.sampled_from(list(tool.parameters["properties"]) or ["x"])
-    example = data.draw(st.sampled_from([{}, *tool.examples]))  # type: ignore[attr-defined]
+    example = data.draw(st.sampled_from([{}, *EXAMPLES[tool.name]]))
     arguments = {**example, **data.draw(st.dictionaries(keys, anything, max_size=4))}
 
     async def run() -> str:

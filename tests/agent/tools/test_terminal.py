@@ -15,7 +15,7 @@ import pytest
 
 from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.tools.process import Process
-from hermes.agent.tools.processes import MOST_AT_ONCE, Processes, has_active_processes
+from hermes.agent.tools.processes import MOST_AT_ONCE, Processes, conversation_of
 from hermes.agent.tools.running import Output
 from hermes.agent.tools.terminal import Terminal
 from hermes_state import SessionDB
@@ -149,7 +149,7 @@ async def test_what_a_command_leaves_running_becomes_a_known_process(
     assert (await Process(processes).run({"action": "kill", "id": "p1"}, context)).endswith(
         "(nothing new was printed)"
     )
-    assert not processes.has_active("here")
+    assert [one.running.over for one in processes.of("here")] == [True]
 
 
 # ---------------------------------------------------------------- asking first
@@ -221,10 +221,10 @@ async def test_processes_belong_to_their_conversation(
     elsewhere = context._replace(session_id="other")
     with pytest.raises(ToolFailed, match="there is no background process 'p1'; there are none"):
         await Process(processes).run({"action": "kill", "id": "p1"}, elsewhere)
-    assert not has_active_processes(processes, db, "other")
+    assert processes.of(conversation_of(db, "other")) == []
     db.append_message("here", "user", "hello")
     later = db.begin_continuation("here", "what was said")
-    assert has_active_processes(processes, db, later)
+    assert [one.running.over for one in processes.of(conversation_of(db, later))] == [False]
     assert "p1" in await Process(processes).run({"action": "list"}, context._replace(session_id=later))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from hermes.agent.memory import BUDGETS, Memory, Remembered
@@ -29,11 +29,6 @@ class MemoryTool:
         target={"type": "string", "enum": list(BUDGETS), "description": "Which of the two."},
         content=text_field("The entry, for add and replace.", LONGEST, 1),
         old_text=text_field("A piece of the entry that is meant, for replace and remove.", LONGEST, 1),
-    )
-    examples: Sequence[dict[str, Any]] = (
-        {"action": "add", "target": "user", "content": "Prefers short answers."},
-        {"action": "replace", "target": "memory", "old_text": "Python 3.11", "content": "Uses Python 3.13."},
-        {"action": "read", "target": "memory"},
     )
 
     def __init__(self, memory: Memory) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +41,6 @@ class Patch:
         old_text={**text_field("What is there now.", LONGEST), "minLength": 1},
         new_text=text_field("What shall be there instead; empty to delete.", LONGEST),
         replace_all={"type": "boolean", "description": "Change every occurrence, however many there are."},
-    )
-    examples: Sequence[dict[str, Any]] = (
-        {"path": "setup.py", "old_text": "RETRIES = 3", "new_text": "RETRIES = 5"},
-        {"path": "a.txt", "old_text": "colour", "new_text": "color", "replace_all": True},
     )
 
     def __init__(self, *, ask: bool = True) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from time import monotonic
 from typing import Any
 
@@ -36,11 +36,6 @@ class Process:
             "maximum": LONGEST_S,
             "description": f"Seconds to wait at most, {WAIT_S} if not said.",
         },
-    )
-    examples: Sequence[dict[str, Any]] = (
-        {"action": "list"},
-        {"action": "poll", "id": "p1"},
-        {"action": "wait", "id": "p1", "timeout": 300},
     )
 
     def __init__(self, processes: Processes) -> None:

@@ -69,9 +69,6 @@ class Processes:
             raise ToolFailed(f"there is no background process {name[:40]!r}; {there_are}")
         return mine[name]
 
-    def has_active(self, conversation: str) -> bool:
-        return any(not one.running.over for one in self.of(conversation))
-
     def close(self) -> None:
         """End them all."""
         atexit.unregister(self.close)
@@ -86,8 +83,3 @@ class Processes:
 def conversation_of(db: AnyStore, session_id: str) -> str:
     """What a process belongs to: the conversation, which a compression carries on in another session."""
     return db.get_conversation_root(session_id) or session_id
-
-
-def has_active_processes(processes: Processes, db: AnyStore, session_id: str) -> bool:
-    """Whether anything that was started in this conversation still runs, so that it should not be reset."""
-    return processes.has_active(conversation_of(db, session_id))

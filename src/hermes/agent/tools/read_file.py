@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -51,10 +51,6 @@ class ReadFile:
             "maximum": MOST_LINES,
             "description": f"How many lines, {LINES} if not said.",
         },
-    )
-    examples: Sequence[dict[str, Any]] = (
-        {"path": "src/main.py"},
-        {"path": "~/notes.txt", "offset": 200, "limit": 50},
     )
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:

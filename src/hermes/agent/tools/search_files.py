@@ -9,7 +9,7 @@ import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +51,6 @@ class SearchFiles:
             "maximum": MOST,
             "description": f"How many lines of answer at most, {LIMIT} if not said.",
         },
-    )
-    examples: Sequence[dict[str, Any]] = (
-        {"name": "*.md"},
-        {"content": r"def \w+_search", "name": "*.py", "path": "src", "limit": 20},
     )
 
     def __init__(self, ripgrep: str | None = None) -> None:

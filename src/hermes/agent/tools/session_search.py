@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hermes.agent.tool import ToolContext, ToolFailed
@@ -20,11 +20,6 @@ class SessionSearch:
     name: str = SCHEMA["name"]
     description: str = SCHEMA["description"]
     parameters: Mapping[str, Any] = SCHEMA["parameters"]
-    examples: Sequence[dict[str, Any]] = (
-        {},
-        {"query": ["retry budget", "how often do we retry"], "limit": 3},
-        {"session_id": "20260502_120000_1a2b3c4d", "around_message_id": 5},
-    )
 
     def __init__(self, summarise: Summarise | None = None) -> None:
         self._summarise = summarise

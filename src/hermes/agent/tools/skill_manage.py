@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from hermes.agent.skills import LARGEST_FILE, LONGEST_DESCRIPTION, Skills
@@ -28,16 +28,6 @@ class SkillManage:
         description=text_field("One line: what it is for, and when to use it.", LONGEST_DESCRIPTION, 1),
         content=text_field("The whole text, in Markdown, without front matter.", LARGEST_FILE, 1),
         file=text_field("Another file of the skill, if not SKILL.md.", LONGEST_NAME, 1),
-    )
-    examples: Sequence[dict[str, Any]] = (
-        {
-            "action": "create",
-            "name": "release",
-            "description": "How a release of this project is made.",
-            "content": "1. Run the tests.\n2. Tag it.",
-        },
-        {"action": "edit", "name": "release", "file": "checks.md", "content": "- the changelog"},
-        {"action": "delete", "name": "release"},
     )
 
     def __init__(self, skills: Skills) -> None:

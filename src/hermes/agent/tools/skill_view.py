@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from hermes.agent.skills import Skills
@@ -24,7 +24,6 @@ class SkillView:
         name=text_field("The skill, as skills_list names it.", LONGEST_NAME, 1),
         file=text_field("One of its files, if not SKILL.md.", LONGEST_NAME, 1),
     )
-    examples: Sequence[dict[str, Any]] = ({"name": "release"}, {"name": "release", "file": "notes/checks.md"})
 
     def __init__(self, skills: Skills) -> None:
         self._skills = skills

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from hermes.agent.skills import Skills
@@ -15,7 +15,6 @@ class SkillsList:
     name = "skills_list"
     description = "List the skills: how-tos that were written down before, with what each is for."
     parameters: Mapping[str, Any] = objects([])
-    examples: Sequence[dict[str, Any]] = ({},)
 
     def __init__(self, skills: Skills) -> None:
         self._skills = skills

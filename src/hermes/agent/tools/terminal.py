@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from hermes.agent.tool import ToolContext, ToolFailed
@@ -49,11 +49,6 @@ class Terminal:
         },
         background={"type": "boolean", "description": "Let it run on, and get an id for the tool `process`."},
         folder=text_field("Where to run it, if not in the working directory.", LONGEST_PATH, 1),
-    )
-    examples: Sequence[dict[str, Any]] = (
-        {"command": "git status --short"},
-        {"command": "python -m http.server", "background": True},
-        {"command": "make test", "timeout": 600, "folder": "~/project"},
     )
 
     def __init__(self, processes: Processes, *, ask: bool = True) -> None:

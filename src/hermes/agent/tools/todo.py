@@ -49,10 +49,6 @@ class Todo:
             ),
         },
     )
-    examples: Sequence[dict[str, Any]] = (
-        {},
-        {"items": [{"id": "1", "content": "Run the tests", "status": "in_progress"}]},
-    )
 
     def __init__(self) -> None:
         self._unstored: dict[str, list[TodoItem]] = {}

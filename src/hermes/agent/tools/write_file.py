@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,6 @@ class WriteFile:
         ["path", "content"],
         path=text_field("The file, from the working directory; ~ is the person's home.", LONGEST_PATH, 1),
         content=text_field("The whole text.", LONGEST),
-    )
-    examples: Sequence[dict[str, Any]] = (
-        {"path": "notes/today.md", "content": "# Today\n"},
-        {"path": "empty.txt", "content": ""},
     )
 
     def __init__(self, *, ask: bool = True) -> None:

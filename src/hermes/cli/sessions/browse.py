@@ -10,7 +10,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from hermes import clock
-from hermes.cli.command import REFUSED, Words, row_count, takes_store
+from hermes.cli.asking import CANCELLED
+from hermes.cli.command import Refused, Words, row_count, takes_store
 from hermes.cli.filters import takes_sources
 from hermes.cli.opening import opened
 from hermes.cli.output import complain, say, terminal_width
@@ -66,8 +67,7 @@ def choose(
 def finish(chosen: str | None, arguments: argparse.Namespace) -> int:
     """What happens after a choice, or without one."""
     if chosen is None:
-        say(["Cancelled."])
-        return REFUSED
+        raise Refused(CANCELLED)
     return resume(chosen, arguments.store)
 
 
@@ -81,8 +81,7 @@ def by_number(db: SessionDB, sources: list[str] | None, everything: bool, limit:
     """Print a numbered list and read a number; the session, or None at the end of input or an empty line."""
     page = db.list_conversations(limit=limit, sources=sources, include_hidden=everything, pinned_first=True)
     if not page.rows:
-        say(["No sessions found."])
-        return None
+        raise Refused("No sessions found.")
     say(_numbered(page.rows))
     while True:
         say([f"Number (1-{len(page.rows)}, nothing to cancel):"])

@@ -6,11 +6,12 @@ import argparse
 import shlex
 from typing import TYPE_CHECKING
 
-from hermes.cli.command import DONE, REFUSED, Words, takes_store, takes_yes
+from hermes.cli.asking import agree
+from hermes.cli.command import DONE, Words, takes_store, takes_yes
 from hermes.cli.opening import one_session, opened, sessions_folder, trash_days
-from hermes.cli.output import confirm, counted, say
+from hermes.cli.output import say
 from hermes.cli.sessions.keeping import takes_sessions
-from hermes.text import printable
+from hermes.text import counted, printable
 
 if TYPE_CHECKING:
     from hermes.sessiondb import SessionDB
@@ -39,16 +40,14 @@ def delete(arguments: argparse.Namespace) -> int:
         how = " for good, with no way back" if arguments.purge else ""
         if not arguments.yes:
             say(_described(db.outlines([session_id], whole=not segment)) for session_id in ids)
-            if not confirm(f"Delete {what} and all {whose} messages{how}?"):
-                say(["Cancelled."])
-                return REFUSED
+            agree(f"Delete {what} and all {whose} messages{how}?")
         gone = _purge(db, ids, arguments) if arguments.purge else _throw_away(db, ids, segment)
     say([f"Deleted {what}."])
     if len(gone) > len(ids):
         say([f"Gone with {'it' if len(ids) == 1 else 'them'}: {counted(len(gone) - len(ids), 'session')}."])
     if not arguments.purge:
         back = " ".join(shlex.quote(printable(session_id)) for session_id in ids)
-        say([f"Kept in the trash for {trash_days():g} days: hermes sessions trash restore {back}"])
+        say([f"Kept in the trash for {counted(trash_days(), 'day')}: hermes sessions trash restore {back}"])
     return DONE
 
 

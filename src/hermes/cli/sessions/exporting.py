@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 from hermes import clock, home
 from hermes.cli.command import DONE, Refused, Words, WrongUsage, days, plain_text, takes_dry_run, takes_store
 from hermes.cli.filters import is_filtered, selection, takes_selection, takes_times
-from hermes.cli.opening import existing, one_session, opened
-from hermes.cli.output import counted, say, size_of
+from hermes.cli.opening import existing, one_session, opened, refuse_own
+from hermes.cli.output import say, size_of
 from hermes.cli.progress import Progress
 from hermes.exporting.formats import FORMATS, Format, format_for
 from hermes.exporting.plan import Conversation, Session, conversations, file_stem, only_prompts
 from hermes.partial import new_file
-from hermes.text import printable
+from hermes.text import counted, printable
 
 if TYPE_CHECKING:
     from hermes.sessiondb import SessionDB
@@ -210,12 +210,9 @@ def _told_apart(targets: list[Target]) -> list[Target]:
 
 
 def _refuse_what_cannot_be(targets: Sequence[Target], store: Path, force: bool, makes_folder: bool) -> None:
-    own = {os.path.realpath(f"{store}{ending}") for ending in ("", "-wal", "-shm", "-journal")}
-    for path, _ in targets:
-        if path is None:
-            continue
-        if os.path.realpath(path) in own:
-            raise Refused(f"{path} is the store itself")
+    paths = [path for path, _ in targets if path is not None]
+    refuse_own(store, *paths)
+    for path in paths:
         if not path.parent.is_dir() and not makes_folder:
             raise Refused(f"there is no folder {path.parent}")
         if os.path.lexists(path) and not force and not _is_stream(path):

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from hermes.cli.command import DONE, REFUSED, Refused, Words, takes_dry_run, takes_json, takes_store
 from hermes.cli.opening import opened
-from hermes.cli.output import add_details, complain, counted, say, say_json, shortened
+from hermes.cli.output import add_details, complain, say, say_json, shortened
 from hermes.cli.progress import Progress
 from hermes.errors import InvalidArgument
+from hermes.text import counted
 
 if TYPE_CHECKING:
     from hermes.store.importing import Import
@@ -124,14 +125,13 @@ def _tell(taking: Import, unreadable: list[Unreadable], arguments: argparse.Name
             }
         )
         return
-    read = len(told.added) + len(told.skipped) + len(unreadable)
+    read = len(told.added) + len(told.skipped)
     would = "would be " if arguments.dry_run else ""
     parts = [f"{len(told.added)} {would}added ({counted(told.messages, 'message')})"]
     if told.skipped:
         parts.append(f"{len(told.skipped)} already here")
-    if unreadable:
-        parts.append(f"{len(unreadable)} unreadable")
-    say([f"Read {counted(read, 'session')}: {', '.join(parts)}"])
+    left_out = f"; {counted(len(unreadable), 'line')} unreadable" if unreadable else ""
+    say([f"Read {counted(read, 'session')}: {', '.join(parts)}{left_out}"])
     say(shortened(_renamed(told.renamed, arguments.dry_run)))
     say(shortened([f"{one}: its parent is neither here nor in the file" for one in told.detached]))
     say(

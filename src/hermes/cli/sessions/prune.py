@@ -6,11 +6,12 @@ import argparse
 from typing import Any
 
 from hermes import clock
-from hermes.cli.command import DONE, REFUSED, Words, days, takes_dry_run, takes_store, takes_yes
+from hermes.cli.asking import agree
+from hermes.cli.command import DONE, Words, days, takes_dry_run, takes_store, takes_yes
 from hermes.cli.filters import selection, takes_selection
 from hermes.cli.opening import opened, sessions_folder
-from hermes.cli.output import confirm, counted, say, size_of
-from hermes.text import printable
+from hermes.cli.output import say, size_of
+from hermes.text import counted, printable
 
 SHOWN = 5
 """Conversations named before asking: enough to see that a filter was wrong."""
@@ -31,15 +32,14 @@ def prune(arguments: argparse.Namespace) -> int:
     with opened(arguments) as db:
         rows = db.list_prune_candidates(arguments.older_than, only=only)
         if not rows:
-            say([f"Nothing to prune: no ended conversation was unused for {arguments.older_than:g} days."])
+            unused = counted(arguments.older_than, "day")
+            say([f"Nothing to prune: no ended conversation was unused for {unused}."])
             return DONE
         say(_preview(rows, db.text_bytes(row["id"] for row in rows)))
         if arguments.dry_run:
             say(["Nothing was deleted."])
             return DONE
-        if not arguments.yes and not confirm(f"Delete {counted(len(rows), 'session')} for good?"):
-            say(["Cancelled."])
-            return REFUSED
+        agree(f"Delete {counted(len(rows), 'session')} for good?", yes=arguments.yes)
         gone = db.prune_sessions(arguments.older_than, sessions_dir=sessions_folder(arguments), only=only)
     say([f"Pruned {counted(gone, 'session')}."])
     return DONE

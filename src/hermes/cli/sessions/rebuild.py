@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes import config, home
 from hermes.cli.command import DONE, REFUSED, Refused, Words, WrongUsage, takes_dry_run, takes_store
-from hermes.cli.opening import place, sessions_folder
-from hermes.cli.output import add_details, complain, counted, say, shortened
+from hermes.cli.opening import place, refuse_own, sessions_folder
+from hermes.cli.output import add_details, complain, say, shortened
 from hermes.cli.progress import Progress
 from hermes.errors import InvalidArgument
 from hermes.gateway.keys import Keying
 from hermes.gateway.older import call_it_done, read_entries, take_over
 from hermes.gateway.transcript_lines import META, Copy, moment
-from hermes.text import printable
+from hermes.store.arguments import database_path
+from hermes.text import counted, printable
 
 if TYPE_CHECKING:
     from hermes.sessiondb import SessionDB
@@ -60,12 +61,13 @@ def rebuild(arguments: argparse.Namespace) -> int:
     if not arguments.from_transcripts:
         raise WrongUsage("a store can be rebuilt --from-transcripts")
     folder = arguments.folder or sessions_folder(arguments)
-    into: Path = arguments.into or place(arguments).with_name(NAME)
+    into = database_path(arguments.into or place(arguments).with_name(NAME))
     files = sorted(file for file in folder.glob("*.jsonl") if file.is_file())
     if not files:
         raise Refused(f"there are no transcripts in {folder}")
     if into.exists() or Path(f"{into}-wal").exists():
         raise Refused(f"{into} exists; choose another name with --into")
+    refuse_own(place(arguments), into, is_store=True)
     found = _look(files)
     if arguments.dry_run:
         told = [

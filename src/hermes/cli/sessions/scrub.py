@@ -9,9 +9,10 @@ from __future__ import annotations
 import argparse
 import sys
 
+from hermes.cli.asking import agree
 from hermes.cli.command import DONE, REFUSED, Refused, Words, takes_dry_run, takes_store, takes_yes
 from hermes.cli.opening import existing, opened
-from hermes.cli.output import confirm, say
+from hermes.cli.output import say
 from hermes.text import printable
 
 
@@ -29,17 +30,9 @@ def scrub(arguments: argparse.Namespace) -> int:
         say(printable(line) for line in found.lines())
         if arguments.dry_run or not found.occurrences:
             return DONE
-        if not arguments.yes and not (
-            sys.stdin.isatty() and confirm("Remove it everywhere? There is no way back.")
-        ):
-            say(
-                [
-                    "Nothing was removed."
-                    if sys.stdin.isatty()
-                    else "Nothing was removed: piped in, it needs --yes."
-                ]
-            )
-            return REFUSED
+        if not arguments.yes and not sys.stdin.isatty():
+            raise Refused("Nothing was removed: piped in, it needs --yes.")
+        agree("Remove it everywhere? There is no way back.", yes=arguments.yes)
         done = db.scrub(secret)
     say(printable(line) for line in done.lines())
     return DONE if done.ok else REFUSED

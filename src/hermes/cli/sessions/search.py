@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from hermes import clock
-from hermes.cli.command import DONE, REFUSED, Words, plain_text, row_count, takes_json, takes_store
+from hermes.cli.command import DONE, REFUSED, Refused, Words, plain_text, row_count, takes_json, takes_store
 from hermes.cli.filters import takes_sources, times
 from hermes.cli.opening import opened
 from hermes.cli.output import folded, in_colour, say, say_json, styled, terminal_width
@@ -71,16 +71,16 @@ def search(arguments: argparse.Namespace) -> int:
             return finish(chosen, arguments)
     if arguments.json:
         say_json([{field: row[field] for field in JSON_FIELDS} for row in found])
-    else:
-        say(_lines(found, are_more))
-    return DONE if found else REFUSED
+        return DONE if found else REFUSED
+    if not found:
+        raise Refused("No sessions found.", list(_notes(found, are_more)))
+    say(_lines(found, are_more))
+    return DONE
 
 
 def _lines(found: FoundConversations, are_more: bool) -> Iterator[str]:
     """Two lines for each conversation; those that only come near stand behind a line that says so."""
     now = clock.now()
-    if not found:
-        yield "No sessions found."
     last_exact = True
     for row in found:
         if last_exact and not row["exact"] and not found.is_question:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from hermes import clock
-from hermes.cli.command import DONE, Refused, Words, plain_text, row_count, takes_json, takes_store
+from hermes.cli.command import DONE, Refused, Words, message_id, plain_text, takes_json, takes_store
 from hermes.cli.opening import one_session, opened
-from hermes.cli.output import counted, page, say_json, styled
-from hermes.text import printable, readable, text_of
+from hermes.cli.output import page, say_json, styled
+from hermes.text import counted, printable, readable, text_of
 
 if TYPE_CHECKING:
     from hermes.sessiondb import SessionDB
@@ -36,7 +36,7 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
         "--lineage", action="store_true", help="from the first segment of the conversation on"
     )
     parser.add_argument(
-        "--from", dest="first", type=row_count, metavar="MSG", help="from this message on, by its number"
+        "--from", dest="first", type=message_id, metavar="MSG", help="from this message on, by its number"
     )
     takes_json(parser)
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from hermes import clock
 from hermes.cli.command import DONE, Words, takes_json, takes_store
 from hermes.cli.opening import opened
-from hermes.cli.output import counted, say, say_json, size_of
-from hermes.text import printable
+from hermes.cli.output import say, say_json, size_of
+from hermes.text import counted, printable
 
 if TYPE_CHECKING:
     from hermes.store.statistics import Statistics

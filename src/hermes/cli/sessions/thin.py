@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from hermes.cli.command import DONE, REFUSED, Words, days, row_count, takes_dry_run, takes_store, takes_yes
+from hermes.cli.asking import agree
+from hermes.cli.command import DONE, Words, days, row_count, takes_dry_run, takes_store, takes_yes
 from hermes.cli.opening import opened
-from hermes.cli.output import confirm, counted, say, size_of
+from hermes.cli.output import say, size_of
+from hermes.text import counted
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
@@ -40,9 +42,7 @@ def thin(arguments: argparse.Namespace) -> int:
             say([f"Would free {size_of(found.bytes)}: {told}. Nothing was changed."])
             return DONE
         question = f"Cut {told} to their beginning and end ({size_of(found.bytes)})? There is no way back."
-        if not arguments.yes and not confirm(question):
-            say(["Cancelled."])
-            return REFUSED
+        agree(question, yes=arguments.yes)
         done = db.thin(arguments.older_than, arguments.larger_than)
     say([f"Freed {size_of(done.bytes)}: {counted(done.messages, 'tool output')} cut to beginning and end."])
     return DONE

@@ -6,9 +6,9 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from hermes import clock
+from hermes.cli.asking import agree
 from hermes.cli.command import (
     DONE,
-    REFUSED,
     Command,
     Refused,
     Words,
@@ -20,9 +20,9 @@ from hermes.cli.command import (
     takes_yes,
 )
 from hermes.cli.opening import opened, sessions_folder, trash_days
-from hermes.cli.output import confirm, counted, say, say_json, terminal_width
+from hermes.cli.output import say, say_json, terminal_width
 from hermes.cli.table import Column, length, table, widened
-from hermes.text import printable
+from hermes.text import counted, printable
 
 if TYPE_CHECKING:
     from hermes.sessiondb import SessionDB
@@ -111,9 +111,7 @@ def empty(arguments: argparse.Namespace) -> int:
             say(["Nothing to delete."])
             return DONE
         question = f"Delete {counted(len(rows), 'conversation')} in the trash for good, with no way back?"
-        if not arguments.yes and not confirm(question):
-            say(["Cancelled."])
-            return REFUSED
+        agree(question, yes=arguments.yes)
         gone = db.empty_trash(arguments.older_than, arguments.purge, sessions_folder(arguments))
     say([f"Deleted {counted(gone, 'session')} from the trash."])
     return DONE

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from hermes import clock
 from hermes.cli.command import DONE, Refused, Words, plain_text, takes_json, takes_store
 from hermes.cli.opening import one_session, opened
-from hermes.cli.output import counted, page, say_json, styled, terminal_width
+from hermes.cli.output import page, say_json, styled, terminal_width
 from hermes.cli.table import columns_taken
-from hermes.text import printable
+from hermes.text import counted, printable
 
 if TYPE_CHECKING:
     from hermes.store.lineage import Relative

@@ -6,9 +6,10 @@ import argparse
 from pathlib import Path
 from typing import Protocol
 
+from hermes.cli.asking import agree
 from hermes.cli.command import DONE, REFUSED, Refused, Words, takes_store, takes_yes
-from hermes.cli.opening import existing, opened, place
-from hermes.cli.output import confirm, say
+from hermes.cli.opening import existing, is_writable, opened, place, refuse_own
+from hermes.cli.output import complain, say
 from hermes.text import printable
 
 
@@ -58,12 +59,17 @@ def repair(arguments: argparse.Namespace) -> int:
     path = place(arguments)
     if not Path(f"{path}-wal").exists():  # its log alone may be left, and that is what repair is for
         existing(arguments)
+    if arguments.check_only and path.exists() and not is_writable(path):
+        complain("it cannot be written, and so not be held alone to try things out: it was only read")
+        return verify(arguments)
     report = SessionDB.repair_file(path, check_only=arguments.check_only, keep_backup=not arguments.no_backup)
     return _tell(report)
 
 
 def backup(arguments: argparse.Namespace) -> int:
-    existing(arguments)
+    store = existing(arguments)
+    if arguments.file is not None:
+        refuse_own(store, arguments.file, is_store=True)
     if arguments.file and arguments.file.exists() and not arguments.force:
         raise Refused(f"{arguments.file} exists; choose another name, or replace it with --force")
     with opened(arguments) as db:
@@ -79,9 +85,7 @@ def restore(arguments: argparse.Namespace) -> int:
         raise Refused(f"no such file: {arguments.file}")
     store = place(arguments)
     question = f"Replace the store '{printable(str(store))}' with '{printable(str(arguments.file))}'?"
-    if not arguments.yes and not confirm(question):
-        say(["Cancelled."])
-        return REFUSED
+    agree(question, yes=arguments.yes)
     SessionDB.restore_file(store, arguments.file)
     say([f"Restored '{printable(str(store))}' from '{printable(str(arguments.file))}'"])
     return DONE

@@ -15,8 +15,9 @@ from pathlib import Path
 import apsw
 
 from hermes import clock, errors, home
-from hermes.partial import KEY_NOTE, SIDECARS, clear_partials, partial_file, sync_folder
+from hermes.partial import BACKUPS, clear_partials, partial_file, sync_folder
 from hermes.store.sqlite import encryption
+from hermes.store.sqlite.belongings import Belongings
 from hermes.store.sqlite.connection import connect, damaged
 from hermes.store.sqlite.copying import copy_into, unsound
 from hermes.store.values import Backup
@@ -70,11 +71,8 @@ def _place(path: Path, target: Path | None) -> tuple[Path, str | None]:
         return folder_of(path), None
     if target.is_dir():
         return target, None
-    own = [str(path.resolve()) + ending for ending in ("", *SIDECARS, KEY_NOTE, ".lock")]
-    if str(target.resolve()) in own or (target.exists() and path.exists() and target.samefile(path)):
-        raise errors.raised(
-            errors.BackupFailed, f"{target} is the store itself; name another file for the backup"
-        )
+    if (what := Belongings(path).called(target, is_copy=True)) is not None:
+        raise errors.raised(errors.BackupFailed, f"{target} is {what}; name another file for the backup")
     return target.parent, target.name
 
 
@@ -118,7 +116,7 @@ def new_name(folder: Path, reason: str) -> str:
 
 def folder_of(path: Path) -> Path:
     """Where the backups of this store are."""
-    return path.with_name(f"{path.name}.backups")
+    return path.with_name(f"{path.name}{BACKUPS}")
 
 
 def backups_of(path: Path) -> list[Path]:

@@ -13,7 +13,7 @@ import apsw
 
 from hermes import clock, errors
 from hermes.store.content import to_json
-from hermes.store.findings import Finding, counted
+from hermes.store.findings import Finding
 from hermes.store.processes import is_running
 from hermes.store.sqlite import doctor, index
 from hermes.store.sqlite.backup import backups_of
@@ -22,6 +22,7 @@ from hermes.store.sqlite.copying import unsound
 from hermes.store.sqlite.filesystem import journal_for
 from hermes.store.sqlite.migrations import check_version
 from hermes.store.sqlite.surroundings import way_out
+from hermes.text import counted
 
 FORMAT_AT, LOG_FORMAT = 18, 2
 """Where the header of a database says whether it has a write-ahead log, and what it says then."""
@@ -160,7 +161,7 @@ def backups(reader: SqliteReader, path: Path, *, deep: bool) -> Iterator[Finding
     elif age > OLD_BACKUP and (reader.value(index.NEWEST_TIME) or 0) > at:
         yield Finding(
             "note",
-            f"{told}, {int(age // clock.DAY)} days old, with messages since",
+            f"{told}, {counted(int(age // clock.DAY), 'day')} old, with messages since",
             f"make a newer {made[5:]}",
         )
     else:
@@ -218,7 +219,8 @@ def everything(reader: SqliteReader, fresh: apsw.Connection, path: Path) -> Iter
     for what in health.drift:
         yield Finding("warning", f"Out of step: {what}", f"put it right: `{upkeep(path, 'repair')}`")
     if not damage and health.ok:
-        yield Finding("ok", f"Contents: {health.sessions} sessions and {health.messages} messages, all whole")
+        held = f"{counted(health.sessions, 'session')} and {counted(health.messages, 'message')}"
+        yield Finding("ok", f"Contents: {held}, all whole")
 
 
 def _time(at: object) -> str:

@@ -28,6 +28,7 @@ from hermes.store.sqlite.migrations.shape import columns_of
 from hermes.store.sqlite.opening import marked_damage
 from hermes.store.sqlite.restore import WAIT_S, alone, in_use
 from hermes.store.values import Converted
+from hermes.text import counted
 
 VACUUM_INTO = "VACUUM INTO ?"
 COUNT = "SELECT count(*) FROM {table}"
@@ -213,7 +214,7 @@ def _kept_by(connection: apsw.Connection, file: Path) -> _Kept:
 
 def _differences(before: _Kept, after: _Kept) -> list[str]:
     found = [
-        f"{table}: {count} rows became {after.rows.get(table)}"
+        f"{table}: {counted(count, 'row')} became {after.rows.get(table)}"
         for table, count in before.rows.items()
         if after.rows.get(table) != count
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hermes.partial import KEY_NOTE, PARTIAL, SIDECARS, clear_partials
-from hermes.store.belongings import files_below
+from hermes.store.files_below import files_below
 from hermes.store.sqlite import guard, recognition
 from hermes.store.sqlite.backup import DAMAGED, backups_of, folder_of
 

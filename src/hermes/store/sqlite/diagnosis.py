@@ -12,6 +12,7 @@ from pathlib import Path
 import apsw
 
 from hermes import errors
+from hermes.store.arguments import database_path
 from hermes.store.findings import Diagnosis, Finding
 from hermes.store.sqlite import checkup, encryption, surroundings
 from hermes.store.sqlite.backup import backups_of
@@ -74,6 +75,10 @@ def _failed(path: Path, about: str, problem: Exception) -> Finding:
 
 def _absent(path: Path) -> Finding | None:
     """SQLite must not open what it would take for new: it would delete the log beside it."""
+    try:
+        database_path(path)
+    except errors.InvalidArgument as problem:
+        return Finding("error", f"Store: {problem}")
     try:
         size = os.stat(path).st_size if os.path.isfile(path) else None
     except OSError as problem:

@@ -14,6 +14,7 @@ from hermes.store.sqlite.given import held
 from hermes.store.sqlite.texts import fields_of
 from hermes.store.values import Health
 from hermes.terms import SEPARATOR, index_texts
+from hermes.text import counted
 
 SAMPLE = 200
 """How many messages' index entries `verify` splits again and compares; FTS5's own check is only structural."""
@@ -121,9 +122,9 @@ def _index_drift(reader: SqliteReader) -> list[str]:
     mark = int(reader.value(index.WATERMARK) or 0)
     drift = []
     if ghosts := reader.value(GHOSTS):
-        drift.append(f"{ghosts} index entries of deleted messages")
+        drift.append(f"{counted(ghosts, 'index entry', 'index entries')} of deleted messages")
     if missing := reader.value(UNINDEXED, mark):
-        drift.append(f"{missing} messages missing from the index")
+        drift.append(f"{counted(missing, 'message')} missing from the index")
     ids = [row[0] for row in reader.rows(INDEXED_IDS, mark)]
     for message_id in ids[:: max(1, len(ids) // SAMPLE)]:
         row = reader.row(index.ONE, message_id)
@@ -140,13 +141,13 @@ def _block_drift(reader: SqliteReader) -> list[str]:
         return []
     drift = []
     if ghosts := reader.value(GHOST_BLOCKS):
-        drift.append(f"{ghosts} blocks of deleted messages")
+        drift.append(f"{counted(ghosts, 'block')} of deleted messages")
     if missing := reader.value(LOST_BLOCKS):
-        drift.append(f"{missing} blocks missing from the index")
+        drift.append(f"{counted(missing, 'block')} missing from the index")
     if unblocked := reader.value(UNBLOCKED, reader.value(blocks.WATERMARK)):
-        drift.append(f"{unblocked} messages in no block")
+        drift.append(f"{counted(unblocked, 'message')} in no block")
     if strays := reader.value(STRAY_MEMBERS):
-        drift.append(f"{strays} messages in blocks that are not theirs")
+        drift.append(f"{counted(strays, 'message')} in blocks that are not theirs")
     rows = reader.rows(BLOCKS)
     for row in rows[:: max(1, len(rows) // SAMPLE)]:
         block = blocks.Block(*row)

@@ -144,10 +144,6 @@ def _reads_plain(path: Path) -> bool:
 # ------------------------------------------------------------------------------------------------ notes
 
 
-def forget_keys() -> None:
-    _known.clear()
-
-
 def note_of(path: Path) -> Note | None:
     """The note beside a file; None if there is none, or none that makes sense: the file is then looked at itself."""
     import json

@@ -15,6 +15,7 @@ import apsw
 
 from hermes import errors, home
 from hermes.logs import log_of
+from hermes.partial import BACKUPS, DAMAGE_MARK
 from hermes.store.sqlite import encryption, forking, lockfile
 from hermes.store.sqlite import guard as guards
 from hermes.store.sqlite.connection import (
@@ -45,8 +46,6 @@ BACKSTOP_PAGES = 4000
 
 SHORTEST = 100
 """The header alone of a database takes so many bytes."""
-DAMAGE_MARK = ".damaged"
-"""Beside a file in which damage was seen: nobody writes to it, in any process, until it is repaired or restored."""
 
 INSERT_VERSION = "INSERT INTO schema_version (version) VALUES (?)"
 # Not those of an older form, which are made anew: they had to be given terms, of ASCII too. Asked of the schema, which
@@ -321,7 +320,7 @@ def _say_once(path: Path, sentence: str) -> None:
 def _tighten(path: Path) -> None:
     """What an older installation left for others to read is made private, with one notice."""
     names = [str(path), f"{path}-wal", f"{path}-shm", f"{path}.lock", f"{path}{encryption.NOTE}"]
-    inside, folders = [f"{path}.backups"], []
+    inside, folders = [f"{path}{BACKUPS}"], []
     if path.parent == home.get_hermes_home():
         inside.append(f"{path.parent}/sessions")
         folders.append(str(path.parent))

@@ -19,7 +19,7 @@ from hermes.store.sqlite import index
 from hermes.store.sqlite.connection import SqliteWriter, run
 from hermes.store.sqlite.pages import Row
 from hermes.store.sqlite.remains import Column, Entry, Layout, Remains
-from hermes.text import as_text
+from hermes.text import as_text, counted
 
 PLACEHOLDER = "unknown"
 """The source of a session of which only messages are left."""
@@ -281,7 +281,8 @@ class Refill:
             ):
                 length = len(known.get("content") or "")
                 self.lost.append(
-                    f"message {rowid} of session {as_text(session_id)}: all but its first {length} characters"
+                    f"message {rowid} of session {as_text(session_id)}:"
+                    f" all but its first {counted(length, 'character')}"
                 )
         return gone
 
@@ -294,13 +295,14 @@ class Refill:
         self._reattach()
         for table, sql in DANGLING.items():
             if count := self._writer.run(sql):
-                self.lost.append(f"{count} rows of {table}, which belonged to what is lost")
-        self.lost += [f"{count} rows of {table}" for table, count in self._unread.items()]
+                self.lost.append(f"{counted(count, 'row')} of {table}, which belonged to what is lost")
+        self.lost += [f"{counted(count, 'row')} of {table}" for table, count in self._unread.items()]
         self.lost += [
-            f"{count} rows of {table}, which its rules do not allow" for table, count in self._refused.items()
+            f"{counted(count, 'row')} of {table}, which its rules do not allow"
+            for table, count in self._refused.items()
         ]
         if garbled := self._remains.image.garbled:
-            self.lost.append(f"characters of {garbled} texts, which stand as \ufffd now")
+            self.lost.append(f"characters of {counted(garbled, 'text')}, which stand as \ufffd now")
         self._count(gone)
         highest = max((max(ids) for ids in gone.values()), default=0)
         self._sequences["messages"] = max(self._sequences.get("messages", 0), highest)
@@ -313,26 +315,29 @@ class Refill:
         blobs.adopt_all(self._writer)
         kept = {row[0] for row in run(self._connection, BLOB_HASHES)}
         if garbled := self._garbled_blobs - kept:
-            self.lost.append(f"{len(garbled)} attachments, of which not all bytes could be read")
+            self.lost.append(f"{counted(len(garbled), 'attachment')}, of which not all bytes could be read")
         gone = 0
         while some := blobs.collect_some(self._writer).blobs:
             gone += some
         if gone:
-            self.lost.append(f"{gone} attachments of messages that are lost")
+            self.lost.append(f"{counted(gone, 'attachment')} of messages that are lost")
 
     def _count(self, gone: dict[Any, set[int]]) -> None:
         lines = []
-        for session_id, title, counted, saved in run(self._connection, COUNTS):
+        for session_id, title, noted, saved in run(self._connection, COUNTS):
             missing = len(gone.pop(session_id, ()))
             if not self._exact:
-                missing = max(missing, counted - saved)
+                missing = max(missing, noted - saved)
             if missing:
                 called = f" ({title})" if title else ""
-                lines.append(f"session {session_id}{called}: {missing} of its {missing + saved} messages")
-            if counted != saved:
+                lines.append(
+                    f"session {session_id}{called}: {missing} of its {counted(missing + saved, 'message')}"
+                )
+            if noted != saved:
                 recount(self._writer, [session_id])
         lines += [
-            f"session {session_id}: its row and {len(ids)} messages" for session_id, ids in gone.items()
+            f"session {session_id}: its row and {counted(len(ids), 'message')}"
+            for session_id, ids in gone.items()
         ]
         self.lost += lines
 

@@ -36,7 +36,7 @@ from hermes.store.sqlite.refill import ADOPT, DANGLING, NOTE_ALL, PLACEHOLDER, R
 from hermes.store.sqlite.remains import Remains
 from hermes.store.sqlite.takeover import alone, beside, busy, fold_log, keep_aside, retire, size_of, sync
 from hermes.store.values import Health, Repair
-from hermes.text import as_text
+from hermes.text import as_text, counted
 
 WAIT_S = 3.0
 """How long somebody else may still hold the file before the repair is refused."""
@@ -200,7 +200,8 @@ def _settled(path: Path, connection: apsw.Connection, check_only: bool) -> Repai
     if health.damage:
         return None
     said = "nothing is wrong" if not done else "these would be mended" if check_only else "mended"
-    told = f"{path}: {said}; {health.sessions} sessions, {health.messages} messages"
+    held = f"{counted(health.sessions, 'session')}, {counted(health.messages, 'message')}"
+    told = f"{path}: {said}; {held}"
     done += _still_out_of_step(health)
     return Repair(path, (told, *done), ok=not (health.drift or (done and check_only)))
 
@@ -236,7 +237,7 @@ def _salvaged(path: Path, check_only: bool, keep_backup: bool) -> Repair:
             for suffix in ("", "-journal", "-wal", "-shm", encryption.NOTE):
                 beside(fresh, suffix).unlink(missing_ok=True)
     opening.clear_damage_mark(path)
-    saved = f"{health.sessions} sessions and {health.messages} messages"
+    saved = _told(health.sessions, health.messages)
     done = [f"{path}: saved {saved} into a new file, with a new search index", *_still_out_of_step(health)]
     if lost:
         done += _backups_told(path)
@@ -298,10 +299,12 @@ def _forecast(path: Path, image: Image) -> Repair:
     sessions, messages = len(found["sessions"]), len(found["messages"])
     if not sessions and not messages:
         return _hopeless(path)
-    told = (
-        f"{path}: damaged; {sessions} sessions and {messages} messages can be read and saved into a new file"
-    )
+    told = f"{path}: damaged; {_told(sessions, messages)} can be read and saved into a new file"
     return Repair(path, (told, *_backups_told(path)), ok=False)
+
+
+def _told(sessions: int, messages: int) -> str:
+    return f"{counted(sessions, 'session')} and {counted(messages, 'message')}"
 
 
 def _hopeless(path: Path) -> Repair:

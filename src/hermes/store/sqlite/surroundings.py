@@ -9,6 +9,7 @@ import os
 import platform
 import shlex
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -16,12 +17,12 @@ from typing import NamedTuple
 import apsw
 
 from hermes import clock, home
-from hermes.partial import KEY_NOTE, SIDECARS
-from hermes.store.findings import Finding, counted
+from hermes.partial import DAMAGE_MARK, KEY_NOTE, SIDECARS
+from hermes.store.findings import Finding
 from hermes.store.spool import FOLDER, REFUSED, Spool
 from hermes.store.sqlite.backup import backups_of, folder_of
 from hermes.store.sqlite.connection import upkeep
-from hermes.store.sqlite.opening import DAMAGE_MARK
+from hermes.text import counted
 
 WAL_RESET_FIXED = (3, 51, 3)
 LEAST_ROOM = 1_000_000_000
@@ -94,10 +95,18 @@ def permissions(path: Path) -> Iterator[Finding]:
     if not loose_folders and not loose_files:
         yield Finding("ok", "Permissions: only you can read the store, its backups and its spool")
     if path.exists() and not os.access(path, os.W_OK):
-        mine = f"`sudo chown $(id -u) {shlex.quote(str(path))}`"
         yield Finding(
-            "warning", f"Permissions: this user may not write {path.name}", f"make it yours: {mine}"
+            "warning", f"Permissions: this user may not write {path.name}", _how_to_write(path, os.stat(path))
         )
+
+
+def _how_to_write(path: Path, found: os.stat_result) -> str:
+    name = shlex.quote(str(path))
+    if found.st_uid != os.geteuid():
+        return f"make it yours: `sudo chown $(id -u) {name}`"
+    if not found.st_mode & stat.S_IWUSR:
+        return f"let yourself write it: `chmod u+w {name}`"
+    return f"it is yours, but its disk is not written to: `df {name}` says which that is"
 
 
 # -------------------------------------------------------------------- who has it open

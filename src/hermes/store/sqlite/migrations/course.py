@@ -18,6 +18,7 @@ from hermes.store.sqlite.migrations.names import named
 from hermes.store.sqlite.migrations.ours import Differs, become_ours
 from hermes.store.sqlite.migrations.shape import Shape, refuse_collisions, wanted
 from hermes.store.sqlite.migrations.steps import STEPS, run_step
+from hermes.text import counted
 
 ANY_ROW = "SELECT 1 FROM {table} LIMIT 1"
 LAST_STEP = "our layout"
@@ -40,10 +41,9 @@ class MigrationReport(NamedTuple):
     """What was put right on the way, or left for later."""
 
     def __str__(self) -> str:
-        told = (
-            f"{self.path}: migrated from version {self.from_version}, {self.sessions} sessions and"
-            f" {self.messages} messages, {self.before / 1e6:.1f} MB -> {self.after / 1e6:.1f} MB"
-        )
+        held = f"{counted(self.sessions, 'session')} and {counted(self.messages, 'message')}"
+        size = f"{self.before / 1e6:.1f} MB -> {self.after / 1e6:.1f} MB"
+        told = f"{self.path}: migrated from version {self.from_version}, {held}, {size}"
         if self.backup is not None:
             told += f"; the file as it was is {self.backup}"
         return "; ".join((told, *self.notes))

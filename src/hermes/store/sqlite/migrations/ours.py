@@ -29,6 +29,7 @@ from hermes.store.sqlite.migrations.shape import (
     schema_sql,
 )
 from hermes.store.sqlite.migrations.steps import set_version
+from hermes.text import counted
 
 MAX_TITLE_LENGTH = 100
 
@@ -122,9 +123,12 @@ def _work(connection: apsw.Connection, want: Shape, strike: bool, mend: bool) ->
     ) in SOURCE_ALIASES.items():  # the only thing that is changed on purpose, and so after the proof
         run(connection, NAME_SOURCE, name, spelled)
     run(connection, FORGET_NOTES)
-    notes = [f"{len(renamed)} titles in use twice were given a number"] if renamed else []
-    notes += [f"{len(added)} sessions were made for messages that had none"] if added else []
-    notes += [f"{mended} texts held bytes that are no text; U+FFFD stands for them now"] if mended else []
+    titles = counted(len(renamed), "title in use twice was", "titles in use twice were")
+    notes = [f"{titles} given a number"] if renamed else []
+    made = counted(len(added), "session was", "sessions were")
+    notes += [f"{made} made for messages that had none"] if added else []
+    texts = counted(mended, "text")
+    notes += [f"{texts} held bytes that are no text; U+FFFD stands for them now"] if mended else []
     return Outcome(*proof.counts(connection), notes, strike)
 
 
