@@ -579,7 +579,7 @@ def test_rows_of_other_programs_that_cannot_be_stored_again_are_told(store: Path
         ).fetchall()
     zero(store, "messages", at=6)
     report = repaired(store)
-    assert "1 rows of shelf, which its rules do not allow" in report.lost
+    assert "1 row of shelf, which its rules do not allow" in report.lost
     assert [line for line in report.lost if "marks" in line and "point to" in line]
     with sql(store) as connection:
         assert connection.execute("SELECT book FROM shelf").fetchall() == [("found",)]
@@ -678,7 +678,7 @@ def test_a_session_without_an_id_is_no_obstacle(home: Path) -> None:
     zero(path, "messages", at=2)
     report = repaired(path)
     with SessionDB(path) as db:
-        assert db.session_count() == 2 or "1 rows of sessions, which its rules do not allow" in report.lost
+        assert db.session_count() == 2 or "1 row of sessions, which its rules do not allow" in report.lost
         assert len(db.get_messages("a")) > 150
     assert_whole(path)
 
