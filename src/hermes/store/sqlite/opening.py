@@ -50,12 +50,19 @@ DAMAGE_MARK = ".damaged"
 """Beside a file in which damage was seen: nobody writes to it, in any process, until it is repaired or restored."""
 
 INSERT_VERSION = "INSERT INTO schema_version (version) VALUES (?)"
-# Not those of an older form, which are made anew: they had to be given terms, of ASCII too. Asked of the schema, which
-# can be read also where the tables cannot.
-SEARCH_TABLES = """SELECT name FROM sqlite_master WHERE name IN ('messages_fts_words', 'index_progress',
-    'messages_fts_blocks', 'messages_fts_ranges', 'messages_fts_members') AND sql NOT LIKE '%tokenchars%'"""
+# Not search tables of an older form, which are made anew: they had to be given terms, of ASCII too. Asked of the schema,
+# which can be read also where the tables cannot.
+KEPT_UP = """SELECT name FROM sqlite_master WHERE name IN ('messages_fts_words', 'index_progress',
+    'messages_fts_blocks', 'messages_fts_ranges', 'messages_fts_members') AND sql NOT LIKE '%tokenchars%'
+    OR type = 'trigger' AND name GLOB 'hermes_*'"""
 INDEX_TABLES = {"messages_fts_words", "index_progress"}
-ALL_SEARCH_TABLES = 5
+SEARCH_TABLES = INDEX_TABLES | {"messages_fts_blocks", "messages_fts_ranges", "messages_fts_members"}
+TRIGGERS = {
+    *("hermes_message_placed", "hermes_message_noted", "hermes_message_inserted", "hermes_message_moved"),
+    *("hermes_message_updated", "hermes_message_deleted", "hermes_session_placed", "hermes_session_replaced"),
+    *("hermes_session_retitled", "hermes_session_updated", "hermes_session_deleted"),
+}
+"""By which changes of other programs are noticed; under these names with the text that they have in `schema.sql`."""
 
 """What needs no schema: parsing it is half of what opening costs, and is left to the first statement that does."""
 JOURNAL_AT = 18
@@ -238,15 +245,20 @@ def _bring_up_to_date(path: Path, connection: apsw.Connection) -> None:
 
 
 def _look_over_schema(path: Path, connection: apsw.Connection, identity: tuple[int, int]) -> None:
-    """Undo what another program did to the search tables; looked at again only when the schema has changed."""
+    """Undo what another program did to the search tables, and give an older store of ours the triggers of today;
+    looked at again only when the schema has changed."""
     cookie = pragma(connection, "PRAGMA schema_version")
     if _looked_over.get(identity) == cookie:
         return
     for name in drop_foreign_search(connection):
         log.warning("%s: removed %s, which another program had made; ours replaces it", path, name)
     # Another program may have dropped our index: the next search fills a new one.
-    there = {row[0] for row in run(connection, SEARCH_TABLES)}
-    if len(there) < ALL_SEARCH_TABLES:
+    there = {row[0] for row in run(connection, KEPT_UP)}
+    if not there >= TRIGGERS:
+        from hermes.store.sqlite.migrations.shape import renew_rules
+
+        renew_rules(connection)
+    if not there >= SEARCH_TABLES:
         from hermes.store.sqlite import index
 
         if not there >= INDEX_TABLES:

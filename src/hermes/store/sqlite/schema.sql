@@ -250,11 +250,27 @@ CREATE INDEX IF NOT EXISTS idx_outbox_waiting ON outbox(session_key, id) WHERE s
 CREATE TABLE IF NOT EXISTS changed_messages (message_id INTEGER PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS changed_sessions (session_id TEXT PRIMARY KEY) WITHOUT ROWID;
 
--- Our own inserts carry a uid and update their session in the same transaction.
--- BEFORE sees the row that an INSERT OR REPLACE is about to displace without any DELETE trigger.
-CREATE TRIGGER IF NOT EXISTS hermes_message_displaced BEFORE INSERT ON messages WHEN new.uid IS NULL BEGIN
-    INSERT INTO changed_sessions SELECT m.session_id FROM messages m WHERE m.id = new.id
+-- A trigger whose text changes gets another name: by their names an opener sees whether a store has all of them as
+-- they are here.
+-- Our own inserts carry a uid and update their session in the same transaction. They also leave the id to SQLite, which
+-- BEFORE sees as -1: whoever names one puts rows back from a copy, uid and all, or writes over those that are there.
+-- What is to be done then stands behind a view that shows nothing, for each statement in the body of a trigger costs
+-- every append, reached or not.
+CREATE VIEW IF NOT EXISTS hermes_placed (message_id, session_id, content_kind) AS SELECT NULL, NULL, NULL WHERE 0;
+CREATE TRIGGER IF NOT EXISTS hermes_message_placed BEFORE INSERT ON messages WHEN new.id <> -1 BEGIN
+    INSERT INTO hermes_placed VALUES (new.id, new.session_id, new.content_kind);
+END;
+-- It comes before the row: what is there now is what an INSERT OR REPLACE displaces without any DELETE trigger. A row
+-- above every id there ever was is found by the index itself; one with attachments may have come without references.
+CREATE TRIGGER IF NOT EXISTS hermes_message_noted INSTEAD OF INSERT ON hermes_placed BEGIN
+    INSERT INTO changed_sessions SELECT m.session_id FROM messages m WHERE m.id = new.message_id
         AND NOT EXISTS (SELECT 1 FROM changed_sessions c WHERE c.session_id = m.session_id);
+    INSERT INTO changed_sessions SELECT new.session_id WHERE new.session_id IS NOT NULL
+        AND NOT EXISTS (SELECT 1 FROM changed_sessions WHERE session_id = new.session_id);
+    INSERT INTO changed_messages SELECT new.message_id WHERE (new.content_kind = 'blobs' OR new.message_id <= max(
+            coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'messages'), new.message_id),
+            coalesce((SELECT max(id) FROM messages), 0)))
+        AND NOT EXISTS (SELECT 1 FROM changed_messages WHERE message_id = new.message_id);
 END;
 CREATE TRIGGER IF NOT EXISTS hermes_message_inserted AFTER INSERT ON messages WHEN new.uid IS NULL BEGIN
     INSERT INTO changed_messages SELECT new.id
@@ -284,12 +300,25 @@ CREATE TRIGGER IF NOT EXISTS hermes_message_deleted AFTER DELETE ON messages BEG
         WHERE NOT EXISTS (SELECT 1 FROM changed_sessions WHERE session_id = old.session_id);
 END;
 
--- A session that another program inserted has no root yet.
-CREATE TRIGGER IF NOT EXISTS hermes_session_inserted AFTER INSERT ON sessions WHEN new.root_id IS NULL BEGIN
+-- A session that another program made has no root yet. One that was put back from a copy has one, and with it what
+-- belonged to that copy: activity and preview that a new session does not have, a parent that may be gone by now.
+CREATE TRIGGER IF NOT EXISTS hermes_session_placed AFTER INSERT ON sessions
+WHEN new.root_id IS NULL OR new.preview IS NOT NULL OR new.last_person_at IS NOT NULL
+    OR new.last_active IS NOT new.started_at
+    OR coalesce(new.conversation_active, new.started_at) IS NOT new.started_at
+    OR new.root_id <> new.id AND new.root_id IS NOT
+        (SELECT p.root_id FROM sessions p WHERE p.id = new.parent_session_id)
+    OR new.parent_session_id IS NOT NULL
+        AND NOT EXISTS (SELECT 1 FROM sessions p WHERE p.id = new.parent_session_id)
+    OR EXISTS (SELECT 1 FROM messages m WHERE m.session_id = new.id)
+    OR EXISTS (SELECT 1 FROM sessions c WHERE c.parent_session_id = new.id) BEGIN
     INSERT INTO changed_sessions SELECT new.id
         WHERE NOT EXISTS (SELECT 1 FROM changed_sessions WHERE session_id = new.id);
 END;
-CREATE TRIGGER IF NOT EXISTS hermes_session_displaced BEFORE INSERT ON sessions WHEN new.root_id IS NULL BEGIN
+-- What an INSERT OR REPLACE displaces, by its id or by its title. Ours asks for a row that is there, too, and gets none.
+CREATE TRIGGER IF NOT EXISTS hermes_session_replaced BEFORE INSERT ON sessions
+WHEN new.root_id IS NULL OR new.title IS NOT NULL
+    OR EXISTS (SELECT 1 FROM sessions s WHERE s.id = new.id AND s.root_id <> new.root_id) BEGIN
     INSERT INTO changed_sessions SELECT s.root_id FROM sessions s WHERE s.id = new.id AND s.root_id IS NOT NULL
         AND NOT EXISTS (SELECT 1 FROM changed_sessions c WHERE c.session_id = s.root_id);
     INSERT INTO changed_sessions SELECT s.id FROM sessions s WHERE s.title = new.title AND s.owner = new.owner

@@ -10,6 +10,7 @@ import apsw
 
 from hermes import errors
 from hermes.store.sqlite.connection import run
+from hermes.store.sqlite.migrations.foreign import transaction
 from hermes.store.sqlite.migrations.names import named, quoted
 
 DOCUMENTED_TABLES = ("schema_version", "sessions", "messages", "state_meta")
@@ -128,3 +129,10 @@ def drop_changed(connection: apsw.Connection, want: Shape) -> None:
     for name in have.named("trigger"):
         if name in want.texts or name.startswith("hermes_"):
             run(connection, named(DROP_TRIGGER, trigger=name))
+
+
+def renew_rules(connection: apsw.Connection) -> None:
+    """Give a store of ours the indexes and triggers of today; its tables and rows stay as they are."""
+    with transaction(connection):
+        drop_changed(connection, wanted())
+        connection.execute(schema_sql()).fetchall()
