@@ -60,7 +60,7 @@ def check_version(connection: apsw.Connection, path: Path) -> Standing:
             f"{path} was written by a newer version of this program (layout {layout}, this one knows {LAYOUT});"
             " it was left untouched: upgrade this program to open it",
         )
-    tables = {row[0] for row in run(connection, TABLES)}
+    tables = {row[0].lower() for row in run(connection, TABLES)}
     if not tables:
         return "empty"
     version = documented_version(connection, path) if "schema_version" in tables else None
@@ -78,7 +78,7 @@ def check_version(connection: apsw.Connection, path: Path) -> Standing:
 
 def documented_version(connection: apsw.Connection, path: Path) -> int | None:
     """The version in `schema_version`; None if that table is empty, which the reference takes for a new install."""
-    if "version" not in {row[0] for row in run(connection, COLUMNS, "schema_version")}:
+    if "version" not in {row[0].lower() for row in run(connection, COLUMNS, "schema_version")}:
         return None
     version = run(connection, DOCUMENTED_VERSION)[0][0]
     if version is None or isinstance(version, int):
@@ -89,7 +89,7 @@ def documented_version(connection: apsw.Connection, path: Path) -> int | None:
 
 
 def _looks_like(connection: apsw.Connection, table: str) -> bool:
-    return SIGNS[table] <= {row[0] for row in run(connection, COLUMNS, table)}
+    return SIGNS[table] <= {row[0].lower() for row in run(connection, COLUMNS, table)}
 
 
 def migrate(path: Path, connection: apsw.Connection) -> MigrationReport | None:
