@@ -143,7 +143,9 @@ def put_back_messages(conn: sqlite3.Connection, rng: random.Random) -> str:
     """Whole rows, every column that is there, as somebody does who takes them from a copy and edits them."""
     first, text = _any_message(conn, rng), rng.choice(TEXTS)
     conn.execute("DROP TABLE IF EXISTS temp.copied")
-    conn.execute("CREATE TEMP TABLE copied AS SELECT * FROM messages WHERE id BETWEEN ? AND ? + 3", (first, first))
+    conn.execute(
+        "CREATE TEMP TABLE copied AS SELECT * FROM messages WHERE id BETWEEN ? AND ? + 3", (first, first)
+    )
     if rng.random() < 0.5:
         conn.execute("UPDATE copied SET content = ?, timestamp = ?", (text, _moment(rng)))
     if rng.random() < 0.5:

@@ -6,7 +6,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -31,11 +31,13 @@ from hermes.store.sqlite.connection import (
     translated,
     upkeep,
 )
+from hermes.store.sqlite.migrations import check_documented_version
 from hermes.store.sqlite.opening import (
     make_durable,
     mark_damaged,
     marked_damage,
     open_database,
+    take_log_away,
 )
 from hermes.store.sqlite.turnstile import Turnstile
 
@@ -184,7 +186,7 @@ class SqliteCore:
         # Not `query_only`, which would also forbid to say whose turn it is. Without a log, who may only read could not
         # take back what a crash left half written.
         if self._journal == "wal" and not self.read_only:
-            connection = connect(self.path, read_only=True)
+            connection = self._accepted(connect(self.path, read_only=True))
         else:
             connection = self._new_reader()
         run(connection, LARGE_CACHE)
@@ -192,9 +194,18 @@ class SqliteCore:
 
     def _new_reader(self) -> apsw.Connection:
         try:
-            return connect_read_only(self.path) if self.read_only else connect(self.path)
+            return self._accepted(connect_read_only(self.path) if self.read_only else connect(self.path))
         except apsw.Error as problem:
             raise self._told(problem) from problem
+
+    def _accepted(self, connection: apsw.Connection) -> apsw.Connection:
+        """Opening may have left this to the first who reads the schema anyway."""
+        try:
+            check_documented_version(connection, self.path)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     # ---------------------------------------------------------------- writing
 
@@ -393,16 +404,7 @@ class SqliteCore:
         if last:
             guards.left(self._guard)
             if self.read_only and not self._found_log:
-                self._take_log_away()
-
-    def _take_log_away(self) -> None:
-        """SQLite makes a log beside what it only reads, and leaves it: the last to close must be one who may write."""
-        with suppress(apsw.Error, OSError, errors.StoreError):
-            connection = connect(self.path)
-            try:
-                run(connection, "SELECT 1 FROM sqlite_master LIMIT 1")
-            finally:
-                connection.close()
+                take_log_away(self.path)
 
     def _abandon(self) -> None:
         """In a forked child: the connections are the parent's. Keep them alive untouched, for closing would hurt it."""

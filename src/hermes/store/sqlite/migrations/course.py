@@ -24,7 +24,13 @@ ANY_ROW = "SELECT 1 FROM {table} LIMIT 1"
 LAST_STEP = "our layout"
 ERASE = ("PRAGMA secure_delete=OFF", "PRAGMA secure_delete=ON", "PRAGMA secure_delete=FAST")
 
-TOLD_AS_ALWAYS = errors.StoreBusy, errors.StoreFull, errors.StoreReadOnly, errors.StoreDamaged, errors.StoreLocked
+TOLD_AS_ALWAYS = (
+    errors.StoreBusy,
+    errors.StoreFull,
+    errors.StoreReadOnly,
+    errors.StoreDamaged,
+    errors.StoreLocked,
+)
 
 
 class MigrationReport(NamedTuple):
@@ -76,7 +82,9 @@ def run_course(path: Path, connection: apsw.Connection) -> MigrationReport:
             raise _told(problem, path, done[-1], backup) from problem
     notes = list(outcome.notes)
     if missed:
-        notes.append(f"removed, because they used a search table that is gone: the triggers {', '.join(missed)}")
+        notes.append(
+            f"removed, because they used a search table that is gone: the triggers {', '.join(missed)}"
+        )
     if struck or outcome.struck:
         notes.append("a full-text table of another program was damaged and was discarded")
     if unshrunk := shrink(connection):

@@ -28,7 +28,13 @@ FIND = """SELECT type, name, rootpage, sql FROM sqlite_master
     ORDER BY type = 'table', name"""
 NAMES = r"(?<![\w$])messages_fts(_trigram)?(_(data|idx|content|docsize|config))?(?![\w$])"
 # In a comment they name no table, and in single quotes only where a table is expected.
-NAMED = rf"""--[^\n]*|/\*.*?\*/|(?P<table>\b(into|from|update|join)\s+|\.\s*)?'(?P<text>([^']|'')*)'|(?P<name>{NAMES})"""
+NAMED = "|".join(
+    (
+        r"--[^\n]*|/\*.*?\*/",
+        r"(?P<table>\b(into|from|update|join)\s+|\.\s*)?'(?P<text>([^']|'')*)'",
+        f"(?P<name>{NAMES})",
+    )
+)
 REFERENCE_TRIGGERS = {
     f"messages_fts{kind}_{verb}" for kind in ("", "_trigram") for verb in ("insert", "delete", "update")
 }
@@ -68,7 +74,9 @@ def _uses_search(trigger: str) -> bool:
 
 def strange_triggers(connection: apsw.Connection) -> list[str]:
     """Those of them that the reference does not make: somebody will miss them."""
-    return [name for kind, name, _ in _found(connection) if kind == "trigger" and name not in REFERENCE_TRIGGERS]
+    return [
+        name for kind, name, _ in _found(connection) if kind == "trigger" and name not in REFERENCE_TRIGGERS
+    ]
 
 
 def in_transaction(connection: apsw.Connection, work: Callable[[apsw.Connection, bool], T]) -> tuple[T, bool]:

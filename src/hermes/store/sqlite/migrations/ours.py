@@ -2,8 +2,9 @@
 
 Nothing of the documented tables is lost or changed but four things that our rules do not allow: of several sessions
 with one title all but the first get ` (2)`, ` (3)`…; messages whose session row is missing get one; bytes in a text
-that are no text become U+FFFD; and a column named `Title` is named `title`. A parent that does not exist stays recorded: foreign keys are off while we
-migrate, and SQLite asks for a parent only when the reference to it is written.
+that are no text become U+FFFD; and a column that is spelled `Title` is spelled `title`. A parent that does not exist
+stays recorded: foreign keys are off while we migrate, and SQLite asks for a parent only when the reference to it is
+written.
 """
 
 from __future__ import annotations
