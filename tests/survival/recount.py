@@ -56,6 +56,17 @@ class Recount:
         parent = session["parent_session_id"]
         return self.sessions.get(parent) if parent != session["id"] else None
 
+    def is_below(self, session: Row) -> bool:
+        """Whether somebody is above it. Of a circle everybody is shown: nobody else would stand for them."""
+        seen: set[str] = set()
+        above = self.parent(session)
+        while above is not None and above["id"] not in seen:
+            if above["id"] == session["id"]:
+                return False
+            seen.add(above["id"])
+            above = self.parent(above)
+        return self.parent(session) is not None
+
     def must_have_relation(self, session: Row) -> str | None:
         """What the clocks and reasons say of a child of which nobody recorded anything."""
         parent = self.parent(session)
@@ -103,7 +114,7 @@ class Recount:
         listed = [
             row
             for row in self.sessions.values()
-            if self.parent(row) is None
+            if not self.is_below(row)
             or row["relation"] in ("branch", "reset")
             or (row["relation"] == "compression" and roots[row["id"]] == row["id"])
         ]

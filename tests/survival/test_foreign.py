@@ -314,6 +314,22 @@ def test_a_continuation_put_back_without_its_parent_stands_for_itself(db: Sessio
     check_exact(db)
 
 
+@pytest.mark.parametrize("parent", ["'parent'", "NULL", "'nobody'"])
+def test_a_session_put_back_under_another_parent_finds_its_place(db: SessionDB, parent: str) -> None:
+    for name in ("parent", "other", "alone"):
+        db.create_session(name, "cli", started_at=1000.0)
+    db.delegate("other", session_id="below")
+    db.branch("other", session_id="beside")
+    check_exact(db)
+    _foreign(
+        db.db_path,
+        "CREATE TEMP TABLE t AS SELECT * FROM sessions WHERE id IN ('alone', 'below', 'beside')",
+        f"UPDATE t SET parent_session_id = {parent}",
+        "INSERT OR REPLACE INTO sessions SELECT * FROM t",
+    )
+    check_exact(db)
+
+
 def test_an_attachment_put_back_without_its_reference_is_kept(db: SessionDB, home: Path) -> None:
     image = [{"type": "image_url", "image_url": {"url": "data:image/png;base64," + "QUJD" * 3000}}]
     db.create_session("a", "cli")

@@ -301,15 +301,16 @@ CREATE TRIGGER IF NOT EXISTS hermes_message_deleted AFTER DELETE ON messages BEG
 END;
 
 -- A session that another program made has no root yet. One that was put back from a copy has one, and with it what
--- belonged to that copy: activity and preview that a new session does not have, a parent that may be gone by now.
+-- belonged to that copy: an activity and a preview, or a place in its family, that a new one of ours would not have.
 CREATE TRIGGER IF NOT EXISTS hermes_session_placed AFTER INSERT ON sessions
 WHEN new.root_id IS NULL OR new.preview IS NOT NULL OR new.last_person_at IS NOT NULL
     OR new.last_active IS NOT new.started_at
-    OR coalesce(new.conversation_active, new.started_at) IS NOT new.started_at
-    OR new.root_id <> new.id AND new.root_id IS NOT
-        (SELECT p.root_id FROM sessions p WHERE p.id = new.parent_session_id)
-    OR new.parent_session_id IS NOT NULL
-        AND NOT EXISTS (SELECT 1 FROM sessions p WHERE p.id = new.parent_session_id)
+    OR new.conversation_active IS NOT CASE WHEN new.root_id = new.id THEN new.started_at END
+    OR CASE WHEN new.parent_session_id IS NULL
+        THEN new.root_id <> new.id OR new.listed IS NOT 1 OR new.relation IS NOT NULL
+        ELSE new.relation IS NULL OR new.listed IS NOT (new.relation IN ('branch', 'reset'))
+            OR new.root_id IS NOT (SELECT CASE new.relation WHEN 'compression' THEN p.root_id ELSE new.id END
+                FROM sessions p WHERE p.id = new.parent_session_id) END
     OR EXISTS (SELECT 1 FROM messages m WHERE m.session_id = new.id)
     OR EXISTS (SELECT 1 FROM sessions c WHERE c.parent_session_id = new.id) BEGIN
     INSERT INTO changed_sessions SELECT new.id
