@@ -253,7 +253,7 @@ def test_an_older_store_gets_the_triggers_of_today(tmp_path: Path) -> None:
     wanted = rules_of(path)
     connection = sqlite3.connect(path)
     connection.executescript(
-        """DROP TRIGGER hermes_message_placed; DROP VIEW hermes_placed; DROP TRIGGER hermes_session_placed;
+        """DROP TRIGGER hermes_message_placed; DROP VIEW hermes_changed; DROP TRIGGER hermes_session_placed;
         CREATE TRIGGER hermes_message_displaced BEFORE INSERT ON messages WHEN new.uid IS NULL BEGIN SELECT 1; END;
         CREATE TRIGGER hermes_session_inserted AFTER INSERT ON sessions WHEN new.root_id IS NULL BEGIN SELECT 1; END"""
     )

@@ -60,9 +60,9 @@ KEPT_UP = """SELECT name FROM sqlite_master WHERE name IN ('messages_fts_words',
 INDEX_TABLES = {"messages_fts_words", "index_progress"}
 SEARCH_TABLES = INDEX_TABLES | {"messages_fts_blocks", "messages_fts_ranges", "messages_fts_members"}
 TRIGGERS = {
-    *("hermes_message_placed", "hermes_message_noted", "hermes_message_inserted", "hermes_message_moved"),
+    *("hermes_noted", "hermes_message_placed", "hermes_message_added", "hermes_message_renumbered"),
     *("hermes_message_updated", "hermes_message_deleted", "hermes_session_placed", "hermes_session_replaced"),
-    *("hermes_session_retitled", "hermes_session_updated", "hermes_session_deleted"),
+    *("hermes_session_renamed", "hermes_session_changed", "hermes_session_removed"),
 }
 """By which changes of other programs are noticed; under these names with the text that they have in `schema.sql`."""
 
