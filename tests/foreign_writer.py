@@ -139,6 +139,21 @@ def replace_message(conn: sqlite3.Connection, rng: random.Random) -> str:
     return f"replace message {mid}"
 
 
+def put_back_messages(conn: sqlite3.Connection, rng: random.Random) -> str:
+    """Whole rows, every column that is there, as somebody does who takes them from a copy and edits them."""
+    first, text = _any_message(conn, rng), rng.choice(TEXTS)
+    conn.execute("DROP TABLE IF EXISTS temp.copied")
+    conn.execute(
+        "CREATE TEMP TABLE copied AS SELECT * FROM messages WHERE id BETWEEN ? AND ? + 3", (first, first)
+    )
+    if rng.random() < 0.5:
+        conn.execute("UPDATE copied SET content = ?, timestamp = ?", (text, _moment(rng)))
+    if rng.random() < 0.5:
+        conn.execute("DELETE FROM messages WHERE id IN (SELECT id FROM copied)")
+    conn.execute("INSERT OR REPLACE INTO messages SELECT * FROM copied")
+    return f"put messages back from {first} on"
+
+
 def renumber_message(conn: sqlite3.Connection, rng: random.Random) -> str:
     """Give a message the id of another, which is thereby deleted with no DELETE trigger."""
     mid, victim = _any_message(conn, rng), _any_message(conn, rng)
@@ -192,6 +207,15 @@ def replace_session(conn: sqlite3.Connection, rng: random.Random) -> str:
     return f"replace session {sid}"
 
 
+def put_back_session(conn: sqlite3.Connection, rng: random.Random) -> str:
+    sid = _any_session(conn, rng)
+    conn.execute("DROP TABLE IF EXISTS temp.copied")
+    conn.execute("CREATE TEMP TABLE copied AS SELECT * FROM sessions WHERE id = ?", (sid,))
+    conn.execute("UPDATE copied SET parent_session_id = ?", (rng.choice((None, _any_session(conn, rng))),))
+    conn.execute("INSERT OR REPLACE INTO sessions SELECT * FROM copied")
+    return f"put session {sid} back"
+
+
 def change_session(conn: sqlite3.Connection, rng: random.Random) -> str:
     sid = _any_session(conn, rng)
     ended_at, reason = rng.choice(((None, None), (_moment(rng), rng.choice(("compression", "branched")))))
@@ -227,6 +251,7 @@ OPERATIONS: dict[Operation, int] = {
     add_messages: 12,
     add_two_or_refuse: 3,
     replace_message: 3,
+    put_back_messages: 2,
     renumber_message: 2,
     change_message: 4,
     change_time: 2,
@@ -234,6 +259,7 @@ OPERATIONS: dict[Operation, int] = {
     delete_messages: 3,
     add_session: 4,
     replace_session: 2,
+    put_back_session: 1,
     change_session: 3,
     change_parent: 2,
     take_title: 1,

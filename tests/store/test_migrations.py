@@ -509,6 +509,52 @@ def test_a_table_of_somebody_else_under_a_name_of_ours(path: Path) -> None:
     refused(path, errors.MigrationFailed, "a table named tags")
 
 
+@pytest.mark.parametrize(
+    ("made", "named"),
+    [
+        ("CREATE TABLE Changed_Messages (note TEXT)", "a table named changed_messages"),
+        ("CREATE TABLE LEASES (note TEXT)", "a table named leases"),
+        ("CREATE TABLE index_progress (note TEXT)", "a table named index_progress"),
+        ("CREATE TABLE Messages_FTS_Words (note TEXT)", "a table named messages_fts_words"),
+        ("CREATE TABLE messages_fts_ranges (note TEXT)", "a table named messages_fts_ranges"),
+        ("CREATE TABLE messages_fts_words_terms (note TEXT)", "a table named messages_fts_words_terms"),
+        ("CREATE VIEW Blobs AS SELECT 1", "a view named blobs"),
+        ("CREATE TABLE idx_messages_order (note TEXT)", "a table named idx_messages_order"),
+        (
+            "CREATE TABLE mine (note TEXT); CREATE INDEX Idx_Tags_Tag ON mine (note)",
+            "an index named idx_tags_tag",
+        ),
+    ],
+)
+def test_names_collide_as_sqlite_compares_them(path: Path, made: str, named: str) -> None:
+    build(path, 11)
+    by_plain_sql(path, made)
+    refused(path, errors.MigrationFailed, named)
+
+
+def test_a_trigger_may_be_named_like_a_table_of_ours(path: Path, fresh: dict[str, Any]) -> None:
+    build(path, 11)
+    trigger = "CREATE TRIGGER tags AFTER INSERT ON sessions BEGIN SELECT 1; END"
+    by_plain_sql(path, trigger)
+    upgrade(path)
+    assert shape(path) == {**fresh, "trigger tags": trigger}
+
+
+@pytest.mark.parametrize("version", [4, 11])
+def test_columns_in_another_spelling_are_ours(path: Path, version: int, fresh: dict[str, Any]) -> None:
+    build(path, version)
+    by_plain_sql(
+        path,
+        """ALTER TABLE sessions RENAME COLUMN title TO Title;
+        ALTER TABLE messages ADD COLUMN UID BLOB;
+        UPDATE sessions SET Title = 'spelled otherwise' WHERE id = (SELECT min(id) FROM sessions)""",
+    )
+    titles = rows(path, "SELECT id, Title FROM sessions ORDER BY id")
+    upgrade(path)
+    assert rows(path, "SELECT id, title FROM sessions ORDER BY id") == titles
+    assert shape(path) == fresh
+
+
 def test_a_file_without_tables_is_for_the_opener_to_fill(path: Path) -> None:
     by_plain_sql(path, "PRAGMA user_version = 3; PRAGMA user_version = 0")
     with opened(path) as connection:
@@ -562,6 +608,32 @@ def test_rows_that_change_under_the_migration_undo_it(path: Path) -> None:
     assert upgrade(path) is not None
     with opened(path) as connection:
         expected.check(connection)
+
+
+def test_a_trigger_that_forbids_it_is_told_with_file_and_backup(path: Path) -> None:
+    build(path, 11)
+    by_plain_sql(
+        path, "CREATE TRIGGER no BEFORE UPDATE ON sessions BEGIN SELECT RAISE(ABORT, 'not here'); END"
+    )
+    with pytest.raises(errors.MigrationFailed) as caught:
+        upgrade(path)
+    told = str(caught.value)
+    assert f"{path} was not migrated" in told
+    assert "not here" in told
+    assert str(backups_of(path)[0]) in told
+
+
+def test_names_that_only_broken_bytes_tell_apart_are_told_with_file_and_backup(path: Path) -> None:
+    build(path, 11)
+    by_plain_sql(
+        path,
+        """INSERT INTO sessions (id, source, started_at)
+            VALUES (CAST(x'78ff' AS TEXT), 'cli', 1), (CAST(x'78fe' AS TEXT), 'cli', 2)""",
+    )
+    with pytest.raises(errors.MigrationFailed) as caught:
+        upgrade(path)
+    assert f"{path} was not migrated" in str(caught.value)
+    assert str(backups_of(path)[0]) in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -842,6 +914,48 @@ def test_search_tables_that_reappear_are_removed(path: Path, fresh: dict[str, An
         assert drop_foreign_search(connection) == []
         expected.check(connection)
     assert shape(path) == fresh
+
+
+STRANGE = {
+    "on messages": """AFTER INSERT ON messages BEGIN
+        INSERT INTO "messages_fts"(rowid, content) VALUES (new.id, new.content); END""",
+    "in brackets": "AFTER INSERT ON messages BEGIN DELETE FROM [messages_fts] WHERE rowid = new.id; END",
+    "in backticks": "AFTER INSERT ON messages BEGIN DELETE FROM `Messages_FTS` WHERE rowid = new.id; END",
+    "as a text": "AFTER INSERT ON messages BEGIN DELETE FROM 'messages_fts' WHERE rowid = new.id; END",
+    "updating": "AFTER UPDATE ON messages BEGIN UPDATE messages_fts SET content = '' WHERE rowid = new.id; END",
+    "reading": "AFTER UPDATE ON sessions BEGIN SELECT count(*) FROM main.messages_fts_trigram; END",
+}
+
+
+@pytest.mark.parametrize("how", STRANGE)
+def test_triggers_that_use_foreign_search_tables_go_with_them(
+    path: Path, how: str, fresh: dict[str, Any]
+) -> None:
+    """However they are named, written and placed: without those tables no row could be written."""
+    trigger = f"CREATE TRIGGER mine {STRANGE[how]}"
+    build(path, 11)
+    by_plain_sql(path, trigger)
+    report = upgrade(path)
+    assert report is not None
+    assert "the triggers mine" in str(report)
+    assert shape(path) == fresh
+    reference_opens(path)
+    by_plain_sql(path, trigger)
+    with opened(path) as connection:
+        assert "mine" in drop_foreign_search(connection)
+    assert shape(path) == fresh
+
+
+def test_triggers_that_only_speak_of_search_tables_stay(path: Path, fresh: dict[str, Any]) -> None:
+    trigger = """CREATE TRIGGER mine AFTER INSERT ON messages BEGIN -- not messages_fts
+        /* nor messages_fts */ SELECT 'messages_fts', 1 AS my_messages_fts, 2 AS messages_fts_2; END"""
+    build(path, 11)
+    by_plain_sql(path, trigger)
+    upgrade(path)
+    reference_opens(path)
+    with opened(path) as connection:
+        assert "mine" not in drop_foreign_search(connection)
+    assert shape(path) == {**fresh, "trigger mine": " ".join(trigger.split())}
 
 
 @pytest.mark.parametrize("how", SPOILT)

@@ -56,6 +56,17 @@ class Recount:
         parent = session["parent_session_id"]
         return self.sessions.get(parent) if parent != session["id"] else None
 
+    def is_below(self, session: Row) -> bool:
+        """Whether somebody is above it. Of a circle everybody is shown: nobody else would stand for them."""
+        seen: set[str] = set()
+        above = self.parent(session)
+        while above is not None and above["id"] not in seen:
+            if above["id"] == session["id"]:
+                return False
+            seen.add(above["id"])
+            above = self.parent(above)
+        return self.parent(session) is not None
+
     def must_have_relation(self, session: Row) -> str | None:
         """What the clocks and reasons say of a child of which nobody recorded anything."""
         parent = self.parent(session)
@@ -94,17 +105,6 @@ class Recount:
             seen.add(newest["id"])
             at = newest
 
-    def is_in_circle(self, session: Row) -> bool:
-        """Whether a session is its own ancestor: nobody else could be shown for it."""
-        seen: set[str] = set()
-        above = self.parent(session)
-        while above is not None and above["id"] not in seen:
-            if above["id"] == session["id"]:
-                return True
-            seen.add(above["id"])
-            above = self.parent(above)
-        return False
-
     def conversations(self, *, by_activity: bool) -> list[tuple[str, str, float, str]]:
         """(shown id, id of the listed session, last activity, preview), in order."""
         roots = {row["id"]: self.root(row)["id"] for row in self.sessions.values()}
@@ -114,8 +114,7 @@ class Recount:
         listed = [
             row
             for row in self.sessions.values()
-            if self.parent(row) is None
-            or self.is_in_circle(row)
+            if not self.is_below(row)
             or row["relation"] in ("branch", "reset")
             or (row["relation"] == "compression" and roots[row["id"]] == row["id"])
         ]

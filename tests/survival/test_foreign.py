@@ -201,3 +201,156 @@ def test_rows_written_under_the_watermark_are_found(db: SessionDB) -> None:
     check_exact(db)
     db.optimize()
     check_exact(db)
+
+
+# --- whole rows of ours, uid and all, put back by hand
+
+
+def _talk(db: SessionDB, session_id: str, word: str) -> None:
+    db.create_session(session_id, "cli", started_at=1000.0)
+    for n in range(5):
+        db.append_message(session_id, "user", f"{word} number {n}", timestamp=1001.0 + n)
+
+
+def _copy(db: SessionDB, folder: Path) -> str:
+    """A copy of the store as it is, and the statement that lets plain SQL read it."""
+    db.optimize()
+    return f"ATTACH '{db.backup(folder / 'copy.db').path}' AS copy"
+
+
+@pytest.mark.parametrize("first", ["sessions", "messages"])
+def test_a_session_put_back_from_a_copy_is_found_and_listed(db: SessionDB, home: Path, first: str) -> None:
+    _talk(db, "a", "foreign")
+    _talk(db, "b", "ours")
+    attach = _copy(db, home)
+    db.delete_session("a")
+    db.optimize()
+    statements = [
+        "INSERT INTO sessions SELECT * FROM copy.sessions WHERE id = 'a'",
+        "INSERT INTO messages SELECT * FROM copy.messages WHERE session_id = 'a'",
+    ]
+    _foreign(db.db_path, attach, *(statements if first == "sessions" else reversed(statements)))
+    assert len(db.search_messages("foreign")) == 5
+    check_exact(db)
+    db.append_message("a", "user", "ours again")
+    check_exact(db)
+
+
+def test_of_a_session_put_back_without_its_messages_nothing_is_shown(db: SessionDB, home: Path) -> None:
+    _talk(db, "a", "foreign")
+    attach = _copy(db, home)
+    db.delete_session("a")
+    _foreign(db.db_path, attach, "INSERT INTO sessions SELECT * FROM copy.sessions WHERE id = 'a'")
+    check_exact(db)
+
+
+def test_a_session_written_over_by_its_older_self_still_shows_what_it_holds(
+    db: SessionDB, home: Path
+) -> None:
+    db.create_session("a", "cli", started_at=1000.0)
+    attach = _copy(db, home)
+    db.append_message("a", "user", "ours", timestamp=2000.0)
+    check_exact(db)
+    _foreign(db.db_path, attach, "INSERT OR REPLACE INTO sessions SELECT * FROM copy.sessions")
+    check_exact(db)
+
+
+def test_rows_written_over_with_their_uid_are_found_by_their_new_text_only(db: SessionDB) -> None:
+    _talk(db, "a", "before")
+    _talk(db, "b", "ours")
+    assert len(db.search_messages("before")) == 5
+    _foreign(
+        db.db_path,
+        "CREATE TEMP TABLE t AS SELECT * FROM messages WHERE session_id = 'a'",
+        "UPDATE t SET content = replace(content, 'before', 'after'), timestamp = timestamp + 7000,"
+        " session_id = CASE WHEN id % 2 THEN 'b' ELSE 'a' END",
+        "INSERT OR REPLACE INTO messages SELECT * FROM t",
+    )
+    assert (len(db.search_messages("before")), len(db.search_messages("after"))) == (0, 5)
+    check_exact(db)
+
+
+@pytest.mark.parametrize("shift", [0, 1000], ids=["above what is indexed", "far above"])
+def test_rows_put_above_all_others_count_for_their_session(db: SessionDB, shift: int) -> None:
+    _talk(db, "a", "ours")
+    db.create_session("b", "cli", started_at=900.0)
+    db.optimize()
+    _foreign(
+        db.db_path,
+        "CREATE TEMP TABLE t AS SELECT * FROM messages",
+        f"UPDATE t SET id = id + 5 + {shift}, session_id = 'b', timestamp = timestamp + 7000",
+        "INSERT INTO messages SELECT * FROM t",
+    )
+    assert db.list_sessions_rich(order_by_last_active=True)[0]["id"] == "b"
+    check_exact(db)
+
+
+@pytest.mark.parametrize("later", [7000, -90], ids=["newer", "older"])
+def test_rows_copied_under_new_ids_count_when_the_index_has_seen_them(db: SessionDB, later: int) -> None:
+    """They look like our own in every column. The index reads them all the same, and sees whose they are."""
+    _talk(db, "a", "ours")
+    db.create_session("b", "cli", started_at=900.0)
+    db.append_message("b", "assistant", "ours", timestamp=5000.0)
+    _foreign(
+        db.db_path,
+        "INSERT INTO messages (session_id, role, content, content_kind, timestamp, uid)"
+        f" SELECT 'b', role, content, content_kind, timestamp + {later}, uid FROM messages WHERE session_id = 'a'",
+    )
+    db.optimize()
+    check_exact(db)
+
+
+def test_a_continuation_put_back_without_its_parent_stands_for_itself(db: SessionDB, home: Path) -> None:
+    db.create_session("parent", "cli", started_at=1000.0)
+    db.create_session("sub", "cli", parent_session_id="parent", started_at=1001.0)
+    db.end_session("parent", "compression")
+    db.create_session("child", "cli", parent_session_id="parent")
+    attach = _copy(db, home)
+    for session_id in ("child", "sub", "parent"):
+        db.delete_session(session_id)
+    _foreign(db.db_path, attach, "INSERT INTO sessions SELECT * FROM copy.sessions WHERE id <> 'parent'")
+    check_exact(db)
+    _foreign(db.db_path, attach, "INSERT INTO sessions SELECT * FROM copy.sessions WHERE id = 'parent'")
+    check_exact(db)
+
+
+@pytest.mark.parametrize("parent", ["'parent'", "NULL", "'nobody'"])
+def test_a_session_put_back_under_another_parent_finds_its_place(db: SessionDB, parent: str) -> None:
+    for name in ("parent", "other", "alone"):
+        db.create_session(name, "cli", started_at=1000.0)
+    db.delegate("other", session_id="below")
+    db.branch("other", session_id="beside")
+    check_exact(db)
+    _foreign(
+        db.db_path,
+        "CREATE TEMP TABLE t AS SELECT * FROM sessions WHERE id IN ('alone', 'below', 'beside')",
+        f"UPDATE t SET parent_session_id = {parent}",
+        "INSERT OR REPLACE INTO sessions SELECT * FROM t",
+    )
+    check_exact(db)
+
+
+def test_an_attachment_put_back_without_its_reference_is_kept(db: SessionDB, home: Path) -> None:
+    image = [{"type": "image_url", "image_url": {"url": "data:image/png;base64," + "QUJD" * 3000}}]
+    db.create_session("a", "cli")
+    db.append_message("a", "user", image)
+    attach = _copy(db, home)
+    db.delete_session("a")
+    _foreign(
+        db.db_path,
+        attach,
+        *(f"INSERT INTO {table} SELECT * FROM copy.{table}" for table in ("sessions", "blobs", "messages")),
+    )
+    db.optimize()
+    assert db.get_messages("a")[0]["content"] == image
+
+
+def test_our_own_rows_leave_no_notes(db: SessionDB) -> None:
+    """What a trigger notes is computed anew by the next list: our own writes have done that already."""
+    _talk(db, "a", "ours")
+    db.create_session("a", "cli")
+    db.branch("a")
+    db.delegate("a")
+    db.begin_continuation("a", summary="what was said")
+    assert _rows(db, "SELECT * FROM changed_sessions") == []
+    assert _rows(db, "SELECT * FROM changed_messages") == []

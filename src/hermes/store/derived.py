@@ -7,7 +7,7 @@ stays, whatever happens to the clocks or the end reason of the parent later.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from hermes import clock
@@ -23,6 +23,15 @@ NOTED = "SELECT session_id FROM changed_sessions LIMIT ?"
 ANY_NOTED = "SELECT 1 FROM changed_sessions LIMIT 1"
 CLEAR_NOTE = "DELETE FROM changed_sessions WHERE session_id = ?"
 NOTE = "INSERT INTO changed_sessions (session_id) VALUES (?) ON CONFLICT DO NOTHING"
+
+# A session whose rows, from some id on, say more than it does: another program copied them into it, uid and all, so
+# that no trigger could tell them from ours. Only the first thing that a person said makes a preview.
+UNTOLD = """SELECT 1 FROM sessions s WHERE s.id = ?1 AND (
+    s.last_active IS NOT (SELECT max(timestamp) FROM messages WHERE session_id = ?1 AND timestamp < '')
+    OR EXISTS (SELECT 1 FROM messages m WHERE m.session_id = ?1 AND m.id > ?2 AND m.role = 'user' AND m.active = 1
+        AND (s.last_person_at IS NULL OR m.timestamp > s.last_person_at OR s.preview IS NULL AND m.id =
+            (SELECT f.id FROM messages f WHERE f.session_id = ?1 AND f.role = 'user' AND f.content IS NOT NULL
+                AND f.active = 1 ORDER BY f.id LIMIT 1))))"""
 
 LINK = """SELECT source, parent_session_id, started_at, ended_at, end_reason, relation, root_id, listed, kind
     FROM sessions WHERE id = ?"""
@@ -71,6 +80,13 @@ def refresh(writer: Writer) -> bool:
     if noted:
         Family(writer).refresh(noted)
     return writer.value(ANY_NOTED) is not None
+
+
+def note_untold(writer: Writer, sessions: Iterable[str], after: int) -> None:
+    """Note those of these sessions whose messages above an id say more than they do."""
+    for session_id in sessions:
+        if writer.value(UNTOLD, session_id, after) is not None:
+            writer.run(NOTE, session_id)
 
 
 def activity_of(

@@ -6,7 +6,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, LiteralString, TypeVar, cast
 
@@ -33,11 +33,13 @@ from hermes.store.sqlite.connection import (
     upkeep,
 )
 from hermes.store.sqlite.forking import Inside
+from hermes.store.sqlite.migrations import check_documented_version
 from hermes.store.sqlite.opening import (
     make_durable,
     mark_damaged,
     marked_damage,
     open_database,
+    take_log_away,
 )
 from hermes.store.sqlite.turnstile import Turnstile
 
@@ -195,21 +197,27 @@ class SqliteCore:
         # take back what a crash left half written.
         if self._journal == "wal" and not self.read_only:
             connection = connect(self.path, read_only=True)
-            run(connection, LARGE_CACHE)
+            self._prepare(connection, LARGE_CACHE)
         else:
             connection = self._new_reader(LARGE_CACHE)
         return ScopedConnection(connection)
 
     def _new_reader(self, prepare: LiteralString) -> apsw.Connection:
-        connection = None
         try:
             connection = connect_read_only(self.path) if self.read_only else connect(self.path)
-            run(connection, prepare)
+            self._prepare(connection, prepare)
             return connection
         except apsw.Error as problem:
-            if connection is not None:
-                connection.close(True)
             raise self._told(problem) from problem
+
+    def _prepare(self, connection: apsw.Connection, how: LiteralString) -> None:
+        """Opening may have left it to the first who reads the schema to look at the version."""
+        try:
+            check_documented_version(connection, self.path)
+            run(connection, how)
+        except BaseException:
+            connection.close(True)
+            raise
 
     # ---------------------------------------------------------------- writing
 
@@ -423,16 +431,7 @@ class SqliteCore:
         if last:
             guards.left(self._guard)
             if self.read_only and not self._found_log:
-                self._take_log_away()
-
-    def _take_log_away(self) -> None:
-        """SQLite makes a log beside what it only reads, and leaves it: the last to close must be one who may write."""
-        with suppress(apsw.Error, OSError, errors.StoreError):
-            connection = connect(self.path)
-            try:
-                run(connection, "SELECT 1 FROM sqlite_master LIMIT 1")
-            finally:
-                connection.close()
+                take_log_away(self.path)
 
     def _abandon(self) -> None:
         """In a forked child: the connections are the parent's. Keep them alive untouched, for closing would hurt it."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import apsw
 
-from hermes.store import blobs
+from hermes.store import blobs, derived
 from hermes.store.sqlite import blocks
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, run
 from hermes.store.sqlite.given import given_text
@@ -129,13 +129,15 @@ def _follow(writer: SqliteWriter) -> bool:
         writer.run(CLEAR_CHANGED, message_id)
     size = count = 0
     entries: list[Entry] = []
-    abreast = blocked >= mark
+    sessions: set[str] = set()
+    abreast, before = blocked >= mark, mark
     for *row, length in writer.rows(ABOVE, mark, NO_LIMIT, ROWS_AT_ONCE):
         if count and size + length > BYTES_AT_ONCE:
             count = ROWS_AT_ONCE  # there is more
             break
         entry, piece = _made_of(row)
         entries.append(entry)
+        sessions.add(row[5])
         if abreast and piece is not None:
             batch.add(piece)
         size, count, mark = size + length, count + 1, row[0]
@@ -143,6 +145,7 @@ def _follow(writer: SqliteWriter) -> bool:
         writer.many(PUT, entries)
         writer.run(SET_WATERMARK, mark)
         writer.run(MERGE_SOME, PAGES_MERGED_AT_LEAST + size // BYTES_PER_PAGE_MERGED)
+        derived.note_untold(writer, sessions, before)
     blocked = mark if abreast else _block_some(writer, batch, blocked, mark)
     writer.run(blocks.SET_WATERMARK, blocked)
     due = batch.finish(blocked - blocks.QUIET_AFTER)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from stat import S_ISREG
 
@@ -34,6 +35,7 @@ from hermes.store.sqlite.migrations import (
     APPLICATION_ID,
     LAYOUT,
     SCHEMA_VERSION,
+    check_documented_version,
     check_version,
     drop_foreign_search,
     migrate,
@@ -48,12 +50,19 @@ SHORTEST = 100
 """The header alone of a database takes so many bytes."""
 
 INSERT_VERSION = "INSERT INTO schema_version (version) VALUES (?)"
-# Not those of an older form, which are made anew: they had to be given terms, of ASCII too. Asked of the schema, which
-# can be read also where the tables cannot.
-SEARCH_TABLES = """SELECT name FROM sqlite_master WHERE name IN ('messages_fts_words', 'index_progress',
-    'messages_fts_blocks', 'messages_fts_ranges', 'messages_fts_members') AND sql NOT LIKE '%tokenchars%'"""
+# Not search tables of an older form, which are made anew: they had to be given terms, of ASCII too. Asked of the
+# schema, which can be read also where the tables cannot.
+KEPT_UP = """SELECT name FROM sqlite_master WHERE name IN ('messages_fts_words', 'index_progress',
+    'messages_fts_blocks', 'messages_fts_ranges', 'messages_fts_members') AND sql NOT LIKE '%tokenchars%'
+    OR type = 'trigger' AND name GLOB 'hermes_*'"""
 INDEX_TABLES = {"messages_fts_words", "index_progress"}
-ALL_SEARCH_TABLES = 5
+SEARCH_TABLES = INDEX_TABLES | {"messages_fts_blocks", "messages_fts_ranges", "messages_fts_members"}
+TRIGGERS = {
+    *("hermes_noted", "hermes_message_placed", "hermes_message_added", "hermes_message_renumbered"),
+    *("hermes_message_updated", "hermes_message_deleted", "hermes_session_placed", "hermes_session_replaced"),
+    *("hermes_session_renamed", "hermes_session_changed", "hermes_session_removed"),
+}
+"""By which changes of other programs are noticed; under these names with the text that they have in `schema.sql`."""
 
 """What needs no schema: parsing it is half of what opening costs, and is left to the first statement that does."""
 JOURNAL_AT = 18
@@ -106,6 +115,7 @@ def _open(path: Path) -> Opened:
             encryption.settle(path)
     if not _is_there(path):
         _create(path)
+    found_log = _look_behind_log(path)
     guard = guards.acquire(path)
     connection = None
     try:
@@ -125,6 +135,7 @@ def _open(path: Path) -> Opened:
     except BaseException:
         guards.leaving(guard)
         if connection is not None:
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, found_log)
             connection.close()
         guards.left(guard)
         raise
@@ -133,6 +144,7 @@ def _open(path: Path) -> Opened:
 def _open_read_only(path: Path) -> Opened:
     if not _is_there(path):
         raise errors.raised(errors.StoreFailed, f"{path} does not exist")
+    found_log = _look_behind_log(path)
     guard = guards.acquire(path)
     connection = None
     try:
@@ -151,7 +163,42 @@ def _open_read_only(path: Path) -> Opened:
         if connection is not None:
             connection.close()
         guards.left(guard)
+        if not found_log:
+            take_log_away(path)
         raise
+
+
+def _look_behind_log(path: Path) -> bool:
+    """Whether the file has a log. Of a store that is refused it must stay as it is, and so must what is beside it.
+
+    Where a log has lost its index (it was copied, with its file) whoever opens the file makes a new one. So somebody
+    who needs none, because he keeps everybody else out for that moment, first looks whether we may have the file.
+    """
+    if not os.path.exists(f"{path}-wal"):
+        return False
+    if os.path.exists(f"{path}-shm"):
+        return True
+    connection = connect(path)
+    try:
+        connection.set_busy_handler(None)
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        run(connection, "PRAGMA locking_mode=EXCLUSIVE")
+        check_version(connection, path)
+    except (apsw.BusyError, apsw.ReadOnlyError, apsw.CantOpenError, apsw.IOError):
+        pass  # others are here, or nothing may be written: then it is seen on the usual way
+    finally:
+        connection.close()
+    return True
+
+
+def take_log_away(path: Path) -> None:
+    """SQLite makes a log beside what it only reads, and leaves it: the last to close must be one who may write."""
+    with suppress(apsw.Error, OSError, errors.StoreError):
+        connection = connect(path)
+        try:
+            run(connection, "SELECT 1 FROM sqlite_master LIMIT 1")
+        finally:
+            connection.close()
 
 
 def _hold(guard: guards.Guard, connection: apsw.Connection) -> None:
@@ -243,15 +290,21 @@ def _bring_up_to_date(path: Path, connection: apsw.Connection) -> None:
 
 
 def _look_over_schema(path: Path, connection: apsw.Connection, identity: tuple[int, int]) -> None:
-    """Undo what another program did to the search tables; looked at again only when the schema has changed."""
+    """Undo what another program did to the search tables, and give an older store of ours the triggers of today;
+    looked at again only when the schema has changed."""
     cookie = pragma(connection, "PRAGMA schema_version")
     if _looked_over.get(identity) == cookie:
-        return
+        return  # the version that stands in a row is looked at by whoever first reads or writes
+    check_documented_version(connection, path)
     for name in drop_foreign_search(connection):
         log.warning("%s: removed %s, which another program had made; ours replaces it", path, name)
     # Another program may have dropped our index: the next search fills a new one.
-    there = {row[0] for row in run(connection, SEARCH_TABLES)}
-    if len(there) < ALL_SEARCH_TABLES:
+    there = {row[0] for row in run(connection, KEPT_UP)}
+    if not there >= TRIGGERS:
+        from hermes.store.sqlite.migrations.shape import renew_rules
+
+        renew_rules(connection)
+    if not there >= SEARCH_TABLES:
         from hermes.store.sqlite import index
 
         if not there >= INDEX_TABLES:
@@ -290,6 +343,7 @@ def _is_wal(connection: apsw.Connection) -> bool:
 
 def make_durable(path: Path, connection: apsw.Connection, synchronous: str) -> None:
     """To be called before the connection writes."""
+    check_documented_version(connection, path)
     run(connection, "PRAGMA synchronous=NORMAL" if synchronous == "NORMAL" else "PRAGMA synchronous=FULL")
     level = pragma(connection, "PRAGMA synchronous")
     if level != (1 if synchronous == "NORMAL" else 2):

@@ -250,22 +250,37 @@ CREATE INDEX IF NOT EXISTS idx_outbox_waiting ON outbox(session_key, id) WHERE s
 CREATE TABLE IF NOT EXISTS changed_messages (message_id INTEGER PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS changed_sessions (session_id TEXT PRIMARY KEY) WITHOUT ROWID;
 
--- Our own inserts carry a uid and update their session in the same transaction.
--- BEFORE sees the row that an INSERT OR REPLACE is about to displace without any DELETE trigger.
-CREATE TRIGGER IF NOT EXISTS hermes_message_displaced BEFORE INSERT ON messages WHEN new.uid IS NULL BEGIN
-    INSERT INTO changed_sessions SELECT m.session_id FROM messages m WHERE m.id = new.id
+-- Noting stands once, behind a view that shows nothing: each statement in the body of a trigger of `messages` costs
+-- every append, reached or not. A message is noted with the session of whatever has its id now, which an OR REPLACE is
+-- about to displace without any DELETE trigger. If it is not `sure` that the index has to be told of it, it is told of
+-- ids that were in use before; what is above them it finds itself.
+CREATE VIEW IF NOT EXISTS hermes_changed (message_id, session_id, sure) AS SELECT NULL, NULL, NULL WHERE 0;
+CREATE TRIGGER IF NOT EXISTS hermes_noted INSTEAD OF INSERT ON hermes_changed BEGIN
+    INSERT INTO changed_sessions SELECT m.session_id FROM messages m WHERE m.id = new.message_id
         AND NOT EXISTS (SELECT 1 FROM changed_sessions c WHERE c.session_id = m.session_id);
+    INSERT INTO changed_sessions SELECT new.session_id WHERE new.session_id IS NOT NULL
+        AND NOT EXISTS (SELECT 1 FROM changed_sessions WHERE session_id = new.session_id);
+    INSERT INTO changed_messages SELECT new.message_id WHERE (new.sure OR new.message_id <= max(
+            coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'messages'), new.message_id),
+            coalesce((SELECT max(id) FROM messages), 0)))
+        AND NOT EXISTS (SELECT 1 FROM changed_messages WHERE message_id = new.message_id);
 END;
-CREATE TRIGGER IF NOT EXISTS hermes_message_inserted AFTER INSERT ON messages WHEN new.uid IS NULL BEGIN
-    INSERT INTO changed_messages SELECT new.id
-        WHERE NOT EXISTS (SELECT 1 FROM changed_messages WHERE message_id = new.id);
-    INSERT INTO changed_sessions SELECT new.session_id
-        WHERE NOT EXISTS (SELECT 1 FROM changed_sessions WHERE session_id = new.session_id);
+
+-- A trigger whose text changes gets another name: by their names an opener sees whether a store has all of them as
+-- they are here.
+-- Our own inserts carry a uid and update their session in the same transaction. They also leave the id to SQLite, which
+-- BEFORE sees as -1: whoever names one puts rows back from a copy, uid and all, or writes over those that are there.
+-- Attachments may have come without their references, for which the index looks, too.
+CREATE TRIGGER IF NOT EXISTS hermes_message_placed BEFORE INSERT ON messages WHEN new.id <> -1 BEGIN
+    INSERT INTO hermes_changed VALUES (new.id, new.session_id, new.content_kind = 'blobs');
 END;
-CREATE TRIGGER IF NOT EXISTS hermes_message_moved BEFORE UPDATE OF id ON messages WHEN new.id <> old.id BEGIN
-    INSERT INTO changed_sessions SELECT m.session_id FROM messages m WHERE m.id = new.id
-        AND NOT EXISTS (SELECT 1 FROM changed_sessions c WHERE c.session_id = m.session_id);
+CREATE TRIGGER IF NOT EXISTS hermes_message_added AFTER INSERT ON messages WHEN new.uid IS NULL BEGIN
+    INSERT INTO hermes_changed VALUES (new.id, new.session_id, 1);
 END;
+CREATE TRIGGER IF NOT EXISTS hermes_message_renumbered BEFORE UPDATE OF id ON messages WHEN new.id <> old.id BEGIN
+    INSERT INTO hermes_changed VALUES (new.id, NULL, 1);
+END;
+-- Those of many rows at once, ours too, note for themselves: what stands behind a view costs more where it is reached.
 CREATE TRIGGER IF NOT EXISTS hermes_message_updated
 AFTER UPDATE OF id, session_id, role, content, tool_name, tool_calls, timestamp ON messages BEGIN
     INSERT INTO changed_messages SELECT old.id
@@ -284,40 +299,42 @@ CREATE TRIGGER IF NOT EXISTS hermes_message_deleted AFTER DELETE ON messages BEG
         WHERE NOT EXISTS (SELECT 1 FROM changed_sessions WHERE session_id = old.session_id);
 END;
 
--- A session that another program inserted has no root yet.
-CREATE TRIGGER IF NOT EXISTS hermes_session_inserted AFTER INSERT ON sessions WHEN new.root_id IS NULL BEGIN
-    INSERT INTO changed_sessions SELECT new.id
-        WHERE NOT EXISTS (SELECT 1 FROM changed_sessions WHERE session_id = new.id);
+-- A session that another program made has no root yet. One that was put back from a copy has one, and with it what
+-- belonged to that copy: an activity and a preview, or a place in its family, that a new one of ours would not have.
+CREATE TRIGGER IF NOT EXISTS hermes_session_placed AFTER INSERT ON sessions
+WHEN new.root_id IS NULL OR new.preview IS NOT NULL OR new.last_person_at IS NOT NULL
+    OR new.last_active IS NOT new.started_at
+    OR new.conversation_active IS NOT CASE WHEN new.root_id = new.id THEN new.started_at END
+    OR CASE WHEN new.parent_session_id IS NULL
+        THEN new.root_id <> new.id OR new.listed IS NOT 1 OR new.relation IS NOT NULL
+        ELSE new.relation IS NULL OR new.listed IS NOT (new.relation IN ('branch', 'reset'))
+            OR new.root_id IS NOT (SELECT CASE new.relation WHEN 'compression' THEN p.root_id ELSE new.id END
+                FROM sessions p WHERE p.id = new.parent_session_id) END
+    OR EXISTS (SELECT 1 FROM messages m WHERE m.session_id = new.id)
+    OR EXISTS (SELECT 1 FROM sessions c WHERE c.parent_session_id = new.id) BEGIN
+    INSERT INTO hermes_changed VALUES (NULL, new.id, 0);
 END;
-CREATE TRIGGER IF NOT EXISTS hermes_session_displaced BEFORE INSERT ON sessions WHEN new.root_id IS NULL BEGIN
-    INSERT INTO changed_sessions SELECT s.root_id FROM sessions s WHERE s.id = new.id AND s.root_id IS NOT NULL
-        AND NOT EXISTS (SELECT 1 FROM changed_sessions c WHERE c.session_id = s.root_id);
-    INSERT INTO changed_sessions SELECT s.id FROM sessions s WHERE s.title = new.title AND s.owner = new.owner
-        AND NOT EXISTS (SELECT 1 FROM changed_sessions c WHERE c.session_id = s.id);
-    INSERT INTO changed_sessions SELECT s.root_id FROM sessions s WHERE s.title = new.title AND s.owner = new.owner
-        AND s.root_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM changed_sessions c WHERE c.session_id = s.root_id);
+-- What an INSERT OR REPLACE displaces, by its id or by its title. Ours asks for a row that is there, too, and gets none.
+CREATE TRIGGER IF NOT EXISTS hermes_session_replaced BEFORE INSERT ON sessions
+WHEN new.root_id IS NULL OR new.title IS NOT NULL
+    OR EXISTS (SELECT 1 FROM sessions s WHERE s.id = new.id AND s.root_id <> new.root_id) BEGIN
+    INSERT INTO hermes_changed SELECT NULL, s.root_id, 0 FROM sessions s WHERE s.id = new.id
+        UNION ALL SELECT NULL, s.id, 0 FROM sessions s WHERE s.title = new.title AND s.owner = new.owner
+        UNION ALL SELECT NULL, s.root_id, 0 FROM sessions s WHERE s.title = new.title AND s.owner = new.owner;
 END;
 -- The same for an UPDATE OR REPLACE that takes another session's title, and the session with it.
-CREATE TRIGGER IF NOT EXISTS hermes_session_retitled BEFORE UPDATE OF title, owner ON sessions
+CREATE TRIGGER IF NOT EXISTS hermes_session_renamed BEFORE UPDATE OF title, owner ON sessions
 WHEN new.title IS NOT NULL AND EXISTS
     (SELECT 1 FROM sessions s WHERE s.title = new.title AND s.owner = new.owner AND s.id <> old.id) BEGIN
-    INSERT INTO changed_sessions SELECT s.id FROM sessions s
-        WHERE s.title = new.title AND s.owner = new.owner AND s.id <> old.id
-        AND NOT EXISTS (SELECT 1 FROM changed_sessions c WHERE c.session_id = s.id);
-    INSERT INTO changed_sessions SELECT s.root_id FROM sessions s
-        WHERE s.title = new.title AND s.owner = new.owner AND s.id <> old.id AND s.root_id IS NOT NULL
-        AND NOT EXISTS (SELECT 1 FROM changed_sessions c WHERE c.session_id = s.root_id);
+    INSERT INTO hermes_changed
+        SELECT NULL, s.id, 0 FROM sessions s WHERE s.title = new.title AND s.owner = new.owner AND s.id <> old.id
+        UNION ALL SELECT NULL, s.root_id, 0 FROM sessions s
+            WHERE s.title = new.title AND s.owner = new.owner AND s.id <> old.id;
 END;
-CREATE TRIGGER IF NOT EXISTS hermes_session_updated
+CREATE TRIGGER IF NOT EXISTS hermes_session_changed
 AFTER UPDATE OF id, source, parent_session_id, started_at, ended_at, end_reason ON sessions BEGIN
-    INSERT INTO changed_sessions SELECT old.id
-        WHERE NOT EXISTS (SELECT 1 FROM changed_sessions WHERE session_id = old.id);
-    INSERT INTO changed_sessions SELECT new.id
-        WHERE NOT EXISTS (SELECT 1 FROM changed_sessions WHERE session_id = new.id);
+    INSERT INTO hermes_changed VALUES (NULL, old.id, 0), (NULL, new.id, 0);
 END;
-CREATE TRIGGER IF NOT EXISTS hermes_session_deleted AFTER DELETE ON sessions BEGIN
-    INSERT INTO changed_sessions SELECT old.id
-        WHERE NOT EXISTS (SELECT 1 FROM changed_sessions WHERE session_id = old.id);
-    INSERT INTO changed_sessions SELECT old.root_id WHERE old.root_id IS NOT NULL
-        AND NOT EXISTS (SELECT 1 FROM changed_sessions WHERE session_id = old.root_id);
+CREATE TRIGGER IF NOT EXISTS hermes_session_removed AFTER DELETE ON sessions BEGIN
+    INSERT INTO hermes_changed VALUES (NULL, old.id, 0), (NULL, old.root_id, 0);
 END;

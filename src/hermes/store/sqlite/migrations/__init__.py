@@ -10,7 +10,7 @@ This module is imported at every open and stays small; the steps are imported wh
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import apsw
 
@@ -25,6 +25,7 @@ __all__ = [
     "APPLICATION_ID",
     "LAYOUT",
     "SCHEMA_VERSION",
+    "check_documented_version",
     "check_version",
     "drop_foreign_search",
     "migrate",
@@ -62,16 +63,11 @@ def check_version(connection: apsw.Connection, path: Path) -> Standing:
             f"{path} was written by a newer version of this program (layout {layout}, this one knows {LAYOUT});"
             " it was left untouched: upgrade this program to open it",
         )
-    tables = {row[0] for row in run(connection, TABLES)}
+    tables = {row[0].lower() for row in run(connection, TABLES)}
     if not tables:
         return "empty"
-    version = documented_version(connection, path) if "schema_version" in tables else None
-    if version is not None and version > SCHEMA_VERSION:
-        raise errors.raised(
-            errors.StoreTooNew,
-            f"{path} has schema version {version}, this program knows up to {SCHEMA_VERSION};"
-            " it was left untouched: open it with the program that wrote it",
-        )
+    if "schema_version" in tables:
+        _refuse_newer(documented_version(connection, path), path)
     found = [name for name in SIGNS if name in tables]
     if (
         not found
@@ -82,11 +78,32 @@ def check_version(connection: apsw.Connection, path: Path) -> Standing:
     return "ours" if marked and layout == LAYOUT else "older"
 
 
+def check_documented_version(connection: apsw.Connection, path: Path) -> None:
+    """Of a store of ours, which has that table: one statement, for a connection that has to read the schema anyway."""
+    try:
+        version = run(connection, DOCUMENTED_VERSION)[0][0]
+    except apsw.SQLError:  # somebody dropped it: then nobody says that it is newer
+        return
+    _refuse_newer(_as_number(version, path), path)
+
+
+def _refuse_newer(version: int | None, path: Path) -> None:
+    if version is not None and version > SCHEMA_VERSION:
+        raise errors.raised(
+            errors.StoreTooNew,
+            f"{path} has schema version {version}, this program knows up to {SCHEMA_VERSION};"
+            " it was left untouched: open it with the program that wrote it",
+        )
+
+
 def documented_version(connection: apsw.Connection, path: Path) -> int | None:
     """The version in `schema_version`; None if that table is empty, which the reference takes for a new install."""
-    if "version" not in {row[0] for row in run(connection, COLUMNS, "schema_version")}:
+    if "version" not in {row[0].lower() for row in run(connection, COLUMNS, "schema_version")}:
         return None
-    version = run(connection, DOCUMENTED_VERSION)[0][0]
+    return _as_number(run(connection, DOCUMENTED_VERSION)[0][0], path)
+
+
+def _as_number(version: Any, path: Path) -> int | None:
     if version is None or isinstance(version, int):
         return version
     raise errors.raised(
@@ -95,7 +112,7 @@ def documented_version(connection: apsw.Connection, path: Path) -> int | None:
 
 
 def _looks_like(connection: apsw.Connection, table: str) -> bool:
-    return SIGNS[table] <= {row[0] for row in run(connection, COLUMNS, table)}
+    return SIGNS[table] <= {row[0].lower() for row in run(connection, COLUMNS, table)}
 
 
 def migrate(path: Path, connection: apsw.Connection) -> MigrationReport | None:

@@ -14,6 +14,7 @@ from hermes import errors
 from hermes.store.sqlite.backup import make_backup
 from hermes.store.sqlite.connection import pragma, run, translated
 from hermes.store.sqlite.migrations import documented_version
+from hermes.store.sqlite.migrations.foreign import strange_triggers
 from hermes.store.sqlite.migrations.names import named
 from hermes.store.sqlite.migrations.ours import Differs, become_ours
 from hermes.store.sqlite.migrations.shape import Shape, refuse_collisions, wanted
@@ -23,6 +24,14 @@ from hermes.text import counted
 ANY_ROW = "SELECT 1 FROM {table} LIMIT 1"
 LAST_STEP = "our layout"
 ERASE = ("PRAGMA secure_delete=OFF", "PRAGMA secure_delete=ON", "PRAGMA secure_delete=FAST")
+
+TOLD_AS_ALWAYS = (
+    errors.StoreBusy,
+    errors.StoreFull,
+    errors.StoreReadOnly,
+    errors.StoreDamaged,
+    errors.StoreLocked,
+)
 
 
 class MigrationReport(NamedTuple):
@@ -59,6 +68,7 @@ def run_course(path: Path, connection: apsw.Connection) -> MigrationReport:
     if _holds_rows(connection, have):
         backup = make_backup(connection, path, None, reason=f"before-migration-v{version}").path
 
+    missed = strange_triggers(connection)
     with _as_a_migration_needs_it(connection):
         struck, done = False, []
         try:
@@ -71,6 +81,10 @@ def run_course(path: Path, connection: apsw.Connection) -> MigrationReport:
         except (apsw.Error, UnicodeDecodeError, Differs) as problem:
             raise _told(problem, path, done[-1], backup) from problem
     notes = list(outcome.notes)
+    if missed:
+        notes.append(
+            f"removed, because they used a search table that is gone: the triggers {', '.join(missed)}"
+        )
     if struck or outcome.struck:
         notes.append("a full-text table of another program was damaged and was discarded")
     if unshrunk := shrink(connection):
@@ -132,7 +146,7 @@ def _told(problem: Exception, path: Path, step: str, backup: Path | None) -> err
     """Locked, full, read-only and damaged are told as always; anything else is a failed migration."""
     if isinstance(problem, apsw.Error):
         usual = translated(problem, path)
-        if not isinstance(usual, errors.StoreFailed | errors.UnknownSession):
+        if isinstance(usual, TOLD_AS_ALWAYS):
             return usual
     kept = f"; the file as it was is {backup}" if backup else ""
     return errors.raised(

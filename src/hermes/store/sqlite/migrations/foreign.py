@@ -19,18 +19,25 @@ from hermes.store.sqlite.migrations.names import named
 
 T = TypeVar("T")
 
-# Also triggers of another name that write to these tables: they would make every insert fail.
-FIND = """SELECT type, name, rootpage FROM sqlite_master
-    WHERE type IN ('table', 'trigger') AND name IN (
+FIND = """SELECT type, name, rootpage, sql FROM sqlite_master
+    WHERE type = 'table' AND name IN (
         'messages_fts', 'messages_fts_data', 'messages_fts_idx', 'messages_fts_content', 'messages_fts_docsize',
         'messages_fts_config', 'messages_fts_trigram', 'messages_fts_trigram_data', 'messages_fts_trigram_idx',
-        'messages_fts_trigram_content', 'messages_fts_trigram_docsize', 'messages_fts_trigram_config',
-        'messages_fts_insert', 'messages_fts_delete', 'messages_fts_update', 'messages_fts_trigram_insert',
-        'messages_fts_trigram_delete', 'messages_fts_trigram_update')
-    OR type = 'trigger' AND tbl_name = 'messages' AND (
-        replace(sql, 'messages_fts_words', '') LIKE '%into messages~_fts%' ESCAPE '~'
-        OR replace(sql, 'messages_fts_words', '') LIKE '%from messages~_fts%' ESCAPE '~')
+        'messages_fts_trigram_content', 'messages_fts_trigram_docsize', 'messages_fts_trigram_config')
+    OR type = 'trigger' AND sql LIKE '%messages~_fts%' ESCAPE '~'
     ORDER BY type = 'table', name"""
+NAMES = r"(?<![\w$])messages_fts(_trigram)?(_(data|idx|content|docsize|config))?(?![\w$])"
+# In a comment they name no table, and in single quotes only where a table is expected.
+NAMED = "|".join(
+    (
+        r"--[^\n]*|/\*.*?\*/",
+        r"(?P<table>\b(into|from|update|join)\s+|\.\s*)?'(?P<text>([^']|'')*)'",
+        f"(?P<name>{NAMES})",
+    )
+)
+REFERENCE_TRIGGERS = {
+    f"messages_fts{kind}_{verb}" for kind in ("", "_trigram") for verb in ("insert", "delete", "update")
+}
 STRIKE = "DELETE FROM sqlite_master WHERE type IN ('table', 'index') AND tbl_name = ?"
 DROP_TABLE = "DROP TABLE {table}"
 DROP_TRIGGER = "DROP TRIGGER {trigger}"
@@ -38,7 +45,7 @@ DROP_TRIGGER = "DROP TRIGGER {trigger}"
 
 def drop_foreign_search(connection: apsw.Connection) -> list[str]:
     """Remove what another program re-created in a store of ours; the names. One cheap query if there is nothing."""
-    if not run(connection, FIND):
+    if not _found(connection):
         return []
     removed, struck = in_transaction(connection, remove)
     if struck:
@@ -47,6 +54,29 @@ def drop_foreign_search(connection: apsw.Connection) -> list[str]:
         except apsw.Error:
             pass  # unused pages are all that is left; whatever rewrites the file next takes them away
     return removed
+
+
+def _found(connection: apsw.Connection) -> list[tuple[str, str, int]]:
+    """Kind, name and page. Of triggers those that use these tables, whatever their names and wherever they are: once
+    the tables are gone, every statement that fires one would fail."""
+    rows = run(connection, FIND)
+    return [(kind, name, page) for kind, name, page, sql in rows if kind == "table" or _uses_search(sql)]
+
+
+def _uses_search(trigger: str) -> bool:
+    import re  # nobody pays for it who has no such trigger
+
+    return any(
+        found["name"] or (found["table"] and re.fullmatch(NAMES, found["text"], re.IGNORECASE))
+        for found in re.finditer(NAMED, trigger, re.IGNORECASE | re.DOTALL)
+    )
+
+
+def strange_triggers(connection: apsw.Connection) -> list[str]:
+    """Those of them that the reference does not make: somebody will miss them."""
+    return [
+        name for kind, name, _ in _found(connection) if kind == "trigger" and name not in REFERENCE_TRIGGERS
+    ]
 
 
 def in_transaction(connection: apsw.Connection, work: Callable[[apsw.Connection, bool], T]) -> tuple[T, bool]:
@@ -65,7 +95,7 @@ def in_transaction(connection: apsw.Connection, work: Callable[[apsw.Connection,
 
 def remove(connection: apsw.Connection, strike: bool) -> list[str]:
     """Remove them inside the caller's transaction; the names of the tables and triggers a person knows."""
-    found = run(connection, FIND)
+    found = _found(connection)
     for kind, name, _ in found:
         if kind == "trigger":
             run(connection, named(DROP_TRIGGER, trigger=name))

@@ -1,9 +1,10 @@
 """The last step: a database of the reference's version 11 becomes ours, in one transaction that proves what it kept.
 
-Nothing of the documented tables is lost or changed but three things that our rules do not allow: of several sessions
-with one title all but the first get ` (2)`, ` (3)`…; messages whose session row is missing get one; and bytes in a
-text that are no text become U+FFFD. A parent that does not exist stays recorded: foreign keys are off while we
-migrate, and SQLite asks for a parent only when the reference to it is written.
+Nothing of the documented tables is lost or changed but four things that our rules do not allow: of several sessions
+with one title all but the first get ` (2)`, ` (3)`…; messages whose session row is missing get one; bytes in a text
+that are no text become U+FFFD; and a column that is spelled `Title` is spelled `title`. A parent that does not exist
+stays recorded: foreign keys are off while we migrate, and SQLite asks for a parent only when the reference to it is
+written.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from hermes.store.sqlite.migrations.shape import (
     columns_of,
     drop_changed,
     fill_gaps,
+    misspelt_columns,
     nullable_gaps,
+    respell,
     schema_sql,
 )
 from hermes.store.sqlite.migrations.steps import set_version
@@ -87,8 +90,11 @@ def become_ours(connection: apsw.Connection, want: Shape) -> Outcome:
 
 def _work(connection: apsw.Connection, want: Shape, strike: bool, mend: bool) -> Outcome:
     mended = 0
+    misspelt = misspelt_columns(connection, want)
+    if mend or misspelt:
+        foreign.remove(connection, strike)  # its triggers would run, or have to be understood
+    respell(connection, misspelt)
     if mend:
-        foreign.remove(connection, strike)  # its triggers would run
         mended = mend_text(connection)
     gaps = nullable_gaps(connection, want)
     columns = proof.columns_now(connection, leave_out=gaps)

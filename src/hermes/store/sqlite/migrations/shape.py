@@ -1,21 +1,28 @@
-"""What `schema.sql` wants, compared with what a database has."""
+"""What `schema.sql` wants, compared with what a database has. Names are compared as SQLite does: `Tags` is `tags`."""
 
 from __future__ import annotations
 
 from importlib.resources import files
 from pathlib import Path
+from string import ascii_lowercase, ascii_uppercase
 from typing import NamedTuple
 
 import apsw
 
 from hermes import errors
 from hermes.store.sqlite.connection import run
+from hermes.store.sqlite.migrations.foreign import transaction
 from hermes.store.sqlite.migrations.names import named, quoted
 
 DOCUMENTED_TABLES = ("schema_version", "sessions", "messages", "state_meta")
 
-OBJECTS = "SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL"
+INDEX_FILES = ("index.sql", "blocks.sql", "parts.sql")
+KINDS = {"table": "a table", "view": "a view", "index": "an index"}
+ASCII_SMALL = str.maketrans(ascii_uppercase, ascii_lowercase)
+
+OBJECTS = "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE sql IS NOT NULL"
 TABLE_INFO = 'SELECT name, type, "notnull", dflt_value FROM pragma_table_info(?)'
+RENAME_COLUMN = "ALTER TABLE {table} RENAME COLUMN {old} TO {new}"
 ADD_COLUMN = "ALTER TABLE {table} ADD COLUMN "
 DROP_INDEX = "DROP INDEX {index}"
 DROP_TRIGGER = "DROP TRIGGER {trigger}"
@@ -31,21 +38,35 @@ class Column(NamedTuple):
     default: str | None
 
 
+def folded(name: str) -> str:
+    """One spelling for all that SQLite takes for the same name: it folds ASCII and nothing else."""
+    return name.translate(ASCII_SMALL)
+
+
 class Shape:
-    """Tables with their columns, and the text of indexes and triggers."""
+    """Tables with their columns, and the text of indexes and triggers, by their folded names."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self.kinds: dict[str, str] = {}
+        """Of tables, views and indexes, which share their names; a trigger may be named like one of them."""
         self.texts: dict[str, str] = {}
+        self.triggers: dict[str, str] = {}
         self.tables: dict[str, dict[str, Column]] = {}
-        for kind, name, sql in run(connection, OBJECTS):
-            self.kinds[name] = kind
-            self.texts[name] = " ".join(sql.split())
-            if kind == "table" and not sql.upper().startswith("CREATE VIRTUAL"):
-                self.tables[name] = columns_of(connection, name)
-
-    def named(self, kind: str) -> list[str]:
-        return [name for name, its in self.kinds.items() if its == kind]
+        self.virtual: set[str] = set()
+        self.indexed: dict[str, str] = {}
+        """Of which table an index is."""
+        for kind, name, table, sql in run(connection, OBJECTS):
+            key, text = folded(name), " ".join(sql.split())
+            if kind == "trigger":
+                self.triggers[key] = text
+                continue
+            self.kinds[key], self.texts[key] = kind, text
+            if kind == "index":
+                self.indexed[key] = folded(table)
+            if kind == "table" and text.upper().startswith("CREATE VIRTUAL"):
+                self.virtual.add(key)
+            elif kind == "table":
+                self.tables[key] = {folded(at): column for at, column in columns_of(connection, name).items()}
 
 
 def columns_of(connection: apsw.Connection, table: str) -> dict[str, Column]:
@@ -55,14 +76,19 @@ def columns_of(connection: apsw.Connection, table: str) -> dict[str, Column]:
 
 
 def schema_sql() -> str:
-    return files("hermes.store.sqlite").joinpath("schema.sql").read_text(encoding="utf-8")
+    return _sql("schema.sql")
+
+
+def _sql(name: str) -> str:
+    return files("hermes.store.sqlite").joinpath(name).read_text(encoding="utf-8")
 
 
 def wanted() -> Shape:
-    """The shape of a new store, learned by making one in memory."""
+    """The shape of a new store, learned by making one in memory; with all that its index may come to have."""
     connection = apsw.Connection(":memory:")
     try:
-        connection.execute(schema_sql()).fetchall()
+        for name in ("schema.sql", *INDEX_FILES):
+            connection.execute(_sql(name)).fetchall()
         return Shape(connection)
     finally:
         connection.close()
@@ -71,23 +97,46 @@ def wanted() -> Shape:
 def refuse_collisions(connection: apsw.Connection, path: Path, want: Shape) -> None:
     """Somebody else's table under a name of ours: nothing is renamed or guessed, the person is told."""
     have = Shape(connection)
-    for table, columns in want.tables.items():
-        kind = have.kinds.get(table)
-        strange = kind is not None and (kind != "table" or table not in have.tables)
-        if table not in DOCUMENTED_TABLES and table in have.tables:
-            strange = strange or not columns.keys() <= have.tables[table].keys()
-        if strange:
+    for name in want.kinds:
+        if name in have.kinds and not _may_be_ours(name, have, want):
             raise errors.raised(
                 errors.MigrationFailed,
-                f"{path} has a {kind} named {table} that another program made and that is in the way;"
+                f"{path} has {KINDS[have.kinds[name]]} named {name} that another program made and that is in the way;"
                 " nothing was changed: rename it to open the store",
             )
+
+
+def _may_be_ours(name: str, have: Shape, want: Shape) -> bool:
+    """Whether what has this name is of the kind that ours is and, where it may hold rows, has the columns of ours."""
+    if have.kinds[name] != want.kinds[name] or (name in have.virtual) != (name in want.virtual):
+        return False
+    if name in want.indexed:
+        return have.indexed[name] == want.indexed[name]
+    if name not in want.tables or name in DOCUMENTED_TABLES:
+        return True
+    return want.tables[name].keys() <= have.tables[name].keys()
+
+
+def misspelt_columns(connection: apsw.Connection, want: Shape) -> list[tuple[str, str]]:
+    """(table, column) of what SQLite takes for a column of ours, in another spelling."""
+    return [
+        (table, name)
+        for table in ("sessions", "messages", "state_meta")
+        for name in columns_of(connection, table)
+        if name not in want.tables[table] and folded(name) in want.tables[table]
+    ]
+
+
+def respell(connection: apsw.Connection, misspelt: list[tuple[str, str]]) -> None:
+    """Give them our spelling: whoever reads whole rows knows them by it."""
+    for table, name in misspelt:
+        run(connection, named(RENAME_COLUMN, table=table, old=name, new=folded(name)))
 
 
 def add_column(connection: apsw.Connection, table: str, column: Column) -> bool:
     """Add the column if the table is there and has none of that name; whether it was added."""
     have = columns_of(connection, table)
-    if not have or column.name in have:
+    if not have or column.name in map(folded, have):
         return False
     parts = [quoted(column.name), column.type]
     if column.required:
@@ -122,9 +171,16 @@ def fill_gaps(connection: apsw.Connection, want: Shape, gaps: dict[str, list[str
 def drop_changed(connection: apsw.Connection, want: Shape) -> None:
     """Indexes under a name of ours that say something else, and all triggers of ours: `schema.sql` makes them anew."""
     have = Shape(connection)
-    for name in have.named("index"):
-        if want.texts.get(name, have.texts[name]) != have.texts[name]:
+    for name, kind in have.kinds.items():
+        if kind == "index" and want.texts.get(name, have.texts[name]) != have.texts[name]:
             run(connection, named(DROP_INDEX, index=name))
-    for name in have.named("trigger"):
-        if name in want.texts or name.startswith("hermes_"):
+    for name in have.triggers:
+        if name in want.triggers or name.startswith("hermes_"):
             run(connection, named(DROP_TRIGGER, trigger=name))
+
+
+def renew_rules(connection: apsw.Connection) -> None:
+    """Give a store of ours the indexes and triggers of today; its tables and rows stay as they are."""
+    with transaction(connection):
+        drop_changed(connection, wanted())
+        connection.execute(schema_sql()).fetchall()
