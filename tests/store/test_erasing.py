@@ -8,7 +8,7 @@ import random
 import shutil
 import sqlite3
 from base64 import b64encode
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from hermes import errors
 from hermes.partial import partial_file
 from hermes_state import SessionDB
 from tests import reference_databases as reference
-from tests.survival.processes import Worker
+from tests.survival.processes import Refused, Worker
 
 SECRET = "quetzalcoatlus"
 WORDS = {"secret": SECRET, "other": "pelican"}
@@ -261,7 +261,9 @@ def test_a_backup_that_is_being_made_is_told(talk: SessionDB) -> None:
 # ---------------------------------------------------------------- files that are no databases
 
 
-def test_saved_conversations_go_with_their_session(talk: SessionDB) -> None:
+def test_saved_conversations_go_with_the_session_that_they_name(
+    talk: SessionDB, caplog: pytest.LogCaptureFixture
+) -> None:
     saved = talk.db_path.parent / "sessions" / "saved"
     saved.mkdir(parents=True)
     said = {name: [{"role": "user", "content": f"the word is {word}"}] for name, word in WORDS.items()}
@@ -275,9 +277,67 @@ def test_saved_conversations_go_with_their_session(talk: SessionDB) -> None:
     }
     for name, told in contents.items():
         (saved / f"hermes_conversation_{name}").write_text(json.dumps(told), encoding="utf-8")
-    assert talk.delete_session("secret", purge=True)
+    with caplog.at_level(logging.WARNING):
+        assert talk.delete_session("secret", purge=True)
     left = {file.name.removeprefix("hermes_conversation_") for file in saved.iterdir()}
-    assert left == {"others.json", "more.json", "list.json"}
+    assert left == {"others.json", "nameless.json", "more.json", "list.json"}
+    for name in ("nameless", "more"):  # another session may have said the same: a person decides
+        assert [line for line in caplog.messages if f"{name}.json holds words of it" in line]
+
+
+def test_a_file_of_a_living_session_is_not_that_of_one_with_a_longer_name(
+    talk: SessionDB, tmp_path: Path
+) -> None:
+    talk.create_session("session_other", "cli")
+    for name in ("session_other.json", "session_session_other.json", "session_other.jsonl"):
+        (tmp_path / name).touch()
+    assert talk.delete_session("session_other", sessions_dir=tmp_path)
+    assert {file.name for file in tmp_path.iterdir() if file.suffix.startswith(".json")} == {
+        "session_other.json"
+    }
+
+
+@pytest.mark.parametrize("since", ["another prompt", "another source", "other messages", "no messages"])
+def test_a_session_that_changed_since_is_known_again_in_a_backup(talk: SessionDB, since: str) -> None:
+    talk.backup()
+    talk.update_system_prompt("secret", "be brief")
+    if since == "another source":
+        talk.raw().execute("UPDATE sessions SET source = 'api_server' WHERE id = 'secret'")
+        talk.list_sessions_rich()
+    elif since == "other messages":
+        talk.replace_messages("secret", [{"role": "user", "content": "nothing of it"}])
+    elif since == "no messages":
+        talk.clear_messages("secret")
+    assert talk.delete_session("secret", purge=True)
+    home = talk.db_path.parent
+    talk.close()
+    assert held(home, SECRET) == set()
+
+
+def test_purges_at_the_same_time_do_each_others_backups_no_harm(talk: SessionDB) -> None:
+    home = talk.db_path.parent
+    for number in range(6):
+        talk.create_session(f"s{number}", "cli")
+        talk.append_message(f"s{number}", "user", f"{SECRET} {number} " * 2000)
+    for _ in range(3):
+        talk.backup()
+    talk.close()
+    with Worker() as first, Worker() as second:
+        for worker in (first, second):
+            worker.ask("open_store", path=str(talk.db_path))
+        for number in range(0, 6, 2):
+            first.start("purge", session=f"s{number}")
+            second.start("purge", session=f"s{number + 1}")
+            for worker in (first, second):
+                with suppress(Refused):  # what is busy is told, and stays to be done
+                    worker.result()
+    assert len(list((home / "state.db.backups").glob("*.db"))) == 3
+    with SessionDB(talk.db_path) as again:
+        again.delete_session("secret", purge=True)
+    assert held(home, SECRET) == set()
+    for copy in (home / "state.db.backups").glob("*.db"):
+        with SessionDB(copy) as kept:
+            assert [row["id"] for row in kept.list_sessions_rich()] == ["other"]
 
 
 @pytest.mark.parametrize("kind", ["md", "json", "html", "jsonl"])

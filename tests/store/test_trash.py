@@ -295,6 +295,18 @@ def test_what_somebody_still_works_in_is_not_thrown_out(talk: SessionDB) -> None
     assert talk.empty_trash(0) == 1
 
 
+def test_what_was_said_before_it_was_thrown_away_leaves_it_there(talk: SessionDB) -> None:
+    """As what waited beside a full store, and is stored only now."""
+    before = time.time() - 40
+    talk.trash_session("one")
+    talk.append_message("one", "user", "said long ago", timestamp=before)
+    assert talk.search_messages("long") == []
+    talk.append_message("one", "assistant", "still older", timestamp=before - 60)
+    talk.append_message("one", "user", "and said now")
+    assert len(talk.search_messages("said")) == 2
+    assert talk.verify().ok
+
+
 def test_what_a_person_goes_on_with_comes_back_whole(talk: SessionDB) -> None:
     went = talk.trash_session("one")
     talk.create_session("one", "cli")
@@ -302,6 +314,7 @@ def test_what_a_person_goes_on_with_comes_back_whole(talk: SessionDB) -> None:
     talk.append_message("one", "user", "where were we?")
     assert [hit["session_id"] for hit in talk.search_messages("where")] == ["one"]
     assert talk.list_trash() == []
+    assert talk.verify().ok
     assert all(talk.resolve_session_id(member) == member for member in went)
     assert talk.verify().ok
 

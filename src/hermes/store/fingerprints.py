@@ -16,7 +16,7 @@ MOST_MESSAGES = 200
 """How many messages are remembered of a session: its first, which the oldest copies have, too."""
 
 # Text as bytes: a copy may hold what is not UTF-8.
-SESSION = "SELECT source, started_at, CAST(system_prompt AS BLOB) FROM sessions WHERE id = ?"
+SESSION = "SELECT started_at FROM sessions WHERE id = ?"
 MESSAGES = """SELECT uid, id, role, timestamp, CAST(content AS BLOB) FROM messages WHERE session_id = ?
     ORDER BY id LIMIT ?"""
 MESSAGES_WITHOUT_UID = """SELECT NULL, id, role, timestamp, CAST(content AS BLOB) FROM messages WHERE session_id = ?
@@ -61,7 +61,7 @@ def fingerprint(reader: Reader, session_id: str, *, uids: bool = True) -> Finger
 
 def _mark(session_id: str, session: Row | None, message: Row) -> str:
     uid, *rest = message
-    return uid.hex() if isinstance(uid, bytes) else _digest([session_id, *(session or ())[:2], *rest])
+    return uid.hex() if isinstance(uid, bytes) else _digest([session_id, *(session or ()), *rest])
 
 
 def _digest(values: Iterable[object]) -> str:

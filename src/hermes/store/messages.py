@@ -147,12 +147,6 @@ class Messages:
             if session is None:
                 raise refused(writer, session_id)
             root, last_active, trashed_at = session
-            if (
-                trashed_at is not None and person is not None
-            ):  # who goes on talking in it has not thrown it away
-                from hermes.store.trash import take_out
-
-                take_out(writer, session_id)
             if root != session_id:
                 writer.run(ROOT_ACTIVE, at, root, at)
             if at < last_active:  # an import, or a clock set back: the next list looks up what is the newest
@@ -160,6 +154,11 @@ class Messages:
             message_id = writer.insert(INSERT, *row)
             if attachments:
                 blobs.attach(writer, message_id, attachments)
+            # Who has gone on talking in it since has not thrown it away.
+            if trashed_at is not None and person is not None and person > trashed_at:
+                from hermes.store.trash import take_out
+
+                take_out(writer, session_id)
             return message_id
 
         return self._engine.write(work, share=not attachments)

@@ -10,11 +10,10 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hermes import errors
 from hermes.logs import log_of
-from hermes.store import content
 from hermes.store.content import from_document, to_json
 from hermes.store.engine import Engine, Writer
 from hermes.store.files_below import files_below
@@ -36,7 +35,7 @@ KEY = "purging:"
 NOTES = "SELECT key, value FROM state_meta WHERE key >= 'purging:' AND key < 'purging;' ORDER BY key"
 FORGET = "DELETE FROM state_meta WHERE key = ?"
 # As bytes: what another program wrote need not be UTF-8, and can be deleted all the same.
-SAID = """SELECT content_kind, CAST(content AS BLOB), CAST(tool_calls AS BLOB), CAST(reasoning AS BLOB) FROM messages
+SAID = """SELECT CAST(content AS BLOB), CAST(tool_calls AS BLOB), CAST(reasoning AS BLOB) FROM messages
     WHERE session_id = ?"""
 
 
@@ -62,16 +61,12 @@ class Purge:
 
     def look(self, session_ids: Collection[str]) -> None:
         """Look through the home for what these sessions say, as long as that is known."""
-        said: list[Any] = []
-        words, has_saved = Words(), (self._folder / SAVED).is_dir()
+        words = Words()
         with self._engine.read() as reader:
-            for kind, *cells in (row for one in session_ids for row in reader.each(SAID, one)):
-                texts = [(cell or b"").decode("utf-8", "replace") for cell in cells]
-                if has_saved:
-                    said.append(content.decode(texts[0], kind))
-                for text in texts:
-                    words.add(text)
-        self._saved = saved_of(self._folder, session_ids, said)
+            for cells in (row for one in session_ids for row in reader.each(SAID, one)):
+                for cell in cells:
+                    words.add((cell or b"").decode("utf-8", "replace"))
+        self._saved = saved_of(self._folder, session_ids)
         self._left = list(self._holding(words)) if words else []
 
     def note(self, writer: Writer, session_ids: Collection[str]) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from hermes.store.content import from_json, to_json
+from hermes.store.content import from_json
 from hermes.store.engine import Access
 from hermes.store.sessions import EXISTS
 
@@ -21,12 +20,22 @@ def remove_files(engine: Access, folder: Path, gone: Collection[str]) -> None:
         return
     for session_id in gone:
         for name in (f"{session_id}.json", f"{session_id}.jsonl", f"session_{session_id}.json"):
-            if Path(name).name == name and "\0" not in name and name != "sessions.json":
+            is_file = Path(name).name == name and "\0" not in name and name != "sessions.json"
+            if is_file and not _is_anothers(engine, name):
                 _remove(folder / name)
     with suppress(OSError):
         for file in folder.iterdir():
             if file.match("request_dump_*.json") and _was_of(engine, file.name, gone):
                 _remove(file)
+
+
+def _is_anothers(engine: Access, name: str) -> bool:
+    """Whether it is the file of a session that is there: that of `a`, where `session_a` was deleted."""
+    other = name.removeprefix("session_").removesuffix(".json")
+    if f"session_{other}.json" != name:
+        return False
+    with engine.read() as reader:
+        return reader.value(EXISTS, other) is not None
 
 
 def remove_saved(folder: Path, names: Iterable[str]) -> None:
@@ -35,35 +44,22 @@ def remove_saved(folder: Path, names: Iterable[str]) -> None:
             _remove(folder / SAVED / name)
 
 
-def saved_of(folder: Path, session_ids: Collection[str], said: Collection[Any]) -> list[str]:
-    """Which saved conversations are of these sessions: they name one, or hold nothing but what was said in them."""
-    known = set(map(_told, said))
+def saved_of(folder: Path, session_ids: Collection[str]) -> list[str]:
+    """Which saved conversations say that they are of these sessions. Others may be anybody's, with the same words."""
     return [
         file.name
         for file in sorted((folder / SAVED).glob("*.json"))
-        if not file.is_symlink() and _is_of(file, session_ids, known)
+        if not file.is_symlink() and _named_in(file) in session_ids
     ]
 
 
-def _is_of(file: Path, session_ids: Collection[str], known: Collection[str]) -> bool:
+def _named_in(file: Path) -> str | None:
     try:
         told = from_json(file.read_text(encoding="utf-8"), None)
     except (OSError, UnicodeDecodeError):
-        return False
-    if not isinstance(told, dict):
-        return False
-    named = told.get("session_id", told.get("id"))
-    if isinstance(named, str):
-        return named in session_ids
-    messages = told.get("messages")
-    rows = [row for row in messages if isinstance(row, dict)] if isinstance(messages, list) else []
-    contents = [row["content"] for row in rows if row.get("content") and row.get("role") != "system"]
-    return bool(contents) and all(_told(content) in known for content in contents)
-
-
-def _told(content: Any) -> str:
-    """What a message says, in one spelling: a model is given text without the blanks around it."""
-    return to_json(content.strip() if isinstance(content, str) else content)
+        return None
+    named = told.get("session_id", told.get("id")) if isinstance(told, dict) else None
+    return named if isinstance(named, str) else None
 
 
 def _was_of(engine: Access, name: str, gone: Collection[str]) -> bool:

@@ -20,6 +20,8 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
+from hermes.store.sqlite.forking import Inside
+
 MOST_IN_ONE_COMMIT = 64
 
 GATHER_S = 0.0001
@@ -32,7 +34,7 @@ class Ticket:
 
     __slots__ = (
         *("work", "share", "repeatable", "impatient", "outside"),
-        *("result", "error", "finished", "turn", "along", "next", "gone"),
+        *("result", "error", "finished", "turn", "along", "next", "gone", "way"),
     )
 
     def __init__(
@@ -55,6 +57,7 @@ class Ticket:
         self.turn: threading.Lock | None = None  # what a follower waits on
         self.along: list[Ticket] = []  # whom it takes along when it leads
         self.next: Ticket | None = None  # whom it wakes when it is woken
+        self.way = Inside()
         self.gone = False  # nobody waits for it any more
 
 
@@ -83,6 +86,8 @@ class CommitQueue:
 
     def do(self, ticket: Ticket) -> Any:
         try:
+            ticket.way.__enter__()
+            ticket.way.hand_on()
             with self._mutex:
                 if self._leader is None:
                     self._leader = ticket
@@ -97,6 +102,7 @@ class CommitQueue:
                 _wake(ticket.next)
             if not ticket.finished:
                 self._lead(ticket)
+            ticket.way.__exit__()
         except BaseException:
             # Another Ctrl-C may come at any moment. Up to this one call into C none is noticed, and what runs in
             # another thread none can strike.
@@ -119,6 +125,7 @@ class CommitQueue:
                 self._interrupted([ticket, *ticket.along])
         finally:
             self._settle(ticket)
+            ticket.way.__exit__()
 
     def _lead(self, ticket: Ticket) -> None:
         if ticket.share and (self._waiting or self._crowd > 1):

@@ -92,7 +92,7 @@ class SqliteCore:
         self._scoped: deque[ScopedConnection] = deque()
         self._reading: set[apsw.Connection] = set()
         self._side: list[apsw.Connection] = []
-        self._queue = CommitQueue(self._transact_inside, self._interrupted)
+        self._queue = CommitQueue(self._transact, self._interrupted)
         self._begun = False  # whether the batch under way has begun its transaction
         self._checkpointer = Checkpointer(path)
         self._writes = 0
@@ -246,10 +246,6 @@ class SqliteCore:
         if not self._durable:
             make_durable(self.path, self._connection, self._synchronous)
             self._durable = True
-
-    def _transact_inside(self, batch: list[Ticket]) -> None:
-        with Inside():
-            self._transact(batch)
 
     def _transact(self, batch: list[Ticket]) -> None:
         """One commit for the whole batch; see `CommitQueue`."""
@@ -410,13 +406,14 @@ class SqliteCore:
         if os.getpid() != self._pid:
             self._abandon()
             return
+        self._checkpointer.stop()  # outside: it may have to wait for a fork, which waits for who is inside
         # In the queue, so that a commit that is on its way comes first.
         self._queue.do(Ticket(lambda _: self._shut(), outside=True))
 
     def _shut(self) -> None:
         if not self._closed:
-            self._closed = True
             self._checkpointer.stop()
+            self._closed = True
             self._close_connections()
             self._turnstile.close()
 

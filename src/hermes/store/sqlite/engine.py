@@ -28,6 +28,7 @@ from hermes.store.sqlite.connection import (
     upkeep,
 )
 from hermes.store.sqlite.following import SHORT_TAIL, SqliteFollower
+from hermes.store.sqlite.forking import Inside
 
 if TYPE_CHECKING:
     from hermes.store.findings import Diagnosis
@@ -272,11 +273,12 @@ class SqliteEngine(SqliteFollower):
     def backup(self, target: Path | None) -> Backup:
         from hermes.store.sqlite import backup as backups
 
-        connection = connect_read_only(self.path)
-        try:
-            return backups.make_backup(connection, self.path, target)
-        finally:
-            connection.close()
+        with Inside():
+            connection = connect_read_only(self.path)
+            try:
+                return backups.make_backup(connection, self.path, target)
+            finally:
+                connection.close()
 
     def raw(self) -> RawConnection:
         """A connection of its own for plain SQL, closed with the store."""

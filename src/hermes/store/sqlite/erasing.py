@@ -106,6 +106,7 @@ class Erasing:
 
     def _clean_backup(self, copy: Path) -> None:
         """A copy in our own folder under a name that we gave it."""
+        before = _number(copy)
         try:
             connection = connect(copy)  # to write: then SQLite takes back what a kill left half-written
             try:
@@ -117,6 +118,8 @@ class Erasing:
             elif any(takeover.size_of(takeover.beside(copy, ending)) for ending in LOGS):
                 raise apsw.BusyError  # who closes a file last takes its log away: somebody has it open
         except BROKEN as problem:
+            if _number(copy) != before:  # another purge has just put a clean one in its place
+                raise apsw.BusyError from problem
             if isinstance(problem, apsw.NotADBError) and recognition.adopt(copy):
                 self._clean_backup(copy)
             else:
@@ -124,11 +127,14 @@ class Erasing:
 
     def _clean_other(self, file: Path) -> None:
         """A database that may be anybody's."""
+        before = _number(file)
         try:
             found = _looked_at(file, self._gone)
         except BUSY:
             raise
         except BROKEN:
+            if _number(file) != before:
+                raise apsw.BusyError from None
             self._leave(file, "is damaged and perhaps no copy")
         except (apsw.Error, errors.StoreError, OSError) as problem:
             self._leave(file, f"could not be looked at ({problem})")
@@ -139,9 +145,12 @@ class Erasing:
                 self._leave(file, "holds a session of the same id, which may be another")
 
     def _rewrite_other(self, file: Path) -> None:
+        before = _number(file)
         try:
             self._rewrite(file, self._proven)
         except BROKEN:
+            if _number(file) != before:
+                raise apsw.BusyError from None
             self._leave(file, "is a copy, but damaged, and cannot be rewritten")
 
     def _leave(self, file: Path, why: str) -> None:
@@ -182,6 +191,13 @@ class Erasing:
         file.unlink(missing_ok=True)
         encryption.remove_note(file)
         self._done.append(f"removed: {self._name(file)}")
+
+
+def _number(file: Path) -> int | None:
+    try:
+        return os.stat(file).st_ino
+    except FileNotFoundError:
+        return None
 
 
 def _looked_at(file: Path, gone: Gone) -> dict[str, Fingerprint]:

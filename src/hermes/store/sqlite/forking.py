@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from _thread import interrupt_main
 
 WAIT_S, NAP_S = 2.0, 0.0005
 
@@ -22,6 +23,7 @@ _forking = False
 _one_fork = threading.Lock()
 _over = threading.Event()
 _was_torn = False
+_interrupted = False
 
 
 class Inside:
@@ -33,6 +35,10 @@ class Inside:
         _inside[self] = threading.get_ident()
         if _forking:
             self._wait_outside()
+
+    def hand_on(self) -> None:
+        """From now on another thread may go on with it: also a fork of this one waits."""
+        _inside[self] = 0
 
     def __exit__(self, *_: object) -> None:
         _inside.pop(self, None)
@@ -62,31 +68,39 @@ def unshare(descriptor: int) -> None:
 
 
 def _before() -> None:
-    global _forking
-    _one_fork.acquire()
+    """Wait, whatever Ctrl-C says meanwhile: a fork cannot be given up any more here, and is told of it afterwards."""
+    global _forking, _interrupted
+    while not _one_fork.acquire(timeout=NAP_S):
+        pass
     _over.clear()
     _forking = True
     me, until = threading.get_ident(), time.monotonic() + WAIT_S
     while any(thread != me for thread in list(_inside.values())) and time.monotonic() < until:
-        time.sleep(NAP_S)
+        try:
+            time.sleep(NAP_S)
+        except KeyboardInterrupt:
+            _interrupted = True
 
 
 def _after() -> None:
-    global _forking
+    global _forking, _interrupted
     _forking = False
     _over.set()
     _one_fork.release()
+    if _interrupted:
+        _interrupted = False
+        interrupt_main()
 
 
 def _in_child() -> None:
-    global _forking, _one_fork, _over, _was_torn
+    global _forking, _one_fork, _over, _was_torn, _interrupted
     _was_torn = _was_torn or bool(_inside)
     _inside.clear()
     for descriptor in _shared:
         os.close(descriptor)
     _shared.clear()
     # Made anew: another thread may have been in the midst of waiting for them.
-    _forking, _one_fork, _over = False, threading.Lock(), threading.Event()
+    _forking, _one_fork, _over, _interrupted = False, threading.Lock(), threading.Event(), False
 
 
 os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_in_child)

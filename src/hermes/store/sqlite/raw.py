@@ -13,6 +13,7 @@ from typing import Any
 import apsw
 
 from hermes.store.sqlite.connection import translated
+from hermes.store.sqlite.forking import Inside
 
 Parameters = Sequence[object] | Mapping[str, object]
 
@@ -63,9 +64,12 @@ class Cursor:
             return True
 
         try:
-            cursor = self._connection.cursor()
-            cursor.exec_trace = seen  # the only moment at which a statement without rows names its columns
-            rows = cursor.execute(sql, parameters).fetchall()
+            with Inside():
+                cursor = self._connection.cursor()
+                cursor.exec_trace = (
+                    seen  # the only moment at which a statement without rows names its columns
+                )
+                rows = cursor.execute(sql, parameters).fetchall()
         except apsw.Error as problem:
             raise translated(problem, self._path) from problem
         self._rows = iter([Row.of(row, names) for row in rows])
