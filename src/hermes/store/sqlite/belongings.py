@@ -10,6 +10,7 @@ from hermes import config, environment
 from hermes.partial import BACKUPS, DAMAGE_MARK, KEY_NOTE, LOCK, SIDECARS
 from hermes.store.spool import FOLDER
 from hermes.store.sqlite import encryption
+from hermes.store.sqlite.guard import identity_of
 
 
 class Belongings:
@@ -23,7 +24,7 @@ class Belongings:
         self._numbers: dict[tuple[int, int], str] = {}
         for name, what in self._each(store):
             self._names.setdefault(os.path.realpath(name), what)
-            if (number := _number(name)) is not None:
+            if (number := identity_of(name)) is not None:
                 self._numbers.setdefault(number, what)
 
     def called(self, file: Path, *, is_copy: bool = False) -> str | None:
@@ -31,7 +32,7 @@ class Belongings:
 
         A copy of a store may lie among its backups.
         """
-        real, number = os.path.realpath(file), _number(file)
+        real, number = os.path.realpath(file), identity_of(file)
         what = self._names.get(real) or (None if number is None else self._numbers.get(number))
         return what or self._called_by_place(real, is_copy)
 
@@ -55,14 +56,6 @@ class Belongings:
             yield note.key_file, "the key of the store"
         yield str(config.path()), "where your settings are"
         yield str(environment.path()), "where your keys are"
-
-
-def _number(file: str | Path) -> tuple[int, int] | None:
-    try:
-        status = os.stat(file)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 def _is_inside(real: str, folder: str) -> bool:

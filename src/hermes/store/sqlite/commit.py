@@ -57,7 +57,7 @@ class Ticket:
         self.turn: threading.Lock | None = None  # what a follower waits on
         self.along: list[Ticket] = []  # whom it takes along when it leads
         self.next: Ticket | None = None  # whom it wakes when it is woken
-        self.way = Inside()
+        self.way = Inside()  # into SQLite, whichever thread goes it
         self.gone = False  # nobody waits for it any more
 
 
@@ -86,8 +86,7 @@ class CommitQueue:
 
     def do(self, ticket: Ticket) -> Any:
         try:
-            ticket.way.__enter__()
-            ticket.way.hand_on()
+            ticket.way.enter()
             with self._mutex:
                 if self._leader is None:
                     self._leader = ticket
@@ -102,7 +101,7 @@ class CommitQueue:
                 _wake(ticket.next)
             if not ticket.finished:
                 self._lead(ticket)
-            ticket.way.__exit__()
+            ticket.way.leave()
         except BaseException:
             # Another Ctrl-C may come at any moment. Up to this one call into C none is noticed, and what runs in
             # another thread none can strike.
@@ -125,7 +124,7 @@ class CommitQueue:
                 self._interrupted([ticket, *ticket.along])
         finally:
             self._settle(ticket)
-            ticket.way.__exit__()
+            ticket.way.leave()
 
     def _lead(self, ticket: Ticket) -> None:
         if ticket.share and (self._waiting or self._crowd > 1):

@@ -8,7 +8,8 @@ touched only if its rows prove that it is a copy, and never removed.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import apsw
@@ -106,20 +107,18 @@ class Erasing:
 
     def _clean_backup(self, copy: Path) -> None:
         """A copy in our own folder under a name that we gave it."""
-        before = _number(copy)
         try:
-            connection = connect(copy)  # to write: then SQLite takes back what a kill left half-written
-            try:
-                held = self._of_ours(sessions_in(connection, self._gone))
-            finally:
-                connection.close()
-            if held:
-                self._rewrite(copy, self._of_ours)
-            elif any(takeover.size_of(takeover.beside(copy, ending)) for ending in LOGS):
-                raise apsw.BusyError  # who closes a file last takes its log away: somebody has it open
+            with _in_its_place(copy):
+                connection = connect(copy)  # to write: then SQLite takes back what a kill left half-written
+                try:
+                    held = self._of_ours(sessions_in(connection, self._gone))
+                finally:
+                    connection.close()
+                if held:
+                    self._rewrite(copy, self._of_ours)
+                elif any(takeover.size_of(takeover.beside(copy, ending)) for ending in LOGS):
+                    raise apsw.BusyError  # who closes a file last takes its log away: somebody has it open
         except BROKEN as problem:
-            if _number(copy) != before:  # another purge has just put a clean one in its place
-                raise apsw.BusyError from problem
             if isinstance(problem, apsw.NotADBError) and recognition.adopt(copy):
                 self._clean_backup(copy)
             else:
@@ -127,14 +126,12 @@ class Erasing:
 
     def _clean_other(self, file: Path) -> None:
         """A database that may be anybody's."""
-        before = _number(file)
         try:
-            found = _looked_at(file, self._gone)
+            with _in_its_place(file):
+                found = _looked_at(file, self._gone)
         except BUSY:
             raise
         except BROKEN:
-            if _number(file) != before:
-                raise apsw.BusyError from None
             self._leave(file, "is damaged and perhaps no copy")
         except (apsw.Error, errors.StoreError, OSError) as problem:
             self._leave(file, f"could not be looked at ({problem})")
@@ -145,12 +142,10 @@ class Erasing:
                 self._leave(file, "holds a session of the same id, which may be another")
 
     def _rewrite_other(self, file: Path) -> None:
-        before = _number(file)
         try:
-            self._rewrite(file, self._proven)
+            with _in_its_place(file):
+                self._rewrite(file, self._proven)
         except BROKEN:
-            if _number(file) != before:
-                raise apsw.BusyError from None
             self._leave(file, "is a copy, but damaged, and cannot be rewritten")
 
     def _leave(self, file: Path, why: str) -> None:
@@ -193,11 +188,16 @@ class Erasing:
         self._done.append(f"removed: {self._name(file)}")
 
 
-def _number(file: Path) -> int | None:
+@contextmanager
+def _in_its_place(file: Path) -> Iterator[None]:
+    """What seems broken may only be what another purge has this moment put a clean copy in the place of."""
+    before = guard.identity_of(file)
     try:
-        return os.stat(file).st_ino
-    except FileNotFoundError:
-        return None
+        yield
+    except BROKEN as problem:
+        if guard.identity_of(file) != before:
+            raise apsw.BusyError from problem
+        raise
 
 
 def _looked_at(file: Path, gone: Gone) -> dict[str, Fingerprint]:

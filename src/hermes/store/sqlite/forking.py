@@ -15,6 +15,8 @@ import time
 from _thread import interrupt_main
 
 WAIT_S, NAP_S = 2.0, 0.0005
+ANY = 0
+"""No thread has this number."""
 
 _inside: dict[object, int] = {}
 """Each way into SQLite that is being gone, and the thread that goes it."""
@@ -32,25 +34,28 @@ class Inside:
     __slots__ = ()
 
     def __enter__(self) -> None:
-        _inside[self] = threading.get_ident()
-        if _forking:
-            self._wait_outside()
-
-    def hand_on(self) -> None:
-        """From now on another thread may go on with it: also a fork of this one waits."""
-        _inside[self] = 0
+        self.enter(threading.get_ident())
 
     def __exit__(self, *_: object) -> None:
+        self.leave()
+
+    def enter(self, thread: int = ANY) -> None:
+        """For `ANY` thread where another may go on with it: then a fork of this one waits for it, too."""
+        _inside[self] = thread
+        if _forking:
+            self._wait_outside(thread)
+
+    def leave(self) -> None:
         _inside.pop(self, None)
 
-    def _wait_outside(self) -> None:
+    def _wait_outside(self, thread: int) -> None:
         me = threading.get_ident()
-        if list(_inside.values()).count(me) > 1:
+        if any(one == me for way, one in list(_inside.items()) if way is not self):
             return  # the fork waits for this thread, so that it must get on
         while _forking:
             _inside.pop(self, None)
             _over.wait()
-            _inside[self] = me
+            _inside[self] = thread
 
 
 def was_torn() -> bool:
@@ -70,8 +75,7 @@ def unshare(descriptor: int) -> None:
 def _before() -> None:
     """Wait, whatever Ctrl-C says meanwhile: a fork cannot be given up any more here, and is told of it afterwards."""
     global _forking, _interrupted
-    while not _one_fork.acquire(timeout=NAP_S):
-        pass
+    _one_fork.acquire()
     _over.clear()
     _forking = True
     me, until = threading.get_ident(), time.monotonic() + WAIT_S

@@ -94,11 +94,7 @@ class Guard:
 
     def is_in_place(self) -> bool:
         """Whether the file that is open here still has its name."""
-        try:
-            status = os.stat(self._beside)
-        except OSError:
-            return False
-        return _identity(status) == self.identity
+        return identity_of(self._beside) == self.identity
 
     def store_was_exchanged(self) -> bool:
         """Whether there is no store where there was one, or another one beside the log of the first."""
@@ -157,6 +153,14 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
+def identity_of(file: Path | str) -> tuple[int, int] | None:
+    """Which file a name leads to now; None if there is none."""
+    try:
+        return _identity(os.stat(file))
+    except OSError:
+        return None
+
+
 def acquire(path: Path) -> Guard:
     _refuse_second_libraries()
     status = os.stat(path)
@@ -173,11 +177,7 @@ def acquire(path: Path) -> Guard:
 
 def is_open(path: Path) -> bool:
     """Whether a store of this process has the file open."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return False
-    return _identity(status) in _guards
+    return identity_of(path) in _guards
 
 
 def leaving(guard: Guard) -> bool:

@@ -64,7 +64,6 @@ TRIGGERS = {
 }
 """By which changes of other programs are noticed; under these names with the text that they have in `schema.sql`."""
 
-"""What needs no schema: parsing it is half of what opening costs, and is left to the first statement that does."""
 JOURNAL_AT = 18
 IS_WAL = b"\2\2"
 """Where the header of the file says which journal it has, and how it says so."""
@@ -88,14 +87,14 @@ def open_database(path: Path, *, read_only: bool = False) -> Opened:
             " Start it anew instead (of multiprocessing: the method `spawn`)",
         )
     try:
-        before = _inode(path)
+        before = guards.identity_of(path)
         try:
             return attempt()
         except apsw.NotADBError:
             from hermes.store.sqlite import recognition
 
             # Replaced by a repair or a conversion while we opened it, or encrypted and come here without its note.
-            if _inode(path) == before and not recognition.adopt(path, read_only=read_only):
+            if guards.identity_of(path) == before and not recognition.adopt(path, read_only=read_only):
                 raise
         return attempt()
     except apsw.Error as problem:
@@ -406,13 +405,6 @@ def too_short(size: int) -> str | None:
     if not size:
         return "the file is empty"
     return f"the file was cut to a length of {size}" if size < SHORTEST else None
-
-
-def _inode(path: Path) -> int | None:
-    try:
-        return os.stat(path).st_ino
-    except FileNotFoundError:
-        return None
 
 
 def mark_damaged(path: Path, what: str) -> None:
