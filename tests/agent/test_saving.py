@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hermes.agent import tokens
+from hermes.agent.approvals.request import ApprovalRequest
 from hermes.agent.boundaries import is_summary
 from hermes.agent.model import ContextOverflow, Used
 from hermes.agent.record import StoredRecord
@@ -31,7 +32,7 @@ class Remember:
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
         self.kept.append((context.session_id, arguments["text"]))
-        self.asked.append(await context.approve("remember", "?"))
+        self.asked.append((await context.approve(ApprovalRequest("remember", "?"))).allowed)
         return "kept"
 
 

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from hermes.agent import events
+from hermes.agent.approvals.request import ALLOW_ONCE, ApprovalRequest, Decision
 from hermes.agent.model import ContextOverflow, Model, NotAuthorized, Retrying, Text, Unreachable, Used
 from hermes.agent.record import IncognitoRecord, Record, StoredRecord
 from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.turn import LAST_STEP, STOPPED, Turn
 from hermes_state import SessionDB
+from tests.agent.approving import events_of
 from tests.agent.scripted import Script, ScriptedModel, calls, says
 
 Row = dict[str, Any]
@@ -39,10 +41,6 @@ class Echo:
         return f"{context.session_id[:0]}{arguments['text']}!"
 
 
-async def nobody_asks(_what: str, _why: str) -> bool:
-    return True
-
-
 def a_turn(db: SessionDB, model: Model, record: Record, **more: Any) -> Turn:
     async def prompt() -> str:
         return "be kind"
@@ -52,7 +50,7 @@ def a_turn(db: SessionDB, model: Model, record: Record, **more: Any) -> Turn:
         record,
         model,
         tools,
-        lambda stop: ToolContext(db, "", Path("/"), nobody_asks, stop),
+        lambda approve, stop: ToolContext(db, "", Path("/"), approve, stop),
         price=lambda _model, _used: (0.25, {"estimated_cost_usd": 0.25, "cost_status": "estimated"}),
         prompt=prompt,
         **more,
@@ -280,7 +278,7 @@ async def test_incognito_leaves_nothing(home: Path) -> None:
             record,
             model,
             [],
-            lambda stop: ToolContext(None, "", Path("/"), nobody_asks, stop),  # type: ignore[arg-type]
+            lambda approve, stop: ToolContext(None, "", Path("/"), approve, stop),  # type: ignore[arg-type]
             price=lambda _model, _used: (None, {}),
             prompt=prompt,
         )
@@ -351,3 +349,46 @@ async def test_a_message_keeps_the_fields_it_came_with(db: SessionDB) -> None:
     _ = [event async for event in turn.events("hello", platform_message_id="m1")]
     assert db.has_platform_message_id(record.session_id, "m1")
     await record.close()
+
+
+class Asks:
+    """A tool that needs consent."""
+
+    name, description = "asks", "Asks first."
+    parameters: Mapping[str, Any] = {"type": "object", "properties": {}}
+
+    async def run(self, _arguments: dict[str, Any], context: ToolContext) -> str:
+        decision = await context.approve(ApprovalRequest("launch", "cannot be undone"))
+        return f"{'launched' if decision.allowed else 'refused'} {decision.note}".strip()
+
+
+async def test_an_approval_is_an_event_that_the_surface_answers(db: SessionDB) -> None:
+    asked: list[ApprovalRequest] = []
+    model = ScriptedModel(calls(("1", "asks", "{}"), ("2", "asks", "{}")), says("done"))
+    turn = a_turn(db, model, StoredRecord(db), tools=[Asks()], can_ask=True)
+    happened = await events_of(turn, "go", Decision(False, note="not on a Friday"), asked)
+    assert asked == [ApprovalRequest("launch", "cannot be undone")] * 2
+    ended = [event.output for event in happened if isinstance(event, events.ToolEnded)]
+    assert ended == ["refused not on a Friday"] * 2
+
+
+async def test_where_nobody_can_be_asked_an_approval_is_refused_and_says_so(db: SessionDB) -> None:
+    model = ScriptedModel(calls(("1", "asks", "{}")), says("done"))
+    turn = a_turn(db, model, StoredRecord(db), tools=[Asks()])
+    happened = [event async for event in turn.events("go")]
+    assert not any(isinstance(event, events.ApprovalAsked) for event in happened)
+    [ended] = [event.output for event in happened if isinstance(event, events.ToolEnded)]
+    assert ended.startswith("refused nobody can be asked here")
+
+
+async def test_a_turn_that_is_stopped_while_it_asks_runs_nothing(db: SessionDB) -> None:
+    model = ScriptedModel(calls(("1", "asks", "{}")), says("done"))
+    turn = a_turn(db, model, StoredRecord(db), tools=[Asks()], can_ask=True)
+    happened = []
+    async for event in turn.events("go"):
+        happened.append(event)
+        if isinstance(event, events.ApprovalAsked):
+            turn.stop()
+    assert isinstance(happened[-1], events.Interrupted)
+    assert not turn.decide(1, ALLOW_ONCE)
+    assert not any("launched" in event.output for event in happened if isinstance(event, events.ToolEnded))

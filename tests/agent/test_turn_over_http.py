@@ -16,7 +16,7 @@ from hermes.agent.tool import ToolContext
 from hermes.agent.turn import Turn
 from hermes_state import SessionDB
 from tests.agent.openai_server import DROP, ModelServer, Reply, calls, chunk, refuses, says, usage
-from tests.agent.test_turn import Echo, nobody_asks
+from tests.agent.test_turn import Echo
 
 RATES = {"small-model": {"input": 1.0, "output": 10.0}}
 
@@ -26,7 +26,7 @@ def a_turn(db: SessionDB, server: ModelServer, record: StoredRecord) -> tuple[Tu
         return "be kind"
 
     model = OpenAIModel("small-model", base_url=server.base_url, first_pause=0.01)
-    context = lambda stop: ToolContext(db, "", Path("/"), nobody_asks, stop)  # noqa: E731
+    context = lambda approve, stop: ToolContext(db, "", Path("/"), approve, stop)  # noqa: E731
     return Turn(record, model, [Echo()], context, price=price_at(model.base_url, RATES), prompt=prompt), model
 
 

@@ -62,9 +62,6 @@ def turn_of(record: StoredRecord, model: Model, left: list[int], *, after: bool 
     async def prompt() -> str:
         return "be kind"
 
-    async def nobody_asks(_what: str, _why: str) -> bool:
-        return True
-
     done = asyncio.Event()
     tools = [
         cast(Any, Dying(tool, left, after=after))
@@ -74,7 +71,7 @@ def turn_of(record: StoredRecord, model: Model, left: list[int], *, after: bool 
         record,
         model,
         tools,
-        lambda stop: ToolContext(record.db, "", Path("/"), nobody_asks, stop),
+        lambda approve, stop: ToolContext(record.db, "", Path("/"), approve, stop),
         price=lambda _model, _used: (None, {}),
         prompt=prompt,
     )

@@ -42,11 +42,7 @@ def typing(db: SessionDB, tmp_path: Path) -> Typing:
         shown = io.StringIO()
         screen = Screen(Console(file=shown, width=100))
         with create_pipe_input() as pipe:
-
-            async def approve(what: str, why: str) -> bool:
-                return await chat.approve(what, why)
-
-            talk = Talk(store, parts, approve=approve, cwd=tmp_path, incognito=incognito)
+            talk = Talk(store, parts, can_ask=True, cwd=tmp_path, incognito=incognito)
             chat = Chat(talk, screen)
             completer = ChatCompleter(store, commands().values(), lambda: tmp_path)
             chat.prompting = Prompting(

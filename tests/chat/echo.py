@@ -14,6 +14,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hermes.agent.approvals.request import ApprovalRequest
 from hermes.agent.model import CallPiece, Finished, NoSuchModel, Piece, Request, Text, Unreachable, Used
 from hermes.agent.parts import Parts, Wish, Working
 from hermes.agent.tool import Tool, ToolContext, ToolFailed
@@ -92,7 +93,8 @@ class Shout:
         if text == "wait":
             await context.stop.wait()
         if text == "may I":
-            return "allowed" if await context.approve("rm -rf /", "it deletes") else "refused"
+            decision = await context.approve(ApprovalRequest("rm -rf /", "it deletes"))
+            return "allowed" if decision.allowed else "refused"
         if text == "break":
             raise ToolFailed("it would not")
         return text.upper()

@@ -128,15 +128,13 @@ async def test_a_tool_is_shown_with_what_it_was_given(typing: Typing) -> None:
 async def test_a_tool_that_asks_waits_for_the_person(typing: Typing) -> None:
     shown = await typing(
         "use shout may I",
-        keys=f"{YES}use shout may I{ENTER}{NO}use shout may I{ENTER}{ALWAYS}use shout may I{ENTER}",
+        keys=f"{YES}use shout may I{ENTER}{DOWN}{ENTER}",
     )
     assert [line for line in shown.splitlines() if line.startswith("the tool")] == [
         "the tool said: allowed",
         "the tool said: refused",
-        "the tool said: allowed",
-        "the tool said: allowed",
     ]
-    assert shown.count("rm -rf /\n") == 3
+    assert shown.count("rm -rf /\n") == 2
 
 
 async def test_a_failure_is_told_and_what_was_said_is_kept(db: SessionDB, typing: Typing) -> None:

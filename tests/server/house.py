@@ -94,9 +94,6 @@ class ParrotMinds:
         async def prompt() -> str:
             return f"Repeat.\n\n{working.about}"
 
-        async def never(_what: str, _why: str) -> bool:
-            return False
-
         agent = Agent(
             store,
             record,
@@ -104,7 +101,6 @@ class ParrotMinds:
             tools=make_tools(False),
             prompt=prompt,
             price=PARTS.price,
-            approve=never,
             cwd=Path.home(),
         )
         return Mind(agent, None, PARTS)

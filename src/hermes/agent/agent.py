@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hermes.agent.approvals.request import Approve
 from hermes.agent.model import Model
 from hermes.agent.record import Record
-from hermes.agent.tool import Approve, Tool, ToolContext
+from hermes.agent.tool import Tool, ToolContext
 from hermes.agent.turn import MOST_STEPS, Compressor, Price, Turn
 
 if TYPE_CHECKING:
@@ -26,14 +27,15 @@ class Agent:
         tools: Sequence[Tool],
         prompt: Callable[[], Awaitable[str]],
         price: Price,
-        approve: Approve,
         cwd: Path,
+        can_ask: bool = False,
         compressor: Compressor | None = None,
         most_steps: int = MOST_STEPS,
     ) -> None:
+        """`can_ask`: whether the surface answers `ApprovalAsked` events. If not, what needs consent is refused."""
         self.db, self.record, self.model, self.cwd = db, record, model, cwd
         self.tools, self.compressor = tools, compressor
-        self._prompt, self._price, self._approve, self._most_steps = prompt, price, approve, most_steps
+        self._prompt, self._price, self._can_ask, self._most_steps = prompt, price, can_ask, most_steps
 
     def turn(self) -> Turn:
         """The next turn; one at a time."""
@@ -46,7 +48,8 @@ class Agent:
             prompt=self._prompt,
             compressor=self.compressor,
             most_steps=self._most_steps,
+            can_ask=self._can_ask,
         )
 
-    def _tool_context(self, stop: asyncio.Event) -> ToolContext:
-        return ToolContext(self.db, self.record.session_id, self.cwd, self._approve, stop)
+    def _tool_context(self, approve: Approve, stop: asyncio.Event) -> ToolContext:
+        return ToolContext(self.db, self.record.session_id, self.cwd, approve, stop)

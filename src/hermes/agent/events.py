@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from hermes.agent.approvals.request import ApprovalRequest
 from hermes.agent.model import Used
 
 
@@ -49,6 +50,13 @@ class ToolEnded(NamedTuple):
     output: str
     failed: bool
     seconds: float
+
+
+class ApprovalAsked(NamedTuple):
+    """A tool waits for the person's consent. The surface answers with `Turn.decide(number, decision)`."""
+
+    number: int
+    request: ApprovalRequest
 
 
 class Counted(NamedTuple):
@@ -102,6 +110,7 @@ Event = (
     | Discarded
     | ToolStarted
     | ToolEnded
+    | ApprovalAsked
     | Counted
     | Note
     | Moved

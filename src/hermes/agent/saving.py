@@ -110,7 +110,7 @@ class Saver:
             record,
             self._model,
             self._tools,
-            lambda stop: ToolContext(self._db, session_id, self._cwd, _nobody, stop),
+            lambda approve, stop: ToolContext(self._db, session_id, self._cwd, approve, stop),
             price=self._price,
             prompt=no_other,
             most_steps=self._most_steps,
@@ -140,8 +140,3 @@ class _Silent(IncognitoRecord):
 
     async def count(self, **call: Any) -> None:
         await asyncio.to_thread(lambda: self._db.record_usage(self._for, **{**call, "purpose": "auxiliary"}))
-
-
-async def _nobody(_what: str, _why: str) -> bool:
-    """Nobody is asked, so nothing that needs asking is done."""
-    return False

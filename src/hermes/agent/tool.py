@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from hermes.agent.approvals.request import Approve
 
 if TYPE_CHECKING:
     from hermes.sessiondb import AnyStore
 
 MOST_OUTPUT = 50_000
 """Characters of output that a model is given; a tool that has more says what it left out."""
-
-Approve = Callable[[str, str], Awaitable[bool]]
-"""Asks the person whether something may be done: what, and why it is asked."""
 
 
 class ToolContext(NamedTuple):

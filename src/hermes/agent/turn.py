@@ -14,7 +14,15 @@ from time import monotonic
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from hermes.agent import model as models
+from hermes.agent.approvals.request import (
+    DENY,
+    UNANSWERABLE,
+    ApprovalRequest,
+    Approve,
+    Decision,
+)
 from hermes.agent.events import (
+    ApprovalAsked,
     Counted,
     Discarded,
     Done,
@@ -75,18 +83,26 @@ class Turn:
         record: Record,
         model: Model,
         tools: Sequence[Tool],
-        context: Callable[[asyncio.Event], ToolContext],
+        context: Callable[[Approve, asyncio.Event], ToolContext],
         *,
         price: Price,
         prompt: Callable[[], Awaitable[str]],
         compressor: Compressor | None = None,
         most_steps: int = MOST_STEPS,
+        can_ask: bool = False,
     ) -> None:
-        """`context` makes what tools are given; `prompt` the system prompt, once per session."""
+        """`context` makes what tools are given; `prompt` the system prompt, once per session.
+
+        `can_ask`: the caller answers each `ApprovalAsked` event with `decide`. If not, approvals are refused.
+        """
         self._record, self._model, self._price, self._prompt = record, model, price, prompt
         self._tools = {tool.name: tool for tool in tools}
         self._stop = asyncio.Event()
-        self._context = context(self._stop)
+        self._can_ask = can_ask
+        self._approvals: asyncio.Queue[ApprovalAsked] = asyncio.Queue()
+        self._undecided: dict[int, asyncio.Future[Decision]] = {}
+        self._approvals_asked = 0
+        self._context = context(self._approve, self._stop)
         self._compressor = compressor
         self._most_steps = most_steps
         self._used: models.Used | None = None
@@ -106,6 +122,29 @@ class Turn:
     def stop(self) -> None:
         """End the turn at the next moment; what happened so far is kept."""
         self._stop.set()
+
+    def decide(self, number: int, decision: Decision) -> bool:
+        """Answer the approval of that number; False if nobody waits for it (any longer)."""
+        waiting = self._undecided.pop(number, None)
+        if waiting is None or waiting.done():
+            return False
+        waiting.set_result(decision)
+        return True
+
+    async def _approve(self, request: ApprovalRequest) -> Decision:
+        if not self._can_ask:
+            return UNANSWERABLE
+        if self._stop.is_set():
+            return DENY
+        self._approvals_asked += 1
+        number = self._approvals_asked
+        decided: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
+        self._undecided[number] = decided
+        self._approvals.put_nowait(ApprovalAsked(number, request))
+        try:
+            return await decided
+        finally:
+            self._undecided.pop(number, None)
 
     async def events(self, content: Any, **fields: Any) -> AsyncGenerator[Event, None]:
         """Say something, and hear what comes of it. The last event is Done, Interrupted or Failed.
@@ -279,10 +318,17 @@ class Turn:
             yield ToolStarted(call["id"], name, arguments if isinstance(arguments, dict) else {})
             running[asyncio.create_task(self._run_one(call["id"], name, arguments))] = call
         stopping = asyncio.create_task(self._stop.wait())
+        asking = asyncio.create_task(self._approvals.get())
         try:
             while running and not self._stop.is_set():
-                done, _ = await asyncio.wait([*running, stopping], return_when=asyncio.FIRST_COMPLETED)
-                for task in [one for one in running if one in done]:
+                done, _ = await asyncio.wait(
+                    [*running, stopping, asking], return_when=asyncio.FIRST_COMPLETED
+                )
+                if asking in done:
+                    if asking.result().number in self._undecided:
+                        yield asking.result()
+                    asking = asyncio.create_task(self._approvals.get())
+                for task in [task for task in running if task in done]:
                     running.pop(task)
                     async for event in self._keep_result(task.result()):
                         yield event
@@ -293,7 +339,7 @@ class Turn:
                 async for event in self._keep_result(ended):
                     yield event
         finally:
-            for waiting in (*running, stopping):
+            for waiting in (*running, stopping, asking):
                 waiting.cancel()
 
     async def _run_one(self, call_id: str, name: str, arguments: dict[str, Any] | str) -> ToolEnded:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hermes import clock, errors
 from hermes.agent import events as happened
 from hermes.agent import upkeep
+from hermes.agent.approvals.request import ALLOW_ONCE, DENY, Decision, Scope
 from hermes.chat import keys, second
 from hermes.chat.commands import typed
 from hermes.chat.commands_settings import Leave
@@ -36,6 +37,11 @@ BUSY_S = 1.5
 """After so long without an answer from the store a person is told what they wait for."""
 TWICE_WITHIN_S = 2.0
 TICK_S = 0.1
+SCOPES = {
+    Scope.COMMAND: "yes, and this command in this project from now on",
+    Scope.PREFIX: "yes, and commands that begin with `{}` in this project from now on",
+    Scope.EDITS: "yes, and edits in this project from now on",
+}
 ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 """A window that is closed ends the conversation as properly as its person would."""
 
@@ -49,8 +55,6 @@ class Chat:
         """Ids in the order of the last list that was shown: `/resume 3` means the third."""
         self._title: str | None = None
         self._interrupted_at = float("-inf")
-        self._asking = asyncio.Lock()
-        self._allowed: set[str] = set()
         self._listen: Callable[[], None] = _nobody_listens
 
     # ---------------------------------------------------------------- the loop
@@ -232,6 +236,8 @@ class Chat:
             with keys.unseen(), self.interruptible(self._stop, me):
                 async with aclosing(self.talk.say(content)) as happening:
                     async for event in happening:
+                        if isinstance(event, happened.ApprovalAsked):
+                            await self._decide(event)
                         self.screen.event(event)
                         if isinstance(event, happened.Failed) and isinstance(event.error, errors.LeaseLost):
                             lost = event.error
@@ -295,21 +301,22 @@ class Chat:
         finally:
             self._listen()  # the question had Ctrl-C for itself
 
-    async def approve(self, what: str, why: str) -> bool:
-        """Ask whether a tool may do something. Several ask one after the other."""
-        async with self._asking:
-            if what in self._allowed:
-                return True
-            self.screen.pause()
-            self.screen.line(what, "bold")
-            options = [("once", "yes"), ("always", "yes, whenever it is this, until you leave"), ("no", "no")]
-            try:
-                chosen = await self.choose(f"May it? ({printable(why)})", options)
-            finally:
-                self.screen.go_on()
-            if chosen == "always":
-                self._allowed.add(what)
-            return chosen in ("once", "always")
+    async def _decide(self, asked: happened.ApprovalAsked) -> None:
+        """Ask the person whether a tool may act, and answer the turn."""
+        turn = self.talk.turn
+        if turn is None:
+            return
+        request = asked.request
+        self.screen.pause()
+        self.screen.line(request.subject, "bold")
+        options: list[tuple[Decision, str]] = [(ALLOW_ONCE, "yes, once")]
+        options += [(Decision(True, scope), SCOPES[scope].format(request.prefix)) for scope in request.scopes]
+        options.append((DENY, "no"))
+        try:
+            chosen = await self.choose(f"May it? ({printable(request.reason)})", options)
+        finally:
+            self.screen.go_on()
+        turn.decide(asked.number, chosen or DENY)
 
 
 def _nobody_listens() -> None:

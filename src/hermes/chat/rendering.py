@@ -139,7 +139,7 @@ class Screen:
         match event:
             case happened.TextDelta(text):
                 self._text(text)
-            case happened.ThoughtDelta() | happened.Stored():
+            case happened.ThoughtDelta() | happened.Stored() | happened.ApprovalAsked():
                 pass
             case happened.Discarded(why, seconds):
                 self._blocks = Blocks()

@@ -18,7 +18,6 @@ from hermes.agent.events import Counted, Done, Event, Failed, Moved, Note, Store
 from hermes.agent.model import Model, NoSuchModel, Unreachable, Used
 from hermes.agent.parts import NO_WISH, ByHand, Parts, Wish, Working
 from hermes.agent.record import IncognitoRecord, StoredRecord
-from hermes.agent.tool import Approve
 from hermes.agent.turn import Turn
 from hermes.chat import place
 from hermes.chat.answering import Answering
@@ -45,7 +44,7 @@ class Talk:
         db: SessionDB,
         parts: Parts,
         *,
-        approve: Approve,
+        can_ask: bool = False,
         wish: Wish = NO_WISH,
         source: str = "cli",
         cwd: Path | None = None,
@@ -59,7 +58,7 @@ class Talk:
         self.total = self.taken = NOTHING_YET
         """What was used since the conversation was entered, and by the last turn."""
         self.turn: Turn | None = None
-        self._approve = approve
+        self._can_ask = can_ask
         self._agent: Agent | None = None
         self.compressor: ByHand | None = None
         self._open = self._is_elsewhere = False
@@ -85,8 +84,8 @@ class Talk:
             tools=tools,
             prompt=lambda: self.parts.make_prompt(working),
             price=self.parts.price,
-            approve=self._approve,
             cwd=self.cwd,
+            can_ask=self._can_ask,
             compressor=self.compressor,
             most_steps=self.parts.most_steps,
         )

@@ -30,7 +30,6 @@ from hermes.text import printable, readable
 
 if TYPE_CHECKING:
     from hermes.agent.parts import Parts
-    from hermes.agent.tool import Approve
     from hermes.chat.session import Talk
     from hermes.sessiondb import AnyStore, SessionDB
 
@@ -285,7 +284,7 @@ def _transcribe(arguments: argparse.Namespace, db: AnyStore, session_id: str) ->
     Transcripts(db, sessions_folder(arguments), ALL).catch_up_session(session_id)
 
 
-def _new_talk(db: SessionDB, arguments: argparse.Namespace, approve: Approve) -> Talk:
+def _new_talk(db: SessionDB, arguments: argparse.Namespace, *, can_ask: bool) -> Talk:
     import os
 
     from hermes.agent.parts import Wish
@@ -294,7 +293,7 @@ def _new_talk(db: SessionDB, arguments: argparse.Namespace, approve: Approve) ->
     return Talk(
         db,
         _parts(arguments),
-        approve=approve,
+        can_ask=can_ask,
         wish=Wish(arguments.model, arguments.base_url),
         source=arguments.source or os.environ.get("HERMES_SESSION_SOURCE") or "cli",
         cwd=arguments.cwd,
@@ -309,10 +308,7 @@ async def _ask(db: SessionDB, arguments: argparse.Namespace, question: str, chos
 
     from hermes.chat.oneshot import STOPPED, as_json, ask
 
-    async def nobody(_what: str, _why: str) -> bool:
-        return False
-
-    talk = _new_talk(db, arguments, nobody)
+    talk = _new_talk(db, arguments, can_ask=False)
 
     def stop() -> None:
         if talk.turn is not None:
@@ -344,10 +340,7 @@ async def _talk(db: SessionDB, arguments: argparse.Namespace, chosen: str | None
     from hermes.chat.prompting import Prompting
     from hermes.chat.rendering import Screen
 
-    async def approve(what: str, why: str) -> bool:
-        return await chat.approve(what, why)
-
-    talk = _new_talk(db, arguments, approve)
+    talk = _new_talk(db, arguments, can_ask=True)
     chat = Chat(talk, Screen())
     completer = ChatCompleter(db, commands().values(), lambda: talk.cwd)
     chat.prompting = Prompting(completer, chat.toolbar, incognito=arguments.incognito)

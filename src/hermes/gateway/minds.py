@@ -80,7 +80,6 @@ class StandardMinds:
             tools=tools,
             prompt=lambda: parts.make_prompt(working),
             price=parts.price,
-            approve=_nobody_can_be_asked,
             cwd=folder,
             compressor=compressor,
             most_steps=parts.most_steps,
@@ -118,8 +117,3 @@ def private_folder(owner: str) -> Path:
     folder = home.get_hermes_home() / "people" / sha256(owner.encode()).hexdigest()[:24]
     home.private_folder(folder)
     return folder
-
-
-async def _nobody_can_be_asked(_what: str, _why: str) -> bool:
-    """What needs a person's consent at the keyboard is not done from a chat."""
-    return False

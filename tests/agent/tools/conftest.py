@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hermes.agent.approvals.request import ALLOW_ONCE, ApprovalRequest, Decision
 from hermes.agent.tool import ToolContext
 from hermes.agent.tools.processes import Processes
 from hermes_state import SessionDB
@@ -17,11 +18,11 @@ class Person:
     """Who is asked, what they were asked, and what they say."""
 
     def __init__(self) -> None:
-        self.says = True
-        self.asked: list[tuple[str, str]] = []
+        self.says = ALLOW_ONCE
+        self.asked: list[ApprovalRequest] = []
 
-    async def approve(self, what: str, why: str) -> bool:
-        self.asked.append((what, why))
+    async def approve(self, request: ApprovalRequest) -> Decision:
+        self.asked.append(request)
         return self.says
 
 

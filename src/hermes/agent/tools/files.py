@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 from hermes import home
+from hermes.agent.approvals.request import ApprovalRequest
 from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.partial import clear_partials, partial_file, sync_folder
 
@@ -97,7 +98,8 @@ async def ask_to_write(path: Path, context: ToolContext) -> None:
     is_hook = ".git" in path.parts and ("hooks" in path.parts or path.name == "config")
     if not is_hook and not any(path.is_relative_to(place) for place in guarded):
         return
-    if not await context.approve(f"write {path}", "changes what the account or the machine depends on"):
+    asked = ApprovalRequest(f"write {path}", "changes what the account or the machine depends on")
+    if not (await context.approve(asked)).allowed:
         raise ToolFailed(f"the person did not allow a change of {path}; find another way, or ask")
 
 

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from hermes.agent.approvals.request import ApprovalRequest
 from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.tools.checking import checked, objects, text_field
 from hermes.agent.tools.dangers import dangers_of
@@ -86,7 +87,7 @@ class Terminal:
     async def _asked(self, command: str, context: ToolContext) -> None:
         """The person agrees, or `ToolFailed`."""
         why = dangers_of(command) if self._ask else []
-        if why and not await context.approve(command, "; ".join(why)):
+        if why and not (await context.approve(ApprovalRequest(command, "; ".join(why)))).allowed:
             raise ToolFailed(
                 f"the person did not allow this command, which {' and '.join(why)}. Do not try the same in other"
                 " words: find another way, or ask."
