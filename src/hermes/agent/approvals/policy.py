@@ -1,0 +1,172 @@
+"""What a tool may do in one workspace: at once, after asking, or not at all.
+
+A command that stays inside the sandbox and only reads runs unasked. One that changes something is asked about, unless
+the person allowed it here before or set `approvals.mode: auto`. What leaves the sandbox is always asked about. Without a
+sandbox, everything but reading plain files in view is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from hermes.agent.approvals.grants import Grants
+from hermes.agent.approvals.prefix import covers, prefix_of
+from hermes.agent.approvals.read_only import is_read_only
+from hermes.agent.approvals.request import ALLOW_ONCE, ApprovalRequest, Approve, Decision, Scope
+from hermes.agent.approvals.shell import SimpleCommand, parse_shell
+from hermes.agent.sandbox.sandbox import Sandbox
+from hermes.errors import HermesError
+from hermes.logs import log_of
+
+_log = log_of(__name__)
+
+ASK, AUTO, OFF = "ask", "auto", "off"
+VIRTUAL = (Path("/proc"), Path("/sys"), Path("/dev"))
+"""File systems that show the machine and its processes, this one's environment among them."""
+
+
+class Refused(Exception):
+    """The action is not done; the message is for the model."""
+
+
+class Policy:
+    def __init__(self, sandbox: Sandbox, mode: str = ASK, grants: Grants | None = None) -> None:
+        self.sandbox, self.view, self._mode = sandbox, sandbox.view, mode
+        self._grants = grants or Grants()
+        self._files_allowed: set[Path] = set()
+
+    # ---------------------------------------------------------------- commands
+
+    async def check_command(self, command: str, approve: Approve, *, outside: str | None = None) -> bool:
+        """Whether the command runs inside the sandbox. Refused if it does not run at all.
+
+        `outside`: what the command needs to reach that the sandbox hides.
+        """
+        if self._mode == OFF:
+            return False
+        if outside is not None and self.sandbox.is_there:
+            await self._ask(
+                ApprovalRequest(command, f"leaves the sandbox: {outside}"), approve, "this command"
+            )
+            return False
+        commands = await asyncio.to_thread(parse_shell, command)
+        if self._only_reads(commands):
+            return self.sandbox.is_there
+        if not self.sandbox.is_there:
+            reason = f"runs without a sandbox ({self.sandbox.reason})"
+            await self._ask(ApprovalRequest(command, reason), approve, "this command")
+            return False
+        if self._mode == AUTO or await asyncio.to_thread(self._is_granted, command, commands):
+            return True
+        prefix = " ".join(prefix_of(commands)) if commands else ""
+        scopes = (Scope.COMMAND, Scope.PREFIX) if prefix else (Scope.COMMAND,)
+        request = ApprovalRequest(command, "may change files of the workspace", scopes, prefix)
+        decision = await self._ask(request, approve, "this command")
+        if decision.scope is not None:
+            text = prefix if decision.scope is Scope.PREFIX else command.strip()
+            await asyncio.to_thread(self._grants.add, self.view.workspace, decision.scope, text)
+        return True
+
+    def _only_reads(self, commands: Sequence[SimpleCommand] | None) -> bool:
+        if commands is None:
+            return False
+        inside = self.sandbox.is_there
+        return all(
+            is_read_only(command, sandboxed=inside) and (inside or self._is_in_view(command))
+            for command in commands
+        )
+
+    def _is_in_view(self, command: SimpleCommand) -> bool:
+        """Whether a command without a sandbox can only read files that the view shows."""
+        words = (*command.words[1:], *command.reads)
+        return not any(word.glob for word in words) and all(
+            self.view.can_read(self.view.locate(self.view.directory / Path(part).expanduser()))
+            for word in words
+            for part in _possible_paths(word.text)
+        )
+
+    def _is_granted(self, command: str, commands: Sequence[SimpleCommand] | None) -> bool:
+        try:
+            grants = self._grants.of(self.view.workspace)
+        except HermesError as problem:  # what cannot be read was not granted
+            _log.error("%s", problem)
+            return False
+        if any(grant.scope is Scope.COMMAND and grant.text == command.strip() for grant in grants):
+            return True
+        prefixes = [grant.text.split(" ") for grant in grants if grant.scope is Scope.PREFIX]
+        return commands is not None and bool(prefixes) and covers(prefixes, commands)
+
+    # ---------------------------------------------------------------- files
+
+    async def check_edit(self, path: Path, diff: str, approve: Approve) -> None:
+        """Refused if the file may not be changed. `path` is real."""
+        if self.view.is_of_agent(path):
+            raise Refused(f"{path} belongs to this program; memories and skills have tools of their own")
+        if self._mode == OFF:
+            return
+        request = ApprovalRequest(f"write {path}", "", diff=diff)
+        if not self.view.can_write(path):
+            await self._ask(request._replace(reason=self._why_outside(path)), approve, "this edit")
+            return
+        if path.is_relative_to(self.view.temporary) or self._mode == AUTO:
+            return
+        if await asyncio.to_thread(self._has_edits):
+            return
+        request = request._replace(reason="changes a file of the workspace", scopes=(Scope.EDITS,))
+        decision = await self._ask(request, approve, "this edit")
+        if decision.scope is Scope.EDITS:
+            await asyncio.to_thread(self._grants.add, self.view.workspace, Scope.EDITS)
+
+    def _has_edits(self) -> bool:
+        try:
+            return self._grants.has(self.view.workspace, Scope.EDITS)
+        except HermesError as problem:
+            _log.error("%s", problem)
+            return False
+
+    def _why_outside(self, path: Path) -> str:
+        if self.view.is_hidden(path):
+            return "is where you keep keys or private data"
+        if ".git" in path.parts:
+            return "is part of git, which may start programs"
+        if path.is_relative_to(self.view.person) and any(
+            part.startswith(".") for part in path.relative_to(self.view.person).parts[:1]
+        ):
+            return "is a settings file of your account"
+        return "is outside the workspace"
+
+    async def check_read(self, path: Path, approve: Approve) -> None:
+        """Refused if the file may not be read. `path` is real."""
+        if self.view.is_of_agent(path):
+            raise Refused(
+                f"{path} belongs to this program; session_search, memory and skill_view show what is for you"
+            )
+        if self._mode == OFF or path in self._files_allowed:
+            return
+        if self.view.is_hidden(path) or any(path.is_relative_to(folder) for folder in VIRTUAL):
+            raise Refused(f"{path} holds the person's keys or private data, which are not for you")
+        if self.view.can_read(path):
+            return
+        await self._ask(ApprovalRequest(f"read {path}", "is outside the workspace"), approve, "this file")
+        self._files_allowed.add(path)
+
+    # ---------------------------------------------------------------- asking
+
+    async def _ask(self, request: ApprovalRequest, approve: Approve, what: str) -> Decision:
+        decision = await approve(request._replace(workspace=str(self.view.workspace)))
+        if not decision.allowed:
+            why = f": {decision.note}" if decision.note else ""
+            raise Refused(
+                f"{what} was not allowed{why}. Do not try the same in other words; find another way, or ask."
+            )
+        return decision if decision.scope in request.scopes else ALLOW_ONCE
+
+
+def _possible_paths(text: str) -> list[str]:
+    """What of a word may be a path: the word, and what stands behind the `=` of an option."""
+    if text.startswith("-"):
+        _, equals, value = text.partition("=")
+        return [value] if equals else ([text[2:]] if len(text) > 2 else [])
+    return [text]

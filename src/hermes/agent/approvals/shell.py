@@ -1,0 +1,188 @@
+"""Shell commands as a list of simple ones, by the grammar of bash (tree-sitter), or None.
+
+None means that the text holds something whose effect cannot be read off it: a substitution, a function, a loop, an
+assignment, a file that is written, a background job. `shlex` is not enough: it reads `ls foo#; rm -rf x` as one `ls`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from tree_sitter import Node, Parser
+
+# Between commands, and around groups of them. "&" is missing on purpose: it starts a job.
+CONNECTORS = frozenset({";", "&&", "||", "|", "\n", "(", ")", "!", "[", "]", "[[", "]]", ";;"})
+GROUPS = frozenset({"program", "list", "pipeline", "subshell", "negated_command", "redirected_statement"})
+TESTS = frozenset(
+    {
+        "test_command",
+        "unary_expression",
+        "binary_expression",
+        "parenthesized_expression",
+        "negation_expression",
+    }
+)
+BARE = re.compile(r"[\w./:=,@%+^~*?\[\]-]+", re.ASCII)
+"""What an unquoted word may consist of. Braces, backslashes and `!` mean something, so they are not here."""
+ESCAPED = frozenset({r"\(", r"\)", r"\!", r"\;"})
+NUMBER = re.compile(r"\d{1,3}")
+CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\xa0\u1680\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff]"
+)
+NULL = "/dev/null"
+
+
+class Word(NamedTuple):
+    text: str
+    literal: bool = True
+    """False if it holds a variable: its value is not known here."""
+    glob: bool = False
+
+
+class SimpleCommand(NamedTuple):
+    words: tuple[Word, ...]
+    reads: tuple[Word, ...] = ()
+    """Files that its input comes from."""
+
+    @property
+    def program(self) -> str:
+        return self.words[0].text
+
+    @property
+    def is_literal(self) -> bool:
+        return all(word.literal for word in (*self.words, *self.reads))
+
+
+class _Opaque(Exception):
+    """The text does something that cannot be read off it."""
+
+
+def parse_shell(text: str) -> list[SimpleCommand] | None:
+    """The simple commands of a text, in order; None if it does more than run them one after the other."""
+    if CONTROL.search(text) or "\\\n" in text or not text.strip():
+        return None
+    parser = _parser()
+    if parser is None:
+        return None
+    data = text.encode("utf-8", "replace")
+    root = parser.parse(data).root_node
+    if root.has_error:
+        return None
+    try:
+        return list(_commands(root, ()))
+    except _Opaque:
+        return None
+
+
+@cache
+def _parser() -> Parser | None:
+    """None where tree-sitter is not installed: then no command is known to be harmless."""
+    try:
+        import tree_sitter_bash
+        from tree_sitter import Language, Parser
+    except ImportError:
+        return None
+    return Parser(Language(tree_sitter_bash.language()))
+
+
+def is_parser_installed() -> bool:
+    return _parser() is not None
+
+
+def _commands(node: Node, reads: tuple[Word, ...]) -> Iterator[SimpleCommand]:
+    match node.type:
+        case "command":
+            yield SimpleCommand(tuple(_words(node)), reads)
+        case "comment":
+            return
+        case "redirected_statement":
+            read = tuple(
+                word for child in node.children if child.type == "file_redirect" for word in _read_by(child)
+            )
+            for child in node.children:
+                if child.type != "file_redirect":
+                    yield from _commands(child, (*reads, *read))
+        case kind if kind in TESTS:
+            yield SimpleCommand((Word("test"), *_tested(node)), reads)
+        case kind if kind in GROUPS:
+            for child in node.children:
+                if child.is_named:
+                    yield from _commands(child, reads)
+                elif child.type not in CONNECTORS:
+                    raise _Opaque
+        case _:
+            raise _Opaque
+
+
+def _words(node: Node) -> Iterator[Word]:
+    for child in node.children:
+        if child.type == "command_name":
+            yield _word(child.children[0])
+        elif child.is_named:
+            yield _word(child)
+        else:
+            raise _Opaque
+
+
+def _tested(node: Node) -> Iterator[Word]:
+    """The words of `[ -f x ]`."""
+    for child in node.children:
+        if child.type in TESTS:
+            yield from _tested(child)
+        elif child.is_named:
+            yield Word(_text(child)) if child.type == "test_operator" else _word(child)
+        elif child.type not in {*CONNECTORS, "=", "==", "!=", "&&", "||", "<", ">", "-a", "-o"}:
+            raise _Opaque
+
+
+def _read_by(node: Node) -> Iterator[Word]:
+    """The file that a redirection reads. One that writes is opaque, but for /dev/null and copies of descriptors."""
+    operator = next((child.type for child in node.children if not child.is_named), "")
+    targets = [child for child in node.children if child.is_named and child.type != "file_descriptor"]
+    if len(targets) != 1:
+        raise _Opaque
+    target = _text(targets[0])
+    if operator in (">&", "<&") and NUMBER.fullmatch(target):
+        return
+    if operator == "<":
+        yield _word(targets[0])
+    elif target != NULL or operator not in (">", ">>", "&>", "&>>"):
+        raise _Opaque
+
+
+def _word(node: Node) -> Word:
+    text = _text(node)
+    match node.type:
+        case "word" | "number":
+            if text in ESCAPED:
+                return Word(text[1:])
+            if not BARE.fullmatch(text):
+                raise _Opaque
+            return Word(text, glob=any(sign in text for sign in "*?["))
+        case "raw_string":
+            return Word(text[1:-1])
+        case "string":
+            if any(child.type not in ('"', "string_content", "simple_expansion") for child in node.children):
+                raise _Opaque
+            if "\\" in text or "`" in text:
+                raise _Opaque
+            literal = "$" not in text
+            return Word(text[1:-1], literal)
+        case "simple_expansion":
+            return Word(text, literal=False)
+        case "concatenation":
+            parts = [_word(child) for child in node.children]
+            return Word(
+                "".join(part.text for part in parts),
+                all(part.literal for part in parts),
+                any(part.glob for part in parts),
+            )
+    raise _Opaque
+
+
+def _text(node: Node) -> str:
+    return (node.text or b"").decode("utf-8", "replace")

@@ -1,0 +1,70 @@
+"""Bubblewrap: a file system of its own, made of what the view shows, and on request no network.
+
+Hidden files inside a folder that is shown are masked. The process namespace ends with the command, so nothing that it
+started outlives it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from hermes.agent.sandbox.view import TEMPORARY, View
+
+PROGRAM = "bwrap"
+ISOLATION = (
+    "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--cap-drop", "ALL",
+    "--die-with-parent", "--new-session", "--hostname", "sandbox",
+)  # fmt: skip
+LINKED = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+"""On most systems these are links into /usr."""
+LAUNCHER_SPEC = {"scope": True, "keyring": True}
+
+
+def is_installed() -> bool:
+    return shutil.which(PROGRAM) is not None
+
+
+def arguments(view: View, folder: Path, *, network: bool, read_only: bool = False) -> list[str]:
+    """The command line of bubblewrap, up to the program that is to be run."""
+    made = [shutil.which(PROGRAM) or PROGRAM, *ISOLATION]
+    if not network:
+        made.append("--unshare-net")
+    for name in LINKED:
+        if Path(name).is_symlink():
+            made += ["--symlink", str(Path(name).readlink()), name]
+    for path in view.system:
+        if not path.is_relative_to(view.person):
+            made += ["--ro-bind-try", str(path), str(path)]
+    made += ["--proc", "/proc", "--dev", "/dev", "--bind", str(view.temporary), str(TEMPORARY)]
+    if not view.is_read_only:
+        made += ["--tmpfs", str(view.person)]
+    for path in view.system:
+        if path.is_relative_to(view.person):
+            made += ["--ro-bind-try", str(path), str(path)]
+    made += [
+        "--ro-bind" if view.is_read_only or read_only else "--bind",
+        str(view.workspace),
+        str(view.workspace),
+    ]
+    for path in view.writable:
+        if path not in (view.workspace, view.temporary):
+            made += ["--ro-bind-try" if read_only else "--bind-try", str(path), str(path)]
+    made += ["--bind", str(view.temporary), str(view.temporary)]
+    for path in view.protected:
+        made += ["--ro-bind", str(path), str(path)]
+    return [*made, *_masks(view), "--chdir", str(folder), "--"]
+
+
+def _masks(view: View) -> Iterator[str]:
+    """Nothing in the place of each hidden path that would be seen otherwise."""
+    for path in sorted(view.hidden):
+        if any(path.is_relative_to(other) for other in view.hidden if other != path):
+            continue  # the folder above is masked
+        if not any(path.is_relative_to(shown) for shown in view.readable):
+            continue
+        if path.is_dir():
+            yield from ("--tmpfs", str(path), "--remount-ro", str(path))
+        else:
+            yield from ("--ro-bind", "/dev/null", str(path))

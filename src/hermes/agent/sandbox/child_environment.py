@@ -1,0 +1,84 @@
+"""The environment of a command: an allowlist, so that a key which nobody thought of is not in it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from hermes.environment import TOOL_MARKER
+
+ALLOWED = frozenset(
+    {
+        "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TZDIR", "COLUMNS", "LINES",
+        "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYENV_ROOT", "PYENV_VERSION", "PYTHONPATH", "PYTHONHOME",
+        "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "PYTHONUTF8", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN",
+        "GOPATH", "GOROOT", "GOCACHE", "GOFLAGS", "NVM_DIR", "NVM_BIN", "NODE_PATH", "NODE_ENV", "VOLTA_HOME",
+        "BUN_INSTALL", "DENO_DIR", "JAVA_HOME", "JDK_HOME", "MAVEN_HOME", "GRADLE_USER_HOME", "SDKMAN_DIR", "RBENV_ROOT",
+        "GEM_HOME", "GEM_PATH", "ASDF_DIR", "ASDF_DATA_DIR", "MISE_DATA_DIR", "NIX_PATH", "NIX_PROFILES", "NIX_SSL_CERT_FILE",
+        "LD_LIBRARY_PATH", "PKG_CONFIG_PATH", "CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS", "MAKEFLAGS",
+        "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "PIP_CERT",
+        "GIT_SSL_CAINFO", "AWS_CA_BUNDLE", "XDG_DATA_DIRS", "XDG_CONFIG_DIRS", "MANPATH", "INFOPATH", "CI", "NO_COLOR",
+    }
+)  # fmt: skip
+ALLOWED_PREFIXES = ("LC_",)
+PROXIES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"})
+QUIET = {
+    "TERM": "dumb",
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "GIT_TERMINAL_PROMPT": "0",
+    "DEBIAN_FRONTEND": "noninteractive",
+}
+"""A command has no keyboard and no person before it."""
+NAMED_IN_SETTINGS = re.compile(r"\$\{(\w+)\}")
+
+
+def child_environment(
+    temporary: Path,
+    *,
+    extra: Iterable[str] = (),
+    withheld: Iterable[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """What a command gets: known names, `extra` ones that the person set, nothing of `withheld`."""
+    given = os.environ if environment is None else environment
+    extra, withheld = set(extra), set(withheld)
+    made = {
+        name: value
+        for name, value in given.items()
+        if (_is_allowed(name, value) or name in extra) and name not in withheld
+    }
+    folders = {"TMPDIR": str(temporary), "XDG_CACHE_HOME": str(temporary / "cache")}
+    return made | QUIET | folders | {TOOL_MARKER: "1"}
+
+
+def names_of_keys(settings: Mapping[str, Any]) -> set[str]:
+    """Every variable that the configuration uses: each `${NAME}`, and what a `key_env` names."""
+    names: set[str] = set()
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            names |= names_of_keys(value)
+        elif isinstance(value, list | tuple):
+            names |= names_of_keys({str(number): entry for number, entry in enumerate(value)})
+        elif isinstance(value, str):
+            names |= set(NAMED_IN_SETTINGS.findall(value))
+            if str(key).endswith("key_env"):
+                names.add(value.strip())
+    return names
+
+
+def _is_allowed(name: str, value: str) -> bool:
+    if name.upper() in PROXIES:
+        return _has_no_password(value)
+    return name in ALLOWED or name.startswith(ALLOWED_PREFIXES)
+
+
+def _has_no_password(proxy: str) -> bool:
+    try:
+        return urlsplit(proxy if "//" in proxy else f"//{proxy}").username is None
+    except ValueError:
+        return False

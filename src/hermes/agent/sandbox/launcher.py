@@ -1,0 +1,259 @@
+"""Starts one command inside a sandbox and ends every process it leaves behind. Run by its path, as a program:
+
+    python -I -S launcher.py SPEC PROGRAM [ARGUMENT ...]
+
+SPEC is JSON: `landlock` (rules: [path, rights] pairs, see `rules.py`), `scope` (no abstract sockets or signals to the
+outside), `deny_sockets` (families to refuse) and `keyring` (refuse the kernel's key store). It uses the standard
+library only, because the sandbox may hide everything else.
+
+The launcher itself stays outside the sandbox. It adopts orphans (subreaper), so that a daemon which left its process
+group ends with the command, and it ends everything when the program that started it dies.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import platform
+import signal
+import struct
+import sys
+import time
+from typing import Any, NoReturn
+
+GRACE_S = 0.3
+"""How long processes that were asked to end may take before they are killed."""
+CANNOT_RUN = 126
+
+PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 22, 36, 38
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
+RULE_PATH_BENEATH = 1
+SCOPE_ABSTRACT_UNIX_SOCKET, SCOPE_SIGNAL = 1, 2
+SCOPE_ABI = 6
+O_PATH = 0o10000000
+
+# Access rights that each version of Landlock knows: 13 of the first, then REFER, TRUNCATE and (from 5) IOCTL_DEV.
+RIGHTS_BY_ABI = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
+EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
+TRUNCATE, IOCTL_DEV = 1 << 14, 1 << 15
+OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
+RIGHTS = {"read": EXECUTE | READ_FILE | READ_DIR, "list": READ_DIR, "write": (1 << 16) - 1}
+
+# Per machine: AUDIT_ARCH, then the numbers of socket, add_key, request_key and keyctl.
+MACHINES = {
+    "x86_64": (0xC000003E, 41, (248, 249, 250)),
+    "aarch64": (0xC00000B7, 198, (217, 218, 219)),
+}
+IO_URING_SETUP = 425
+X32_BIT = 0x40000000
+LOAD, JUMP_EQUAL, JUMP_GREATER_EQUAL, RETURN = 0x20, 0x15, 0x35, 0x06
+ALLOW, REFUSE = 0x7FFF0000, 0x00050000
+EPERM, ENOSYS = 1, 38
+OFFSET_NUMBER, OFFSET_ARCH, OFFSET_FIRST_ARGUMENT = 0, 4, 16
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def main() -> NoReturn:
+    spec, command = json.loads(sys.argv[1]), sys.argv[2:]
+    if sys.platform == "linux":
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    parent = os.getppid()
+    signal.signal(signal.SIGTERM, lambda *_: _end_everything())
+    child = os.fork()
+    if child == 0:
+        _become(command, spec)
+    if os.getppid() != parent:  # the parent died before PR_SET_PDEATHSIG took effect
+        _end_everything()
+    code = _wait_for(child)
+    _end_processes()
+    if code < 0:  # end the same way, so that the caller sees which signal it was
+        signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None
+        os.kill(os.getpid(), -code)
+    os._exit(code & 0xFF)
+
+
+def _wait_for(child: int) -> int:
+    """The exit code of the command, or minus the signal that ended it. Adopted orphans are reaped on the way."""
+    while True:
+        pid, status = os.wait()
+        if pid == child:
+            return os.waitstatus_to_exitcode(status)
+
+
+def _end_everything() -> NoReturn:
+    _end_processes()
+    os._exit(128 + signal.SIGTERM)
+
+
+def _end_processes() -> None:
+    """Ask every process below this one to end, then kill what is left, until there is none."""
+    _signal_all(signal.SIGTERM)
+    deadline = time.monotonic() + GRACE_S
+    while _reap() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    deadline = time.monotonic() + 5
+    while _reap() and time.monotonic() < deadline:
+        _signal_all(signal.SIGKILL)
+        time.sleep(0.005)
+
+
+def _reap() -> bool:
+    """Collect what has ended; whether anything still runs."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _signal_all(number: int) -> None:
+    for pid in _descendants():
+        try:
+            os.kill(pid, number)
+        except OSError:
+            pass
+
+
+def _descendants() -> list[int]:
+    """Every process below this one. Where there is no /proc, those of its process group."""
+    children: dict[int, list[int]] = {}
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        names = []
+    for name in names:
+        if name.isdecimal():
+            try:
+                with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+                    parent = int(file.read().rpartition(")")[2].split()[1])
+            except (OSError, ValueError, IndexError):
+                continue
+            children.setdefault(parent, []).append(int(name))
+    if not children:
+        return _process_group()
+    found: list[int] = []
+    waiting = [os.getpid()]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found += below
+        waiting += below
+    return found
+
+
+def _process_group() -> list[int]:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    return [-os.getpgrp()] if os.getpgrp() == os.getpid() else []
+
+
+# ---------------------------------------------------------------- inside the sandbox
+
+
+def _become(command: list[str], spec: dict[str, Any]) -> NoReturn:
+    """Restrict this process as SPEC says and run the command in its place. If that fails, nothing is run."""
+    try:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_DFL)
+        if sys.platform == "linux":
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if spec:
+                restrict(spec)
+        os.execvp(command[0], command)  # noqa: S606
+    except BaseException as problem:  # noqa: BLE001  a child process has nobody to raise to
+        os.write(2, f"the sandbox could not be made: {problem}\n".encode())
+    os._exit(CANNOT_RUN)
+
+
+def restrict(spec: dict[str, Any]) -> None:
+    _checked(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    if "landlock" in spec or spec.get("scope"):
+        _restrict_files(spec.get("landlock"), scope=bool(spec.get("scope")))
+    _restrict_calls(spec.get("deny_sockets"), keyring=bool(spec.get("keyring")))
+
+
+def landlock_version() -> int:
+    """The version of Landlock that this kernel has; 0 if it has none."""
+    return max(0, libc.syscall(CREATE_RULESET, None, 0, 1)) if sys.platform == "linux" else 0
+
+
+def _restrict_files(rules: list[list[str]] | None, *, scope: bool) -> None:
+    version = landlock_version()
+    known = RIGHTS_BY_ABI[min(version, 5)] if rules is not None and version else 0
+    scoped = SCOPE_ABSTRACT_UNIX_SOCKET | SCOPE_SIGNAL if scope and version >= SCOPE_ABI else 0
+    if rules is not None and not version:
+        raise OSError("the kernel has no Landlock")
+    if not known and not scoped:
+        return
+    attributes = struct.pack("=QQQ", known, 0, scoped)[
+        : 24 if version >= SCOPE_ABI else 16 if version >= 4 else 8
+    ]
+    ruleset = _checked(libc.syscall(CREATE_RULESET, attributes, len(attributes), 0), "landlock")
+    for path, right in rules or []:
+        _allow(ruleset, path, RIGHTS[right] & known)
+    _checked(libc.syscall(RESTRICT_SELF, ruleset, 0), "landlock")
+    os.close(ruleset)
+
+
+def _allow(ruleset: int, path: str, rights: int) -> None:
+    try:
+        descriptor = os.open(path, O_PATH | os.O_CLOEXEC)
+    except OSError:  # gone since the rules were made: nothing to allow
+        return
+    try:
+        if not os.path.isdir(path):  # noqa: PTH112
+            rights &= OF_FILES
+        attributes = struct.pack("=Qi", rights, descriptor)
+        _checked(
+            libc.syscall(ADD_RULE, ruleset, RULE_PATH_BENEATH, attributes, 0), f"landlock rule for {path}"
+        )
+    finally:
+        os.close(descriptor)
+
+
+def _restrict_calls(families: list[int] | None, *, keyring: bool) -> None:
+    """A seccomp filter: `families` of sockets cannot be made (an empty list: none at all), no kernel keys.
+
+    io_uring is refused with them, because it makes sockets without the system call that is filtered.
+    """
+    if families is None and not keyring:
+        return
+    machine = MACHINES.get(platform.machine())
+    if machine is None:
+        raise OSError(f"no filter of system calls for {platform.machine()}")
+    arch, socket, keys = machine
+    refused = (*keys, IO_URING_SETUP) if keyring else ()
+    program = [
+        (LOAD, 0, 0, OFFSET_ARCH),
+        (JUMP_EQUAL, 1, 0, arch),
+        (RETURN, 0, 0, REFUSE | ENOSYS),
+        (LOAD, 0, 0, OFFSET_NUMBER),
+        (JUMP_GREATER_EQUAL, 0, 1, X32_BIT),
+        (RETURN, 0, 0, REFUSE | ENOSYS),
+    ]
+    for number in refused:
+        program += [(JUMP_EQUAL, 0, 1, number), (RETURN, 0, 0, REFUSE | ENOSYS)]
+    if families is not None:
+        checks = [
+            step
+            for family in families
+            for step in ((JUMP_EQUAL, 0, 1, family), (RETURN, 0, 0, REFUSE | EPERM))
+        ] or [(RETURN, 0, 0, REFUSE | EPERM)]
+        program += [(JUMP_EQUAL, 0, len(checks) + 1, socket), (LOAD, 0, 0, OFFSET_FIRST_ARGUMENT), *checks]
+    program.append((RETURN, 0, 0, ALLOW))
+    filters = b"".join(struct.pack("=HBBI", *step) for step in program)
+    buffer = ctypes.create_string_buffer(filters, len(filters))
+    header = struct.pack("@HxxxxxxP", len(program), ctypes.addressof(buffer))
+    _checked(libc.prctl(PR_SET_SECCOMP, 2, header, 0, 0), "seccomp")
+
+
+def _checked(result: int, what: str) -> int:
+    if result < 0:
+        raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
+    return result
+
+
+if __name__ == "__main__":
+    main()

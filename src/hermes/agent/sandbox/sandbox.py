@@ -1,0 +1,131 @@
+"""The sandbox that this machine and this workspace can have, and how a command is started in it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hermes.agent.sandbox import bubblewrap, landlock, launcher, seatbelt
+from hermes.agent.sandbox.view import View
+
+PROBE_S = 10.0
+INSTALL = "install bubblewrap (`apt install bubblewrap`, `dnf install bubblewrap`)"
+
+
+class Sandbox(NamedTuple):
+    """One kind of sandbox for one view; `kind` is None where none can be had."""
+
+    view: View
+    kind: str | None
+    reason: str = ""
+    """Why there is none, or what it cannot do."""
+
+    @property
+    def is_there(self) -> bool:
+        return self.kind is not None
+
+    def start(
+        self, program: list[str], folder: Path, *, network: bool = True, read_only: bool = False
+    ) -> list[str]:
+        """The command line that runs a program inside."""
+        match self.kind:
+            case "bubblewrap":
+                inside = bubblewrap.arguments(self.view, folder, network=network, read_only=read_only)
+                return _launched(bubblewrap.LAUNCHER_SPEC, [*inside, *program])
+            case "landlock":
+                return _launched(landlock.spec(self.view, network=network, read_only=read_only), program)
+            case "seatbelt":
+                return _launched(
+                    {}, [*seatbelt.arguments(self.view, network=network, read_only=read_only), *program]
+                )
+        return outside(program)
+
+    def describe(self) -> str:
+        if self.kind is None:
+            return f"no sandbox: {self.reason}"
+        return f"{self.kind}: {self.reason}" if self.reason else self.kind
+
+
+def outside(program: list[str]) -> list[str]:
+    """The command line that runs a program without a sandbox. It still ends with what it started."""
+    return _launched({}, program)
+
+
+def shell_program(command: str) -> list[str]:
+    return [shutil.which("bash") or "/bin/sh", "-c", command]
+
+
+def choose_sandbox(view: View) -> Sandbox:
+    """The best one there is: bubblewrap, else Landlock; on macOS Seatbelt."""
+    if view.is_inside_hidden:
+        return Sandbox(view, None, "the working directory belongs to the agent or holds the person's keys")
+    if sys.platform == "darwin":
+        problem = _probe_seatbelt() if seatbelt.is_installed() else "sandbox-exec is not installed"
+        return Sandbox(view, None, problem) if problem else Sandbox(view, "seatbelt")
+    if sys.platform != "linux":
+        return Sandbox(view, None, f"there is none for {sys.platform}")
+    missing = _probe_bubblewrap() if bubblewrap.is_installed() else f"bubblewrap is not installed; {INSTALL}"
+    if not missing:
+        return Sandbox(view, "bubblewrap")
+    problem = _probe_landlock() or landlock.why_not(view)
+    if problem:
+        return Sandbox(view, None, f"{missing}; {problem}")
+    return Sandbox(view, "landlock", f"weaker than bubblewrap ({missing})")
+
+
+# ---------------------------------------------------------------- whether it works here
+
+
+@cache
+def _probe_bubblewrap() -> str:
+    """Why bubblewrap cannot be used; empty if it can. Distributions forbid what it needs in different ways."""
+    base = [
+        shutil.which(bubblewrap.PROGRAM) or "",
+        *bubblewrap.ISOLATION,
+        "--unshare-net",
+        "--ro-bind",
+        "/",
+        "/",
+    ]
+    return _problem_of(
+        _launched(bubblewrap.LAUNCHER_SPEC, [*base, "--proc", "/proc", "--dev", "/dev", "--", "true"])
+    )
+
+
+@cache
+def _probe_landlock() -> str:
+    if not launcher.landlock_version():
+        return "the kernel has no Landlock"
+    return _problem_of(
+        _launched({"landlock": [["/", "read"]], "scope": True, "keyring": True, "deny_sockets": []}, ["true"])
+    )
+
+
+@cache
+def _probe_seatbelt() -> str:
+    return _problem_of([seatbelt.PROGRAM, "-p", "(version 1)(allow default)", "/usr/bin/true"])
+
+
+def _problem_of(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_S, check=False)
+    except (OSError, subprocess.SubprocessError) as problem:
+        return f"{command[0]} cannot be run: {problem}"
+    if done.returncode == 0:
+        return ""
+    lines = done.stderr.strip().splitlines()
+    return (
+        f"it does not work here: {lines[-1][:200]}"
+        if lines
+        else f"it does not work here (exit {done.returncode})"
+    )
+
+
+def _launched(spec: dict[str, Any], program: list[str]) -> list[str]:
+    # -I -S: nothing of the workspace or the environment is imported.
+    return [sys.executable, "-I", "-S", launcher.__file__, json.dumps(spec, separators=(",", ":")), *program]

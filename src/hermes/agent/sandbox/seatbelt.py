@@ -1,0 +1,50 @@
+"""Seatbelt: macOS's `sandbox-exec` with a profile made from the view. The last rule that fits wins."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from hermes.agent.sandbox.view import View
+
+PROGRAM = "sandbox-exec"
+FIXED = (
+    "(version 1)",
+    "(deny default)",
+    "(allow process-exec process-fork)",
+    "(allow signal (target same-sandbox))",
+    "(allow sysctl-read)",
+    '(allow mach-lookup (global-name "com.apple.system.opendirectoryd.libinfo")'
+    ' (global-name "com.apple.system.notification_center") (global-name "com.apple.trustd.agent"))',
+    "(allow file-read-metadata)",
+    '(allow file-ioctl (literal "/dev/dtracehelper"))',
+    '(allow file-read* file-write* (literal "/dev/null") (literal "/dev/zero") (literal "/dev/random")'
+    ' (literal "/dev/urandom") (literal "/dev/dtracehelper"))',
+)
+
+
+def is_installed() -> bool:
+    return shutil.which(PROGRAM) is not None
+
+
+def arguments(view: View, *, network: bool, read_only: bool = False) -> list[str]:
+    return [shutil.which(PROGRAM) or PROGRAM, "-p", profile(view, network=network, read_only=read_only)]
+
+
+def profile(view: View, *, network: bool, read_only: bool = False) -> str:
+    lines = list(FIXED)
+    lines += [f"(allow file-read* {_subpath(path)})" for path in view.readable]
+    writable = [view.temporary] if read_only else view.writable
+    lines += [f"(allow file-write* {_subpath(path)})" for path in writable]
+    lines += [f"(deny file-write* {_subpath(path)})" for path in view.protected]
+    lines += [f"(deny file-read* file-write* {_subpath(path)})" for path in view.hidden]
+    if network:
+        lines.append(
+            "(allow network-outbound (remote ip)) (allow network-inbound (local ip)) (allow system-socket)"
+        )
+    return "\n".join(lines)
+
+
+def _subpath(path: Path) -> str:
+    quoted = str(path).replace("\\", "\\\\").replace('"', '\\"')
+    return f'(subpath "{quoted}")'

@@ -1,0 +1,229 @@
+"""Which files the tools of a conversation may see and change. The sandboxes enforce it; the file tools ask it.
+
+Readable: the system, toolchains in the person's home, and the workspace. Writable: the workspace and a private
+temporary folder. Hidden, wherever they lie: the agent's home with the store, keys and memories, and the places where
+people keep secrets.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+
+from hermes import home
+from hermes.store.workspace import workspace_of
+
+SYSTEM = (
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/gnu/store", "/snap",
+    "/sys", "/var/lib/dpkg", "/var/lib/rpm", "/run/systemd/resolve", "/System", "/Library", "/Applications",
+    "/private/etc", "/private/var/db",
+)  # fmt: skip
+TOOLCHAINS = (
+    ".asdf", ".bun", ".cabal", ".cargo", ".conda", ".deno", ".fnm", ".ghcup", ".gem", ".gradle/caches",
+    ".gradle/wrapper", ".julia", ".linuxbrew", ".local/bin", ".local/lib", ".local/pipx", ".local/share/fnm",
+    ".local/share/mise", ".local/share/pipx", ".local/share/pnpm", ".local/share/rtx", ".local/share/uv",
+    ".m2/repository", ".mix", ".nix-profile", ".npm-global", ".nvm", ".opam", ".pixi", ".poetry", ".pyenv", ".rbenv",
+    ".rustup", ".rvm", ".sdkman", ".stack", ".volta", ".yarn", "anaconda3", "go", "mambaforge", "miniconda3",
+    "miniforge3", ".gitconfig", ".config/git/config", ".config/git/ignore", ".config/pip",
+)  # fmt: skip
+"""Folders of the person's home that hold programs, not people's files."""
+SECRETS = (
+    ".ssh", ".gnupg", ".aws", ".azure", ".oci", ".kube", ".docker", ".config/gcloud", ".config/gh", ".config/hub",
+    ".config/glab-cli", ".config/doctl", ".config/op", ".config/sops", ".config/rclone", ".config/age", ".netrc",
+    "_netrc", ".authinfo", ".authinfo.gpg", ".pgpass", ".my.cnf", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pypirc",
+    ".config/pypoetry/auth.toml", ".git-credentials", ".config/git/credentials", ".cargo/credentials",
+    ".cargo/credentials.toml", ".gem/credentials", ".m2/settings.xml", ".m2/settings-security.xml",
+    ".gradle/gradle.properties", ".terraform.d", ".terraformrc", ".vault-token", ".password-store",
+    ".local/share/keyrings", ".local/share/kwalletd", ".config/pip/pip.conf", ".pip/pip.conf", ".s3cfg", ".boto",
+    ".mozilla", ".thunderbird", ".config/google-chrome", ".config/chromium", ".config/BraveSoftware",
+    ".config/microsoft-edge", ".config/vivaldi", ".config/opera", ".var/app", "snap/firefox", "snap/chromium",
+    ".config/Signal", ".config/Slack", ".config/discord", ".bash_history", ".zsh_history", ".python_history",
+    ".psql_history", ".mysql_history", ".sqlite_history", ".node_repl_history", ".local/share/fish/fish_history",
+    ".claude", ".claude.json", ".codex", ".config/openai", ".Xauthority", ".ICEauthority",
+    "Library/Keychains", "Library/Cookies", "Library/Application Support/Google/Chrome",
+    "Library/Application Support/Firefox", "Library/Application Support/BraveSoftware", "Library/Safari",
+)  # fmt: skip
+SYSTEM_SECRETS = (
+    "/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/sudoers.d",
+    "/etc/ssl/private", "/etc/krb5.keytab", "/etc/NetworkManager/system-connections", "/etc/wireguard",
+    "/etc/ppp/pap-secrets", "/etc/ppp/chap-secrets", "/etc/ssh/ssh_host_rsa_key", "/etc/ssh/ssh_host_ecdsa_key",
+    "/etc/ssh/ssh_host_ed25519_key", "/etc/security/opasswd", "/etc/cni", "/etc/kubernetes", "/etc/letsencrypt",
+)  # fmt: skip
+TEMPORARY = Path("/tmp")  # noqa: S108  the name that commands write, not a file of ours
+
+
+class View:
+    """Computed once per conversation. All paths are real: every link is followed."""
+
+    def __init__(
+        self,
+        directory: Path,
+        temporary: Path,
+        *,
+        store: Path | None = None,
+        key_files: Iterable[Path] = (),
+        readable: Iterable[Path] = (),
+        writable: Iterable[Path] = (),
+    ) -> None:
+        """`store` and `key_files`: the session database and keys, wherever they lie.
+
+        `readable` and `writable` are further folders that the person set.
+        """
+        self.directory = directory.resolve()
+        self.workspace = workspace_of(self.directory).resolve()
+        self.temporary = temporary.resolve()
+        self.person = Path.home().resolve()
+        self.agent_files = _existing([*_agent_files(store), *key_files])
+        secrets = [*(self.person / name for name in SECRETS), *map(Path, SYSTEM_SECRETS)]
+        self.hidden = [*self.agent_files, *_existing(secrets)]
+        self._extra_readable = _existing(readable)
+        self._extra_writable = _existing(writable)
+
+    @cached_property
+    def is_inside_hidden(self) -> bool:
+        """Whether the workspace itself is one of the hidden places. Then nothing can be seen at all."""
+        return any(self.workspace.is_relative_to(path) for path in self.hidden)
+
+    @cached_property
+    def is_read_only(self) -> bool:
+        """Whether the workspace holds the person's whole home: too much to let a command change it."""
+        return self.person.is_relative_to(self.workspace)
+
+    @cached_property
+    def holds_hidden(self) -> bool:
+        """Whether hidden files lie inside the workspace, so that only a sandbox which can mask them will do."""
+        return any(path.is_relative_to(self.workspace) for path in self.hidden)
+
+    @cached_property
+    def system(self) -> list[Path]:
+        """What programs need: the system, toolchains of the home, and the interpreter of this program."""
+        runtime = [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parents[2]]
+        toolchains = [self.person / name for name in TOOLCHAINS]
+        return _existing([*map(Path, SYSTEM), *toolchains, *runtime, *self._extra_readable])
+
+    @cached_property
+    def readable(self) -> list[Path]:
+        own = [] if self.is_inside_hidden else [self.workspace]
+        return [*self.system, *own, self.temporary, *self._extra_writable]
+
+    @cached_property
+    def writable(self) -> list[Path]:
+        own = [] if self.is_read_only or self.is_inside_hidden else [self.workspace]
+        return [*own, self.temporary, *self._extra_writable]
+
+    @cached_property
+    def protected(self) -> list[Path]:
+        """Files of the workspace's git folder that make git start programs. Nobody would notice a change there."""
+        git = self.workspace / ".git"
+        return _existing(
+            [git / "hooks", git / "config", git / "config.worktree", git / "info/attributes"]
+            if git.is_dir()
+            else [git]
+        )
+
+    # ---------------------------------------------------------------- questions of the file tools
+
+    def can_read(self, path: Path) -> bool:
+        """Whether a real path is in view."""
+        return _is_below(path, self.readable) and not self.is_hidden(path)
+
+    def can_write(self, path: Path) -> bool:
+        """Whether a real path may be changed by an edit that stays inside the walls."""
+        return (
+            _is_below(path, self.writable)
+            and not self.is_hidden(path)
+            and ".git" not in path.relative_to(_holder(path, self.writable)).parts
+        )
+
+    def is_hidden(self, path: Path) -> bool:
+        return _is_below(path, self.hidden)
+
+    def is_of_agent(self, path: Path) -> bool:
+        """Whether it belongs to this program: nobody is even asked about it."""
+        return _is_below(path, self.agent_files)
+
+    def is_hard_link_to_hidden(self, found: os.stat_result) -> bool:
+        """Whether a file is another name of a hidden one."""
+        return found.st_nlink > 1 and (found.st_dev, found.st_ino) in self._linked_secrets()
+
+    def _linked_secrets(self) -> set[tuple[int, int]]:
+        return {
+            (found.st_dev, found.st_ino)
+            for path in self.hidden
+            for found in _files_below(path)
+            if found.st_nlink > 1
+        }
+
+    def locate(self, path: Path) -> Path:
+        """The real path of what a tool named. `/tmp` stands for the private folder, as it does in the sandbox."""
+        real = path.resolve()
+        if path.is_relative_to(TEMPORARY) and not _is_below(real, self.readable):
+            private = (self.temporary / path.relative_to(TEMPORARY)).resolve()
+            return private if private.is_relative_to(self.temporary) else real
+        return real
+
+
+def _agent_files(store: Path | None) -> list[Path]:
+    """The agent's home, that of all profiles, and the session database with what lies beside it."""
+    database = (store or home.default_db_path()).resolve()
+    beside = [path for path in _listed(database.parent) if path.name.startswith(database.name)]
+    named = [database.with_name(f"{database.name}{end}") for end in ("", "-wal", "-shm", "-journal")]
+    agent = home.get_hermes_home()
+    return [
+        agent,
+        agent / ".env",  # these two may be links to where the person keeps them
+        agent / "config.yaml",
+        home.get_default_hermes_root(),
+        Path.home() / ".hermes",
+        *named,
+        *beside,
+        database.parent / "spool",
+    ]
+
+
+def _existing(paths: Iterable[Path]) -> list[Path]:
+    """The real paths of those that exist, each once. A link is hidden under its own name and its target's."""
+    found: dict[Path, None] = {}
+    for path in paths:
+        try:
+            if path.exists():
+                found[path.resolve()] = None
+        except OSError:
+            continue
+    return list(found)
+
+
+def _is_below(path: Path, folders: Iterable[Path]) -> bool:
+    return any(path.is_relative_to(folder) for folder in folders)
+
+
+def _holder(path: Path, folders: Iterable[Path]) -> Path:
+    return next(folder for folder in folders if path.is_relative_to(folder))
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _files_below(path: Path) -> Iterator[os.stat_result]:
+    if not path.is_dir():
+        try:
+            yield path.lstat()
+        except OSError:
+            pass
+        return
+    for folder, _, files in os.walk(path):
+        for name in files:
+            try:
+                found = os.lstat(os.path.join(folder, name))  # noqa: PTH118  a home can hold many files
+            except OSError:
+                continue
+            if stat.S_ISREG(found.st_mode):
+                yield found
