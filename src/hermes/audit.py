@@ -54,11 +54,11 @@ def record(action: str, **details: str | int | bool | None) -> None:
         _log.error("%s could not be written to %s: %s", action, NAME, problem.strerror or problem)
 
 
-def read(limit: int) -> list[dict[str, Any]]:
-    """The newest entries, the newest last. Lines that are no entries are left out."""
+def read(limit: int | None = None) -> list[dict[str, Any]]:
+    """The newest entries, all unless `limit` says how many, the newest last. Lines that are no entries are left out."""
     files = [path().with_name(OLDER), path()]
     entries = [entry for file in files for entry in _entries(file)]
-    return entries[-limit:]
+    return entries if limit is None else entries[-limit:]
 
 
 def _shorten(value: str | int | bool | None) -> str | int | bool | None:
