@@ -60,6 +60,11 @@ def iso(then: object) -> str:
         return "?"
 
 
+def iso_utc(then: float) -> str:
+    """`2025-03-05T08:15:23Z`: for records that are compared between machines."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(then))
+
+
 def stamp(at: float | None = None) -> str:
     """`20250305_091523`, local: the readable half of the ids and file names we mint."""
     return time.strftime("%Y%m%d_%H%M%S", time.localtime(now() if at is None else at))

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes import errors, home
+from hermes import caller, errors, home
 
 if TYPE_CHECKING:
     from ruamel.yaml.nodes import MappingNode, Node
@@ -75,16 +75,22 @@ def change(key: str, value: object) -> None:
 
 def change_all(changes: Iterable[tuple[str, object]]) -> None:
     """Several such changes at once, or none of them."""
+    from hermes import audit
     from hermes.partial import exclusive, replace_file
 
+    changes = list(changes)
+    caller.refuse_tool(f"{NAME} is changed by a person only")
     file = path().resolve()  # people keep it elsewhere, with a link to it
     home.private_folder(file.parent)
     with exclusive(file.parent):
         before = text = _text(file)
         for key, value in changes:
             text = changed(text, key, value, file)
-        if text != before:
-            replace_file(file, text.encode())
+        if text == before:
+            return
+        replace_file(file, text.encode())
+    for key, value in changes:
+        audit.record("config.unset" if value is None else "config.set", key=key)
 
 
 def changed(text: str, key: str, value: object, file: Path) -> str:

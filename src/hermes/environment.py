@@ -6,8 +6,10 @@ import os
 import re
 from pathlib import Path
 
-from hermes import errors, home
+from hermes import caller, errors, home
 
+TOOL_MARKER = caller.TOOL_MARKER
+"""Set in the environment of every command that a tool of the agent starts."""
 NAME = ".env"
 _LINE = re.compile(r"\s*(?:export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*=[ \t]*(?P<value>.*?)\s*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -32,8 +34,10 @@ def read() -> dict[str, str]:
 
 def change(name: str, value: str | None) -> None:
     """Set a variable in the file; None takes it out. Comments and order are kept."""
+    from hermes import audit
     from hermes.partial import exclusive, replace_file
 
+    caller.refuse_tool(f"{NAME} is changed by a person only")
     if not _VARIABLE.fullmatch(name):
         raise errors.raised(errors.InvalidArgument, f"{name!r} is not a name that a variable can have")
     file = path().resolve()  # it may be a link to where somebody keeps it
@@ -41,8 +45,10 @@ def change(name: str, value: str | None) -> None:
     with exclusive(file.parent):
         before = _text()
         text = changed(before, name, value)
-        if text != before:
-            replace_file(file, text.encode())
+        if text == before:
+            return
+        replace_file(file, text.encode())
+    audit.record("key.unset" if value is None else "key.set", name=name)
 
 
 def changed(text: str, name: str, value: str | None) -> str:

@@ -6,12 +6,15 @@ Paths are resolved when they are used, never at import: a test, a profile or a s
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 from pathlib import Path
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
+LONGEST_PROFILE = 80
 
 _profile_warned = False
 
@@ -49,10 +52,12 @@ def _warn_about_ignored_profile(home: Path) -> None:
     except (OSError, UnicodeDecodeError):
         return
     if profile and profile != "default":
+        from hermes.text import printable
+
         _profile_warned = True
-        print(
-            f"hermes: profile '{profile}' is active but HERMES_HOME is not set; using {home}", file=sys.stderr
-        )
+        name = printable(profile, width_limit=LONGEST_PROFILE)
+        line = f"hermes: profile '{name}' is active but HERMES_HOME is not set; using {home}"
+        print(printable(line), file=sys.stderr)
 
 
 def private_folder(folder: Path) -> None:
@@ -61,7 +66,12 @@ def private_folder(folder: Path) -> None:
         return
     missing = [folder, *(parent for parent in folder.parents if not parent.exists())]
     for step in reversed(missing):
-        step.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+        try:
+            step.mkdir(mode=PRIVATE_FOLDER)
+        except FileExistsError:  # somebody made it just now: another process of ours, or a stranger
+            found = os.stat(step)
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (os.geteuid(), 0):
+                raise
 
 
 def loose(path: str) -> bool:
@@ -88,3 +98,41 @@ def create_private_file(path: Path) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
     os.fchmod(descriptor, PRIVATE_FILE)
     return descriptor
+
+
+def open_private_file(path: Path | str, flags: int) -> int:
+    """Open a file of ours for writing and make it 0600. A symbolic link or somebody else's file is refused.
+
+    `flags` are those of `os.open`. Nothing is truncated before the file was looked at.
+    """
+    truncates = flags & os.O_TRUNC
+    safe = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a named pipe must not make us wait
+    try:
+        descriptor = os.open(path, flags & ~os.O_TRUNC | safe, PRIVATE_FILE)
+    except OSError as problem:
+        if problem.errno in (errno.ELOOP, errno.EMLINK):
+            raise OSError(
+                problem.errno, "it is a symbolic link, and those are not followed", str(path)
+            ) from None
+        raise
+    try:
+        check_owned(descriptor, path)
+        os.fchmod(descriptor, PRIVATE_FILE)
+        if truncates:
+            os.ftruncate(descriptor, 0)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def check_owned(descriptor: int, path: Path | str) -> None:
+    """Refuse what is no regular file of this user. Root may use files of the user whose folder they are in."""
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EPERM, "it is not a regular file", str(path))
+    if found.st_uid == os.geteuid():
+        return
+    if os.geteuid() == 0 and found.st_uid == os.stat(os.path.dirname(path) or ".").st_uid:
+        return
+    raise OSError(errno.EPERM, "it belongs to somebody else", str(path))

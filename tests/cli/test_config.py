@@ -141,7 +141,7 @@ def test_an_edited_file_is_checked_before_it_takes_effect(hermes: Hermes, home: 
     assert "Edit it again?" in done.stdout
     assert (home / "config.yaml").read_text() == "agent: {max_steps: 9}\n"
     assert stat.S_IMODE((home / "config.yaml").stat().st_mode) == 0o600
-    assert sorted(path.name for path in home.iterdir()) == ["config.yaml"]
+    assert sorted(path.name for path in home.iterdir()) == ["audit.log", "config.yaml"]
 
 
 def test_what_was_written_is_kept_if_it_is_not_edited_again(

@@ -461,3 +461,56 @@ def test_what_the_gateway_does_not_know_is_refused(hermes: Hermes) -> None:
         done = hermes("config", "set", key, value)
         assert done.returncode == 1
         assert told in done.stderr
+
+
+# ---------------------------------------------------------------- a pairing file that another program changed
+
+
+MALLORY = {"platform": "telegram", "user_id": "666", "user_name": "mal\x1b[31m", "owner": True, "since": 1.0}
+
+
+def changed_by_another_program(home: Path) -> None:
+    pairings = Pairings(home / "gateway")
+    pairings.try_code("telegram", "1", "ann", pairings.make_code())
+    file = home / "gateway" / "pairing.json"
+    content = json.loads(file.read_text())
+    content["people"].append(MALLORY)
+    file.write_text(json.dumps(content))
+
+
+def test_a_changed_pairing_file_is_reported_and_accepted_by_a_person_only(hermes: Hermes, home: Path) -> None:
+    changed_by_another_program(home)
+    assert "was changed by another program" in hermes("gateway", "status").stdout
+    assert (
+        "was changed by another program"
+        in json.loads(hermes("gateway", "status", "--json").stdout)["problem"]
+    )
+    examined = hermes("doctor")
+    assert (examined.returncode, "was changed by another program" in examined.stdout) == (1, True)
+    for words in ((), ("--list",), ("--revoke", "telegram:1")):
+        done = hermes("gateway", "pair", *words)
+        assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
+    done = hermes("gateway", "pair", "--accept", stdin="n\n")
+    assert done.returncode == 1
+    assert "telegram:666 (mal), owner" in done.stdout
+    assert not Pairings(home / "gateway").is_paired("telegram", "666")
+    refused = hermes("gateway", "pair", "--accept", stdin="y\n", HERMES_TOOL_CALL="1")
+    assert refused.returncode == 1
+    assert hermes("gateway", "pair", "--accept", stdin="y\n").returncode == 0
+    assert Pairings(home / "gateway").is_owner("telegram", "666")
+    assert (
+        hermes("gateway", "pair", "--accept").stdout
+        == "No other program changed pairing.json; nothing to do.\n"
+    )
+    assert "pairing.accepted" in hermes("audit").stdout
+
+
+def test_the_pairing_file_of_an_older_version_is_adopted_with_a_line(hermes: Hermes, home: Path) -> None:
+    (home / "gateway").mkdir(parents=True)
+    (home / "gateway" / "pairing.json").write_text(json.dumps({"codes": [], "people": [MALLORY]}))
+    done = hermes("gateway", "pair", "--list")
+    assert done.returncode == 0
+    assert "of an older version is protected" in done.stderr
+    assert "telegram:666" in done.stderr
+    assert "\x1b" not in done.stderr + done.stdout
+    assert hermes("gateway", "pair", "--list").stderr == ""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes import errors
+from hermes.environment import TOOL_MARKER
 from hermes.gateway.pairing import ALPHABET, FILE, LENGTH, MOST_CODES, TRIES, Paired, Pairings, code_in
 
 
@@ -136,19 +139,144 @@ def test_a_stranger_makes_nobody_write_or_compute_while_there_is_no_code(
 
 
 @pytest.mark.parametrize("text", ["nonsense", "[]", '{"people": [{"a": 1}], "codes": []}', '{"people": []}'])
-def test_a_file_that_makes_no_sense_lets_nobody_in_and_is_not_overwritten(
+def test_a_file_that_makes_no_sense_lets_nobody_new_in_and_is_not_overwritten(
     pairings: Pairings, folder: Path, text: str
 ) -> None:
     pairings.try_code("telegram", "1", None, pairings.make_code())
+    code = pairings.make_code()
     before = (folder / FILE).read_text()
     (folder / FILE).write_text(text)
-    assert not pairings.is_paired("telegram", "1")
-    for change in (pairings.make_code, pairings.all, lambda: pairings.revoke("telegram", "1")):
+    assert pairings.is_paired("telegram", "1")
+    assert not Pairings(folder).is_paired("telegram", "1")
+    for change in (
+        pairings.make_code,
+        pairings.all,
+        lambda: pairings.revoke("telegram", "1"),
+        lambda: pairings.try_code("telegram", "2", None, code),
+    ):
         with pytest.raises(errors.BadConfig, match="makes no sense"):
             change()
     assert (folder / FILE).read_text() == text
     (folder / FILE).write_text(before)
     assert pairings.is_paired("telegram", "1")
+
+
+# ---------------------------------------------------------------- what other programs write
+
+
+STRANGER: dict[str, Any] = {
+    "platform": "telegram",
+    "user_id": "666",
+    "user_name": "mallory",
+    "owner": True,
+    "since": 1.0,
+}
+
+
+def add_stranger(folder: Path) -> None:
+    """What a model did with `write_file`."""
+    told = json.loads((folder / FILE).read_text())
+    told["people"].append(STRANGER)
+    (folder / FILE).write_text(json.dumps(told))
+
+
+def actions(home: Path) -> list[str]:
+    return [json.loads(line)["action"] for line in (home / "audit.log").read_text().splitlines()]
+
+
+def test_somebody_whom_another_program_wrote_into_the_file_is_not_let_in(
+    pairings: Pairings, folder: Path, home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pairings.try_code("telegram", "1", "ann", pairings.make_code(owner=True))
+    code = pairings.make_code()
+    add_stranger(folder)
+    for _ in range(3):
+        assert not pairings.is_paired("telegram", "666")
+        assert not pairings.is_owner("telegram", "666")
+        assert pairings.is_owner("telegram", "1")
+    assert len(caplog.records) == 1
+    assert "was changed by another program" in caplog.text
+    assert "was changed by another program" in str(pairings.check())
+    with pytest.raises(errors.BadConfig):
+        pairings.try_code("telegram", "2", None, code)
+    assert not Pairings(folder).is_paired("telegram", "1")
+    assert actions(home).count("pairing.ignored") == 2
+
+
+def test_a_running_gateway_takes_no_other_key(pairings: Pairings, folder: Path, home: Path) -> None:
+    pairings.hold_key()
+    pairings.try_code("telegram", "1", None, pairings.make_code())
+    (home / "seal.key").write_text("00" * 32)
+    other = Pairings(folder)
+    other.accept([*pairings.known()])
+    add_stranger(folder)
+    other.accept([Paired(**one) for one in json.loads((folder / FILE).read_text())["people"]])
+    assert Pairings(folder).is_owner("telegram", "666")
+    assert not pairings.is_paired("telegram", "666")
+    assert pairings.is_paired("telegram", "1")
+
+
+def test_an_older_version_of_the_file_does_not_bring_somebody_back(pairings: Pairings, folder: Path) -> None:
+    pairings.try_code("telegram", "1", None, pairings.make_code())
+    older = (folder / FILE).read_text()
+    Pairings(folder).revoke("telegram", "1")
+    assert not pairings.is_paired("telegram", "1")
+    (folder / FILE).write_text(older)
+    assert not pairings.is_paired("telegram", "1")
+    (folder / FILE).unlink()
+    assert pairings.make_code()
+
+
+def test_the_file_of_an_older_version_is_adopted_once(folder: Path, home: Path) -> None:
+    folder.mkdir(parents=True)
+    ann: dict[str, Any] = {
+        "platform": "telegram",
+        "user_id": "1",
+        "user_name": "ann",
+        "owner": True,
+        "since": 5.0,
+    }
+    (folder / FILE).write_text(json.dumps({"codes": [], "people": [ann]}))
+    assert not Pairings(folder).is_paired("telegram", "1")
+    assert Pairings(folder).adopt_unsealed() == [Paired(**ann)]
+    assert Pairings(folder).is_owner("telegram", "1")
+    assert stat.S_IMODE((home / "seal.key").stat().st_mode) == 0o600
+    told = json.loads((folder / FILE).read_text())
+    del told["seal"]
+    told["people"].append(STRANGER)
+    (folder / FILE).write_text(json.dumps(told))
+    assert Pairings(folder).adopt_unsealed() is None
+    (home / "seal.key").unlink()  # the audit log still knows that there was one
+    assert Pairings(folder).adopt_unsealed() is None
+    assert not Pairings(folder).is_paired("telegram", "666")
+    assert actions(home).count("pairing.adopted") == 1
+
+
+def test_a_tool_neither_makes_a_code_nor_adopts_a_file(
+    folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.mkdir(parents=True)
+    monkeypatch.setenv(TOOL_MARKER, "1")
+    with pytest.raises(errors.StartedByTool):
+        Pairings(folder).make_code(owner=True)
+    with pytest.raises(errors.StartedByTool):
+        Pairings(folder).revoke("telegram", "1")
+    (folder / FILE).write_text(json.dumps({"codes": [], "people": [STRANGER]}))
+    assert Pairings(folder).adopt_unsealed() is None
+    assert not Pairings(folder).is_paired("telegram", "666")
+    with pytest.raises(errors.StartedByTool):
+        Pairings(folder).accept([Paired(**STRANGER)])
+
+
+def test_each_change_of_who_is_let_in_is_recorded(pairings: Pairings, home: Path) -> None:
+    code = pairings.make_code("telegram", owner=True)
+    pairings.try_code("telegram", "1", "ann", code)
+    pairings.revoke("telegram", "ann")
+    assert actions(home) == ["seal.created", "pairing.code", "pairing.used", "pairing.revoked"]
+    text = (home / "audit.log").read_text()
+    assert code not in text
+    used = json.loads(text.splitlines()[2])["details"]
+    assert used == {"platform": "telegram", "user": "1", "user_name": "ann", "owner": True}
 
 
 def _pair(folder: str, code: str, user: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -26,10 +27,36 @@ Words = Sequence[str] | None
 """What was typed behind the name of a command, flags left out; None loads every command, for whoever lists them all."""
 
 
+class Access(Enum):
+    """Who may run a command."""
+
+    READS = "reads"
+    """Changes nothing that stays."""
+    CHANGES = "changes"
+    """Changes something that can be put right again; the agent's tools may run it, too."""
+    PERSON = "person"
+    """Changes settings, keys or who is let in, or deletes: not for a tool of the agent."""
+
+
 class Command(NamedTuple):
     module: str
     """Has `define(parser, words)`; behind a colon the name of another function for it, where a file has several."""
     summary: str
+    access: Access | None = None
+    """Every command needs one; a command without is treated as `PERSON`."""
+    reads_with: tuple[str, ...] = ()
+    """Arguments (by `dest`) with which a `PERSON` command changes nothing: `dry_run`."""
+    person_with: tuple[str, ...] = ()
+    """Arguments (by `dest`) that make a command one for a person."""
+
+    def needs_person(self, arguments: argparse.Namespace) -> bool:
+        def is_given(name: str) -> bool:
+            return getattr(arguments, name, None) not in (None, False)
+
+        if any(map(is_given, self.person_with)):
+            return True
+        is_for_person = self.access in (None, Access.PERSON)
+        return is_for_person and not any(map(is_given, self.reads_with))
 
 
 class Refused(HermesError):
@@ -84,6 +111,7 @@ def group(parser: argparse.ArgumentParser, commands: Mapping[str, Command], word
     for name, command in commands.items():
         summary = command.summary
         one = added.add_parser(name, help=summary, description=summary, allow_abbrev=False)
+        one.set_defaults(command=command, command_name=one.prog)
         if words is None or name == named:
             module, _, function = command.module.partition(":")
             define = getattr(import_module(module), function or "define")

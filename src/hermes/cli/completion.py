@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes import home
-from hermes.cli.command import DONE, Command, Words, group
+from hermes.cli.command import DONE, Access, Command, Words, group
 from hermes.cli.output import say
 from hermes.store.kinds import SOURCES
 from hermes.text import printable
@@ -23,10 +23,16 @@ if TYPE_CHECKING:
 
 HERE = "hermes.cli.completion"
 COMMANDS = {
-    "bash": Command(f"{HERE}:define_bash", 'for bash: eval "$(hermes completion bash)" in ~/.bashrc'),
-    "zsh": Command(f"{HERE}:define_zsh", 'for zsh: eval "$(hermes completion zsh)" in ~/.zshrc'),
-    "fish": Command(f"{HERE}:define_fish", "for fish: hermes completion fish | source in config.fish"),
-    "words": Command(f"{HERE}:define_words", "what could come next; the scripts ask this"),
+    "bash": Command(
+        f"{HERE}:define_bash", 'for bash: eval "$(hermes completion bash)" in ~/.bashrc', Access.READS
+    ),
+    "zsh": Command(
+        f"{HERE}:define_zsh", 'for zsh: eval "$(hermes completion zsh)" in ~/.zshrc', Access.READS
+    ),
+    "fish": Command(
+        f"{HERE}:define_fish", "for fish: hermes completion fish | source in config.fish", Access.READS
+    ),
+    "words": Command(f"{HERE}:define_words", "what could come next; the scripts ask this", Access.READS),
 }
 
 BASH = r"""_hermes() {

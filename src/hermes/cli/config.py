@@ -10,6 +10,7 @@ from hermes import config, environment, errors
 from hermes.cli.asking import hidden
 from hermes.cli.command import (
     DONE,
+    Access,
     Command,
     Refused,
     Words,
@@ -24,12 +25,16 @@ from hermes.text import printable
 
 HERE = "hermes.cli.config"
 COMMANDS = {
-    "get": Command(f"{HERE}:define_get", "print the value of a setting"),
-    "set": Command(f"{HERE}:define_set", "change a setting, or a key"),
-    "unset": Command(f"{HERE}:define_unset", "take a setting, or a key, out again"),
-    "list": Command(f"{HERE}:define_list", "show every setting, its value and where it comes from"),
-    "edit": Command(f"{HERE}_edit", "open config.yaml in your editor, and check it afterwards"),
-    "path": Command(f"{HERE}:define_path", "print where config.yaml is"),
+    "get": Command(f"{HERE}:define_get", "print the value of a setting", Access.READS),
+    "set": Command(f"{HERE}:define_set", "change a setting, or a key", Access.PERSON),
+    "unset": Command(f"{HERE}:define_unset", "take a setting, or a key, out again", Access.PERSON),
+    "list": Command(
+        f"{HERE}:define_list", "show every setting, its value and where it comes from", Access.READS
+    ),
+    "edit": Command(
+        f"{HERE}_edit", "open config.yaml in your editor, and check it afterwards", Access.PERSON
+    ),
+    "path": Command(f"{HERE}:define_path", "print where config.yaml is", Access.READS),
 }
 
 

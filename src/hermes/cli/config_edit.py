@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from hermes import config, errors
+from hermes import audit, config, errors
 from hermes.cli.command import DONE, REFUSED, Refused, Words
 from hermes.cli.output import complain, confirm, say
 from hermes.text import printable
@@ -48,6 +48,7 @@ def edit(_: argparse.Namespace) -> int:
     after = copy.read_bytes()
     if after != before:
         replace_file(file, after)
+        audit.record("config.edited", file=str(file))
     copy.unlink()
     say([f"{printable(str(file))} {'is as it was' if after == before else 'is saved'}"])
     return DONE

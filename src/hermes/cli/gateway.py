@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import argparse
 
-from hermes.cli.command import Command, Words, group
+from hermes.cli.command import Access, Command, Words, group
 
 HERE = "hermes.cli.gateway"
 COMMANDS = {
-    "run": Command(f"{HERE}_run", "connect the platforms that are set up, and answer until told to end"),
-    "status": Command(f"{HERE}_status", "see what is connected, who is let in, and when conversations reset"),
-    "setup": Command(f"{HERE}_setup", "connect a platform: its secret, tried out and written down"),
-    "pair": Command(f"{HERE}_pair", "make a one-time code that lets somebody in, or take somebody out again"),
+    "run": Command(
+        f"{HERE}_run", "connect the platforms that are set up, and answer until told to end", Access.PERSON
+    ),
+    "status": Command(
+        f"{HERE}_status", "see what is connected, who is let in, and when conversations reset", Access.READS
+    ),
+    "setup": Command(
+        f"{HERE}_setup",
+        "connect a platform: its secret, tried out and written down",
+        Access.PERSON,
+        ("systemd",),
+    ),
+    "pair": Command(
+        f"{HERE}_pair",
+        "make a one-time code that lets somebody in, or take somebody out again",
+        Access.PERSON,
+        ("list",),
+    ),
 }
 
 

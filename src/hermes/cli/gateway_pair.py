@@ -6,9 +6,9 @@ import argparse
 
 from hermes import clock
 from hermes.cli.command import DONE, Refused, Words, WrongUsage, plain_text, takes_json
-from hermes.cli.output import say, say_json
+from hermes.cli.output import add_details, complain, confirm, say, say_json
 from hermes.gateway.catalogue import PLATFORMS
-from hermes.gateway.pairing import MINUTES, Pairings
+from hermes.gateway.pairing import FILE, MINUTES, Paired, Pairings
 from hermes.gateway.status_file import gateway_folder
 from hermes.store.kinds import canonical_source
 from hermes.text import counted, printable
@@ -36,13 +36,31 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
     instead.add_argument(
         "--revoke", type=plain_text, metavar="PLATFORM:USER", help="let somebody in no longer, by id or name"
     )
+    instead.add_argument(
+        "--accept",
+        action="store_true",
+        help="show who is in a file that another program changed, and keep them if that is right",
+    )
     takes_json(parser)
 
 
-def pair(arguments: argparse.Namespace) -> int:
+def open_pairings() -> Pairings:
+    """The pairings of the home. A file of an older version is sealed now, and a line says so."""
     pairings = Pairings(gateway_folder())
-    if (arguments.list or arguments.revoke) and (arguments.platform or arguments.owner):
-        raise WrongUsage("--list and --revoke make no code: they go without PLATFORM and --owner")
+    adopted = pairings.adopt_unsealed()
+    if adopted is not None:
+        complain(f"{FILE} of an older version is protected against other programs from now on; in it:")
+        add_details(map(format_person, adopted) if adopted else ["nobody"])
+    return pairings
+
+
+def pair(arguments: argparse.Namespace) -> int:
+    is_code = not (arguments.list or arguments.revoke or arguments.accept)
+    if not is_code and (arguments.platform or arguments.owner):
+        raise WrongUsage("--list, --revoke and --accept make no code: they go without PLATFORM and --owner")
+    if arguments.accept:
+        return _accept(Pairings(gateway_folder()))
+    pairings = open_pairings()
     if arguments.list:
         return _list(pairings, as_json=arguments.json)
     if arguments.revoke is not None:
@@ -82,11 +100,27 @@ def _list(pairings: Pairings, *, as_json: bool) -> int:
         return DONE
     if not people:
         say(["Nobody was let in by a code yet."])
-    for one in people:
-        name = f" ({one.user_name})" if one.user_name else ""
-        role = ", owner" if one.owner else ""
-        since = clock.relative(one.since, clock.now())
-        say([printable(f"{one.platform}:{one.user_id}{name}{role}, since {since}")])
+    say(printable(format_person(person)) for person in people)
+    return DONE
+
+
+def format_person(person: Paired) -> str:
+    name = f" ({person.user_name})" if person.user_name else ""
+    role = ", owner" if person.owner else ""
+    since = clock.relative(person.since, clock.now())
+    return f"{person.platform}:{person.user_id}{name}{role}, since {since}"
+
+
+def _accept(pairings: Pairings) -> int:
+    if pairings.check() is None:
+        say([f"No other program changed {FILE}; nothing to do."])
+        return DONE
+    people = pairings.read_unchecked()
+    say(["These people are in it:", *(f"  {printable(format_person(person))}" for person in people)])
+    if not confirm("Let exactly these people in? Codes that were not used yet are dropped."):
+        raise Refused("cancelled; nothing was changed")
+    pairings.accept(people)
+    say(["Done. A gateway that runs has to be started again if its key was replaced."])
     return DONE
 
 

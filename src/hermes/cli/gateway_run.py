@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 
+from hermes import audit
 from hermes.cli.command import DONE, Refused, Words
+from hermes.cli.gateway_pair import open_pairings
 from hermes.cli.output import complain
 from hermes.gateway import catalogue
 from hermes.gateway.doorkeeper import let_in
 from hermes.gateway.logging_setup import set_up_logs
-from hermes.gateway.pairing import Pairings
 from hermes.gateway.settings import GatewaySettings, PlatformSettings, read_gateway_settings
-from hermes.gateway.status_file import gateway_folder, the_only_one
+from hermes.gateway.status_file import the_only_one
 from hermes.logs import log_of
 
 HOW = (
@@ -40,13 +41,27 @@ def run(arguments: argparse.Namespace) -> int:
         raise Refused("no platform is set up that could be connected", HOW)
     from hermes.gateway.running import run_gateway
 
+    pairings = open_pairings()
     with the_only_one():
         set_up_logs(verbose=arguments.verbose, as_json=arguments.json_logs, secrets=settings.secrets)
         settings = settings._replace(platforms=ready)
-        for name, people in let_in(settings, Pairings(gateway_folder())):
+        for name, people in let_in(settings, pairings):
             _log.info("%s: connecting; who may talk: %s", name, people)
+        _record_start(settings)
         asyncio.run(run_gateway(settings))
     return DONE
+
+
+def _record_start(settings: GatewaySettings) -> None:
+    """Who is let in by the settings: a change of config.yaml by an editor is seen here, too."""
+    for name, platform in settings.platforms.items():
+        audit.record(
+            "gateway.start",
+            platform=name,
+            owners=", ".join(sorted(platform.owners)) or None,
+            allowed_users=", ".join(sorted(platform.allowed_users)) or None,
+            allow_all=platform.allow_all,
+        )
 
 
 def _ready(settings: GatewaySettings) -> dict[str, PlatformSettings]:

@@ -13,13 +13,12 @@ from hermes import config, environment
 from hermes.agent.gateway_keys import SERVER
 from hermes.cli.asking import choice, hidden, line
 from hermes.cli.command import DONE, Refused, Words, WrongUsage, plain_text
-from hermes.cli.gateway_pair import how_to_use
+from hermes.cli.gateway_pair import how_to_use, open_pairings
 from hermes.cli.gateway_systemd import how_to_install, unit
 from hermes.cli.output import add_details, complain, confirm, say
 from hermes.gateway import catalogue
-from hermes.gateway.pairing import MINUTES, Pairings
+from hermes.gateway.pairing import MINUTES
 from hermes.gateway.settings import read_gateway_settings
-from hermes.gateway.status_file import gateway_folder
 from hermes.store.kinds import canonical_source
 from hermes.text import printable
 
@@ -208,7 +207,7 @@ def _tell_what_is_next(platform: str, asking: bool) -> None:
         if asking and confirm(
             "Make a code now with which you let yourself in, as the owner of this machine?"
         ):
-            code = Pairings(gateway_folder()).make_code(platform, owner=True)
+            code = open_pairings().make_code(platform, owner=True)
             say(how_to_use(code, platform, MINUTES, owner=True))
         else:
             say([f"Nobody is let in by this: `hermes gateway pair {platform} --owner` makes a code for you."])

@@ -8,13 +8,13 @@ from typing import Any
 
 from hermes import clock
 from hermes.cli.command import DONE, REFUSED, Words, takes_json
+from hermes.cli.gateway_pair import open_pairings
 from hermes.cli.output import say, say_json
 from hermes.gateway import catalogue
 from hermes.gateway.doorkeeper import let_in
 from hermes.gateway.logging_setup import without
-from hermes.gateway.pairing import Pairings
 from hermes.gateway.settings import GatewaySettings, PlatformSettings, ResetPolicy, read_gateway_settings
-from hermes.gateway.status_file import Status, gateway_folder, read_status
+from hermes.gateway.status_file import Status, read_status
 from hermes.text import counted, printable
 
 NO_RESETS = "never"
@@ -38,7 +38,8 @@ def status(arguments: argparse.Namespace) -> int:
 
 
 def _report(settings: GatewaySettings, running: Status | None) -> dict[str, Any]:
-    people = dict(let_in(settings, Pairings(gateway_folder())))
+    pairings = open_pairings()
+    people = dict(let_in(settings, pairings))
     resets = {
         "default": settings.reset,
         **{f"{kind} chats": policy for kind, policy in settings.reset_by_type.items()},
@@ -50,6 +51,7 @@ def _report(settings: GatewaySettings, running: Status | None) -> dict[str, Any]
         "since": running.since if running else None,
         "waiting_in": running.waiting_in if running else None,
         "waiting_out": running.waiting_out if running else None,
+        "problem": (running.problem if running else None) or pairings.check(),
         "platforms": [_platform(name, settings, running, people) for name in _names(settings, running)],
         "resets": {
             name: {**policy._asdict(), "told": told_policy(policy)} for name, policy in resets.items()
@@ -95,6 +97,8 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
         yield f"Waiting: {waiting} for an answer, {report['waiting_out']} for delivery."
     else:
         yield "The gateway is not running; `hermes gateway run` starts it."
+    if report["problem"]:
+        yield f"Pairing: {report['problem']}; nobody new is let in."
     if not report["platforms"]:
         yield "No platform is set up; `hermes gateway setup` connects one."
     for one in report["platforms"]:

@@ -14,12 +14,13 @@ import sys
 from collections.abc import Sequence
 
 from hermes import __version__
-from hermes.cli import output
+from hermes.cli import output, tool_guard
 from hermes.cli.command import (
     DONE,
     INTERRUPTED,
     REFUSED,
     USAGE,
+    Access,
     Command,
     Parser,
     Refused,
@@ -31,22 +32,36 @@ from hermes.errors import HermesError
 
 COMMANDS = {
     "chat": Command(
-        "hermes.cli.chat", "talk with the agent, or go on where you were (the same as no command)"
+        "hermes.cli.chat",
+        "talk with the agent, or go on where you were (the same as no command)",
+        Access.CHANGES,
     ),
-    "sessions": Command("hermes.cli.sessions", "list, find, show and look after the stored conversations"),
-    "search": Command("hermes.cli.sessions.search", "find conversations by what was said in them"),
-    "insights": Command("hermes.cli.insights", "see what was done, when, with what, and what it cost"),
+    "sessions": Command(
+        "hermes.cli.sessions", "list, find, show and look after the stored conversations", Access.READS
+    ),
+    "search": Command(
+        "hermes.cli.sessions.search", "find conversations by what was said in them", Access.READS
+    ),
+    "insights": Command(
+        "hermes.cli.insights", "see what was done, when, with what, and what it cost", Access.CHANGES
+    ),
     "gateway": Command(
         "hermes.cli.gateway",
         "connect the agent to chat platforms, and let people in (the same as gateway run)",
+        Access.PERSON,
     ),
-    "setup": Command("hermes.cli.setup", "choose the model that answers, and try it out"),
-    "config": Command("hermes.cli.config", "see and change settings and keys"),
-    "demo": Command("hermes.cli.demo", "see the product in a minute, on sample conversations"),
-    "doctor": Command("hermes.cli.doctor", "see how the store is, and what to do about what is wrong"),
-    "store": Command("hermes.cli.store", "encrypt the store, or decrypt it"),
+    "setup": Command("hermes.cli.setup", "choose the model that answers, and try it out", Access.PERSON),
+    "config": Command("hermes.cli.config", "see and change settings and keys", Access.READS),
+    "demo": Command(
+        "hermes.cli.demo", "see the product in a minute, on sample conversations", Access.CHANGES
+    ),
+    "doctor": Command(
+        "hermes.cli.doctor", "see how the store is, and what to do about what is wrong", Access.READS
+    ),
+    "audit": Command("hermes.cli.audit", "see who changed settings, keys and people, and when", Access.READS),
+    "store": Command("hermes.cli.store", "encrypt the store, or decrypt it", Access.READS),
     "completion": Command(
-        "hermes.cli.completion", "print what makes your shell complete commands, ids and titles"
+        "hermes.cli.completion", "print what makes your shell complete commands, ids and titles", Access.READS
     ),
 }
 
@@ -92,6 +107,7 @@ def _run(argv: Sequence[str]) -> int:
 
         argv = as_chat(argv, COMMANDS)
     arguments = parser([word for word in argv if not word.startswith("-")]).parse_args(argv)
+    tool_guard.check_caller(arguments)
     code: int = arguments.run(arguments)
     return code
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes.cli.command import DONE, Command, Words, group, takes_store
+from hermes.cli.command import DONE, Access, Command, Words, group, takes_store
 from hermes.cli.opening import existing, refuse_own
 from hermes.cli.output import say
 from hermes.text import counted, printable
@@ -20,8 +20,10 @@ WARNING = (
 
 
 COMMANDS = {
-    "encrypt": Command("hermes.cli.store:define_encrypt", "encrypt the store and its backups"),
-    "decrypt": Command("hermes.cli.store:define_decrypt", "make the store and its backups plain files again"),
+    "encrypt": Command("hermes.cli.store:define_encrypt", "encrypt the store and its backups", Access.PERSON),
+    "decrypt": Command(
+        "hermes.cli.store:define_decrypt", "make the store and its backups plain files again", Access.PERSON
+    ),
 }
 
 

@@ -71,6 +71,11 @@ class Doorkeeper:
             _log.error("a code could not be looked at: %s", problem)
             return None
 
+    def pairing_problem(self) -> str | None:
+        """Why changes of the pairing file are ignored; None if they are not."""
+        self._pairings.known()  # logs it
+        return self._pairings.check()
+
     def may_speak(self, source: Source) -> tuple[bool, bool]:
         """Whether it is not too much at once; if it is, whether they should be told now."""
         if not self._settings.messages_per_minute:
@@ -80,7 +85,7 @@ class Doorkeeper:
 
 def let_in(settings: GatewaySettings, pairings: Pairings) -> Iterator[tuple[str, str]]:
     """For each platform that is connected, who may talk there, in one line."""
-    paired = pairings.all()
+    paired = pairings.known()
     for name, platform in settings.enabled.items():
         yield name, _told(platform, sum(one.platform == name for one in paired))
 

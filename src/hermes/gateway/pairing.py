@@ -3,6 +3,9 @@
 `<home>/gateway/pairing.json` holds digests of the codes that are still good, and who used one. The command makes codes
 and takes people out again while the gateway runs, so every change is made under a lock, and a file that was changed is
 read again. Wrong codes are counted in memory only: a stranger cannot make us write.
+
+The file is sealed (`gateway/seal.py`). A change that another program made is ignored: whoever was let in before stays,
+nobody new is let in, and the log, `hermes gateway status` and `hermes doctor` say so.
 """
 
 from __future__ import annotations
@@ -16,8 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hermes import clock, errors
+from hermes import audit, caller, clock, errors
 from hermes.gateway.counting import Recently
+from hermes.gateway.seal import Seal
 from hermes.logs import log_of
 from hermes.partial import alone_in, replace_file
 
@@ -49,6 +53,8 @@ class _Kept(NamedTuple):
 
     codes: list[dict[str, Any]]
     people: list[Paired]
+    revision: int = 0
+    """Grows with each change, so that an older file is not taken for a newer one."""
 
 
 _NOTHING = _Kept([], [])
@@ -60,11 +66,15 @@ class Pairings:
         self._file = folder / FILE
         self._stamp: tuple[int, ...] | None = None
         self._kept = _NOTHING
+        self._newest = 0
+        self._seal = Seal("hermes pairing")
+        self._reported: object = None
         self._lock = threading.Lock()
         self._wrong = Recently(clock.HOUR)
 
     def make_code(self, platform: str | None = None, *, owner: bool = False, minutes: float = MINUTES) -> str:
         """A new code, for one platform or for any. It is shown now and never again."""
+        caller.refuse_tool("a pairing code is made by a person only")
         code = "".join(secrets.choice(ALPHABET) for _ in range(LENGTH))
         salt = secrets.token_hex(16)
         until = self._now() + minutes * clock.MINUTE
@@ -78,6 +88,7 @@ class Pairings:
         with alone_in(self._folder):
             kept = self._read()
             self._write(kept._replace(codes=[*self._good(kept)[1 - MOST_CODES :], made]))
+        audit.record("pairing.code", platform=platform, owner=owner, minutes=int(minutes))
         return code
 
     def try_code(self, platform: str, user_id: str, user_name: str | None, code: str) -> Paired | None:
@@ -98,7 +109,9 @@ class Pairings:
             is_owner = right["owner"] or (before is not None and before.owner)
             made = Paired(platform, user_id, user_name, is_owner, before.since if before else now)
             people = [one for one in kept.people if one != before]
-            self._write(_Kept([one for one in good if one is not right], [*people, made]))
+            codes = [one for one in good if one is not right]
+            self._write(kept._replace(codes=codes, people=[*people, made]))
+        _record("pairing.used", made)
         return made
 
     def is_paired(self, platform: str, user_id: str) -> bool:
@@ -112,8 +125,26 @@ class Pairings:
         """Everybody who was let in, in that order."""
         return list(self._read().people)
 
+    def known(self) -> list[Paired]:
+        """The same, without what a changed file says: those that this process lets in."""
+        return list(self._looked_up().people)
+
+    def check(self) -> str | None:
+        """What is wrong with the file, in one line; None if nothing is."""
+        try:
+            self._read()
+        except errors.HermesError as problem:
+            return str(problem)
+        return None
+
+    def hold_key(self) -> None:
+        """Read the key, and the file as it is now: what comes later has to fit."""
+        self._seal.hold_key()
+        self._looked_up()
+
     def revoke(self, platform: str, user: str) -> list[Paired]:
         """Let somebody in no longer, by their id or name; those who were meant."""
+        caller.refuse_tool("people are taken out by a person only")
         name = user.removeprefix("@").lower()
         with alone_in(self._folder):
             kept = self._read()
@@ -122,7 +153,38 @@ class Pairings:
             gone = gone or [one for one in people if (one.user_name or "").removeprefix("@").lower() == name]
             if gone:
                 self._write(kept._replace(people=[one for one in kept.people if one not in gone]))
+        for person in gone:
+            _record("pairing.revoked", person)
         return gone
+
+    def adopt_unsealed(self) -> list[Paired] | None:
+        """Seal the file of an older version, once; those who are in it, or None if there is nothing to adopt.
+
+        Only where there never was a key: else a file without a seal is one that another program wrote.
+        """
+        if not self._file.exists() or self._seal.was_ever_made() or caller.is_started_by_tool():
+            return None
+        with alone_in(self._folder):
+            content = self._load()
+            if "seal" in content or self._seal.was_ever_made():
+                return None
+            kept = _parsed(content)
+            self._write(kept)
+        audit.record("pairing.adopted", people=_described(kept.people))
+        return kept.people
+
+    def read_unchecked(self) -> list[Paired]:
+        """Who is in the file, whether or not its seal fits: for the person who decides about it."""
+        return _parsed(self._load()).people
+
+    def accept(self, people: list[Paired]) -> None:
+        """Seal the file with these people, who were in it when a person looked; codes are dropped."""
+        caller.refuse_tool("a changed pairing file is accepted by a person only")
+        with alone_in(self._folder):
+            if _parsed(self._load()).people != people:
+                raise errors.HermesError(f"{self._file} was changed meanwhile; look at it again")
+            self._write(_Kept([], people))
+        audit.record("pairing.accepted", people=_described(people))
 
     # ------------------------------------------------------------ the file
 
@@ -130,35 +192,76 @@ class Pairings:
         return [one for one in kept.codes if one["until"] > self._now()]
 
     def _looked_up(self) -> _Kept:
-        """What the file says, for whoever has to decide now: a file that makes no sense lets nobody in."""
+        """What counts now. Where the file is unusable that is what was known before; the log says so once."""
         try:
             return self._read()
         except errors.HermesError as problem:
-            _log.error("%s; nobody who was paired is let in", problem)
-            return _NOTHING
+            if self._reported != (mark := (self._stamp_or_none(), str(problem))):
+                self._reported = mark
+                _log.error("%s; nobody new is let in", problem)
+                audit.record("pairing.ignored", problem=str(problem))
+            return self._kept
 
     def _read(self) -> _Kept:
         """What the file says, read again if it was changed. It is always a new file that takes its place."""
         with self._lock:
-            try:
-                stat = self._file.stat()
-                stamp = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
-                if stamp != self._stamp:
-                    self._kept = _parsed(self._file.read_bytes())
-                    self._stamp = stamp
-            except FileNotFoundError:
+            stamp = self._current_stamp()
+            if stamp is None:
                 self._kept, self._stamp = _NOTHING, None
-            except OSError as problem:
-                raise errors.BadConfig(f"{self._file} cannot be read: {problem.strerror}") from problem
-            except (ValueError, TypeError, KeyError) as problem:
-                raise errors.BadConfig(
-                    f"{self._file} makes no sense; put it right or take it away"
-                ) from problem
+            elif stamp != self._stamp:
+                content = self._load()
+                seal = content.pop("seal", None)
+                if not self._seal.fits(content, seal):
+                    raise self._tampered("its seal does not fit")
+                kept = _parsed(content)
+                if kept.revision < self._newest:
+                    raise self._tampered("it is an older version of itself")
+                self._kept, self._stamp, self._newest = kept, stamp, kept.revision
             return self._kept
 
+    def _current_stamp(self) -> tuple[int, ...] | None:
+        try:
+            stat = self._file.stat()
+        except FileNotFoundError:
+            return None
+        except OSError as problem:
+            raise errors.BadConfig(f"{self._file} cannot be read: {problem.strerror}") from problem
+        return (stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size)
+
+    def _stamp_or_none(self) -> tuple[int, ...] | None:
+        try:
+            return self._current_stamp()
+        except errors.BadConfig:
+            return None
+
+    def _load(self) -> dict[str, Any]:
+        try:
+            content = json.loads(self._file.read_bytes())
+            _parsed(content)
+        except OSError as problem:
+            raise errors.BadConfig(f"{self._file} cannot be read: {problem.strerror}") from problem
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
+            raise errors.BadConfig(f"{self._file} makes no sense; put it right or take it away") from problem
+        return dict(content)
+
+    def _tampered(self, why: str) -> errors.BadConfig:
+        return errors.BadConfig(
+            f"{self._file} was changed by another program ({why});"
+            " `hermes gateway pair --accept` shows who is in it and asks whether that is right"
+        )
+
     def _write(self, kept: _Kept) -> None:
-        told = {"codes": kept.codes, "people": [one._asdict() for one in kept.people]}
-        replace_file(self._file, json.dumps(told, indent=2).encode() + b"\n")
+        revision = max(kept.revision, self._newest, int(clock.now() * 1000)) + 1
+        content: dict[str, Any] = {
+            "codes": kept.codes,
+            "people": [person._asdict() for person in kept.people],
+            "revision": revision,
+        }
+        content["seal"] = self._seal.compute(content)
+        replace_file(self._file, json.dumps(content, indent=2).encode() + b"\n")
+        with self._lock:  # nothing else writes before `alone_in` ends
+            self._kept = kept._replace(revision=revision)
+            self._stamp, self._newest = self._current_stamp(), revision
 
 
 def code_in(text: str, *, alone: bool = True) -> str | None:
@@ -187,11 +290,26 @@ def _found(people: list[Paired], platform: str, user_id: str) -> Paired | None:
     return next((one for one in people if (one.platform, one.user_id) == (platform, user_id)), None)
 
 
-def _parsed(data: bytes) -> _Kept:
-    told = json.loads(data)
-    people = [Paired(**one) for one in told["people"]]
+def _parsed(content: dict[str, Any]) -> _Kept:
+    people = [Paired(**person) for person in content["people"]]
     codes: list[dict[str, Any]] = [
-        {name: one[name] for name in ("digest", "salt", "platform", "owner", "until")}
-        for one in told["codes"]
+        {name: code[name] for name in ("digest", "salt", "platform", "owner", "until")}
+        for code in content["codes"]
     ]
-    return _Kept(codes, people)
+    return _Kept(codes, people, int(content.get("revision", 0)))
+
+
+def _record(action: str, person: Paired) -> None:
+    audit.record(
+        action,
+        platform=person.platform,
+        user=person.user_id,
+        user_name=person.user_name,
+        owner=person.owner,
+    )
+
+
+def _described(people: list[Paired]) -> str:
+    return ", ".join(
+        f"{person.platform}:{person.user_id}{' (owner)' if person.owner else ''}" for person in people
+    )

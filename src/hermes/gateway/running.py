@@ -63,7 +63,9 @@ class Gateway:
         self.db, self.settings, self.adapters = db, settings, adapters
         self.began = clock.now()
         home.private_folder(gateway_folder())
-        doorkeeper = Doorkeeper(settings, Pairings(gateway_folder()))
+        pairings = Pairings(gateway_folder())
+        pairings.hold_key()
+        doorkeeper = Doorkeeper(settings, pairings)
         self.office = Office(db, settings, adapters, minds, doorkeeper, GatewayMetrics(list(adapters)))
         self.places = Places(db, settings.keying)
         self.delivery = Delivery(self.office)
@@ -139,7 +141,10 @@ class Gateway:
                 platforms = {name: one._asdict() for name, one in self.connections.states.items()}
                 told = partial(write_status, self.began, platforms)
                 waiting = await self._waiting()
-                await asyncio.to_thread(told, waiting_in=waiting.inbox, waiting_out=waiting.outbox)
+                problem = await asyncio.to_thread(self.office.doorkeeper.pairing_problem)
+                await asyncio.to_thread(
+                    told, waiting_in=waiting.inbox, waiting_out=waiting.outbox, problem=problem
+                )
             # Not `wait_for`: before Python 3.12 it forgets that it was cancelled if there is news at that moment,
             # and the gateway would never end.
             with suppress(TimeoutError):

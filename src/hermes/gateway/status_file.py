@@ -34,6 +34,8 @@ class Status(NamedTuple):
     host: str | None = None
     said_at: float = 0.0
     """When it last said so."""
+    problem: str | None = None
+    """Why it ignores changes of the pairing file."""
 
     @property
     def is_running(self) -> bool:
@@ -49,7 +51,7 @@ def the_only_one(folder: Path | None = None) -> Iterator[None]:
     """Be the gateway of this home; refused if there is one. However it ends, the next one may start."""
     place = folder or gateway_folder()
     home.private_folder(place)
-    descriptor = os.open(place / LOCK, os.O_RDWR | os.O_CREAT, home.PRIVATE_FILE)
+    descriptor = home.open_private_file(place / LOCK, os.O_RDWR | os.O_CREAT)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -72,11 +74,12 @@ def write_status(
     *,
     waiting_in: int = 0,
     waiting_out: int = 0,
+    problem: str | None = None,
     folder: Path | None = None,
 ) -> None:
     """Say how this process is, which is the gateway."""
     host, pid, start = this_process()
-    status = Status(pid, start, since, platforms, waiting_in, waiting_out, host, clock.now())
+    status = Status(pid, start, since, platforms, waiting_in, waiting_out, host, clock.now(), problem)
     place = folder or gateway_folder()
     home.private_folder(place)
     replace_file(place / NAME, json.dumps(status._asdict()).encode())
@@ -96,6 +99,7 @@ def read_status(folder: Path | None = None) -> Status | None:
             int(told.get("waiting_out") or 0),
             told.get("host"),
             float(told.get("said_at") or 0),
+            told.get("problem"),
         )
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None

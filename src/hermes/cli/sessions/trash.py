@@ -9,6 +9,7 @@ from hermes import clock
 from hermes.cli.asking import agree
 from hermes.cli.command import (
     DONE,
+    Access,
     Command,
     Refused,
     Words,
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 
 HERE = "hermes.cli.sessions.trash"
 COMMANDS = {
-    "list": Command(f"{HERE}:define_list", "show what was thrown away"),
-    "restore": Command(f"{HERE}:define_restore", "bring conversations back"),
-    "empty": Command(f"{HERE}:define_empty", "delete what was thrown away, for good"),
+    "list": Command(f"{HERE}:define_list", "show what was thrown away", Access.READS),
+    "restore": Command(f"{HERE}:define_restore", "bring conversations back", Access.CHANGES),
+    "empty": Command(f"{HERE}:define_empty", "delete what was thrown away, for good", Access.PERSON),
 }
 
 COLUMNS = (Column("Title", 42, 40), Column("Thrown away", 13), Column("Goes", 10), Column("ID"))

@@ -1,0 +1,94 @@
+"""`<home>/audit.log`: who changed what gives power over this machine, one JSON object per line.
+
+Writing it never stops what is being done: a line that cannot be written is logged instead.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from hermes import caller, clock, home
+from hermes.logs import log_of
+
+NAME = "audit.log"
+OLDER = "audit.log.1"
+LARGEST = 5_000_000
+"""Bytes in the file before it becomes `audit.log.1`, in place of the one before."""
+LONGEST_VALUE = 2_000
+
+_log = log_of(__name__)
+
+
+def path() -> Path:
+    return home.get_hermes_home() / NAME
+
+
+def record(action: str, **details: str | int | bool | None) -> None:
+    """Append a line: when, what, by which process, from which terminal, and whether a tool started it."""
+    from hermes.secrets import redact_value
+
+    entry = {
+        "time": clock.iso_utc(clock.now()),
+        "action": action,
+        "details": redact_value({name: _shorten(value) for name, value in details.items()}),
+        "pid": os.getpid(),
+        "by_tool": caller.is_started_by_tool(),
+        "tty": caller.get_terminal(),
+    }
+    line = json.dumps(entry).encode() + b"\n"
+    try:
+        file = path()
+        home.private_folder(file.parent)
+        descriptor = _open_for_append(file)
+        try:
+            os.write(descriptor, line)
+        finally:
+            os.close(descriptor)
+    except OSError as problem:
+        _log.error("%s could not be written to %s: %s", action, NAME, problem.strerror or problem)
+
+
+def read(limit: int | None = None) -> list[dict[str, Any]]:
+    """The newest entries, all unless `limit` says how many, the newest last. Lines that are no entries are left out."""
+    files = [path().with_name(OLDER), path()]
+    entries = [entry for file in files for entry in _entries(file)]
+    return entries if limit is None else entries[-limit:]
+
+
+def _shorten(value: str | int | bool | None) -> str | int | bool | None:
+    if not isinstance(value, str) or len(value) <= LONGEST_VALUE:
+        return value
+    return f"{value[:LONGEST_VALUE]}…"
+
+
+def _open_for_append(file: Path) -> int:
+    """The file to append to. One that is full is renamed first, by one process only."""
+    while True:
+        descriptor = home.open_private_file(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        if os.fstat(descriptor).st_size < LARGEST:
+            return descriptor
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), os.stat(file, follow_symlinks=False)):
+                    os.replace(file, file.with_name(OLDER))
+        finally:
+            os.close(descriptor)
+
+
+def _entries(file: Path) -> Iterator[dict[str, Any]]:
+    try:
+        lines = file.read_bytes().splitlines()
+    except FileNotFoundError:
+        return
+    for line in lines:
+        with suppress(ValueError, RecursionError):
+            entry = json.loads(line)
+            if isinstance(entry, dict):
+                yield entry

@@ -1,0 +1,46 @@
+"""`hermes audit`: who changed settings, keys and people, from `<home>/audit.log`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from hermes import audit
+from hermes.cli.command import DONE, Words, row_count, takes_json
+from hermes.cli.output import say, say_json
+from hermes.text import printable
+
+LIMIT = 50
+
+
+def define(parser: argparse.ArgumentParser, _: Words) -> None:
+    parser.set_defaults(run=show)
+    parser.add_argument(
+        "--limit", type=row_count, default=LIMIT, metavar="N", help=f"how many of the newest ({LIMIT})"
+    )
+    takes_json(parser)
+
+
+def show(arguments: argparse.Namespace) -> int:
+    entries = audit.read(arguments.limit)
+    if arguments.json:
+        say_json(entries)
+    elif not entries:
+        say([f"Nothing is recorded in {printable(str(audit.path()))} yet."])
+    else:
+        say(printable(format_entry(entry)) for entry in entries)
+    return DONE
+
+
+def format_entry(entry: dict[str, Any]) -> str:
+    """One line: the time, the action, its details, and the process it came from."""
+    details = entry.get("details")
+    pairs = details.items() if isinstance(details, dict) else ()
+    words = [str(entry.get("time", "?")), str(entry.get("action", "?"))]
+    words += [f"{name}={value}" for name, value in pairs if value is not None]
+    origin = [f"process {entry.get('pid', '?')}"]
+    if entry.get("tty"):
+        origin.append(str(entry["tty"]))
+    if entry.get("by_tool"):
+        origin.append("started by a tool")
+    return f"{'  '.join(words)}  ({', '.join(origin)})"

@@ -1,0 +1,101 @@
+"""audit.log: one private line per change, without secrets, whatever happens to the file."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import stat
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermes import audit, caller
+
+MADE_UP_KEY = "sk-" + "proj-" + "MadeUpForThisTest0123456789abcdefABCDEF"
+
+
+def entries(home: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (home / "audit.log").read_text().splitlines()]
+
+
+def test_an_entry_says_when_what_and_from_where(home: Path) -> None:
+    audit.record("pairing.code", platform="telegram", owner=True, minutes=10, user=None)
+    (entry,) = entries(home)
+    assert entry["action"] == "pairing.code"
+    assert entry["details"] == {"platform": "telegram", "owner": True, "minutes": 10, "user": None}
+    assert entry["pid"] == os.getpid()
+    assert entry["by_tool"] is False
+    assert set(entry) == {"time", "action", "details", "pid", "by_tool", "tty"}
+    age = datetime.now(UTC) - datetime.fromisoformat(entry["time"])
+    assert abs(age.total_seconds()) < 60
+    assert stat.S_IMODE((home / "audit.log").stat().st_mode) == 0o600
+
+
+def test_secrets_are_not_in_it(home: Path) -> None:
+    audit.record("config.set", key="model", value=f"key is {MADE_UP_KEY}", api_key="Tr0ub4dor-and-3-and-4")
+    text = (home / "audit.log").read_text()
+    assert MADE_UP_KEY not in text
+    assert "Tr0ub4dor" not in text
+
+
+def test_a_value_cannot_make_a_second_line_or_a_huge_one(home: Path) -> None:
+    audit.record("x", text="a\nb\u2028c", long="y" * 100_000)
+    assert len((home / "audit.log").read_bytes().splitlines()) == 1
+    assert (home / "audit.log").stat().st_size < 10_000
+
+
+def test_a_planted_link_is_not_followed_and_nobody_is_stopped(
+    home: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    target = tmp_path / "target"
+    target.write_text("mine")
+    home.mkdir()
+    (home / "audit.log").symlink_to(target)
+    audit.record("x")
+    assert target.read_text() == "mine"
+    assert "audit.log" in caplog.text
+
+
+def test_a_home_that_cannot_be_written_stops_nobody(home: Path, caplog: pytest.LogCaptureFixture) -> None:
+    home.write_text("no folder")
+    audit.record("x")
+    assert "could not be written" in caplog.text
+
+
+def test_a_full_file_becomes_the_older_one(home: Path) -> None:
+    audit.record("first")
+    with (home / "audit.log").open("ab") as file:
+        file.truncate(audit.LARGEST)
+    audit.record("second")
+    assert [entry["action"] for entry in entries(home)] == ["second"]
+    assert (home / "audit.log.1").stat().st_size == audit.LARGEST
+    assert [entry["action"] for entry in audit.read(10)][-1] == "second"
+
+
+def _record_many(count: int) -> None:
+    for number in range(count):
+        audit.record("x", number=number, text="y" * 500)
+
+
+def test_processes_at_once_lose_no_line(home: Path) -> None:
+    with multiprocessing.get_context("spawn").Pool(4) as pool:
+        pool.map(_record_many, [25] * 4)
+    assert len(entries(home)) == 100
+
+
+def test_a_tool_is_known_by_its_variable_also_in_an_ancestor() -> None:
+    asks = [sys.executable, "-c", "from hermes import caller; print(caller.is_started_by_tool())"]
+
+    def run(words: list[str], **marker: str) -> str:
+        return subprocess.check_output(words, env={**os.environ, **marker}, text=True).strip()
+
+    assert run(asks) == "False"
+    assert run(asks, **{caller.TOOL_MARKER: "1"}) == "True"
+    if Path("/proc/self/environ").exists():
+        unset = ["sh", "-c", f'unset {caller.TOOL_MARKER}; "$@"; exit 0', "sh", *asks]
+        assert run(unset, **{caller.TOOL_MARKER: "1"}) == "True"
