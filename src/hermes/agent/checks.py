@@ -82,10 +82,31 @@ def choice(*names: str) -> Kind:
     return Kind(" or ".join(names), read)
 
 
+def list_of(kind: Kind, expected: str) -> Kind:
+    """Several of them: a list, or one text with commas between."""
+
+    def read(value: object) -> tuple[Any, ...]:
+        entries = [entry for entry in value.split(",") if entry.strip()] if isinstance(value, str) else value
+        if not isinstance(entries, list | tuple):
+            raise ValueError
+        return tuple(kind.read(entry) for entry in entries)
+
+    return Kind(expected, read)
+
+
+def _folder(value: object) -> str:
+    text = _text(value)
+    if not text.startswith(("/", "~/", "$")) or "\0" in text:
+        raise ValueError
+    return text
+
+
 TEXT = Kind("a text", _text)
 URL = Kind("an address such as http://127.0.0.1:11434/v1", _url)
 VARIABLE = Kind("the name of an environment variable", _variable)
 FLAG = Kind("true or false", _flag)
+FOLDERS = list_of(Kind("", _folder), "whole paths of folders, in a list or with commas between them")
+VARIABLES_GIVEN = list_of(VARIABLE, "names of environment variables, in a list or with commas between them")
 DAYS = number(0, 1_000_000)
 RATE = number(0, 1_000_000)
 RATES = ("input", "output", "cache_read", "cache_write")

@@ -15,11 +15,13 @@ from hermes.agent import gateway_keys
 from hermes.agent.checks import (
     DAYS,
     FLAG,
+    FOLDERS,
     RATE,
     RATES,
     TEXT,
     URL,
     VARIABLE,
+    VARIABLES_GIVEN,
     Kind,
     Setting,
     choice,
@@ -62,8 +64,15 @@ class DisplaySettings(NamedTuple):
 
 
 class ApprovalSettings(NamedTuple):
-    destructive_commands: bool = True
+    mode: str = "ask"
     destructive_slash_confirm: bool = True
+
+
+class SandboxSettings(NamedTuple):
+    network: bool | None = None
+    readable: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
 
 
 class SessionSettings(NamedTuple):
@@ -91,6 +100,7 @@ class Settings(NamedTuple):
     compression: CompressionSettings = CompressionSettings()
     display: DisplaySettings = DisplaySettings()
     approvals: ApprovalSettings = ApprovalSettings()
+    sandbox: SandboxSettings = SandboxSettings()
     sessions: SessionSettings = SessionSettings()
     store: StoreSettings = StoreSettings()
     prices: Mapping[str, Rates] = {}
@@ -134,10 +144,18 @@ SETTINGS = {
     "display.resume_display": Setting(
         choice("full", "minimal"), "what is shown of a conversation that is resumed"
     ),
-    "approvals.destructive_commands": Setting(
-        FLAG, "whether a command that destroys something is asked about"
+    "approvals.mode": Setting(
+        choice("ask", "auto", "off"),
+        "`ask` before tools change something; `auto`: only before they leave the sandbox; `off`: no sandbox and no"
+        " questions, for containers, set by editing the file only",
     ),
     "approvals.destructive_slash_confirm": Setting(FLAG, "whether /new, /clear and /undo ask first"),
+    "sandbox.network": Setting(
+        FLAG, "whether commands reach the network; else they do, but not in jobs (cron, batch)"
+    ),
+    "sandbox.readable": Setting(FOLDERS, "further folders that commands and file tools can read"),
+    "sandbox.writable": Setting(FOLDERS, "further folders that they can change"),
+    "sandbox.environment": Setting(VARIABLES_GIVEN, "further environment variables that commands get"),
     "sessions.auto_prune": Setting(FLAG, "whether old conversations are deleted when the chat starts"),
     "sessions.retention_days": Setting(DAYS, "how long they are kept then"),
     "sessions.vacuum_after_prune": Setting(FLAG, "whether the file is made smaller afterwards"),

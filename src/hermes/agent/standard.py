@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hermes.agent.prices import Prices
     from hermes.agent.saving import Saver
     from hermes.agent.settings import Settings
+    from hermes.agent.tools.access import Access
     from hermes.agent.tools.processes import Processes
     from hermes.sessiondb import AnyStore
 
@@ -33,8 +34,8 @@ FOR_EVERYBODY = (*SAVING, "session_search", "todo")
 """The tools that reach nothing but what is a person's own. All others are for whoever the machine belongs to."""
 
 
-def standard() -> Parts:
-    return Standard().parts()
+def standard(*, is_job: bool = False) -> Parts:
+    return Standard(is_job=is_job).parts()
 
 
 def worse_than_nobody(settings: Settings) -> set[str]:
@@ -49,9 +50,12 @@ def worse_than_nobody(settings: Settings) -> set[str]:
 
 
 class Standard:
-    def __init__(self, *, home: Path | None = None, machine: bool = True) -> None:
-        """`home` is where memory and skills are, if not in the program's; without `machine` no tool reaches that."""
-        self._home, self._machine = home, machine
+    def __init__(self, *, home: Path | None = None, machine: bool = True, is_job: bool = False) -> None:
+        """`home` is where memory and skills are, if not in the program's; without `machine` no tool reaches that.
+
+        `is_job`: nobody watches it, so its commands have no network unless a setting says otherwise.
+        """
+        self._home, self._machine, self._is_job = home, machine, is_job
         self._savers: dict[str, Saver] = {}
         self._wish = Wish()
         self._is_part = False
@@ -60,7 +64,7 @@ class Standard:
         """The same for somebody else: settings, prices, the models and what runs in the background are shared."""
         theirs = Standard(home=home, machine=machine)
         theirs._is_part = True
-        shared = ("settings", "prices", "processes", "auxiliary")
+        shared = ("settings", "prices", "processes", "access", "auxiliary")
         theirs.__dict__.update({name: getattr(self, name) for name in shared})
         return theirs
 
@@ -132,11 +136,34 @@ class Standard:
 
         return Processes()
 
+    @cached_property
+    def access(self) -> Access:
+        """How tools reach the machine. From then on no other process can read this one's memory."""
+        from hermes import config
+        from hermes.agent.sandbox.child_environment import names_of_keys
+        from hermes.agent.sandbox.own_process import make_unreadable
+        from hermes.agent.tools.access import Access, AccessSettings
+
+        make_unreadable()
+        sandbox, network = self.settings.sandbox, self.settings.sandbox.network
+        return Access(
+            AccessSettings(
+                mode=self.settings.approvals.mode,
+                network=not self._is_job if network is None else network,
+                readable=sandbox.readable,
+                writable=sandbox.writable,
+                environment=sandbox.environment,
+                withheld=frozenset(names_of_keys(config.read())),
+                key_file=self.settings.store.key_file,
+            )
+        )
+
     def make_tools(self, incognito: bool) -> Sequence[Tool]:
         from hermes.agent.tools import standard_tools
 
-        asks = self.settings.approvals.destructive_commands
-        tools = standard_tools(home=self._home, approvals=asks, processes=self.processes, incognito=incognito)
+        tools = standard_tools(
+            home=self._home, access=self.access, processes=self.processes, incognito=incognito
+        )
         return [tool for tool in tools if self._machine or tool.name in FOR_EVERYBODY]
 
     async def make_prompt(self, working: Working) -> str:
@@ -242,5 +269,7 @@ class Standard:
             return
         if "processes" in self.__dict__:
             await asyncio.to_thread(self.processes.close)
+        if "access" in self.__dict__:
+            await asyncio.to_thread(self.access.close)
         if "auxiliary" in self.__dict__ and self.auxiliary is not None:
             await self.auxiliary.close()

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from hermes.agent import model as models
 from hermes.agent.approvals.request import (
+    ALLOW_ONCE,
     DENY,
     UNANSWERABLE,
     ApprovalRequest,
@@ -145,6 +146,16 @@ class Turn:
             return await decided
         finally:
             self._undecided.pop(number, None)
+
+    async def _must_ask(self, asked: ApprovalAsked) -> bool:
+        """Whether a tool still waits for this answer, and no earlier answer has given it."""
+        if asked.number not in self._undecided:
+            return False
+        is_granted = asked.request.is_granted
+        if is_granted is None or not await asyncio.to_thread(is_granted):
+            return True
+        self.decide(asked.number, ALLOW_ONCE)
+        return False
 
     async def events(self, content: Any, **fields: Any) -> AsyncGenerator[Event, None]:
         """Say something, and hear what comes of it. The last event is Done, Interrupted or Failed.
@@ -325,7 +336,7 @@ class Turn:
                     [*running, stopping, asking], return_when=asyncio.FIRST_COMPLETED
                 )
                 if asking in done:
-                    if asking.result().number in self._undecided:
+                    if await self._must_ask(asking.result()):
                         yield asking.result()
                     asking = asyncio.create_task(self._approvals.get())
                 for task in [task for task in running if task in done]:

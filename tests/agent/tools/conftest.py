@@ -10,6 +10,7 @@ import pytest
 
 from hermes.agent.approvals.request import ALLOW_ONCE, ApprovalRequest, Decision
 from hermes.agent.tool import ToolContext
+from hermes.agent.tools.access import Access
 from hermes.agent.tools.processes import Processes
 from hermes_state import SessionDB
 
@@ -42,6 +43,13 @@ def folder(tmp_path: Path) -> Path:
 def context(db: SessionDB, folder: Path, person: Person) -> ToolContext:
     db.create_session("here", "cli")
     return ToolContext(db, "here", folder, person.approve, asyncio.Event())
+
+
+@pytest.fixture
+def access() -> Iterator[Access]:
+    made = Access()
+    yield made
+    made.close()
 
 
 @pytest.fixture

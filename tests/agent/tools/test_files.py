@@ -11,14 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hermes.agent.approvals.grants import Grants
+from hermes.agent.approvals.request import ALLOW_ONCE, DENY, ApprovalRequest, Decision, Scope
 from hermes.agent.tool import ToolContext, ToolFailed
+from hermes.agent.tools.access import Access, AccessSettings
 from hermes.agent.tools.patch import Patch, replaced
 from hermes.agent.tools.read_file import ReadFile
 from hermes.agent.tools.write_file import WriteFile
 from hermes_state import SessionDB
 from tests.agent.tools.conftest import Person
 
-read, write, patch = ReadFile(), WriteFile(), Patch()
+ACCESS = Access()
+read, write, patch = ReadFile(ACCESS), WriteFile(ACCESS), Patch(ACCESS)
 
 
 # ---------------------------------------------------------------- read_file
@@ -62,7 +66,7 @@ async def test_what_is_no_text_is_refused_kindly(context: ToolContext) -> None:
         ("a.bin", r"is not text \(6 bytes\)"),
         (".", "is a folder; search_files lists what is in it"),
         ("pipe", "is not a regular file"),
-        ("/dev/zero", "is not a regular file"),
+        ("/dev/zero", "not for you"),
         ("none", "No such file"),
         ("a\0b", "NUL"),
     ):
@@ -134,49 +138,170 @@ async def test_what_cannot_be_written_is_one_line(context: ToolContext) -> None:
         assert len(str(problem.value).splitlines()) == 1
 
 
-async def test_the_store_the_keys_and_the_settings_are_not_for_tools(
-    context: ToolContext, home: Path, db: SessionDB
+async def test_nothing_of_the_agents_home_is_for_file_tools(
+    context: ToolContext, person: Person, home: Path, db: SessionDB
 ) -> None:
-    (home / ".env").write_text("OPENAI_API_KEY=x")
-    (home / "config.yaml").write_text("model: {}")
+    names = (
+        ".env",
+        "config.yaml",
+        "gateway/pairing.json",
+        "memories/USER.md",
+        "approvals.json",
+        "matrix/login.json",
+    )
+    for name in names:
+        (home / name).parent.mkdir(exist_ok=True)
+        (home / name).write_text("secret: x")
     (context.cwd / "link").symlink_to(home / "state.db")
+    (context.cwd / "folder").symlink_to(home)
     os.link(home / ".env", context.cwd / "hard")
-    before = (home / ".env").read_bytes()
-    forbidden = [
-        home / name for name in ("state.db", "state.db-wal", "state.db-shm", ".env", "config.yaml", "spool/x")
-    ]
-    for path in (*forbidden, context.cwd / "link", context.cwd / "hard", home / "../home/.env"):
-        with pytest.raises(ToolFailed, match=r"session store|person's"):
-            await write.run({"path": str(path), "content": "x"}, context)
-        with pytest.raises(ToolFailed, match=r"session store|person's"):
-            await patch.run({"path": str(path), "old_text": "x", "new_text": "y"}, context)
-    for path in (home / "state.db", home / ".env", context.cwd / "hard", context.cwd / "link"):
-        with pytest.raises(ToolFailed, match=r"session store|keys"):
-            await read.run({"path": str(path)}, context)
-    assert (home / ".env").read_bytes() == before
-    assert (await read.run({"path": str(home / "config.yaml")}, context)).endswith("model: {}")
+    inside = [str(path) for path in home.rglob("*") if path.is_file()]
+    other_names = ("link", "folder/.env", "folder/gateway/new.json", str(home / "../home/.env"))
+    for path in (*inside, str(home / "new"), *other_names):
+        for tool, more in (
+            (write, {"content": "x"}),
+            (patch, {"old_text": "secret", "new_text": "y"}),
+            (read, {}),
+        ):
+            with pytest.raises(ToolFailed, match="belongs to this program"):
+                await tool.run({"path": path, **more}, context)
+    with pytest.raises(ToolFailed, match="another name of a file that holds keys"):
+        await read.run({"path": "hard"}, context)
+    assert person.asked == []
+    assert (home / ".env").read_text() == "secret: x"
     assert db.verify().ok
 
 
-async def test_what_the_account_depends_on_is_asked_about(context: ToolContext, person: Person) -> None:
-    person.says = False
+@pytest.mark.parametrize(
+    "name", [".ssh/id_ed25519", ".aws/credentials", ".netrc", ".mozilla/cookies", ".bash_history"]
+)
+async def test_where_people_keep_secrets_nothing_is_read_by_any_name(
+    context: ToolContext, person: Person, name: str
+) -> None:
+    secret = Path.home() / name
+    secret.parent.mkdir(exist_ok=True)
+    secret.write_text("secret")
+    (context.cwd / "link").symlink_to(secret)
+    os.link(secret, context.cwd / "hard")
+    for path in (f"~/{name}", "link", "hard", f"/proc/self/root{secret}"):
+        with pytest.raises(ToolFailed, match=r"not for you|another name"):
+            await read.run({"path": path}, context)
+    assert person.asked == []
+
+
+@pytest.mark.parametrize("path", ["/proc/self/environ", "/proc/1/environ", "/proc/self/mem", "/dev/stdin"])
+async def test_the_memory_and_environment_of_processes_are_not_files(context: ToolContext, path: str) -> None:
+    with pytest.raises(ToolFailed):
+        await read.run({"path": path}, context)
+
+
+async def test_reading_outside_the_workspace_is_asked_about_once_per_file(
+    context: ToolContext, person: Person
+) -> None:
+    (Path.home() / "notes.txt").write_text("mine\n")
+    person.says = Decision(False, note="ask me for the text")
+    with pytest.raises(ToolFailed, match="this file was not allowed: ask me for the text"):
+        await read.run({"path": "~/notes.txt"}, context)
+    person.says = ALLOW_ONCE
+    assert await read.run({"path": "~/notes.txt"}, context) == "     1\tmine"
+    await read.run({"path": "~/notes.txt"}, context)
+    assert [request.reason for request in person.asked] == ["is outside the workspace"] * 2
+
+
+# ---------------------------------------------------------------- asking before a file is changed
+
+
+async def test_an_edit_is_shown_and_nothing_is_written_that_was_refused(
+    context: ToolContext, person: Person
+) -> None:
+    (context.cwd / "a").write_text("one\ntwo\n")
+    person.says = DENY
+    with pytest.raises(ToolFailed, match="this edit was not allowed"):
+        await write.run({"path": "a", "content": "one\n2\n"}, context)
+    with pytest.raises(ToolFailed, match="this edit was not allowed"):
+        await patch.run({"path": "a", "old_text": "two", "new_text": "2"}, context)
+    assert (context.cwd / "a").read_text() == "one\ntwo\n"
+    for request in person.asked:
+        assert request.subject == f"write {context.cwd / 'a'}"
+        assert request.diff.splitlines()[2:] == ["@@ -1,2 +1,2 @@", " one", "-two", "+2"]
+        assert request.scopes == (Scope.EDITS,)
+
+
+async def test_edits_of_a_workspace_are_allowed_once_for_all(context: ToolContext, person: Person) -> None:
+    person.says = Decision(True, Scope.EDITS)
+    await write.run({"path": "a", "content": "x"}, context)
+    await write.run({"path": "b", "content": "x"}, context)
+    await patch.run({"path": "b", "old_text": "x", "new_text": "y"}, context)
+    assert len(person.asked) == 1
+    assert [(grant.workspace, grant.scope) for grant in Grants().all()] == [(str(context.cwd), Scope.EDITS)]
+
+
+async def test_what_the_account_depends_on_is_always_asked_about(
+    context: ToolContext, person: Person
+) -> None:
+    Grants().add(context.cwd, Scope.EDITS)
+    person.says = DENY
     (Path.home() / ".ssh").mkdir()
     (context.cwd / ".git/hooks").mkdir(parents=True)
     (context.cwd / "link").symlink_to(Path.home() / ".ssh")
-    for path in (
-        "~/.ssh/authorized_keys",
-        "~/.bashrc",
-        "link/config",
-        ".git/hooks/pre-commit",
-        "/etc/none-such",
-    ):
-        with pytest.raises(ToolFailed, match="did not allow"):
+    (context.cwd / "out").symlink_to(Path.home() / "elsewhere")
+    reasons = {
+        "~/.ssh/authorized_keys": "is where you keep keys or private data",
+        "link/config": "is where you keep keys or private data",
+        "~/.bashrc": "is a settings file of your account",
+        "out/new.txt": "is outside the workspace",
+        ".git/hooks/pre-commit": "is part of git, which may start programs",
+        "/etc/none-such": "is outside the workspace",
+    }
+    for path in reasons:
+        with pytest.raises(ToolFailed, match="was not allowed"):
             await write.run({"path": path, "content": "x"}, context)
-    assert len(person.asked) == 5
+    assert [request.reason for request in person.asked] == list(reasons.values())
+    assert {request.scopes for request in person.asked} == {()}
     assert not (Path.home() / ".bashrc").exists()
-    await WriteFile(ask=False).run({"path": "~/.bashrc", "content": "x"}, context)
-    await write.run({"path": "etc/bashrc", "content": "x"}, context)
-    assert len(person.asked) == 5
+
+
+async def test_the_text_of_a_file_outside_the_view_is_not_in_the_answer(context: ToolContext) -> None:
+    (Path.home() / ".bashrc").write_text("export TOKEN=hunter2\n")
+    told = await write.run({"path": "~/.bashrc", "content": "export X=1\n"}, context)
+    assert told.endswith(".bashrc: replaced, 11 bytes")
+
+
+async def test_a_file_that_changed_while_the_person_was_asked_is_not_replaced(context: ToolContext) -> None:
+    file = context.cwd / "a"
+    file.write_text("seen\n")
+
+    async def approve(_request: ApprovalRequest) -> Decision:
+        file.write_text("changed\n")
+        return ALLOW_ONCE
+
+    with pytest.raises(ToolFailed, match="was changed while the person was asked"):
+        await write.run({"path": "a", "content": "new\n"}, context._replace(approve=approve))
+    assert file.read_text() == "changed\n"
+
+
+async def test_a_folder_that_becomes_a_link_while_the_person_is_asked_leads_nowhere(
+    context: ToolContext,
+) -> None:
+    folder = context.cwd / "sub"
+    folder.mkdir()
+
+    async def approve(_request: ApprovalRequest) -> Decision:
+        folder.rmdir()
+        folder.symlink_to(Path.home())
+        return ALLOW_ONCE
+
+    with pytest.raises(ToolFailed, match="replaced by a link"):
+        await write.run({"path": "sub/.bashrc", "content": "x"}, context._replace(approve=approve))
+    assert not (Path.home() / ".bashrc").exists()
+
+
+async def test_without_questions_the_agents_home_is_still_refused(context: ToolContext, home: Path) -> None:
+    free = Access(AccessSettings(mode="off"))
+    assert "created" in await WriteFile(free).run({"path": "~/.bashrc", "content": "x"}, context)
+    with pytest.raises(ToolFailed, match="belongs to this program"):
+        await WriteFile(free).run({"path": str(home / "gateway/pairing.json"), "content": "x"}, context)
+    free.close()
 
 
 # ---------------------------------------------------------------- patch

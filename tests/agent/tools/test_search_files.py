@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
+from hermes.agent.approvals.request import DENY
 from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.tools import search_files
+from hermes.agent.tools.access import Access
 from hermes.agent.tools.search_files import SearchFiles
+from tests.agent.tools.conftest import Person
 
 WAYS = ["", *([found] if (found := shutil.which("rg")) else [])]
 """Without ripgrep, and with it where it is installed."""
 
 
 @pytest.fixture(params=WAYS, ids=lambda way: "ripgrep" if way else "python")
-def search(request: pytest.FixtureRequest) -> SearchFiles:
-    return SearchFiles(request.param)
+def search(request: pytest.FixtureRequest, access: Access) -> SearchFiles:
+    return SearchFiles(access, request.param)
 
 
 @pytest.fixture
@@ -89,9 +93,11 @@ async def test_something_must_be_asked_for_and_be_a_pattern(
         await search.run({"name": "*", "path": "nowhere"}, context)
 
 
-async def test_a_workspace_cannot_put_its_own_modules_into_a_search(context: ToolContext) -> None:
+async def test_a_workspace_cannot_put_its_own_modules_into_a_search(
+    access: Access, context: ToolContext
+) -> None:
     (context.cwd / "json.py").write_text("raise SystemExit('mine')")
-    assert await SearchFiles("").run({"name": "*.py"}, context) == "json.py"
+    assert await SearchFiles(access, "").run({"name": "*.py"}, context) == "json.py"
 
 
 async def test_names_with_odd_characters_are_shown_harmlessly(
@@ -101,26 +107,47 @@ async def test_names_with_odd_characters_are_shown_harmlessly(
     assert await search.run({"name": "*.txt"}, context) == "a;rm $(x) '\".txt"
 
 
-async def test_the_store_and_the_keys_are_passed_over(
+async def test_hidden_files_are_passed_over_by_whatever_name(
     search: SearchFiles, context: ToolContext, home: Path
 ) -> None:
     (home / ".env").write_text("KEY=findme\n")
-    (home / "notes.md").write_text("findme\n")
-    context.db.append_message("here", "user", "findme")
-    assert await search.run({"content": "findme", "path": str(home)}, context) == "notes.md:1:findme"
+    os.link(home / ".env", context.cwd / "hard")
+    (context.cwd / "soft").symlink_to(home / ".env")
+    (context.cwd / "notes.md").write_text("findme\n")
+    assert await search.run({"content": "findme"}, context) == "notes.md:1:findme"
+    assert await search.run({"name": "*"}, context) == "notes.md"
+    with pytest.raises(ToolFailed, match="belongs to this program"):
+        await search.run({"content": "findme", "path": str(home)}, context)
+    with pytest.raises(ToolFailed, match="belongs to this program"):
+        await search.run({"content": "findme", "path": "soft"}, context)
+
+
+async def test_a_folder_outside_the_workspace_is_searched_when_the_person_agrees(
+    search: SearchFiles, context: ToolContext, person: Person
+) -> None:
+    other = Path.home() / "other"
+    (Path.home() / ".ssh").mkdir()
+    other.mkdir()
+    (other / "a.txt").write_text("findme\n")
+    (Path.home() / ".ssh" / "id").write_text("findme\n")
+    assert await search.run({"content": "findme", "path": "~"}, context) == "other/a.txt:1:findme"
+    assert person.asked[0].subject == f"read {Path.home()}"
+    person.says = DENY
+    with pytest.raises(ToolFailed, match="this file was not allowed"):
+        await search.run({"content": "findme", "path": "~/other"}, context)
 
 
 async def test_a_pattern_that_never_ends_is_ended(
-    context: ToolContext, monkeypatch: pytest.MonkeyPatch
+    access: Access, context: ToolContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (context.cwd / "evil").write_text("a" * 200 + "!")
     monkeypatch.setattr(search_files, "SECONDS", 1)
-    assert "the search was ended after" in await SearchFiles("").run({"content": "(a+)+$"}, context)
+    assert "the search was ended after" in await SearchFiles(access, "").run({"content": "(a+)+$"}, context)
 
 
-async def test_a_search_is_ended_when_the_person_says_so(context: ToolContext) -> None:
+async def test_a_search_is_ended_when_the_person_says_so(access: Access, context: ToolContext) -> None:
     (context.cwd / "evil").write_text("a" * 200 + "!")
-    searching = asyncio.create_task(SearchFiles("").run({"content": "(a+)+$"}, context))
+    searching = asyncio.create_task(SearchFiles(access, "").run({"content": "(a+)+$"}, context))
     await asyncio.sleep(0.2)
     context.stop.set()
     assert "the search was ended" in await searching

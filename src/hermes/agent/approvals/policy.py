@@ -1,8 +1,8 @@
 """What a tool may do in one workspace: at once, after asking, or not at all.
 
 A command that stays inside the sandbox and only reads runs unasked. One that changes something is asked about, unless
-the person allowed it here before or set `approvals.mode: auto`. What leaves the sandbox is always asked about. Without a
-sandbox, everything but reading plain files in view is.
+the person allowed it here before or set `approvals.mode: auto`. What leaves the sandbox is always asked about. Where
+there is no sandbox, everything is but a command that plainly reads files in view.
 """
 
 from __future__ import annotations
@@ -62,7 +62,13 @@ class Policy:
             return True
         prefix = " ".join(prefix_of(commands)) if commands else ""
         scopes = (Scope.COMMAND, Scope.PREFIX) if prefix else (Scope.COMMAND,)
-        request = ApprovalRequest(command, "may change files of the workspace", scopes, prefix)
+        request = ApprovalRequest(
+            command,
+            "may change files of the workspace",
+            scopes,
+            prefix,
+            is_granted=lambda: self._is_granted(command, commands),
+        )
         decision = await self._ask(request, approve, "this command")
         if decision.scope is not None:
             text = prefix if decision.scope is Scope.PREFIX else command.strip()
@@ -114,7 +120,9 @@ class Policy:
             return
         if await asyncio.to_thread(self._has_edits):
             return
-        request = request._replace(reason="changes a file of the workspace", scopes=(Scope.EDITS,))
+        request = request._replace(
+            reason="changes a file of the workspace", scopes=(Scope.EDITS,), is_granted=self._has_edits
+        )
         decision = await self._ask(request, approve, "this edit")
         if decision.scope is Scope.EDITS:
             await asyncio.to_thread(self._grants.add, self.view.workspace, Scope.EDITS)

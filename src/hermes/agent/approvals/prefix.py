@@ -8,16 +8,24 @@ from hermes.agent.approvals.read_only import is_read_only
 from hermes.agent.approvals.shell import SimpleCommand
 
 SUBCOMMANDS = frozenset(
-    "apt apt-get brew bun bundle cargo composer conda dart deno docker dotnet flutter gh git glab go gradle hatch helm"
-    " just kubectl make mix mvn nox npm nx pdm pip pip3 pnpm podman poetry rails rake rustup swift systemctl terraform"
-    " tofu tox turbo uv yarn zig".split()
+    """
+    apt apt-get brew bun bundle cargo composer conda dart deno docker dotnet flutter gh git glab go gradle hatch
+    helm just kubectl make mix mvn nox npm nx pdm pip pip3 pnpm podman poetry rails rake rustup swift systemctl
+    terraform tofu tox turbo uv yarn zig
+    """.split()
 )
 """Programs whose first operand says what they do."""
-INTERPRETERS = frozenset("bun deno lua node perl php python python3 ruby tsx".split())
+INTERPRETERS = frozenset(
+    """
+    bun deno lua node perl php python python3 ruby tsx
+    """.split()
+)
 """Programs for which a file or `-m module` says what they do."""
 WRAPPERS = frozenset(
-    "awk bash command dash doas env eval exec expect fish gawk ionice ksh nice nohup parallel pkexec screen script setsid"
-    " sh ssh stdbuf su sudo time timeout tmux unshare watch xargs zsh".split()
+    """
+    awk bash command dash doas env eval exec expect fish gawk ionice ksh nice nohup parallel pkexec screen script
+    setsid sh ssh stdbuf su sudo time timeout tmux unshare watch xargs zsh
+    """.split()
 )
 """Programs that run whatever follows: to allow them is to allow everything."""
 

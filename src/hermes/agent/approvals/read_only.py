@@ -99,8 +99,8 @@ PROGRAMS: dict[str, Program] = {
     "ls": Program(
         "aAbBcCdfFgGhHiIklLmnNopqQrRsStTuUvw:xXZ1",
         "all almost-all author block-size= classify color= directory dereference full-time group-directories-first"
-        " human-readable si inode format= ignore= indicator-style= literal no-group numeric-uid-gid quote-name recursive"
-        " reverse size sort= time= time-style= width= context zero",
+        " human-readable si inode format= ignore= indicator-style= literal no-group numeric-uid-gid quote-name"
+        " recursive reverse size sort= time= time-style= width= context zero",
     ),
     "md5sum": Program("bctz", "binary check text zero quiet status"),
     "nl": Program("b:d:f:h:i:l:n:ps:v:w:"),
@@ -164,10 +164,12 @@ PROGRAMS: dict[str, Program] = {
 CHANGES_FOLDER = "cd"
 
 FIND_TESTS = frozenset(
-    "-a -amin -and -anewer -atime -cmin -cnewer -ctime -d -daystart -depth -empty -executable -false -follow -gid -group"
-    " -ilname -iname -inum -ipath -iregex -links -lname -ls -maxdepth -mindepth -mmin -mount -mtime -name -newer -nogroup"
-    " -not -nouser -o -or -path -perm -print -print0 -printf -prune -quit -readable -regex -regextype -samefile -size"
-    " -true -type -uid -used -user -warn -nowarn -wholename -writable -xdev -xtype".split()
+    """
+    -a -amin -and -anewer -atime -cmin -cnewer -ctime -d -daystart -depth -empty -executable -false -follow -gid
+    -group -ilname -iname -inum -ipath -iregex -links -lname -ls -maxdepth -mindepth -mmin -mount -mtime -name
+    -newer -nogroup -not -nouser -o -or -path -perm -print -print0 -printf -prune -quit -readable -regex
+    -regextype -samefile -size -true -type -uid -used -user -warn -nowarn -wholename -writable -xdev -xtype
+    """.split()
 )
 """Not `-exec`, `-ok`, `-delete` and the `-f…` ones that write a file."""
 FIND_OPTIONS = frozenset({"-H", "-L", "-P"})
@@ -186,7 +188,9 @@ LOG = Program(
 )
 GIT: dict[str, Program] = {
     "blame": Program("beflLnpstwMC", "date= line-porcelain porcelain show-email show-name show-number"),
-    "branch": Program("alrv", "all list remotes verbose show-current contains= merged no-merged color sort= format=", most=0),
+    "branch": Program(
+        "alrv", "all list remotes verbose show-current contains= merged no-merged color sort= format=", most=0
+    ),
     "cat-file": Program("epst", most=2),
     "check-ignore": Program("nqv", "verbose no-index non-matching quiet"),
     "describe": Program("", "all tags contains always dirty long abbrev= match= exclude= first-parent"),
@@ -194,21 +198,29 @@ GIT: dict[str, Program] = {
     "diff-tree": LOG,
     "grep": GREP,
     "log": LOG,
-    "ls-files": Program("cdikmorstuvz", "cached deleted exclude-standard full-name ignored modified others stage unmerged"),
+    "ls-files": Program(
+        "cdikmorstuvz", "cached deleted exclude-standard full-name ignored modified others stage unmerged"
+    ),
     "ls-tree": Program("dlrtz", "abbrev= full-name full-tree long name-only name-status"),
     "merge-base": Program("a", "all fork-point is-ancestor octopus"),
     "name-rev": Program("", "all always name-only tags"),
     "remote": Program("v", "verbose", most=0),
     "rev-list": LOG,
-    "rev-parse": Program("q", "abbrev-ref abbrev-ref= git-dir is-inside-work-tree short show-prefix show-toplevel"
-                         " verify symbolic-full-name"),
+    "rev-parse": Program(
+        "q",
+        "abbrev-ref abbrev-ref= git-dir is-inside-work-tree short show-prefix show-toplevel verify"
+        " symbolic-full-name",
+    ),
     "shortlog": Program("cens", "committer email numbered summary"),
     "show": LOG,
     "show-ref": Program("dqs", "branches dereference heads head quiet tags verify"),
-    "status": Program("bsuvz", "branch column ignored long porcelain porcelain= renames short show-stash untracked-files"
-                      " untracked-files= verbose"),
+    "status": Program(
+        "bsuvz",
+        "branch column ignored long porcelain porcelain= renames short show-stash untracked-files untracked-files="
+        " verbose",
+    ),
     "tag": Program("ln", "list column contains= points-at= sort= format=", most=0),
-}  # fmt: skip
+}
 
 
 def is_read_only(command: SimpleCommand, *, sandboxed: bool) -> bool:

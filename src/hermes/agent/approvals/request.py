@@ -28,6 +28,8 @@ class ApprovalRequest(NamedTuple):
     """A unified diff of the edit, if it is one."""
     workspace: str = ""
     """Where a stored consent will hold."""
+    is_granted: Callable[[], bool] | None = None
+    """Whether an answer to another request has made this one needless while it waited."""
 
 
 class Decision(NamedTuple):

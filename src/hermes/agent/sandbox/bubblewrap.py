@@ -27,34 +27,35 @@ def is_installed() -> bool:
 
 
 def arguments(view: View, folder: Path, *, network: bool, read_only: bool = False) -> list[str]:
-    """The command line of bubblewrap, up to the program that is to be run."""
+    """The command line of bubblewrap, up to the program that is to be run. Later mounts cover earlier ones."""
     made = [shutil.which(PROGRAM) or PROGRAM, *ISOLATION]
     if not network:
         made.append("--unshare-net")
-    for name in LINKED:
-        if Path(name).is_symlink():
-            made += ["--symlink", str(Path(name).readlink()), name]
-    for path in view.system:
-        if not path.is_relative_to(view.person):
-            made += ["--ro-bind-try", str(path), str(path)]
+    in_home = [path for path in view.system if path.is_relative_to(view.person)]
+    made += [*_links(), *_mount("--ro-bind-try", *(path for path in view.system if path not in in_home))]
     made += ["--proc", "/proc", "--dev", "/dev", "--bind", str(view.temporary), str(TEMPORARY)]
     if not view.is_read_only:
         made += ["--tmpfs", str(view.person)]
-    for path in view.system:
-        if path.is_relative_to(view.person):
-            made += ["--ro-bind-try", str(path), str(path)]
-    made += [
-        "--ro-bind" if view.is_read_only or read_only else "--bind",
-        str(view.workspace),
-        str(view.workspace),
-    ]
-    for path in view.writable:
-        if path not in (view.workspace, view.temporary):
-            made += ["--ro-bind-try" if read_only else "--bind-try", str(path), str(path)]
-    made += ["--bind", str(view.temporary), str(view.temporary)]
-    for path in view.protected:
-        made += ["--ro-bind", str(path), str(path)]
+    made += _mount("--ro-bind-try", *in_home)
+    if view.is_read_only or read_only:
+        made += _mount("--ro-bind-try", view.workspace, *view.writable)
+    else:
+        made += _mount("--bind-try", *view.writable)
+        if view.git_folder is not None:  # a mount point cannot be renamed: no other folder takes its place
+            made += _mount("--bind", view.git_folder)
+    made += [*_mount("--bind", view.temporary), *_mount("--ro-bind", *view.protected)]
     return [*made, *_masks(view), "--chdir", str(folder), "--"]
+
+
+def _mount(option: str, *paths: Path) -> Iterator[str]:
+    for path in paths:
+        yield from (option, str(path), str(path))
+
+
+def _links() -> Iterator[str]:
+    for name in LINKED:
+        if Path(name).is_symlink():
+            yield from ("--symlink", str(Path(name).readlink()), name)
 
 
 def _masks(view: View) -> Iterator[str]:
@@ -62,9 +63,9 @@ def _masks(view: View) -> Iterator[str]:
     for path in sorted(view.hidden):
         if any(path.is_relative_to(other) for other in view.hidden if other != path):
             continue  # the folder above is masked
-        if not any(path.is_relative_to(shown) for shown in view.readable):
+        if not any(path.is_relative_to(folder) for folder in view.readable):
             continue
         if path.is_dir():
             yield from ("--tmpfs", str(path), "--remount-ro", str(path))
-        else:
+        elif path.exists():
             yield from ("--ro-bind", "/dev/null", str(path))

@@ -22,7 +22,9 @@ def spec(view: View, *, network: bool, read_only: bool = False) -> dict[str, Any
     """What the launcher is told."""
     rules = [[str(path), right] for path, right in _rules(view, read_only=read_only)]
     families = [int(socket.AF_UNIX)] if network else []
-    return {"landlock": rules, "scope": True, "keyring": True, "deny_sockets": families}
+    made: dict[str, Any] = {"landlock": rules, "scope": True, "keyring": True, "deny_sockets": families}
+    git = view.git_folder
+    return made if git is None or read_only else made | {"git": str(git)}
 
 
 def why_not(view: View) -> str | None:

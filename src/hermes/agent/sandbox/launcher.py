@@ -3,8 +3,9 @@
     python -I -S launcher.py SPEC PROGRAM [ARGUMENT ...]
 
 SPEC is JSON: `landlock` (rules: [path, rights] pairs, see `rules.py`), `scope` (no abstract sockets or signals to the
-outside), `deny_sockets` (families to refuse) and `keyring` (refuse the kernel's key store). It uses the standard
-library only, because the sandbox may hide everything else.
+outside), `deny_sockets` (families to refuse), `keyring` (refuse the kernel's key store) and `git` (a git folder whose
+settings are put back if the command changes them). It uses the standard library only, because the sandbox may hide
+everything else.
 
 The launcher itself stays outside the sandbox. It adopts orphans (subreaper), so that a daemon which left its process
 group ends with the command, and it ends everything when the program that started it dies.
@@ -17,6 +18,7 @@ import json
 import os
 import platform
 import signal
+import stat
 import struct
 import sys
 import time
@@ -25,7 +27,13 @@ from typing import Any, NoReturn
 GRACE_S = 0.3
 """How long processes that were asked to end may take before they are killed."""
 CANNOT_RUN = 126
+GIT_FILES, GIT_FOLDERS = ("config", "config.worktree", "info/attributes"), ("hooks",)
+LARGEST_GIT_FILE, MOST_HOOKS = 1_000_000, 200
 
+PR_CAPBSET_DROP, PR_SET_SECUREBITS = 24, 28
+ROOT_IS_NOBODY_SPECIAL = 0b11101111
+"""Every bit that takes rights from root, each locked; not the one that would keep capabilities."""
+CAPABILITY_VERSION, LAST_CAPABILITY = 0x20080522, 63
 PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 22, 36, 38
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 RULE_PATH_BENEATH = 1
@@ -61,14 +69,16 @@ def main() -> NoReturn:
         libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     parent = os.getppid()
-    signal.signal(signal.SIGTERM, lambda *_: _end_everything())
+    git = GitSettings(spec["git"]) if spec.get("git") else None
+    signal.signal(signal.SIGTERM, lambda *_: _end_everything(git))
     child = os.fork()
     if child == 0:
         _become(command, spec)
     if os.getppid() != parent:  # the parent died before PR_SET_PDEATHSIG took effect
-        _end_everything()
+        _end_everything(git)
     code = _wait_for(child)
     _end_processes()
+    _put_back(git)
     if code < 0:  # end the same way, so that the caller sees which signal it was
         signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None
         os.kill(os.getpid(), -code)
@@ -83,8 +93,9 @@ def _wait_for(child: int) -> int:
             return os.waitstatus_to_exitcode(status)
 
 
-def _end_everything() -> NoReturn:
+def _end_everything(git: GitSettings | None) -> NoReturn:
     _end_processes()
+    _put_back(git)
     os._exit(128 + signal.SIGTERM)
 
 
@@ -98,6 +109,14 @@ def _end_processes() -> None:
     while _reap() and time.monotonic() < deadline:
         _signal_all(signal.SIGKILL)
         time.sleep(0.005)
+
+
+def _put_back(git: GitSettings | None) -> None:
+    try:
+        if git is not None and git.put_back():
+            os.write(2, b"[the sandbox took back a change of git's hooks or settings]\n")
+    except OSError as problem:
+        os.write(2, f"[git's hooks or settings were changed and could not be put back: {problem}]\n".encode())
 
 
 def _reap() -> bool:
@@ -122,7 +141,7 @@ def _descendants() -> list[int]:
     """Every process below this one. Where there is no /proc, those of its process group."""
     children: dict[int, list[int]] = {}
     try:
-        names = os.listdir("/proc")
+        names = os.listdir("/proc")  # noqa: PTH208
     except OSError:
         names = []
     for name in names:
@@ -149,6 +168,117 @@ def _process_group() -> list[int]:
     return [-os.getpgrp()] if os.getpgrp() == os.getpid() else []
 
 
+# ---------------------------------------------------------------- git
+
+
+class GitSettings:
+    """The files of a git folder that make git start programs, as they were when this was made.
+
+    Landlock cannot keep them from a command that may write the rest of the folder. They are reached from the folder
+    that was opened at the start and never through a link, so that nothing else is written in their place.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._path = folder
+        self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        self._before = self._read()
+
+    def put_back(self) -> bool:
+        """Whether anything had been changed."""
+        is_moved = self._move_back()
+        now = self._read()
+        for name in now.keys() - self._before.keys():
+            self._remove(name)
+        for name, (data, mode) in self._before.items():
+            if now.get(name) != (data, mode):
+                self._write(name, data, mode)
+        return is_moved or now != self._before
+
+    def _move_back(self) -> bool:
+        """Give the folder its name again, if another was put in its place; whether that was so."""
+        actual = os.readlink(f"/proc/self/fd/{self._folder}")  # noqa: PTH115
+        if actual == self._path:
+            return False
+        if os.path.lexists(self._path):
+            os.rename(self._path, f"{self._path}.replaced.{os.getpid()}")  # noqa: PTH104
+        os.rename(actual, self._path)  # noqa: PTH104
+        return True
+
+    def _read(self) -> dict[str, tuple[bytes, int]]:
+        found: dict[str, tuple[bytes, int]] = {}
+        for name in GIT_FILES:
+            self._read_file(name, found)
+        for folder in GIT_FOLDERS:
+            for name in self._names(folder):
+                self._read_file(f"{folder}/{name}", found)
+        return found
+
+    def _read_file(self, name: str, found: dict[str, tuple[bytes, int]]) -> None:
+        """A link counts as a file that holds its target."""
+        folder, _, base = name.rpartition("/")
+        above = self._opened(folder)
+        if above is None:
+            return
+        try:
+            status = os.stat(base, dir_fd=above, follow_symlinks=False)
+            if stat.S_ISLNK(status.st_mode):
+                found[name] = os.readlink(base, dir_fd=above).encode(), 0
+            elif stat.S_ISREG(status.st_mode):
+                descriptor = os.open(base, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=above)
+                with os.fdopen(descriptor, "rb") as file:
+                    found[name] = file.read(LARGEST_GIT_FILE), stat.S_IMODE(status.st_mode)
+        except OSError:
+            pass
+        finally:
+            os.close(above)
+
+    def _write(self, name: str, data: bytes, mode: int) -> None:
+        folder, _, base = name.rpartition("/")
+        if folder and self._opened(folder) is None:  # a link or nothing stands in its place
+            self._remove(folder)
+            os.mkdir(folder, 0o755, dir_fd=self._folder)
+        self._remove(name)
+        above = self._opened(folder)
+        if above is None:
+            raise OSError(f"{folder} cannot be opened")
+        try:
+            if mode == 0:
+                os.symlink(data.decode(), base, dir_fd=above)
+                return
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            with os.fdopen(os.open(base, flags, mode, dir_fd=above), "wb") as file:
+                file.write(data)
+        finally:
+            os.close(above)
+
+    def _remove(self, name: str) -> None:
+        folder, _, base = name.rpartition("/")
+        above = self._opened(folder)
+        if above is not None:
+            try:
+                os.unlink(base, dir_fd=above)
+            except OSError:
+                pass
+            finally:
+                os.close(above)
+
+    def _names(self, folder: str) -> list[str]:
+        opened = self._opened(folder)
+        if opened is None:
+            return []
+        try:
+            return os.listdir(opened)[:MOST_HOOKS]  # noqa: PTH208
+        finally:
+            os.close(opened)
+
+    def _opened(self, folder: str) -> int | None:
+        try:
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            return os.open(folder or ".", flags, dir_fd=self._folder)
+        except OSError:
+            return None
+
+
 # ---------------------------------------------------------------- inside the sandbox
 
 
@@ -161,7 +291,7 @@ def _become(command: list[str], spec: dict[str, Any]) -> NoReturn:
             libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             if spec:
                 restrict(spec)
-        os.execvp(command[0], command)  # noqa: S606
+        os.execvp(command[0], command)
     except BaseException as problem:  # noqa: BLE001  a child process has nobody to raise to
         os.write(2, f"the sandbox could not be made: {problem}\n".encode())
     os._exit(CANNOT_RUN)
@@ -169,9 +299,22 @@ def _become(command: list[str], spec: dict[str, Any]) -> NoReturn:
 
 def restrict(spec: dict[str, Any]) -> None:
     _checked(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    if "landlock" in spec:
+        _drop_capabilities()
     if "landlock" in spec or spec.get("scope"):
         _restrict_files(spec.get("landlock"), scope=bool(spec.get("scope")))
     _restrict_calls(spec.get("deny_sockets"), keyring=bool(spec.get("keyring")))
+
+
+def _drop_capabilities() -> None:
+    """Root keeps its user id and nothing else: a capability would let it read the memory of other processes."""
+    if os.geteuid() != 0:
+        return
+    _checked(libc.prctl(PR_SET_SECUREBITS, ROOT_IS_NOBODY_SPECIAL, 0, 0, 0), "securebits")
+    for capability in range(LAST_CAPABILITY + 1):
+        libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)  # a number that the kernel does not know is refused
+    header, none = struct.pack("=Ii", CAPABILITY_VERSION, 0), bytes(24)
+    _checked(libc.capset(header, none), "capset")
 
 
 def landlock_version() -> int:

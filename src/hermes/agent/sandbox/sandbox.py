@@ -65,14 +65,14 @@ def choose_sandbox(view: View) -> Sandbox:
     if view.is_inside_hidden:
         return Sandbox(view, None, "the working directory belongs to the agent or holds the person's keys")
     if sys.platform == "darwin":
-        problem = _probe_seatbelt() if seatbelt.is_installed() else "sandbox-exec is not installed"
+        problem = probe_seatbelt() if seatbelt.is_installed() else "sandbox-exec is not installed"
         return Sandbox(view, None, problem) if problem else Sandbox(view, "seatbelt")
     if sys.platform != "linux":
         return Sandbox(view, None, f"there is none for {sys.platform}")
-    missing = _probe_bubblewrap() if bubblewrap.is_installed() else f"bubblewrap is not installed; {INSTALL}"
+    missing = probe_bubblewrap() if bubblewrap.is_installed() else f"bubblewrap is not installed; {INSTALL}"
     if not missing:
         return Sandbox(view, "bubblewrap")
-    problem = _probe_landlock() or landlock.why_not(view)
+    problem = probe_landlock() or landlock.why_not(view)
     if problem:
         return Sandbox(view, None, f"{missing}; {problem}")
     return Sandbox(view, "landlock", f"weaker than bubblewrap ({missing})")
@@ -82,7 +82,7 @@ def choose_sandbox(view: View) -> Sandbox:
 
 
 @cache
-def _probe_bubblewrap() -> str:
+def probe_bubblewrap() -> str:
     """Why bubblewrap cannot be used; empty if it can. Distributions forbid what it needs in different ways."""
     base = [
         shutil.which(bubblewrap.PROGRAM) or "",
@@ -98,7 +98,7 @@ def _probe_bubblewrap() -> str:
 
 
 @cache
-def _probe_landlock() -> str:
+def probe_landlock() -> str:
     if not launcher.landlock_version():
         return "the kernel has no Landlock"
     return _problem_of(
@@ -107,7 +107,7 @@ def _probe_landlock() -> str:
 
 
 @cache
-def _probe_seatbelt() -> str:
+def probe_seatbelt() -> str:
     return _problem_of([seatbelt.PROGRAM, "-p", "(version 1)(allow default)", "/usr/bin/true"])
 
 

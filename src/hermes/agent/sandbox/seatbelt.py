@@ -8,19 +8,22 @@ from pathlib import Path
 from hermes.agent.sandbox.view import View
 
 PROGRAM = "sandbox-exec"
-FIXED = (
-    "(version 1)",
-    "(deny default)",
-    "(allow process-exec process-fork)",
-    "(allow signal (target same-sandbox))",
-    "(allow sysctl-read)",
-    '(allow mach-lookup (global-name "com.apple.system.opendirectoryd.libinfo")'
-    ' (global-name "com.apple.system.notification_center") (global-name "com.apple.trustd.agent"))',
-    "(allow file-read-metadata)",
-    '(allow file-ioctl (literal "/dev/dtracehelper"))',
-    '(allow file-read* file-write* (literal "/dev/null") (literal "/dev/zero") (literal "/dev/random")'
-    ' (literal "/dev/urandom") (literal "/dev/dtracehelper"))',
-)
+FIXED = """
+(version 1)
+(deny default)
+(allow process-exec process-fork)
+(allow signal (target same-sandbox))
+(allow sysctl-read)
+(allow mach-lookup
+  (global-name "com.apple.system.opendirectoryd.libinfo")
+  (global-name "com.apple.system.notification_center")
+  (global-name "com.apple.trustd.agent"))
+(allow file-read-metadata)
+(allow file-read* file-write* file-ioctl
+  (literal "/dev/null") (literal "/dev/zero") (literal "/dev/random") (literal "/dev/urandom")
+  (literal "/dev/dtracehelper"))
+""".strip()
+NETWORK = "(allow network-outbound (remote ip)) (allow network-inbound (local ip)) (allow system-socket)"
 
 
 def is_installed() -> bool:
@@ -32,16 +35,14 @@ def arguments(view: View, *, network: bool, read_only: bool = False) -> list[str
 
 
 def profile(view: View, *, network: bool, read_only: bool = False) -> str:
-    lines = list(FIXED)
+    lines = [FIXED]
     lines += [f"(allow file-read* {_subpath(path)})" for path in view.readable]
     writable = [view.temporary] if read_only else view.writable
     lines += [f"(allow file-write* {_subpath(path)})" for path in writable]
     lines += [f"(deny file-write* {_subpath(path)})" for path in view.protected]
     lines += [f"(deny file-read* file-write* {_subpath(path)})" for path in view.hidden]
     if network:
-        lines.append(
-            "(allow network-outbound (remote ip)) (allow network-inbound (local ip)) (allow system-socket)"
-        )
+        lines.append(NETWORK)
     return "\n".join(lines)
 
 

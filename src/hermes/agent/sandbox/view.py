@@ -11,6 +11,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
@@ -53,7 +54,8 @@ SYSTEM_SECRETS = (
     "/etc/ppp/pap-secrets", "/etc/ppp/chap-secrets", "/etc/ssh/ssh_host_rsa_key", "/etc/ssh/ssh_host_ecdsa_key",
     "/etc/ssh/ssh_host_ed25519_key", "/etc/security/opasswd", "/etc/cni", "/etc/kubernetes", "/etc/letsencrypt",
 )  # fmt: skip
-TEMPORARY = Path("/tmp")  # noqa: S108  the name that commands write, not a file of ours
+GIT_SETTINGS = ("hooks", "config", "config.worktree", "info/attributes")
+TEMPORARY = Path("/tmp")
 
 
 class View:
@@ -77,9 +79,10 @@ class View:
         self.workspace = workspace_of(self.directory).resolve()
         self.temporary = temporary.resolve()
         self.person = Path.home().resolve()
-        self.agent_files = _existing([*_agent_files(store), *key_files])
+        self.agent_files = _real([*_agent_files(store), *key_files])
         secrets = [*(self.person / name for name in SECRETS), *map(Path, SYSTEM_SECRETS)]
-        self.hidden = [*self.agent_files, *_existing(secrets)]
+        self.hidden = [*self.agent_files, *_real(secrets)]
+        """Also what does not exist yet: it may be made while the conversation goes on."""
         self._extra_readable = _existing(readable)
         self._extra_writable = _existing(writable)
 
@@ -108,22 +111,48 @@ class View:
     @cached_property
     def readable(self) -> list[Path]:
         own = [] if self.is_inside_hidden else [self.workspace]
-        return [*self.system, *own, self.temporary, *self._extra_writable]
+        git = [] if self.shared_git_folder is None else [self.shared_git_folder]
+        return [*self.system, *own, self.temporary, *self._extra_writable, *git]
 
     @cached_property
     def writable(self) -> list[Path]:
-        own = [] if self.is_read_only or self.is_inside_hidden else [self.workspace]
-        return [*own, self.temporary, *self._extra_writable]
+        if self.is_read_only or self.is_inside_hidden:
+            return [self.temporary, *self._extra_writable]
+        git = self.shared_git_folder
+        return [self.workspace, self.temporary, *self._extra_writable, *([git] if git else [])]
+
+    @cached_property
+    def shared_git_folder(self) -> Path | None:
+        """The git folder of a linked worktree, which lies in the main one.
+
+        The worktree's `.git` file says where. It can be forged, so the folder must name the worktree in return.
+        """
+        link = self.workspace / ".git"
+        try:
+            if not link.is_file():
+                return None
+            own = (
+                self.workspace / link.read_text(encoding="utf-8").partition("gitdir:")[2].strip()
+            ).resolve()
+            named = Path((own / "gitdir").read_text(encoding="utf-8").strip()).resolve()
+        except (OSError, UnicodeDecodeError, ValueError):
+            return None
+        shared = own.parent.parent
+        is_git = own.parent.name == "worktrees" and (shared / "objects").is_dir()
+        return shared if is_git and named == link.resolve() and not self.is_hidden(shared) else None
 
     @cached_property
     def protected(self) -> list[Path]:
-        """Files of the workspace's git folder that make git start programs. Nobody would notice a change there."""
-        git = self.workspace / ".git"
-        return _existing(
-            [git / "hooks", git / "config", git / "config.worktree", git / "info/attributes"]
-            if git.is_dir()
-            else [git]
-        )
+        """Files of git that make it start programs. Nobody would notice a change there."""
+        link = self.workspace / ".git"
+        inside = [] if self.git_folder is None else [self.git_folder / name for name in GIT_SETTINGS]
+        return _existing([*inside, link] if link.is_file() else inside)
+
+    @cached_property
+    def git_folder(self) -> Path | None:
+        """Where git keeps the settings of the workspace."""
+        own = self.workspace / ".git"
+        return own.resolve() if own.is_dir() else self.shared_git_folder
 
     # ---------------------------------------------------------------- questions of the file tools
 
@@ -137,6 +166,7 @@ class View:
             _is_below(path, self.writable)
             and not self.is_hidden(path)
             and ".git" not in path.relative_to(_holder(path, self.writable)).parts
+            and not (self.shared_git_folder and path.is_relative_to(self.shared_git_folder))
         )
 
     def is_hidden(self, path: Path) -> bool:
@@ -148,9 +178,10 @@ class View:
 
     def is_hard_link_to_hidden(self, found: os.stat_result) -> bool:
         """Whether a file is another name of a hidden one."""
-        return found.st_nlink > 1 and (found.st_dev, found.st_ino) in self._linked_secrets()
+        return found.st_nlink > 1 and (found.st_dev, found.st_ino) in self.linked_secrets()
 
-    def _linked_secrets(self) -> set[tuple[int, int]]:
+    def linked_secrets(self) -> set[tuple[int, int]]:
+        """Device and inode of hidden files that have another name somewhere."""
         return {
             (found.st_dev, found.st_ino)
             for path in self.hidden
@@ -161,10 +192,11 @@ class View:
     def locate(self, path: Path) -> Path:
         """The real path of what a tool named. `/tmp` stands for the private folder, as it does in the sandbox."""
         real = path.resolve()
-        if path.is_relative_to(TEMPORARY) and not _is_below(real, self.readable):
-            private = (self.temporary / path.relative_to(TEMPORARY)).resolve()
-            return private if private.is_relative_to(self.temporary) else real
-        return real
+        known = (*self.readable, *self.hidden, self.person)
+        if not path.is_relative_to(TEMPORARY) or _is_below(real, known):
+            return real
+        private = (self.temporary / path.relative_to(TEMPORARY)).resolve()
+        return private if private.is_relative_to(self.temporary) else real
 
 
 def _agent_files(store: Path | None) -> list[Path]:
@@ -186,14 +218,15 @@ def _agent_files(store: Path | None) -> list[Path]:
 
 
 def _existing(paths: Iterable[Path]) -> list[Path]:
-    """The real paths of those that exist, each once. A link is hidden under its own name and its target's."""
+    return [path for path in _real(paths) if path.exists()]
+
+
+def _real(paths: Iterable[Path]) -> list[Path]:
+    """Each path with every link followed, once."""
     found: dict[Path, None] = {}
     for path in paths:
-        try:
-            if path.exists():
-                found[path.resolve()] = None
-        except OSError:
-            continue
+        with suppress(OSError, RuntimeError):  # links in a circle lead to nothing
+            found[path.resolve()] = None
     return list(found)
 
 

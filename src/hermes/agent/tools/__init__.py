@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hermes.agent.tool import Tool
+    from hermes.agent.tools.access import Access
     from hermes.agent.tools.processes import Processes
     from hermes.recall.summaries import Summarise
 
@@ -14,19 +15,20 @@ if TYPE_CHECKING:
 def standard_tools(
     *,
     home: Path | None = None,
-    approvals: bool = True,
+    access: Access | None = None,
     processes: Processes | None = None,
     summarise: Summarise | None = None,
     incognito: bool = False,
 ) -> list[Tool]:
     """All of them.
 
-    `home` is where memories and skills are, if not in that of the program; without `approvals` nobody is asked before
-    something destructive; `processes` are those that other surfaces know of, too. An incognito conversation has no
-    tools that write things down.
+    `home` is where memories and skills are, if not in that of the program; `access` is how they reach the machine;
+    `processes` are those that other surfaces know of, too. An incognito conversation has no tools that write things
+    down.
     """
     from hermes.agent.memory import Memory
     from hermes.agent.skills import Skills
+    from hermes.agent.tools.access import Access
     from hermes.agent.tools.memory import MemoryTool
     from hermes.agent.tools.patch import Patch
     from hermes.agent.tools.process import Process
@@ -42,14 +44,15 @@ def standard_tools(
     from hermes.agent.tools.write_file import WriteFile
 
     known = Processes() if processes is None else processes
+    reach = Access() if access is None else access
     skills = Skills(home and home / "skills")
     tools: list[Tool] = [
-        Terminal(known, ask=approvals),
+        Terminal(known, reach),
         Process(known),
-        ReadFile(),
-        WriteFile(ask=approvals),
-        Patch(ask=approvals),
-        SearchFiles(),
+        ReadFile(reach),
+        WriteFile(reach),
+        Patch(reach),
+        SearchFiles(reach),
         SkillsList(skills),
         SkillView(skills),
         SessionSearch(summarise),

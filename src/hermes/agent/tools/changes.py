@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 
 MOST_LINES_COMPARED = 3_000
+MOST_LINES_SHOWN = 2_000
+CONTEXT = 3
 SHOWN = 40
 LONGEST_LINE = 200
 
@@ -28,6 +30,22 @@ def summary(before: str, after: str) -> str:
         lines.append(f"[... {len(diff) - SHOWN:,} more lines of the difference ...]")
     told = "\n".join([f"+{added} -{removed} lines, near line {head + 1:,}", *lines])
     return told if diff else "only line ends changed"
+
+
+def diff(path: str, before: str, after: str) -> str:
+    """A unified diff of the whole edit, for the person who is asked about it; empty if nothing changes."""
+    old, new = before.splitlines(), after.splitlines()
+    head = max(0, _common(old, new) - CONTEXT)
+    tail = max(0, _common(old[head:][::-1], new[head:][::-1]) - CONTEXT)
+    gone, come = old[head : len(old) - tail], new[head : len(new) - tail]
+    if len(gone) + len(come) > MOST_LINES_COMPARED:
+        lines = [f"--- {path}", f"+++ {path}", *(f"-{line}" for line in gone), *(f"+{line}" for line in come)]
+    else:
+        lines = list(difflib.unified_diff(gone, come, path, path, lineterm="", n=CONTEXT))
+    left_out = len(lines) - MOST_LINES_SHOWN
+    if left_out > 0:
+        lines[MOST_LINES_SHOWN:] = [f"[... {left_out:,} more lines of the difference ...]"]
+    return "\n".join(lines)
 
 
 def _common(one: list[str], other: list[str]) -> int:

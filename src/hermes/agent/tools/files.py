@@ -1,47 +1,33 @@
-"""Files as the tools see them: where a path leads, which are not theirs, and text that is whole or not there at all."""
+"""Files as the tools see them: where a path leads, and text that is whole or not there at all."""
 
 from __future__ import annotations
 
 import os
 import stat
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
-from hermes import home
-from hermes.agent.approvals.request import ApprovalRequest
+from hermes.agent.approvals.policy import Policy, Refused
+from hermes.agent.sandbox.view import View
 from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.partial import clear_partials, partial_file, sync_folder
 
 LONGEST_PATH = 4_000
 LARGEST_EDIT = 10_000_000
 """Bytes of a file that is changed or replaced as a whole."""
-SETTINGS = (".env", "config.yaml")
 EDITING = threading.Lock()
 """Calls of one answer run at once: two changes of one file must not undo each other."""
 
-# What starts programs or lets people in, and what the system is made of: the person is asked.
-SHELLS = (
-    ".bashrc",
-    ".bash_profile",
-    ".bash_login",
-    ".profile",
-    ".zshrc",
-    ".zshenv",
-    ".zprofile",
-    ".config/fish",
-)
-KEYS = (".ssh", ".gnupg", ".gitconfig", ".config/git")
-JOBS = (".config/autostart", ".config/systemd", "Library/LaunchAgents")
-OF_THE_PERSON = (*SHELLS, *KEYS, *JOBS)
-OF_THE_SYSTEM = ("/etc", "/boot", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/dev", "/System", "/Library")
 
-
-def place(path: str, context: ToolContext) -> Path:
+def locate(path: str, context: ToolContext, view: View) -> Path:
     """Where a path leads, seen from the working directory, every link followed; nothing need be there."""
     if "\0" in path:
         raise ToolFailed("the path holds a NUL character")
     try:
-        found = (context.cwd / Path(path.strip()).expanduser()).resolve()
+        found = view.locate(context.cwd / Path(path.strip()).expanduser())
         found.stat()
     except (FileNotFoundError, NotADirectoryError):
         return found
@@ -52,55 +38,49 @@ def place(path: str, context: ToolContext) -> Path:
     return found
 
 
-def store_of(context: ToolContext) -> Path:
-    """The file of the store; a handle of one person does not say which, and has the usual one."""
-    return Path(getattr(context.db, "db_path", home.default_db_path())).resolve()
+async def check_read(path: Path, policy: Policy, context: ToolContext) -> None:
+    """The tool may read this, or `ToolFailed`."""
+    try:
+        await policy.check_read(path, context.approve)
+    except Refused as refusal:
+        raise ToolFailed(str(refusal)) from None
 
 
-def is_store(path: Path, context: ToolContext) -> bool:
-    """Whether it is the session store or one of the files beside it. Opening it as bytes would drop its locks."""
-    stores = {store_of(context), home.default_db_path().resolve()}
-    for store in stores:
-        if path.parent == store.parent and path.name.startswith(store.name):
-            return True
-        if _same(path, store) or store.parent / "spool" in path.parents:
-            return True
-    return False
+async def check_edit(path: Path, diff: str, policy: Policy, context: ToolContext) -> None:
+    """The tool may change this, or `ToolFailed`."""
+    try:
+        await policy.check_edit(path, diff, context.approve)
+    except Refused as refusal:
+        raise ToolFailed(str(refusal)) from None
 
 
-def is_setting(path: Path, name: str) -> bool:
-    """Whether it is the file of that name in the home of this program, under whatever name it was reached."""
-    homes = {home.get_hermes_home().resolve(), home.get_default_hermes_root().resolve()}
-    return any(path == folder / name or _same(path, folder / name) for folder in homes)
+@contextmanager
+def open_checked(path: Path, view: View) -> Iterator[BinaryIO]:
+    """Open a file that was checked by its real path, and make sure that it still is that file.
+
+    A command in the background may put a link in its place between the two.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as problem:
+        raise ToolFailed(f"{path}: {problem.strerror or problem}") from problem
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        _refuse_irregular(path, found)
+        if view.is_hard_link_to_hidden(found):
+            raise ToolFailed(f"{path} is another name of a file that holds keys or private data")
+        if _opened_path(descriptor, path) != path:
+            raise ToolFailed(f"{path} was replaced while it was opened; try again")
+        yield file
 
 
-def refuse_to_read(path: Path, context: ToolContext) -> None:
-    if is_store(path, context):
-        raise ToolFailed("that is the session store; use session_search to read earlier conversations")
-    if is_setting(path, ".env"):
-        raise ToolFailed("that file holds the person's keys, which are not for you")
-
-
-def refuse_to_write(path: Path, context: ToolContext) -> None:
-    if is_store(path, context):
-        raise ToolFailed("that is the session store, which only the program itself writes")
-    for name in SETTINGS:
-        if is_setting(path, name):
-            raise ToolFailed(
-                f"{name} of the program's home is the person's; ask them to change it (`hermes config`)"
-            )
-
-
-async def ask_to_write(path: Path, context: ToolContext) -> None:
-    """The person agrees to a change of what their account or machine depends on, or `ToolFailed`."""
-    person = Path.home().resolve()
-    guarded = [*(person / name for name in OF_THE_PERSON), *(Path(name).resolve() for name in OF_THE_SYSTEM)]
-    is_hook = ".git" in path.parts and ("hooks" in path.parts or path.name == "config")
-    if not is_hook and not any(path.is_relative_to(place) for place in guarded):
-        return
-    asked = ApprovalRequest(f"write {path}", "changes what the account or the machine depends on")
-    if not (await context.approve(asked)).allowed:
-        raise ToolFailed(f"the person did not allow a change of {path}; find another way, or ask")
+def _opened_path(descriptor: int, path: Path) -> Path:
+    """The real path of an open file; where the system does not tell, the path resolved once more."""
+    link = Path(f"/proc/self/fd/{descriptor}")
+    try:
+        return link.readlink() if link.exists() else path.resolve()
+    except OSError:
+        return path.resolve()
 
 
 def regular_file(path: Path) -> os.stat_result:
@@ -109,21 +89,24 @@ def regular_file(path: Path) -> os.stat_result:
         found = path.stat()
     except OSError as problem:
         raise ToolFailed(f"{path}: {problem.strerror or problem}") from problem
+    _refuse_irregular(path, found)
+    return found
+
+
+def _refuse_irregular(path: Path, found: os.stat_result) -> None:
     if stat.S_ISDIR(found.st_mode):
         raise ToolFailed(f"{path} is a folder; search_files lists what is in it")
     if not stat.S_ISREG(found.st_mode):
         raise ToolFailed(f"{path} is not a regular file")
-    return found
 
 
-def text_to_edit(path: Path) -> str:
-    found = regular_file(path)
-    if found.st_size > LARGEST_EDIT:
-        raise ToolFailed(
-            f"{path} has {found.st_size:,} bytes; {LARGEST_EDIT:,} are the most that can be edited"
-        )
+def text_to_edit(path: Path, view: View) -> str:
+    size = regular_file(path).st_size
+    if size > LARGEST_EDIT:
+        raise ToolFailed(f"{path} has {size:,} bytes; {LARGEST_EDIT:,} are the most that can be edited")
     try:
-        return path.read_bytes().decode()
+        with open_checked(path, view) as file:
+            return file.read().decode()
     except UnicodeDecodeError as problem:
         raise ToolFailed(f"{path} is not UTF-8 text, so it is not changed") from problem
     except OSError as problem:
@@ -131,9 +114,14 @@ def text_to_edit(path: Path) -> str:
 
 
 def put(path: Path, text: str) -> None:
-    """Give the file this text, at once or not at all. Its mode stays; missing folders are made."""
+    """Give the file this text, at once or not at all. Its mode stays; missing folders are made.
+
+    The path was checked as a real one: if a folder in it has become a link since, nothing is written.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.parent.resolve() != path.parent or path.is_symlink():
+            raise ToolFailed(f"{path} was replaced by a link meanwhile; try again")
         mode = stat.S_IMODE(regular_file(path).st_mode) if path.exists() else 0o666 & ~_umask()
         clear_partials(path.parent)
         with partial_file(path.parent, path.name[:40]) as (partial, descriptor):
@@ -152,13 +140,6 @@ def shown_path(path: Path, context: ToolContext) -> str:
         return str(path.relative_to(context.cwd.resolve()))
     except ValueError:
         return str(path)
-
-
-def _same(one: Path, other: Path) -> bool:
-    try:
-        return one.samefile(other)
-    except OSError:
-        return False
 
 
 def _umask() -> int:

@@ -6,18 +6,20 @@ import asyncio
 import difflib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from hermes.agent.sandbox.view import View
 from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.tools import changes
+from hermes.agent.tools.access import Access
 from hermes.agent.tools.checking import checked, objects, text_field
 from hermes.agent.tools.files import (
     EDITING,
     LONGEST_PATH,
-    ask_to_write,
-    place,
+    check_edit,
+    check_read,
+    locate,
     put,
-    refuse_to_write,
     shown_path,
     text_to_edit,
 )
@@ -33,7 +35,8 @@ class Patch:
     name = "patch"
     description = (
         "Change a part of a file: `old_text` must be in it exactly once, spaces and line ends included, and"
-        " `new_text` takes its place. Take a few lines of context along to make it unique, or pass replace_all."
+        " `new_text` takes its place. Take a few lines of context along to make it unique, or pass replace_all. The"
+        " person sees the change and may refuse it."
     )
     parameters: Mapping[str, Any] = objects(
         ["path", "old_text", "new_text"],
@@ -43,32 +46,45 @@ class Patch:
         replace_all={"type": "boolean", "description": "Change every occurrence, however many there are."},
     )
 
-    def __init__(self, *, ask: bool = True) -> None:
-        """`ask`: whether a person is asked before something that their account depends on is changed."""
-        self._ask = ask
+    def __init__(self, access: Access) -> None:
+        self._access = access
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
         given = checked(self.parameters, arguments)
-        path = place(given["path"], context)
-        refuse_to_write(path, context)
-        if self._ask:
-            await ask_to_write(path, context)
-        told = await asyncio.to_thread(
-            change, path, given["old_text"], given["new_text"], given.get("replace_all", False)
-        )
-        return f"{shown_path(path, context)}: {told}"
+        policy = await asyncio.to_thread(self._access.policy_of, context)
+        path = locate(given["path"], context, policy.view)
+        await check_read(
+            path, policy, context
+        )  # the answer quotes the file, also where the change cannot be made
+        edit = await asyncio.to_thread(plan, path, policy.view, given)
+        await check_edit(path, changes.diff(str(path), edit.before, edit.after), policy, context)
+        done = await asyncio.to_thread(change, path, policy.view, given)
+        return f"{shown_path(path, context)}: {done}"
 
 
-def change(path: Path, old: str, new: str, every: bool) -> str:
-    """What was done."""
+class Edit(NamedTuple):
+    before: str
+    after: str
+    places: int
+
+
+def plan(path: Path, view: View, given: Mapping[str, Any]) -> Edit:
+    """What the file is now and what it will be; `ToolFailed` says why the change cannot be made."""
+    before = text_to_edit(path, view)
+    old, new = given["old_text"], given["new_text"]
+    if "\r\n" in before and "\r\n" not in old:  # models write plain line ends; the file keeps its own
+        old, new = old.replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
+    after, count = replaced(before, old, new, given.get("replace_all", False))
+    return Edit(before, after, count)
+
+
+def change(path: Path, view: View, given: Mapping[str, Any]) -> str:
+    """What was done. Other changes of the file since the plan was made are kept."""
     with EDITING:
-        before = text_to_edit(path)
-        if "\r\n" in before and "\r\n" not in old:  # models write plain line ends; the file keeps its own
-            old, new = old.replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
-        after, count = replaced(before, old, new, every)
-        put(path, after)
-    times = "" if count == 1 else f"{count} places changed; "
-    return f"{times}{changes.summary(before, after)}"
+        edit = plan(path, view, given)
+        put(path, edit.after)
+    times = "" if edit.places == 1 else f"{edit.places} places changed; "
+    return f"{times}{changes.summary(edit.before, edit.after)}"
 
 
 def replaced(text: str, old: str, new: str, every: bool) -> tuple[str, int]:

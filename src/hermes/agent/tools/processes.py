@@ -41,14 +41,13 @@ class Processes:
         self._lock = threading.Lock()
         atexit.register(self.close)
 
-    def start(self, conversation: str, command: str, folder: Path) -> Background:
-        active = [one for one in self._known.values() if not one.running.over]
+    def start(
+        self, conversation: str, command: str, program: list[str], folder: Path, environment: dict[str, str]
+    ) -> Background:
+        active = [process for process in self._known.values() if not process.running.over]
         if len(active) >= MOST_AT_ONCE:
             raise ToolFailed(f"{len(active)} background processes are running; end one of them first")
-        return self.adopt(conversation, Running(command, folder, Output(0, KEPT)))
-
-    def adopt(self, conversation: str, running: Running) -> Background:
-        """From now on this one is known."""
+        running = Running(command, program, folder, environment, Output(0, KEPT))
         with self._lock:
             self._started += 1
             made = Background(f"p{self._started}", conversation, running)

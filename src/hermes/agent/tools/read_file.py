@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from hermes.agent.sandbox.view import View
 from hermes.agent.tool import ToolContext, ToolFailed
+from hermes.agent.tools.access import Access
 from hermes.agent.tools.checking import checked, objects, text_field
-from hermes.agent.tools.files import LONGEST_PATH, place, refuse_to_read, regular_file
+from hermes.agent.tools.files import LONGEST_PATH, check_read, locate, open_checked, regular_file
 from hermes.text import readable
 
 LINES, MOST_LINES = 500, 2_000
@@ -53,18 +55,23 @@ class ReadFile:
         },
     )
 
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
         given = checked(self.parameters, arguments)
-        path = place(given["path"], context)
-        refuse_to_read(path, context)
-        return await asyncio.to_thread(numbered, path, given.get("offset", 1), given.get("limit", LINES))
+        policy = await asyncio.to_thread(self._access.policy_of, context)
+        path = locate(given["path"], context, policy.view)
+        await check_read(path, policy, context)
+        first, limit = given.get("offset", 1), given.get("limit", LINES)
+        return await asyncio.to_thread(numbered, path, policy.view, first, limit)
 
 
-def numbered(path: Path, first: int, limit: int) -> str:
+def numbered(path: Path, view: View, first: int, limit: int) -> str:
     """So many lines from one on. Read as far as needed: memory does not grow with the file."""
     found = regular_file(path)
     try:
-        with path.open("rb") as file:
+        with open_checked(path, view) as file:
             _refuse_binary(path, file.read(LOOKED_AT), found.st_size)
             file.seek(0)
             return _numbered(file, path, first, limit)

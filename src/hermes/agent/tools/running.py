@@ -6,27 +6,20 @@ A thread of its own reads the output, so that a process outlives the turn and th
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import threading
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from time import monotonic
 
-from hermes.agent.gateway_keys import PLATFORM_NAMES, is_secret
 from hermes.agent.tool import ToolFailed
 from hermes.text import readable
 
 CHUNK = 65_536
-PATIENCE_S = 0.5
-"""How long a group that was asked to end may take before it is made to."""
-
-# A command has no keyboard and no person before it, and the agent's own keys are none of its business.
-QUIET = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
-PLATFORM_PREFIXES = tuple(f"{name.upper().replace('-', '_')}_" for name in PLATFORM_NAMES)
-WITHHELD = ("HERMES_STORE_KEY", "HERMES_STORE_KEY_FILE", "OPENAI_API_KEY", "OPENROUTER_API_KEY")
+SIGNALLED = 128
+PATIENCE_S = 1.0
+"""How long a group that was asked to end may take before it is made to. The launcher takes a third of that."""
 
 
 class Output:
@@ -50,6 +43,11 @@ class Output:
     def text(self) -> str:
         return self.since(0)[0]
 
+    def raw(self) -> str:
+        """The beginning, as it was printed."""
+        with self._lock:
+            return bytes(self._head).decode("utf-8", "surrogateescape")
+
     def since(self, place: int) -> tuple[str, int]:
         """What was printed after so many bytes, with a word about what is not kept of it; how many there are now."""
         with self._lock:
@@ -64,23 +62,20 @@ class Output:
         ), total
 
 
-def _is_withheld(variable: str) -> bool:
-    """Whether a command is not told it: the agent's own keys, and the secrets of the platforms it is connected to."""
-    return variable in WITHHELD or (variable.startswith(PLATFORM_PREFIXES) and is_secret(variable))
-
-
 class Running:
-    def __init__(self, command: str, folder: Path, output: Output) -> None:
+    def __init__(
+        self, command: str, program: list[str], folder: Path, environment: dict[str, str], output: Output
+    ) -> None:
+        """`command` is what a person knows it by, `program` the whole command line."""
         self.command, self.output, self.began = command, output, monotonic()
         self.ended_after: float | None = None
         self._ended = threading.Event()
         self._tell: list[Callable[[], None]] = []
-        environment = {key: value for key, value in os.environ.items() if not _is_withheld(key)}
         try:
             self._process = subprocess.Popen(
-                [_shell(), "-c", command],
+                program,
                 cwd=folder,
-                env=environment | QUIET,
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -155,16 +150,14 @@ def shown(output: bytes) -> str:
 
 
 def how_it_ended(code: int | None) -> str:
+    """`exit code 3`, `ended by SIGKILL`; a shell tells the end of its child by a signal as `exit code 143, SIGTERM`."""
     if code is None:
         return "running"
-    if code >= 0:
-        return f"exit code {code}"
+    number = -code if code < 0 else code - SIGNALLED
     try:
-        return f"ended by {signal.Signals(-code).name}"
+        name = signal.Signals(number).name
     except ValueError:
-        return f"ended by signal {-code}"
-
-
-@cache
-def _shell() -> str:
-    return shutil.which("bash") or "/bin/sh"
+        name = "" if code >= 0 else f"signal {number}"
+    if code < 0:
+        return f"ended by {name}"
+    return f"exit code {code}, {name}" if name else f"exit code {code}"

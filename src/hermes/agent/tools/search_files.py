@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
-import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hermes import home
+from hermes.agent.approvals.policy import Policy
+from hermes.agent.sandbox.sandbox import outside
+from hermes.agent.sandbox.view import View
 from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.tools import searching
+from hermes.agent.tools.access import Access
 from hermes.agent.tools.checking import checked, objects, text_field
-from hermes.agent.tools.files import LONGEST_PATH, place, refuse_to_read, store_of
+from hermes.agent.tools.files import LONGEST_PATH, check_read, locate
 from hermes.agent.tools.running import Output, Running
 from hermes.text import printable
 
@@ -53,60 +56,67 @@ class SearchFiles:
         },
     )
 
-    def __init__(self, ripgrep: str | None = None) -> None:
+    def __init__(self, access: Access, ripgrep: str | None = None) -> None:
         """`ripgrep`: where it is, if not where commands are looked for; an empty text does without it."""
+        self._access = access
         self._ripgrep = shutil.which("rg") if ripgrep is None else ripgrep or None
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
         given = checked(self.parameters, arguments)
-        name, content = given.get("name"), given.get("content")
-        if name is None and content is None:
+        if given.get("name") is None and given.get("content") is None:
             raise ToolFailed("say what to look for: name, content, or both")
-        top = place(given.get("path", "."), context)
+        policy = await asyncio.to_thread(self._access.policy_of, context)
+        top = locate(given.get("path", "."), context, policy.view)
+        await check_read(top, policy, context)
         if not top.exists():
             raise ToolFailed(f"there is no {top}")
-        refuse_to_read(top, context)
-        command = self._command(top, name, content, given.get("ignore_case", False), context)
-        printed, problem = await _printed(command, top, context)
-        return _told(printed, top, given.get("limit", LIMIT), problem)
+        program = self._program(top, given, policy)
+        printed, problem = await _printed(program, self._access.environment(), top, context)
+        return await asyncio.to_thread(_format, printed, top, given, problem, policy.view)
 
-    def _command(
-        self, top: Path, name: str | None, content: str | None, ignore_case: bool, context: ToolContext
-    ) -> list[str]:
-        store = str(store_of(context))
-        if self._ripgrep is None:
+    def _program(self, top: Path, given: Mapping[str, Any], policy: Policy) -> list[str]:
+        """The command line of a search that sees what the view shows.
+
+        Ripgrep cannot be told what is hidden, so it runs in a sandbox, or not at all.
+        """
+        name, content, ignore_case = given.get("name"), given.get("content"), given.get("ignore_case", False)
+        view, sandbox = policy.view, policy.sandbox
+        if self._ripgrep is None or not sandbox.is_there or not view.can_read(top):
             _refuse_bad(name, content)
             question = {
                 "top": str(top),
                 "name": name,
                 "content": content,
                 "ignore_case": ignore_case,
-                "passed_over": [store, str(_keys())],
+                "hidden": [str(path) for path in view.hidden],
             }
             # By itself (-I -S): a workspace may have a json.py of its own.
-            return [sys.executable, "-I", "-S", searching.__file__, json.dumps(question)]
-        command = [self._ripgrep, "--no-config", "--color=never", "--sort=path", "--no-messages", "--hidden"]
-        command += [] if name is None else ["--glob", name]
-        command += ["--glob", "!.git", "--glob", f"!{Path(store).name}*"]
+            return outside([sys.executable, "-I", "-S", searching.__file__, json.dumps(question)])
+        program = [self._ripgrep, "--no-config", "--color=never", "--sort=path", "--no-messages", "--hidden"]
+        program += [] if name is None else ["--glob", name]
+        program += ["--glob", "!.git"]
         if content is None:
-            return [*command, "--files", "--", str(top)]
-        case = ["--ignore-case"] if ignore_case else []
-        return [
-            *command,
-            *case,
-            "--no-heading",
-            "--line-number",
-            "--with-filename",
-            "--regexp",
-            content,
-            "--",
-            str(top),
-        ]
+            program += ["--files", "--null", "--", str(top)]
+        else:
+            program += ["--ignore-case"] if ignore_case else []
+            program += [
+                "--no-heading",
+                "--line-number",
+                "--with-filename",
+                "--null",
+                "--regexp",
+                content,
+                "--",
+                str(top),
+            ]
+        return sandbox.start(program, view.workspace, network=False, read_only=True)
 
 
-async def _printed(command: list[str], top: Path, context: ToolContext) -> tuple[str, str]:
+async def _printed(
+    program: list[str], environment: dict[str, str], top: Path, context: ToolContext
+) -> tuple[str, str]:
     """What a search printed, and what was wrong with it. It is ended at its time, or when the person says stop."""
-    running = Running(f"exec {shlex.join(command)}", context.cwd, Output(READ, 2_000))
+    running = Running("search_files", program, context.cwd, environment, Output(READ, 2_000))
     try:
         for _ in range(SECONDS * 20):
             if running.over or context.stop.is_set() or running.output.total > READ:
@@ -115,8 +125,8 @@ async def _printed(command: list[str], top: Path, context: ToolContext) -> tuple
     finally:
         in_time = running.over
         if not in_time:
-            running.signal(signal.SIGKILL)
-    printed = running.output.text()
+            running.signal(signal.SIGTERM)
+    printed = running.output.raw()
     if not in_time:
         return printed, f"the search was ended after {running.seconds:.0f} s; narrow it down"
     # Ripgrep says by 1 that it found nothing, and by 2 that it could not read everything, too.
@@ -126,29 +136,51 @@ async def _printed(command: list[str], top: Path, context: ToolContext) -> tuple
     return printed, ""
 
 
-def _told(printed: str, top: Path, limit: int, problem: str) -> str:
-    keys = f"{_keys()}:"
-    lines = [line for line in printed.splitlines() if not line.startswith(keys)]
-    beginning = f"{top}/"
-    shown: list[str] = []
-    room = ROOM
-    for line in lines[:limit]:
-        line = printable(line.removeprefix(beginning))[:LONGEST_LINE]
-        room -= len(line) + 1
-        if room < 0:
-            break
-        shown.append(line)
+def _format(printed: str, top: Path, given: Mapping[str, Any], problem: str, view: View) -> str:
+    """The answer: a line for each result, as far as there is room. Other names of hidden files are left out."""
+    limit = given.get("limit", LIMIT)
+    linked: set[tuple[int, int]] | None = None
+    known: dict[str, bool] = {}
+    results = _results(printed, has_content=given.get("content") is not None)
+    lines: list[str] = []
+    room, left_out = ROOM, 0
+    for path, text in results:
+        if len(lines) == limit or room < 0:
+            left_out += 1
+            continue
+        if path not in known:
+            found = _status(path)
+            if found is not None and found.st_nlink > 1:
+                linked = view.linked_secrets() if linked is None else linked
+            known[path] = found is None or bool(linked and (found.st_dev, found.st_ino) in linked)
+        if not known[path]:
+            line = printable(path.removeprefix(f"{top}/") + (f":{text}" if text else ""))[:LONGEST_LINE]
+            room -= len(line) + 1
+            lines.append(line)
     notes = [problem] if problem else []
-    if len(lines) > len(shown):
-        notes.append(f"at least {len(lines) - len(shown):,} more; narrow it down")
-    if not shown and not notes:
+    if left_out:
+        notes.append(f"at least {left_out:,} more; narrow it down")
+    if not lines and not notes:
         return "nothing was found"
-    return "\n".join([*shown, *(f"[{note}]" for note in notes)])
+    return "\n".join([*lines, *(f"[{note}]" for note in notes)])
 
 
-def _keys() -> Path:
-    """What is in there is not for a model."""
-    return (home.get_hermes_home() / ".env").resolve()
+def _results(printed: str, *, has_content: bool) -> Iterator[tuple[str, str]]:
+    """Paths, or paths with `line:text`: a NUL character stands behind each path."""
+    if not has_content:
+        yield from ((path, "") for path in printed.split("\0") if path)
+        return
+    for line in printed.split("\n"):
+        path, nul, text = line.partition("\0")
+        if nul:
+            yield path, text
+
+
+def _status(path: str) -> os.stat_result | None:
+    try:
+        return Path(path).lstat()
+    except (OSError, ValueError):
+        return None
 
 
 def _refuse_bad(name: str | None, content: str | None) -> None:

@@ -1,43 +1,42 @@
-"""`terminal`: run a command in a shell. What could destroy something is asked about first."""
+"""`terminal`: run a command in a shell, inside a sandbox where there is one."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from hermes.agent.approvals.request import ApprovalRequest
+from hermes.agent.approvals.policy import Policy, Refused
+from hermes.agent.sandbox.sandbox import outside, shell_program
 from hermes.agent.tool import ToolContext, ToolFailed
+from hermes.agent.tools.access import Access
 from hermes.agent.tools.checking import checked, objects, text_field
-from hermes.agent.tools.dangers import dangers_of
-from hermes.agent.tools.files import LONGEST_PATH, place
+from hermes.agent.tools.files import LONGEST_PATH, locate
 from hermes.agent.tools.processes import Processes, conversation_of
 from hermes.agent.tools.running import PATIENCE_S, Output, Running, how_it_ended
 
 TIMEOUT_S, LONGEST_S = 120, 600
 HEAD, TAIL = 20_000, 20_000
 LONGEST_COMMAND = 20_000
+LONGEST_REASON = 300
 LOOK_S = 0.1
-LINGER_S = 0.3
-"""How long what a command started may hold its output open once it has ended, before it counts as a process."""
-
-
-class End(NamedTuple):
-    why: str = ""
-    """If not by itself."""
-    lingers: bool = False
-    """The shell has ended, and something that it started goes on."""
+LINGER_S = 1.0
+"""How long the output may stay open once the shell has ended, before what holds it is killed."""
+DENIALS = ("Permission denied", "Read-only file system", "Operation not permitted", "Could not resolve host")
+"""What programs print when the sandbox keeps them from something."""
+HINT = "[it ran in the sandbox; if it must reach something outside, run it again with `outside` saying what]"
 
 
 class Terminal:
     name = "terminal"
     description = (
-        "Run a shell command in the working directory and get what it printed and its exit code. It has no keyboard:"
-        " pass flags instead of answering questions. A command that outlasts its timeout is ended with all that it"
-        " started; for servers and long work use `background`, and look at them with the tool `process`. Destructive"
-        " commands are shown to the person first, who may refuse. Prefer read_file, write_file, patch and"
-        " search_files for files."
+        "Run a shell command in the working directory and get what it printed and its exit code. It runs in a sandbox:"
+        " the workspace and $TMPDIR can be written, the rest of the person's files cannot be seen. Commands that only"
+        " read run at once; others may be shown to the person first, who may refuse. A command that must reach"
+        " something outside says what in `outside`, which is always asked. It has no keyboard: pass flags instead of"
+        " answering questions. What a command leaves running ends with it; for servers and long work use `background`,"
+        " and look at them with the tool `process`. Prefer read_file, write_file, patch and search_files for files."
     )
     parameters: Mapping[str, Any] = objects(
         ["command"],
@@ -50,52 +49,65 @@ class Terminal:
         },
         background={"type": "boolean", "description": "Let it run on, and get an id for the tool `process`."},
         folder=text_field("Where to run it, if not in the working directory.", LONGEST_PATH, 1),
+        outside=text_field(
+            "Run it without the sandbox: what it needs to reach, for the person who decides.",
+            LONGEST_REASON,
+            1,
+        ),
     )
 
-    def __init__(self, processes: Processes, *, ask: bool = True) -> None:
-        """`ask`: whether a person is asked before something destructive (`approvals.mode`)."""
-        self._processes, self._ask = processes, ask
+    def __init__(self, processes: Processes, access: Access) -> None:
+        self._processes, self._access = processes, access
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
         given = checked(self.parameters, arguments)
         command: str = given["command"]
         if "\0" in command:
             raise ToolFailed("the command holds a NUL character, which no shell takes")
-        folder = place(given.get("folder", "."), context)
+        policy = await asyncio.to_thread(self._access.policy_of, context)
+        folder = locate(given.get("folder", "."), context, policy.view)
         if not folder.is_dir():
             raise ToolFailed(f"there is no folder {folder}")
-        await self._asked(command, context)
+        reach = given.get("outside")
+        if not policy.view.can_read(folder) and policy.sandbox.is_there and reach is None:
+            raise ToolFailed(
+                f"{folder} is outside the sandbox; run it with `outside` saying why it must be there"
+            )
+        inside = await _checked(command, policy, context, reach)
+        program = shell_program(command)
+        if inside:
+            program = policy.sandbox.start(program, folder, network=self._access.settings.network)
+        else:
+            program = outside(program)
+        environment = self._access.environment()
         conversation = await asyncio.to_thread(conversation_of, context.db, context.session_id)
         if given.get("background"):
-            made = self._processes.start(conversation, command, folder)
+            made = self._processes.start(conversation, command, program, folder, environment)
             return f"started in the background as {made.name} (process {made.running.pid})"
-        running = Running(command, folder, Output(HEAD, TAIL))
+        running = Running(command, program, folder, environment, Output(HEAD, TAIL))
         try:
-            end = await _end_of(running, given.get("timeout", TIMEOUT_S), context.stop)
+            problem = await _end_of(running, given.get("timeout", TIMEOUT_S), context.stop)
         except asyncio.CancelledError:
-            if not running.over:
-                running.signal(signal.SIGKILL)
+            await _kill(running)
             raise
-        output, told = running.output.since(0)
-        state = end.why or how_it_ended(running.exit_code)
-        if end.lingers:
-            made = self._processes.adopt(conversation, running)
-            made.told = told
-            state += f"; what it started goes on in the background as {made.name}"
-        return f"{output}\n[{state}]".lstrip("\n")
-
-    async def _asked(self, command: str, context: ToolContext) -> None:
-        """The person agrees, or `ToolFailed`."""
-        why = dangers_of(command) if self._ask else []
-        if why and not (await context.approve(ApprovalRequest(command, "; ".join(why)))).allowed:
-            raise ToolFailed(
-                f"the person did not allow this command, which {' and '.join(why)}. Do not try the same in other"
-                " words: find another way, or ask."
-            )
+        output = running.output.text()
+        lines = [output] if output else []
+        lines.append(f"[{problem or how_it_ended(running.exit_code)}]")
+        if inside and running.exit_code and any(denial in output for denial in DENIALS):
+            lines.append(HINT)
+        return "\n".join(lines)
 
 
-async def _end_of(running: Running, timeout: int, stop: asyncio.Event) -> End:
-    """Wait for the end of a command, and see to it that there is one."""
+async def _checked(command: str, policy: Policy, context: ToolContext, reach: str | None) -> bool:
+    """Whether it runs in the sandbox; `ToolFailed` if it does not run at all."""
+    try:
+        return await policy.check_command(command, context.approve, outside=reach)
+    except Refused as refusal:
+        raise ToolFailed(str(refusal)) from None
+
+
+async def _end_of(running: Running, timeout: int, stop: asyncio.Event) -> str:
+    """Wait for the end of a command, and see to it that there is one. Why it was ended; empty if by itself."""
     loop = asyncio.get_running_loop()
     over = asyncio.Event()
     running.when_over(lambda: _tell(loop, over))
@@ -105,36 +117,30 @@ async def _end_of(running: Running, timeout: int, stop: asyncio.Event) -> End:
         while not running.over:
             await asyncio.wait(waiting, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
             if stop.is_set():
-                await _kill(running, over)
-                return End("the person stopped the turn; it was ended with all that it started")
+                await _kill(running)
+                return "the person stopped the turn; it was ended with all that it started"
             if shell_ended is None and running.shell_over:
                 shell_ended = running.seconds
             if shell_ended is not None and running.seconds - shell_ended > LINGER_S:
-                return End(lingers=True)
+                await _kill(running)
+                return how_it_ended(running.exit_code)
             if running.seconds > timeout and shell_ended is None:
-                await _kill(running, over)
-                return End(f"not done after {timeout} seconds; it was ended with all that it started")
-        return End()
+                await _kill(running)
+                return f"not done after {timeout} seconds; it was ended with all that it started"
+        return ""
     finally:
         for task in waiting:
             task.cancel()
 
 
-async def _kill(running: Running, over: asyncio.Event) -> None:
-    """Ask, then make; it is made to even if nobody waits for this any longer."""
+async def _kill(running: Running) -> None:
+    """Ask it to end, then make it; it is made to even if nobody waits for this any longer."""
     running.signal(signal.SIGTERM)
     try:
-        await _at_most(over, PATIENCE_S)
+        await asyncio.to_thread(running.wait, PATIENCE_S)
     finally:
         running.signal(signal.SIGKILL)
-    await _at_most(over, PATIENCE_S)
-
-
-async def _at_most(over: asyncio.Event, seconds: float) -> None:
-    try:
-        await asyncio.wait_for(over.wait(), seconds)
-    except TimeoutError:
-        pass
+    await asyncio.to_thread(running.wait, PATIENCE_S)
 
 
 def _tell(loop: asyncio.AbstractEventLoop, over: asyncio.Event) -> None:

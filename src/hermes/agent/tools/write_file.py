@@ -7,29 +7,31 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hermes.agent.sandbox.view import View
 from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.tools import changes
+from hermes.agent.tools.access import Access
 from hermes.agent.tools.checking import checked, objects, text_field
 from hermes.agent.tools.files import (
     EDITING,
     LONGEST_PATH,
-    ask_to_write,
-    place,
+    check_edit,
+    locate,
     put,
-    refuse_to_write,
     regular_file,
     shown_path,
     text_to_edit,
 )
 
 LONGEST = 2_000_000
+CHANGED_MEANWHILE = "the file was changed while the person was asked; read it again"
 
 
 class WriteFile:
     name = "write_file"
     description = (
         "Write a whole file: a new one, or another text in place of an old one. Missing folders are made. To change a"
-        " part of a file, use patch."
+        " part of a file, use patch. The person sees the change and may refuse it."
     )
     parameters: Mapping[str, Any] = objects(
         ["path", "content"],
@@ -37,31 +39,45 @@ class WriteFile:
         content=text_field("The whole text.", LONGEST),
     )
 
-    def __init__(self, *, ask: bool = True) -> None:
-        """`ask`: whether a person is asked before something that their account depends on is changed."""
-        self._ask = ask
+    def __init__(self, access: Access) -> None:
+        self._access = access
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
         given = checked(self.parameters, arguments)
-        path = place(given["path"], context)
-        refuse_to_write(path, context)
-        if self._ask:
-            await ask_to_write(path, context)
-        told = await asyncio.to_thread(write, path, given["content"])
-        return f"{shown_path(path, context)}: {told}"
+        policy = await asyncio.to_thread(self._access.policy_of, context)
+        path = locate(given["path"], context, policy.view)
+        if policy.view.is_of_agent(path):
+            await check_edit(path, "", policy, context)  # refused: to open the store would drop its locks
+        before = await asyncio.to_thread(_text_before, path, policy.view)
+        diff = changes.diff(str(path), before or "", given["content"])
+        await check_edit(path, diff, policy, context)
+        done = await asyncio.to_thread(write, path, given["content"], before, policy.view)
+        return f"{shown_path(path, context)}: {done}"
 
 
-def write(path: Path, text: str) -> str:
-    """What was done."""
+def write(path: Path, text: str, before: str | None, view: View) -> str:
+    """What was done. `before` is the text that the person saw replaced; None if there was none to show."""
     size = f"{len(text.encode()):,} bytes"
     with EDITING:
-        if not path.exists():
-            put(path, text)
-            return f"created, {size}"
-        regular_file(path)
-        try:
-            before: str | None = text_to_edit(path)
-        except ToolFailed:  # not text, or large: it is replaced all the same
-            before = None
+        if _text_before(path, view) != before:
+            raise ToolFailed(CHANGED_MEANWHILE)
+        is_new = not path.exists()
         put(path, text)
-    return f"replaced, {size}" + ("" if before is None else f"; {changes.summary(before, text)}")
+    if is_new:
+        return f"created, {size}"
+    if before is None or not view.can_read(
+        path
+    ):  # the model does not see the text of a file outside its view
+        return f"replaced, {size}"
+    return f"replaced, {size}; {changes.summary(before, text)}"
+
+
+def _text_before(path: Path, view: View) -> str | None:
+    """The text of the file; None if it does not exist, or is no text and is replaced all the same."""
+    if not path.exists():
+        return None
+    regular_file(path)
+    try:
+        return text_to_edit(path, view)
+    except ToolFailed:
+        return None

@@ -1,0 +1,109 @@
+"""How tools reach the machine: the policy of the working directory, the private temporary folder, the environment.
+
+Made once per program; a policy is made once per working directory, because it looks at many paths.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from hermes import home
+from hermes.agent.approvals.grants import Grants
+from hermes.agent.approvals.policy import ASK, Policy
+from hermes.agent.sandbox.child_environment import child_environment
+from hermes.agent.sandbox.sandbox import choose_sandbox
+from hermes.agent.sandbox.view import View
+from hermes.agent.tool import ToolContext
+from hermes.partial import KEY_NOTE
+
+PREFIX = "hermes-"
+
+
+class AccessSettings(NamedTuple):
+    mode: str = ASK
+    network: bool = True
+    readable: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
+    """Further variables that commands get."""
+    withheld: frozenset[str] = frozenset()
+    """Variables that commands never get: those that the configuration takes keys from."""
+    key_file: str | None = None
+    """The key of an encrypted store, by setting."""
+
+
+class Access:
+    def __init__(self, settings: AccessSettings = AccessSettings()) -> None:  # noqa: B008  an immutable value
+        self.settings = settings
+        self._grants = Grants()
+        self._policies: dict[tuple[Path, Path], Policy] = {}
+        self._temporary: Path | None = None
+        self._lock = threading.Lock()
+
+    def policy_of(self, context: ToolContext) -> Policy:
+        """What tools may do in the working directory of this call."""
+        store = Path(getattr(context.db, "db_path", home.default_db_path()))
+        known = context.cwd, store
+        with self._lock:
+            if known not in self._policies:
+                self._policies[known] = self._make_policy(context.cwd, store)
+            return self._policies[known]
+
+    def _make_policy(self, folder: Path, store: Path) -> Policy:
+        given = self.settings
+        view = View(
+            folder,
+            self._temporary_folder(),
+            store=store,
+            key_files=self._key_files(store),
+            readable=map(_expanded, given.readable),
+            writable=map(_expanded, given.writable),
+        )
+        return Policy(choose_sandbox(view), given.mode, self._grants)
+
+    def _key_files(self, store: Path) -> Iterator[Path]:
+        """The files that may hold the key of the store: by the environment, by setting, by the note beside it."""
+        if name := os.environ.get("HERMES_STORE_KEY_FILE", "").strip():
+            yield _expanded(name)
+        if self.settings.key_file is not None:
+            yield home.get_hermes_home() / _expanded(self.settings.key_file)
+        with suppress(OSError, ValueError, AttributeError):
+            noted = json.loads(Path(f"{store}{KEY_NOTE}").read_bytes()).get("key_file")
+            if isinstance(noted, str):
+                yield Path(noted)
+
+    def environment(self, given: Mapping[str, str] | None = None) -> dict[str, str]:
+        """What a command gets of the environment."""
+        settings = self.settings
+        with self._lock:
+            folder = self._temporary_folder()
+        return child_environment(
+            folder, extra=settings.environment, withheld=settings.withheld, environment=given
+        )
+
+    def _temporary_folder(self) -> Path:
+        if self._temporary is None:
+            self._temporary = Path(tempfile.mkdtemp(prefix=PREFIX)).resolve()
+            atexit.register(self.close)
+        return self._temporary
+
+    def close(self) -> None:
+        """Remove the temporary folder."""
+        atexit.unregister(self.close)
+        with self._lock:
+            folder, self._temporary, self._policies = self._temporary, None, {}
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _expanded(path: str) -> Path:
+    return Path(os.path.expandvars(path)).expanduser()

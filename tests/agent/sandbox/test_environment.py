@@ -1,0 +1,57 @@
+"""The environment of a command is an allowlist."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes.agent.sandbox.child_environment import ALLOWED, child_environment, names_of_keys
+
+TEMPORARY = Path("/tmp/x")
+
+
+@given(names=st.sets(st.from_regex(r"[A-Z][A-Z_]{0,15}(KEY|TOKEN|SECRET|PASSWORD|URL)", fullmatch=True)))
+def test_no_variable_gets_through_that_is_not_listed(names: set[str]) -> None:
+    made = child_environment(TEMPORARY, environment=dict.fromkeys(names, "secret") | {"PATH": "/bin"})
+    assert "secret" not in made.values()
+    assert made["PATH"] == "/bin"
+
+
+@given(withheld=st.sets(st.sampled_from(sorted(ALLOWED))))
+def test_what_the_configuration_takes_keys_from_is_withheld_whatever_its_name(withheld: set[str]) -> None:
+    made = child_environment(
+        TEMPORARY, environment=dict.fromkeys(ALLOWED, "value"), withheld=withheld, extra=["HOME"]
+    )
+    assert not withheld & made.keys()
+
+
+def test_a_person_can_let_more_through() -> None:
+    made = child_environment(TEMPORARY, environment={"MY_FLAG": "1"}, extra=["MY_FLAG"])
+    assert made["MY_FLAG"] == "1"
+    assert made["HERMES_TOOL_CALL"] == "1"
+    assert made["TMPDIR"] == str(TEMPORARY)
+
+
+@pytest.mark.parametrize(
+    ("proxy", "passes"),
+    [
+        ("http://proxy:3128", True),
+        ("proxy:3128", True),
+        ("http://me:pw@proxy:3128", False),
+        ("me:pw@proxy", False),
+        ("http://[", False),
+    ],
+)
+def test_a_proxy_with_a_password_is_not_handed_on(proxy: str, passes: bool) -> None:
+    assert ("https_proxy" in child_environment(TEMPORARY, environment={"https_proxy": proxy})) is passes
+
+
+def test_every_variable_that_the_configuration_uses_is_known() -> None:
+    settings = {
+        "model": {"key_env": "MINE", "base_url": "https://${HOST}/v1"},
+        "platforms": {"api-server": {"keys": [{"key": "${A}"}, "x${B}y"]}},
+    }
+    assert names_of_keys(settings) == {"MINE", "HOST", "A", "B"}

@@ -1,0 +1,209 @@
+"""What a command in a sandbox can reach, with real processes against the real kernel."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hermes.agent.sandbox.sandbox import Sandbox, choose_sandbox
+from hermes.agent.sandbox.view import View
+from tests.agent.sandbox.conftest import Run
+
+PYTHON = sys.executable
+
+
+def test_the_workspace_and_the_temporary_folder_can_be_read_and_written(run: Run, workspace: Path) -> None:
+    done = run("cat a.txt; echo new > b.txt; mkdir -p c && echo x > c/d; echo t > $TMPDIR/t; cat $TMPDIR/t")
+    assert (done.stdout, done.stderr, done.returncode) == ("mine\nt\n", "", 0)
+    assert (workspace / "b.txt").read_text() == "new\n"
+
+
+def test_programs_of_the_system_run(run: Run) -> None:
+    assert run(f"git --version && {PYTHON} -c 'print(6 * 7)'").stdout.endswith("42\n")
+
+
+def test_no_secret_can_be_read_by_any_way(run: Run, secrets: dict[str, Path], workspace: Path) -> None:
+    (workspace / "link").symlink_to(secrets["ssh"])
+    (workspace / "folder").symlink_to(secrets["keys"].parent)
+    names = " ".join(f"'{path}'" for path in secrets.values())
+    ways = [
+        f"cat {names} link folder/.env",
+        "grep -r hunter2 / --include=.env --include=id_ed25519 -s",
+        f"cp {names} .",
+        f"ln {secrets['ssh']} hard && cat hard",
+        f"{PYTHON} -c \"print(open('/proc/1/root{secrets['ssh']}').read())\"",
+        "cat /proc/*/root" + str(secrets["keys"]),
+        "find / -name .env -exec cat {} +",
+    ]
+    for way in ways:
+        done = run(way)
+        assert "hunter2" not in done.stdout + done.stderr, way
+    files = [path for path in workspace.iterdir() if path.is_file() and not path.is_symlink()]
+    assert not [path for path in files if "hunter2" in path.read_text()]
+
+
+def test_nothing_outside_the_workspace_can_be_written(
+    run: Run, secrets: dict[str, Path], tmp_path: Path
+) -> None:
+    before = {path: path.read_text() for path in secrets.values()}
+    for path in secrets.values():
+        run(f"echo owned > '{path}'; rm -f '{path}'; truncate -s 0 '{path}'; mv a.txt '{path}'")
+    targets = [Path.home() / ".bashrc", tmp_path / "planted", Path("/etc/planted")]
+    for path in targets:
+        run(f"echo owned > '{path}'")
+    assert {path: path.read_text() for path in secrets.values()} == before
+    assert not [path for path in targets if path.exists()]
+
+
+def test_other_processes_cannot_be_read_or_ended(run: Run) -> None:
+    victim = subprocess.Popen(["sleep", "60"], env={"TOKEN": "hunter2", "PATH": os.environ["PATH"]})
+    try:
+        done = run(f"kill -9 {victim.pid}; cat /proc/*/environ | tr '\\0' '\\n'; kill -9 $PPID; kill -9 -1")
+        assert "hunter2" not in done.stdout
+        assert victim.poll() is None
+    finally:
+        victim.kill()
+        victim.wait()
+
+
+def test_the_network_can_be_switched_off(run: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        program = f"import socket; socket.create_connection(('127.0.0.1', {port}), 5); print('reached')"
+        assert run(f'{PYTHON} -c "{program}"').stdout == "reached\n"
+        assert run(f'{PYTHON} -c "{program}"', network=False).stdout == ""
+
+
+@pytest.mark.parametrize("family", ["AF_UNIX", "AF_INET", "AF_INET6"])
+def test_without_network_no_kind_of_socket_reaches_anybody(run: Run, tmp_path: Path, family: str) -> None:
+    with (
+        socket.socket(socket.AF_UNIX) as path_server,
+        socket.socket(socket.AF_UNIX) as abstract,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams,
+    ):
+        path_server.bind(str(tmp_path / "s"))
+        path_server.listen()
+        abstract.bind(f"\0{tmp_path}")
+        abstract.listen()
+        datagrams.bind(("127.0.0.1", 0))
+        datagrams.settimeout(0.5)
+        port = datagrams.getsockname()[1]
+        attempts = {
+            "AF_UNIX": f"socket.socket(socket.AF_UNIX).connect('{tmp_path}/s')",
+            "AF_INET": f"socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', {port}))",
+            "AF_INET6": "socket.socket(socket.AF_INET6).connect(('::1', 9))",
+        }
+        run(f'{PYTHON} -c "import socket; {attempts[family]}"', network=False)
+        hidden = f"socket.socket(socket.AF_UNIX).connect('\\\\0{tmp_path}')"
+        done = run(f'{PYTHON} -c "import socket; {hidden}; print(1)"')
+        assert done.stdout == ""
+        with pytest.raises(TimeoutError):
+            datagrams.recv(1)
+        path_server.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            path_server.accept()
+
+
+def test_a_setuid_program_gives_no_rights(run: Run) -> None:
+    assert re.search(r"NoNewPrivs:\s+1", run("cat /proc/self/status").stdout)
+
+
+# ---------------------------------------------------------------- git
+
+
+@pytest.fixture
+def repository(workspace: Path) -> Path:
+    subprocess.run(["git", "init", "-q", workspace], check=True)
+    return workspace
+
+
+def test_git_works(run: Run, repository: Path) -> None:
+    identity = "-c user.name=me -c user.email=me@example.org"
+    done = run(f"git add -A && git {identity} commit -qm first && git log --format=%s")
+    assert (done.stdout, done.stderr) == ("first\n", "")
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "printf '#!/bin/sh\\nid' > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit",
+        "git config core.fsmonitor ./evil; printf '[core]\\n\\tpager = evil\\n' >> .git/config",
+        "rm -rf .git/hooks; mkdir -p .git/hooks; echo evil > .git/hooks/post-checkout",
+        "mv .git/hooks .git/h; ln -s /tmp/evil .git/hooks",
+        "cp -r .git .copy; echo evil > .copy/config; mv .git .old; mv .copy .git",
+        "mv .git .old; mkdir .git; echo evil > .git/config",
+        "mv .git .old; ln -s /etc .git",
+    ],
+)
+def test_a_command_cannot_make_git_start_programs_later(run: Run, repository: Path, attack: str) -> None:
+    git = repository / ".git"
+
+    def settings() -> dict[str, bytes]:
+        files = [git / "config", *sorted((git / "hooks").iterdir())]
+        return {str(path): path.read_bytes() for path in files}
+
+    before = settings()
+    run(attack)
+    assert settings() == before
+    assert not git.is_symlink()
+    assert (git / "HEAD").exists()
+
+
+def test_a_linked_worktree_can_be_committed_in_and_a_forged_one_opens_nothing(
+    repository: Path, temporary: Path, tmp_path: Path
+) -> None:
+    identity = ["-c", "user.name=me", "-c", "user.email=me@example.org"]
+    subprocess.run(["git", *identity, "commit", "-qm", "x", "--allow-empty"], cwd=repository, check=True)
+    tree = tmp_path / "tree"
+    subprocess.run(["git", "worktree", "add", "-q", tree], cwd=repository, check=True, capture_output=True)
+    view = View(tree, temporary)
+    assert view.shared_git_folder == repository / ".git"
+    assert repository / ".git" / "hooks" in view.protected
+    forged = tmp_path / "forged"
+    forged.mkdir()
+    (forged / ".git").write_text(f"gitdir: {repository}/.git/worktrees/tree\n")
+    assert View(forged, temporary).shared_git_folder is None
+    (forged / ".git").write_text(f"gitdir: {Path.home()}/.ssh\n")
+    assert View(forged, temporary).shared_git_folder is None
+
+
+# ---------------------------------------------------------------- workspaces that are too wide
+
+
+def test_a_workspace_that_holds_the_agents_home_shows_nothing_of_it(
+    box: Sandbox, home: Path, tmp_path: Path, temporary: Path, secrets: dict[str, Path]
+) -> None:
+    """Bubblewrap masks it; Landlock cannot, so there is no sandbox."""
+    view = View(tmp_path, temporary)
+    assert view.holds_hidden
+    if box.kind == "landlock":
+        return
+    wide = Sandbox(view, box.kind)
+    command = wide.start(["/bin/sh", "-c", f"cat {home}/.env {home}/state.db; ls -A {home}"], tmp_path)
+    assert subprocess.run(command, capture_output=True, text=True).stdout == ""
+
+
+def test_the_persons_home_as_a_workspace_is_read_only(temporary: Path, secrets: dict[str, Path]) -> None:
+    view = View(Path.home(), temporary)
+    assert view.is_read_only
+    assert view.writable == [temporary]
+    chosen = choose_sandbox(view)
+    assert chosen.kind in ("bubblewrap", None)
+    if chosen.kind is not None:
+        command = chosen.start(["/bin/sh", "-c", "echo x > .bashrc; cat .ssh/id_ed25519"], Path.home())
+        assert "hunter2" not in subprocess.run(command, capture_output=True, text=True).stdout
+        assert not (Path.home() / ".bashrc").exists()
+
+
+def test_inside_the_agents_home_there_is_no_sandbox(home: Path, temporary: Path) -> None:
+    folder = home / "skills" / "x"
+    folder.mkdir(parents=True)
+    chosen = choose_sandbox(View(folder, temporary))
+    assert not chosen.is_there
+    assert "belongs to the agent" in chosen.reason
