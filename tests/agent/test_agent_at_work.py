@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from hermes.agent.agent import Agent
+from hermes.agent.approvals.grants import Grants
+from hermes.agent.approvals.request import DENY, ApprovalRequest, Scope
 from hermes.agent.events import Done, Interrupted, ToolEnded
 from hermes.agent.memory import Memory
 from hermes.agent.prompt import build_system_prompt
@@ -18,9 +20,9 @@ from hermes.agent.tools.processes import Processes
 from hermes.agent.tools.todo import TodoItem, todo_of
 from hermes.agent.turn import Turn
 from hermes_state import SessionDB
+from tests.agent.approving import events_of
 from tests.agent.scripted import ScriptedModel, calls, says
-from tests.agent.tools.conftest import Person
-from tests.agent.tools.test_terminal import eventually, lives
+from tests.agent.tools.processes import eventually, runs
 
 
 def call(number: int, tool: str, /, **arguments: Any) -> tuple[str, str, str]:
@@ -52,8 +54,7 @@ async def test_a_turn_with_every_kind_of_tool(db: SessionDB, tmp_path: Path, hom
         says("done"),
         says("yes"),
     )
-    person = Person()
-    person.says = False
+    asked: list[ApprovalRequest] = []
     processes = Processes()
     tools = standard_tools(processes=processes)
 
@@ -76,23 +77,24 @@ async def test_a_turn_with_every_kind_of_tool(db: SessionDB, tmp_path: Path, hom
             tools=tools,
             prompt=prompt,
             price=lambda _model, _used: (None, {}),
-            approve=person.approve,
             cwd=folder,
+            can_ask=True,
         )
 
     record = StoredRecord(db)
-    happened = [event async for event in agent(record).turn().events("write a program")]
+    Grants().add(folder, Scope.EDITS)
+    happened = await events_of(agent(record).turn(), "write a program", DENY, asked)
     ended = {event.call_id: event for event in happened if isinstance(event, ToolEnded)}
     assert isinstance(happened[-1], Done)
     assert ended["call_2"].output == "hello.py: created, 15 bytes"
     assert "+print('good day')" in ended["call_3"].output
     assert ended["call_4"].output.startswith("kept; user holds 14 of 1,400")
     assert ended["call_5"].failed
-    assert "did not allow this command" in ended["call_5"].output
+    assert "this command was not allowed" in ended["call_5"].output
     assert ended["call_6"].output == "hello.py:1:print('good day')"
     assert ended["call_8"].output == "error: path must be a text"
     assert (folder / "hello.py").read_text() == "print('good day')\n"
-    assert person.asked[0][0] == "python3 hello.py; rm -rf hello.py"
+    assert [request.subject for request in asked] == ["python3 hello.py; rm -rf hello.py"]
 
     # Resumed elsewhere, the list is there, and so is the prompt, word for word, whatever was remembered since.
     await record.close()
@@ -109,15 +111,15 @@ async def test_a_turn_with_every_kind_of_tool(db: SessionDB, tmp_path: Path, hom
 
 
 async def test_a_turn_that_is_stopped_ends_its_command_and_keeps_what_happened(
-    db: SessionDB, tmp_path: Path
+    db: SessionDB, tmp_path: Path, mark: str
 ) -> None:
     async def prompt() -> str:
         return "be kind"
 
+    folder = tmp_path / "work"
+    folder.mkdir()
     processes, record = Processes(), StoredRecord(db)
-    model = ScriptedModel(
-        calls(call(1, "terminal", command="sleep 987 & echo $! > pid; wait")), says("well then")
-    )
+    model = ScriptedModel(calls(call(1, "terminal", command=f"sleep {mark} & wait")), says("well then"))
     agent = Agent(
         db,
         record,
@@ -125,16 +127,15 @@ async def test_a_turn_that_is_stopped_ends_its_command_and_keeps_what_happened(
         tools=standard_tools(processes=processes),
         prompt=prompt,
         price=lambda _model, _used: (None, {}),
-        approve=Person().approve,
-        cwd=tmp_path,
+        cwd=folder,
+        can_ask=True,
     )
     turn = agent.turn()
-    stopping = asyncio.create_task(_stop_when(tmp_path / "pid", turn))
-    happened = [event async for event in turn.events("wait a while")]
+    stopping = asyncio.create_task(_stop_when_running(mark, turn))
+    happened = await events_of(turn, "wait a while")
     await stopping
     assert isinstance(happened[-1], Interrupted)
-    child = int((tmp_path / "pid").read_text())
-    assert await eventually(lambda: not lives(child))
+    assert await eventually(lambda: not runs(mark))
     assert db.get_messages(record.session_id)[-1]["role"] == "tool"
     again = [event async for event in agent.turn().events("go on")]
     assert again[-1] == Done("wellthen", "stop")
@@ -142,6 +143,6 @@ async def test_a_turn_that_is_stopped_ends_its_command_and_keeps_what_happened(
     processes.close()
 
 
-async def _stop_when(file: Path, turn: Turn) -> None:
-    await eventually(lambda: file.exists() and bool(file.read_text().strip()))
+async def _stop_when_running(mark: str, turn: Turn) -> None:
+    await eventually(lambda: runs(mark))
     turn.stop()

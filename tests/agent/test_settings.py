@@ -154,7 +154,7 @@ def row(key: str) -> str:
     elif isinstance(value, float):
         shown = f"{value:g}"
     else:
-        shown = "" if value is None else str(value)
+        shown = "" if value is None or value == () else str(value)
     setting = SETTINGS[key]
     return f"| `{key}` | {f'`{shown}`' if shown else ''} | {setting.kind.told} | {setting.meaning} |"
 

@@ -36,6 +36,8 @@ COMMANDS = {
     ),
     "path": Command(f"{HERE}:define_path", "print where config.yaml is", Access.READS),
 }
+FILE_ONLY = {("approvals.mode", "off")}
+"""Values that take a wall away: somebody has to open the file for that."""
 
 
 def define(parser: argparse.ArgumentParser, words: Words) -> None:
@@ -234,6 +236,8 @@ def set_(arguments: argparse.Namespace) -> int:
     kind = SETTINGS[key].kind if key in SETTINGS else gateway_keys.kind_of(key)
     if kind is None:
         raise _no_such(key)
+    if (key, value) in FILE_ONLY:
+        raise Refused(f"{key} {value} is for containers only: `hermes config edit` sets it in the file")
     if key.startswith("platforms.") and gateway_keys.is_secret(key):
         raise _not_here(key)
     config.change(key, _typed(kind, key, value))

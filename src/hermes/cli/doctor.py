@@ -1,4 +1,4 @@
-"""`hermes doctor`: how the store and its surroundings are, and what to do about what is wrong."""
+"""`hermes doctor`: how the store, its surroundings and the sandbox are, and what to do about what is wrong."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from hermes import config, environment, home
 from hermes.cli.command import DONE, REFUSED, Words, takes_json, takes_store
 from hermes.cli.output import say, say_json
+from hermes.store.findings import Finding
 from hermes.text import printable
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def doctor(arguments: argparse.Namespace) -> int:
     from hermes.sessiondb import SessionDB
 
     found = SessionDB.diagnose_file(arguments.store or home.default_db_path(), deep=arguments.deep)
+    found = found._replace(findings=(*found.findings, *_look_at_sandbox()))
     if arguments.store is None:
         found = found._replace(findings=(*found.findings, *_look_at_home()))
     if arguments.json:
@@ -48,3 +50,33 @@ def _look_at_home() -> Iterator[Finding]:
     for file in (config.path(), environment.path()):
         if home.loose(str(file)):
             yield Finding("warning", f"others can read {file}", f"chmod 600 {file}")
+
+
+def _look_at_sandbox() -> Iterator[Finding]:
+    """What holds the agent's commands here, or why nothing does."""
+    import tempfile
+    from pathlib import Path
+
+    from hermes.agent.approvals.shell import is_parser_installed
+    from hermes.agent.sandbox.sandbox import choose_sandbox
+    from hermes.agent.sandbox.view import View
+    from hermes.agent.settings import read_settings
+
+    if read_settings().approvals.mode == "off":
+        yield Finding("note", "Sandbox: off, and nothing is asked (approvals.mode)")
+        return
+    sandbox = choose_sandbox(View(Path.cwd(), Path(tempfile.gettempdir())))
+    if sandbox.is_there:
+        yield Finding("ok", f"Sandbox: {sandbox.describe()}")
+    else:
+        yield Finding(
+            "note",
+            f"Sandbox: none for {Path.cwd()}: everything but plain reading is asked about",
+            sandbox.reason,
+        )
+    if not is_parser_installed():
+        yield Finding(
+            "note",
+            "Shell parser: not installed, so every command is asked about",
+            "pip install 'hermes-sessions[shell]'",
+        )

@@ -58,6 +58,9 @@ COMMANDS = {
     "doctor": Command(
         "hermes.cli.doctor", "see how the store is, and what to do about what is wrong", Access.READS
     ),
+    "approvals": Command(
+        "hermes.cli.approvals", "see and take back what the agent may do without asking", Access.READS
+    ),
     "audit": Command("hermes.cli.audit", "see who changed settings, keys and people, and when", Access.READS),
     "store": Command("hermes.cli.store", "encrypt the store, or decrypt it", Access.READS),
     "completion": Command(

@@ -8,11 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-import uuid
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from time import monotonic
 
 import pytest
 
@@ -23,36 +19,12 @@ from hermes.agent.tools.processes import MOST_AT_ONCE, Processes, conversation_o
 from hermes.agent.tools.running import Output
 from hermes.agent.tools.terminal import Terminal
 from hermes_state import SessionDB
+from tests.agent.tools.processes import eventually, runs
 
 
 @pytest.fixture
 def terminal(processes: Processes, access: Access) -> Terminal:
     return Terminal(processes, access)
-
-
-async def eventually(so: Callable[[], object]) -> bool:
-    """Whether it comes to be so; nobody waits longer than it takes."""
-    until = monotonic() + 20
-    while monotonic() < until:
-        if so():
-            return True
-        await asyncio.sleep(0.01)
-    return False
-
-
-def runs(mark: str) -> bool:
-    """Whether a process with this word in its command line lives. In a sandbox it has another number than outside."""
-    for folder in Path("/proc").iterdir():
-        with suppress(OSError):
-            if folder.name.isdecimal() and mark in (folder / "cmdline").read_bytes().decode().split("\0"):
-                return True
-    return False
-
-
-@pytest.fixture
-def mark() -> str:
-    """Seconds for `sleep` that nobody else sleeps."""
-    return f"9{uuid.uuid4().int % 10**9:09}"
 
 
 # ---------------------------------------------------------------- in the foreground
@@ -152,7 +124,7 @@ async def test_it_is_ended_when_nobody_waits_for_it_any_longer(
 
 @pytest.mark.parametrize("outside", [{}, {"outside": "everything"}], ids=["sandbox", "outside"])
 @pytest.mark.parametrize(
-    "way", ["sleep {} &", "setsid nohup sleep {} > /dev/null 2>&1 &", "(setsid sleep {} &) & disown"]
+    "way", ["sleep {} &", "setsid nohup sleep {} > /dev/null 2>&1 &", "(setsid sleep {} &)"]
 )
 async def test_what_a_command_leaves_running_ends_with_it(
     terminal: Terminal, context: ToolContext, mark: str, way: str, outside: dict[str, str]
