@@ -379,6 +379,7 @@ async def test_where_nobody_can_be_asked_an_approval_is_refused_and_says_so(db: 
     assert not any(isinstance(event, events.ApprovalAsked) for event in happened)
     [ended] = [event.output for event in happened if isinstance(event, events.ToolEnded)]
     assert ended.startswith("refused nobody can be asked here")
+    assert events.Note("refused, because nobody can be asked here: launch") in happened
 
 
 async def test_a_turn_that_is_stopped_while_it_asks_runs_nothing(db: SessionDB) -> None:

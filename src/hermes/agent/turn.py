@@ -100,7 +100,7 @@ class Turn:
         self._tools = {tool.name: tool for tool in tools}
         self._stop = asyncio.Event()
         self._can_ask = can_ask
-        self._approvals: asyncio.Queue[ApprovalAsked] = asyncio.Queue()
+        self._approvals: asyncio.Queue[ApprovalAsked | Note] = asyncio.Queue()
         self._undecided: dict[int, asyncio.Future[Decision]] = {}
         self._approvals_asked = 0
         self._context = context(self._approve, self._stop)
@@ -134,6 +134,7 @@ class Turn:
 
     async def _approve(self, request: ApprovalRequest) -> Decision:
         if not self._can_ask:
+            self._approvals.put_nowait(Note(f"refused, because nobody can be asked here: {request.subject}"))
             return UNANSWERABLE
         if self._stop.is_set():
             return DENY
@@ -336,13 +337,17 @@ class Turn:
                     [*running, stopping, asking], return_when=asyncio.FIRST_COMPLETED
                 )
                 if asking in done:
-                    if await self._must_ask(asking.result()):
-                        yield asking.result()
+                    asked = asking.result()
+                    if isinstance(asked, Note) or await self._must_ask(asked):
+                        yield asked
                     asking = asyncio.create_task(self._approvals.get())
                 for task in [task for task in running if task in done]:
                     running.pop(task)
                     async for event in self._keep_result(task.result()):
                         yield event
+            while not self._approvals.empty():
+                if isinstance(asked := self._approvals.get_nowait(), Note):
+                    yield asked
             for task, call in running.items():
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)

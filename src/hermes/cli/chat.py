@@ -259,8 +259,10 @@ def _parts(arguments: argparse.Namespace) -> Parts:
         return made
     from hermes.agent.standard import standard
     from hermes.config import setting
+    from hermes.store.kinds import kind_of
 
-    parts = standard()._replace(platforms=_platforms)
+    is_job = kind_of(_source(arguments), child=False) == "job"
+    parts = standard(is_job=is_job)._replace(platforms=_platforms)
     if setting("sessions", "transcripts") != "all":
         return parts
     return parts._replace(transcribe=lambda db, session_id: _transcribe(arguments, db, session_id))
@@ -284,9 +286,13 @@ def _transcribe(arguments: argparse.Namespace, db: AnyStore, session_id: str) ->
     Transcripts(db, sessions_folder(arguments), ALL).catch_up_session(session_id)
 
 
-def _new_talk(db: SessionDB, arguments: argparse.Namespace, *, can_ask: bool) -> Talk:
+def _source(arguments: argparse.Namespace) -> str:
     import os
 
+    return arguments.source or os.environ.get("HERMES_SESSION_SOURCE") or "cli"
+
+
+def _new_talk(db: SessionDB, arguments: argparse.Namespace, *, can_ask: bool) -> Talk:
     from hermes.agent.parts import Wish
     from hermes.chat.session import Talk
 
@@ -295,7 +301,7 @@ def _new_talk(db: SessionDB, arguments: argparse.Namespace, *, can_ask: bool) ->
         _parts(arguments),
         can_ask=can_ask,
         wish=Wish(arguments.model, arguments.base_url),
-        source=arguments.source or os.environ.get("HERMES_SESSION_SOURCE") or "cli",
+        source=_source(arguments),
         cwd=arguments.cwd,
         incognito=arguments.incognito,
     )
