@@ -78,12 +78,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         gc.freeze()  # nor at the end; where something was broken off, what it left has to be cleared away
         return code
     except WrongUsage as error:
-        output.complain(str(error))
+        output.complain(_hide(str(error)))
         return USAGE
     except HermesError as error:
-        output.complain(str(error))
+        output.complain(_hide(str(error)))
         if isinstance(error, Refused):
-            output.add_details(error.details)
+            output.add_details(map(_hide, error.details))
         return REFUSED
     except KeyboardInterrupt:
         output.complain("interrupted")
@@ -94,11 +94,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         output.complain(_without_number(error))
         return REFUSED
-    except Exception as error:  # a person gets one line, whatever happened
+    except Exception as error:  # noqa: BLE001 - a person gets one line, whatever happened
         if os.environ.get("HERMES_TRACEBACK"):
-            raise
-        output.complain(f"unexpected {type(error).__name__}: {error} (HERMES_TRACEBACK=1 shows where)")
+            import traceback
+
+            output.add_lines(_hide(traceback.format_exc()).splitlines())
+            return REFUSED
+        message = _hide(f"{type(error).__name__}: {error}")
+        output.complain(f"unexpected {message} (HERMES_TRACEBACK=1 shows where)")
         return REFUSED
+
+
+def _hide(message: str) -> str:
+    """The message without the keys of this home and of the environment."""
+    try:
+        from hermes.config import hide_secrets
+
+        return hide_secrets(message)
+    except (HermesError, OSError):
+        from hermes.redaction import redact_text
+
+        return redact_text(message)
 
 
 def _run(argv: Sequence[str]) -> int:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable
 from contextlib import nullcontext, suppress
 
-from hermes.text import json_shown, printable
+from hermes.text import json_shown, printable, readable
 
 MOST_TOLD = 20
 """Remarks of one kind that are told one by one; of more, the number is told."""
@@ -161,6 +161,13 @@ def add_details(lines: Iterable[str]) -> None:
     with suppress(OSError):
         for line in lines:
             print(f"  {printable(line)}", file=sys.stderr, flush=True)
+
+
+def add_lines(lines: Iterable[str]) -> None:
+    """Lines for stderr as they are, but harmless."""
+    with suppress(OSError):
+        for line in lines:
+            print(readable(line), file=sys.stderr, flush=True)
 
 
 def confirm(question: str) -> bool:
