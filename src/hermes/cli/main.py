@@ -28,7 +28,8 @@ from hermes.cli.command import (
     WrongUsage,
     group,
 )
-from hermes.errors import HermesError
+from hermes.errors import HermesError, UnsafeHome
+from hermes.home_check import check_home
 
 COMMANDS = {
     "chat": Command(
@@ -80,6 +81,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except WrongUsage as error:
         output.complain(_hide(str(error)))
         return USAGE
+    except UnsafeHome as error:  # nothing in there is read, not even to know its secrets
+        output.complain(str(error))
+        return REFUSED
     except HermesError as error:
         output.complain(_hide(str(error)))
         if isinstance(error, Refused):
@@ -123,6 +127,7 @@ def _run(argv: Sequence[str]) -> int:
 
         argv = as_chat(argv, COMMANDS)
     arguments = parser([word for word in argv if not word.startswith("-")]).parse_args(argv)
+    check_home()
     tool_guard.check_caller(arguments)
     code: int = arguments.run(arguments)
     return code

@@ -153,7 +153,7 @@ class Spool:
     @contextmanager
     def _alone(self, wait: float) -> Iterator[None]:
         """Keep others, threads too, from replaying at the same time."""
-        descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, home.PRIVATE_FILE)
+        descriptor = home.open_private_file(self.folder / "lock", os.O_RDWR | os.O_CREAT)
         try:
             until = time.monotonic() + wait
             while not lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):

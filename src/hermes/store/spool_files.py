@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from hermes import home
 from hermes.partial import sync_folder
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ def added(file: Path, line: bytes) -> bool:
 def locked(file: Path) -> Iterator[int | None]:
     """The file, locked for a moment; None if it went while we waited for it."""
     try:
-        descriptor = os.open(file, os.O_RDWR)
+        descriptor = home.open_private_file(file, os.O_RDWR)
     except FileNotFoundError:
         yield None
         return
