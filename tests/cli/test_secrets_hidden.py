@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -206,3 +208,22 @@ def test_what_is_harmless_stays_as_it_is() -> None:
     values = {"base_url": "http://127.0.0.1:1/v1", "enabled": True, "port": 8, "list": ["a", 1], "none": None}
     assert redact_setting("platforms.telegram", values) == values
     assert redact_text("https://me:pass@host/a?b=c") == "https://…@host/a?…"
+
+
+def test_names_from_files_and_logs_cannot_act_on_a_terminal(hermes: Hermes, home: Path) -> None:
+    home.mkdir()
+    (home / "config.yaml").write_text('platforms: {telegram: {"x\\e[31mfoo": "\\e]0;owned\\a"}}\n')
+    listed = hermes("config", "list")
+    assert listed.returncode == 0
+    assert "platforms.telegram.xfoo" in listed.stdout
+    assert "\x1b" not in listed.stdout + listed.stderr
+
+
+def test_a_warning_that_is_only_logged_cannot_act_on_a_terminal() -> None:
+    program = (
+        "from hermes.cli import output; output.prepare()\n"
+        "from hermes.logs import log_of\n"
+        "log_of('hermes.x').warning('a %s and %s', 'file\\x1b[2J', 'OPENAI_API_KEY=' + 'Tr0ub4dor' + '-and-3')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stderr == "a file and OPENAI_API_KEY=[redacted exported value]\n"

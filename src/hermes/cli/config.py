@@ -104,11 +104,11 @@ def list_(arguments: argparse.Namespace) -> int:
     if arguments.json:
         say_json(rows)
         return DONE
-    width = max(len(row["key"]) for row in rows)
+    width = max(len(printable(row["key"])) for row in rows)
     for row in rows:
         value = "—" if row["value"] is None else _shown(row["value"])
         origin = "" if row["origin"] is None else f"  ({printable(row['origin'])})"
-        say([f"{row['key']:<{width}}  {value}{origin}"])
+        say([f"{printable(row['key']):<{width}}  {value}{origin}"])
     return DONE
 
 
@@ -258,12 +258,12 @@ def unset(arguments: argparse.Namespace) -> int:
         if key not in environment.read():
             raise Refused(f"{key} is not set in {environment.path()}")
         environment.change(key, None)
-        say([f"{key} is out of {printable(str(environment.path()))}"])
+        say([printable(f"{key} is out of {environment.path()}")])
         return DONE
     if config.value_of(config.read(), key) is None:
         raise Refused(f"{key} is not set in {config.path()}")
     config.change(key, None)
-    say([f"{key} is out of {printable(str(config.path()))}"])
+    say([printable(f"{key} is out of {config.path()}")])
     return DONE
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import logging
 import os
 import threading
 import time
@@ -20,10 +19,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hermes import clock, errors, home
+from hermes.logs import log_of
 from hermes.partial import sync_folder
 from hermes.store.spool_files import TORN, added, files_in, finish, lock, locked, read, stamp_of
 
-log = logging.getLogger(__name__)
+log = log_of(__name__)
 
 FOLDER = "spool"
 REFUSED = "refused"

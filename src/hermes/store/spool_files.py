@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hermes import home
+from hermes.logs import log_of
 from hermes.partial import sync_folder
 
-log = logging.getLogger(__name__)
+log = log_of(__name__)
 
 TORN = ".torn"
 """Ends the name of a file with a line that a crash cut off: the others are stored, this one is for a person to see."""
