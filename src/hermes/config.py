@@ -7,11 +7,14 @@ written. It is checked by reading the result back before it takes the file's pla
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes import caller, errors, home
+from hermes import caller, environment, errors, home
+from hermes.redaction import HIDDEN, SHORTEST, find_secrets, redact_text
+from hermes.text import printable
 
 if TYPE_CHECKING:
     from ruamel.yaml.nodes import MappingNode, Node
@@ -40,8 +43,25 @@ def setting(section: str, name: str) -> object:
 
 
 def read() -> Values:
-    """All of it; empty if there is no file."""
-    return parsed(_text(path()), path())
+    """All of it; empty if there is no file. A file with keys in it that others can read is made private."""
+    file = path()
+    values = parsed(_text(file), file)
+    if home.loose(str(file)) and any(find_secrets(values)) and home.tightened(str(file), home.PRIVATE_FILE):
+        print(printable(f"hermes: others could read the keys in {file}; it is private now"), file=sys.stderr)
+    return values
+
+
+def hide_secrets(text: str) -> str:
+    """The text without secrets: those of this home and of the environment, and what looks like one."""
+    known = set(environment.known_secrets())
+    try:
+        known.update(find_secrets(parsed(_text(path()), path())))
+    except errors.BadConfig:  # then nobody knows what is in it, and nobody quotes it
+        pass
+    for secret in sorted(known, key=len, reverse=True):
+        if len(secret) >= SHORTEST:
+            text = text.replace(secret, HIDDEN)
+    return redact_text(text)
 
 
 def parsed(text: str, file: Path) -> Values:
@@ -53,11 +73,23 @@ def parsed(text: str, file: Path) -> Values:
 
     try:
         values = YAML(typ="safe", pure=True).load(text)
-    except (YAMLError, ValueError) as problem:
-        raise errors.BadConfig(f"{file} cannot be read: {' '.join(str(problem).split())}") from problem
+    except (YAMLError, ValueError, RecursionError) as problem:
+        # Without what it quotes, and without its cause: the line may hold a key, and a traceback would show it.
+        raise errors.BadConfig(f"{file} cannot be read: {_describe_problem(problem)}") from None
     if values is not None and not isinstance(values, dict):
         raise errors.BadConfig(f"{file} must hold sections such as `model:`, not {type(values).__name__}")
     return values or {}
+
+
+def _describe_problem(problem: Exception) -> str:
+    """What is wrong with a text and where, without a word of the text itself."""
+    mark = getattr(problem, "problem_mark", None) or getattr(problem, "context_mark", None)
+    where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
+    told = getattr(problem, "problem", None)
+    if not isinstance(told, str):
+        return f"{where}it is not YAML" if mark else "a value in it makes no sense"
+    first = told.splitlines()[0] if told else ""
+    return where + re.sub(r"\"[^\"]{2,}\"?|'[^']{2,}'?", HIDDEN, first.partition(" with value ")[0])
 
 
 def value_of(values: Values, key: str) -> object:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from hermes import caller, errors, home
+from hermes.redaction import is_secret_name
 
 TOOL_MARKER = caller.TOOL_MARKER
 """Set in the environment of every command that a tool of the agent starts."""
@@ -30,6 +31,16 @@ def read() -> dict[str, str]:
     """What the file says. Others cannot read it from now on, if they could."""
     home.tightened(str(path()), home.PRIVATE_FILE)
     return {name: value for name, value in map(_parsed, _text().split("\n")) if name}
+
+
+def known_secrets() -> set[str]:
+    """The values of all variables whose names say that they are secret, here and in the file."""
+    try:
+        kept = read()
+    except errors.BadConfig:
+        kept = {}
+    every = (*kept.items(), *os.environ.items())
+    return {value.strip() for name, value in every if value.strip() and is_secret_name(name)}
 
 
 def change(name: str, value: str | None) -> None:

@@ -5,6 +5,7 @@
     │   ├── InvalidTitle           (ValueError)          too long, or already in use
     │   └── MissingValue           (sqlite3.IntegrityError)  a required value is None
     ├── BadConfig                                        config.yaml makes no sense
+    ├── UnsafeHome                                       others can write to the home, or own it
     ├── StartedByTool                                    a tool of the agent asked for what is a person's
     └── StoreError
         ├── UnknownSession         (sqlite3.IntegrityError)  no such session or parent
@@ -62,6 +63,10 @@ class MissingValue(InvalidArgument):
 
 
 class BadConfig(HermesError):
+    pass
+
+
+class UnsafeHome(HermesError):
     pass
 
 

@@ -10,6 +10,7 @@ import errno
 import os
 import stat
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 PRIVATE_FILE = 0o600
@@ -100,10 +101,11 @@ def create_private_file(path: Path) -> int:
     return descriptor
 
 
-def open_private_file(path: Path | str, flags: int) -> int:
+def open_private_file(path: Path | str, flags: int, owners: Collection[int] = ()) -> int:
     """Open a file of ours for writing and make it 0600. A symbolic link or somebody else's file is refused.
 
-    `flags` are those of `os.open`. Nothing is truncated before the file was looked at.
+    `flags` are those of `os.open`. Nothing is truncated before the file was looked at. `owners` are users whose files
+    are trusted as well.
     """
     truncates = flags & os.O_TRUNC
     safe = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a named pipe must not make us wait
@@ -116,8 +118,8 @@ def open_private_file(path: Path | str, flags: int) -> int:
             ) from None
         raise
     try:
-        check_owned(descriptor, path)
-        os.fchmod(descriptor, PRIVATE_FILE)
+        if _check_owned(descriptor, path, owners):
+            os.fchmod(descriptor, PRIVATE_FILE)
         if truncates:
             os.ftruncate(descriptor, 0)
     except BaseException:
@@ -126,13 +128,25 @@ def open_private_file(path: Path | str, flags: int) -> int:
     return descriptor
 
 
-def check_owned(descriptor: int, path: Path | str) -> None:
-    """Refuse what is no regular file of this user. Root may use files of the user whose folder they are in."""
+def get_owners(*paths: Path) -> set[int]:
+    """The users that own those of the files and folders that exist."""
+    owners = set()
+    for path in paths:
+        try:
+            owners.add(os.stat(path).st_uid)
+        except OSError:
+            continue
+    return owners
+
+
+def _check_owned(descriptor: int, path: Path | str, owners: Collection[int]) -> bool:
+    """Refuse what is no regular file of this user or of `owners`; whether it is this user's."""
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EPERM, "it is not a regular file", str(path))
-    if found.st_uid == os.geteuid():
-        return
-    if os.geteuid() == 0 and found.st_uid == os.stat(os.path.dirname(path) or ".").st_uid:
-        return
+    user = os.geteuid()
+    if found.st_uid == user:
+        return True
+    if found.st_uid in owners or (user == 0 and found.st_uid in get_owners(Path(path).parent)):
+        return False
     raise OSError(errno.EPERM, "it belongs to somebody else", str(path))

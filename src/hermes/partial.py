@@ -111,7 +111,7 @@ def clear_partials(folder: Path) -> None:
     """Remove what killed backups left. The lock tells them from those that are being written."""
     for stale in folder.glob(f".*{PARTIAL}"):
         try:
-            descriptor = os.open(stale, os.O_RDWR)
+            descriptor = os.open(stale, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
             continue
         try:
@@ -138,7 +138,7 @@ def alone_in(folder: Path, seconds: float = 10.0) -> Iterator[None]:
     """Work in a folder of ours, one at a time among all threads and processes; what the system refuses is one line."""
     try:
         home.private_folder(folder)
-        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, home.PRIVATE_FILE)
+        descriptor = home.open_private_file(folder / LOCK, os.O_RDWR | os.O_CREAT)
         try:
             _lock(descriptor, folder, monotonic() + seconds)
             yield

@@ -17,6 +17,7 @@ from hermes.chats import Chats
 from hermes.conversations import Conversations
 from hermes.documented import Documented
 from hermes.handle import Row
+from hermes.home_check import check_home
 from hermes.store import titles
 from hermes.store.arguments import database_path, optional_path
 from hermes.store.messages import Messages
@@ -100,7 +101,10 @@ class SessionDB(Documented, Conversations, Care, Chats):
         self._read_only, self._durability, self._spool = read_only, durability, spool
         try:
             # Absolute, for the process may go elsewhere: then the same name means another file.
-            self.db_path = (optional_path("db_path", db_path) or home.default_db_path()).absolute()
+            given = optional_path("db_path", db_path)
+            if given is None:
+                check_home()
+            self.db_path = (given or home.default_db_path()).absolute()
             self._open()
         except Exception as problem:
             _set_last_init_error(f"{type(problem).__name__}: {problem}")

@@ -193,7 +193,7 @@ def test_a_partial_policy_is_as_the_general_one_in_what_it_does_not_say(
         ("session_reset: {timezone: Mars/Base}", "session_reset.timezone must be a time zone such as"),
         ("session_reset: {timezone: Europe}", "session_reset.timezone must be a time zone"),
         ("session_reset: {timezone: ../../etc/passwd}", "session_reset.timezone must be a time zone"),
-        ("session_reset: daily", "session_reset must hold settings such as session_reset.mode, not 'daily'"),
+        ("session_reset: daily", "session_reset must hold settings such as session_reset.mode, not a text"),
         ("group_sessions_per_user: maybe", "group_sessions_per_user must be true or false"),
         ("reset_by_type: {group: daily}", "reset_by_type.group must hold settings such as"),
         ("reset_by_platform: {telegram: {mode: x}}", "reset_by_platform.telegram.mode must be"),

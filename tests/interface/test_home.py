@@ -67,6 +67,18 @@ def test_an_active_profile_that_is_not_in_the_environment_is_warned_about_once(s
     assert "work" in result.stderr
 
 
+@pytest.mark.parametrize(
+    "name", ["\x1b]0;owned\x07work", "\x9b31mwork", "work\r\nhermes: all is well", "work" * 1000]
+)
+def test_the_name_of_a_profile_cannot_act_on_a_terminal(standard: Path, name: str) -> None:
+    (standard / "active_profile").write_text(name)
+    result = ask_twice()
+    assert len(result.stderr.splitlines()) == 1
+    assert "work" in result.stderr
+    assert len(result.stderr) < 1000
+    assert all(sign.isprintable() for sign in result.stderr.removesuffix("\n"))
+
+
 @pytest.mark.parametrize("profile", ["default", "default\n", "", "  "])
 def test_the_default_profile_needs_no_warning(standard: Path, profile: str) -> None:
     (standard / "active_profile").write_text(profile)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from hermes.agent import failures
@@ -96,7 +96,7 @@ def models_at(base_url: str, key: str | None = None, *, patience: float = LISTIN
     proxies = request.ProxyHandler({} if is_local(base_url) else None)
     asked = request.Request(f"{base_url.rstrip('/')}/models", headers=headers)
     try:
-        with request.build_opener(proxies).open(asked, timeout=patience) as answer:
+        with request.build_opener(proxies, no_redirects()).open(asked, timeout=patience) as answer:
             listed = json.load(answer)
     except error.HTTPError as problem:
         with problem:
@@ -113,6 +113,17 @@ def models_at(base_url: str, key: str | None = None, *, patience: float = LISTIN
     known = rows if isinstance(rows, list) else []
     names = [row.get("id") or row.get("name") for row in known if isinstance(row, dict)]
     return [name.removeprefix("models/") for name in names if isinstance(name, str) and name]
+
+
+def no_redirects() -> Any:
+    """A handler for urllib that follows no redirect: a key goes to the address that was chosen and nowhere else."""
+    from urllib.request import HTTPRedirectHandler
+
+    class NoRedirects(HTTPRedirectHandler):
+        def redirect_request(self, *_: Any) -> None:
+            return None
+
+    return NoRedirects()
 
 
 def found_servers() -> list[Server]:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urljoin, urlsplit, urlunsplit
 
 from hermes import clock
 from hermes.agent.model import (
@@ -131,6 +131,8 @@ def message_in(body: object, depth: int = 0) -> str:
 def by_status(status: int, message: str, headers: Mapping[str, str], where: Where) -> Trouble:
     """What an answer means that is a refusal."""
     told = one_line(message, where) or _phrase(status)
+    if 300 <= status < 400:
+        return Trouble(_redirected(status, headers, where))
     if is_overflow(status, message):
         return Trouble(ContextOverflow(f"the conversation is too long for {where.model}: {told}"))
     if status == 402 or NO_MONEY.search(message):
@@ -188,6 +190,18 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return max(0.0, parsedate_to_datetime(told["retry-after"]).timestamp() - clock.now())
     except (KeyError, ValueError):
         return None
+
+
+def _redirected(status: int, headers: Mapping[str, str], where: Where) -> BadRequest:
+    """Redirects are not followed: the key and the conversation would go to an address that nobody chose."""
+    try:
+        target = where._replace(base_url=urljoin(where.base_url, _lower(headers).get("location", "")))
+        to = f" to {one_line(target.shown, where)}"
+    except ValueError:
+        to = ""
+    return BadRequest(
+        f"{where.shown} redirects{to} ({status}); keys are sent nowhere else: set the right address yourself"
+    )
 
 
 def _not_authorized(status: int, told: str, where: Where) -> NotAuthorized:

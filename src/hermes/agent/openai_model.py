@@ -152,7 +152,10 @@ class OpenAIModel:
                 base_url=self.base_url,
                 max_retries=0,
                 timeout=openai.Timeout(self._timeout, connect=min(CONNECT_S, self._timeout)),
-                http_client=openai.DefaultAsyncHttpxClient(trust_env=not is_local(self.base_url)),
+                # No redirects: neither the key nor the conversation goes to an address that nobody chose.
+                http_client=openai.DefaultAsyncHttpxClient(
+                    trust_env=not is_local(self.base_url), follow_redirects=False
+                ),
             )
         return self._client
 

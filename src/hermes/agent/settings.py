@@ -28,6 +28,7 @@ from hermes.agent.checks import (
     number,
     whole,
 )
+from hermes.redaction import describe_type, is_secret_name, redact_text
 
 
 class ModelSettings(NamedTuple):
@@ -234,7 +235,7 @@ def checked(kind: Kind, key: str, value: object, origin: str) -> Any:
 
 def refused(kind: Kind, key: str, value: object, origin: str) -> errors.BadConfig:
     """That a value is not what it must be, in one line. What may be a secret is not told."""
-    but = "" if gateway_keys.is_secret(key) else f", not {shown(value)}"
+    but = "" if is_secret_name(key) or kind is VARIABLE else f", not {shown(value)}"
     return errors.BadConfig(f"{origin}: {key} must be {kind.told}{but}")
 
 
@@ -290,7 +291,9 @@ def _given(
     section, _, rest = key.partition(".")
     inner = values.get(section)
     if inner is not None and not isinstance(inner, Mapping):
-        raise errors.BadConfig(f"{file}: {section} must hold settings such as {key}, not {shown(inner)}")
+        raise errors.BadConfig(
+            f"{file}: {section} must hold settings such as {key}, not {describe_type(inner)}"
+        )
     value = inner.get(rest) if inner is not None else None
     return {} if value is None else {key: (value, file)}
 
@@ -315,7 +318,7 @@ def _prices(values: object, file: str) -> Mapping[str, Rates]:
     if values is None:
         return {}
     if not isinstance(values, dict):
-        raise errors.BadConfig(f"{file}: prices must name models, not {shown(values)}")
+        raise errors.BadConfig(f"{file}: prices must name models, not {describe_type(values)}")
     return {str(model): checked_rates(str(model), rates, file) for model, rates in values.items()}
 
 
@@ -333,11 +336,9 @@ def _warning(unknown: list[str], file: str) -> str | None:
     if not unknown:
         return None
     hint = nearest(unknown[0]) if len(unknown) == 1 else ""
-    return f"{file}: nobody knows {', '.join(unknown)}{hint}"
+    return f"{file}: nobody knows {redact_text(', '.join(unknown))}{hint}"
 
 
 def shown(value: object) -> str:
-    from hermes.secrets import redact
-
-    told = redact(repr(value))
+    told = redact_text(repr(value)) if not isinstance(value, dict | list) else describe_type(value)
     return told if len(told) <= 60 else f"{told[:59]}…"

@@ -15,6 +15,7 @@ from hermes.chat.leaving import duration
 from hermes.chat.recap import collapsed, names_of_calls, said
 from hermes.chat.rendering import GOLD, GREEN, status
 from hermes.insights.wording import counted, dollars, plural
+from hermes.redaction import redact_text
 from hermes.store.open import belongings_of
 from hermes.text import printable
 
@@ -109,7 +110,12 @@ async def show_status(chat: Chat, _: str) -> None:
     facts = [
         ("Session", f"{talk.session_id}{'' if talk.exists else ' (not stored yet)'}"),
         ("Title", talk.title() or talk.queued_title or "—"),
-        ("Model", "not known yet" if model is None else f"{model.name} ({model.base_url or model.provider})"),
+        (
+            "Model",
+            "not known yet"
+            if model is None
+            else f"{model.name} ({redact_text(model.base_url or model.provider or 'unknown')})",
+        ),
         ("Directory", str(talk.cwd)),
         ("Messages", f"{len(rows)} in the context"),
         ("Used", status(talk.total)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hermes.chat.commands import Command
+from hermes.redaction import redact_text
 from hermes.text import printable
 
 if TYPE_CHECKING:
@@ -21,7 +22,9 @@ async def model(chat: Chat, argument: str) -> None:
         chat.screen.line(f"Going on with {printable(chosen.name)}.")
         return
     now = (await chat.talk.agent()).model
-    chat.screen.line(f"{printable(now.name)} ({printable(now.base_url or now.provider or 'unknown')})")
+    chat.screen.line(
+        f"{printable(now.name)} ({printable(redact_text(now.base_url or now.provider or 'unknown'))})"
+    )
     chat.screen.note("/model <name> goes on with another; `hermes setup` changes the usual one")
 
 

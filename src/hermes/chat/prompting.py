@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -19,8 +20,11 @@ from prompt_toolkit.output import Output
 from prompt_toolkit.shortcuts.choice_input import ChoiceInput
 from prompt_toolkit.styles import Style
 
-from hermes import home
+from hermes import clock, home
 from hermes.chat.pasting import LONGEST_SHOWN, Pastes
+from hermes.logs import log_of
+
+_log = log_of(__name__)
 
 T = TypeVar("T")
 
@@ -133,7 +137,7 @@ class _Remembered(History):
     def __init__(self, pastes: Pastes, file: Path | None) -> None:
         super().__init__()
         self._pastes = pastes
-        self._kept: History = InMemoryHistory() if file is None else FileHistory(str(file))
+        self._kept: History = InMemoryHistory() if file is None else _PrivateHistory(str(file))
 
     def load_history_strings(self) -> Iterable[str]:
         return self._kept.load_history_strings()
@@ -147,14 +151,27 @@ class _Remembered(History):
         self._kept.store_string(string)
 
 
-def history_file() -> Path:
-    """Private from its first moment."""
-    folder = home.get_hermes_home()
-    home.private_folder(folder)
-    file = folder / HISTORY
-    if not file.exists():
-        import os
+class _PrivateHistory(FileHistory):
+    """A history whose file is opened as files of the home are: never through a link, and private."""
 
-        os.close(home.create_private_file(file))
-    home.tightened(str(file), home.PRIVATE_FILE)
+    def store_string(self, string: str) -> None:
+        lines = "".join(f"+{line}\n" for line in string.split("\n"))
+        text = f"\n# {clock.iso(clock.now())}\n{lines}".encode()
+        try:
+            descriptor = home.open_private_file(str(self.filename), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+            with os.fdopen(descriptor, "ab") as file:
+                file.write(text)
+        except OSError as problem:
+            _log.warning("what was typed is not kept: %s: %s", self.filename, problem.strerror)
+
+
+def history_file() -> Path | None:
+    """Private from its first moment; None where it cannot be used."""
+    file = home.get_hermes_home() / HISTORY
+    try:
+        home.private_folder(file.parent)
+        os.close(home.open_private_file(file, os.O_WRONLY | os.O_CREAT))
+    except OSError as problem:
+        _log.warning("what was typed is not kept: %s: %s", file, problem.strerror)
+        return None
     return file

@@ -332,7 +332,7 @@ async def _ask(db: SessionDB, arguments: argparse.Namespace, question: str, chos
     finally:
         await talk.leave()
     if not talk.incognito and not arguments.json:
-        print(f"session_id: {talk.session_id}", file=sys.stderr, flush=True)
+        print(f"session_id: {printable(talk.session_id)}", file=sys.stderr, flush=True)
     if answered.problem is not None:
         complain(answered.problem)
         return INTERRUPTED if answered.problem == STOPPED else REFUSED

@@ -20,7 +20,7 @@ from hermes.cli.command import (
     takes_json,
 )
 from hermes.cli.output import complain, say, say_json
-from hermes.secrets import redact
+from hermes.redaction import is_secret_name, mask_secret, redact_setting
 from hermes.text import printable
 
 HERE = "hermes.cli.config"
@@ -106,11 +106,11 @@ def list_(arguments: argparse.Namespace) -> int:
     if arguments.json:
         say_json(rows)
         return DONE
-    width = max(len(row["key"]) for row in rows)
+    width = max(len(printable(row["key"])) for row in rows)
     for row in rows:
         value = "—" if row["value"] is None else _shown(row["value"])
         origin = "" if row["origin"] is None else f"  ({printable(row['origin'])})"
-        say([f"{row['key']:<{width}}  {value}{origin}"])
+        say([f"{printable(row['key']):<{width}}  {value}{origin}"])
     return DONE
 
 
@@ -137,12 +137,9 @@ def _is_secret(name: str) -> bool:
 
 
 def _gateway_row(key: str, gateway: Any) -> dict[str, Any]:
-    from hermes.agent.gateway_keys import is_secret
     from hermes.gateway.settings import value_at
 
-    value = value_at(gateway, key)
-    shown = masked(str(value)) if value is not None and is_secret(key) else _safe(value)
-    return {"key": key, "value": shown, "origin": gateway.origins.get(key)}
+    return _shown_row(key, value_at(gateway, key), gateway.origins.get(key))
 
 
 def _row(key: str, settings: Any = None) -> dict[str, Any]:
@@ -156,26 +153,20 @@ def _row(key: str, settings: Any = None) -> dict[str, Any]:
         return _gateway_row(key, read_gateway_settings())
     if key in SETTINGS:
         section, name = key.split(".")
-        value = getattr(getattr(settings, section), name)
-        return {"key": key, "value": _safe(value), "origin": settings.origins.get(key)}
+        return _shown_row(key, getattr(getattr(settings, section), name), settings.origins.get(key))
     value = config.value_of(config.read(), key)
     if value is None and key.partition(".")[0] != "prices":  # which have the names of models
         raise _no_such(key)
-    return {"key": key, "value": _safe(value), "origin": str(config.path())}
+    return _shown_row(key, value, str(config.path()))
 
 
-def _safe(value: Any) -> Any:
-    """Without secrets, also those of a whole section."""
-    from hermes.agent.gateway_keys import is_secret
-
-    if isinstance(value, dict):
-        return {
-            name: "…" if isinstance(name, str) and is_secret(name) else _safe(one)
-            for name, one in value.items()
-        }
-    if isinstance(value, list):
-        return [_safe(one) for one in value]
-    return redact(value) if isinstance(value, str) else value
+def _shown_row(key: str, value: Any, origin: str | None) -> dict[str, Any]:
+    """A row without secrets. What the file takes from a variable is shown as the file has it: `${NAME}`."""
+    if origin == str(config.path()):
+        written = config.value_of(config.read(), key)
+        if "${" in str(written):
+            value = written
+    return {"key": key, "value": redact_setting(key, value), "origin": origin}
 
 
 def _secret(name: str) -> dict[str, Any]:
@@ -187,12 +178,7 @@ def _secret(name: str) -> dict[str, Any]:
         if os.environ.get(name, "").strip()
         else str(environment.path())
     )
-    return {"key": name, "value": None if told is None else masked(told), "origin": origin}
-
-
-def masked(secret: str) -> str:
-    """Enough of a key to tell it from another, and no more."""
-    return f"{secret[:3]}…{secret[-4:]}" if len(secret) >= 16 else "…"
+    return {"key": name, "value": None if told is None else mask_secret(told), "origin": origin}
 
 
 def _shown(value: object) -> str:
@@ -226,7 +212,7 @@ def set_(arguments: argparse.Namespace) -> int:
         if not secret:
             raise Refused("an empty key is none; `hermes config unset` takes it out")
         environment.change(key, secret)
-        say([f"{key} = {masked(secret)} in {printable(str(environment.path()))}"])
+        say([f"{key} = {mask_secret(secret)} in {printable(str(environment.path()))}"])
         _tell_if_nobody_reads(key)
         return _tell_who_wins(key)
     if value is None:
@@ -238,10 +224,10 @@ def set_(arguments: argparse.Namespace) -> int:
         raise _no_such(key)
     if (key, value) in FILE_ONLY:
         raise Refused(f"{key} {value} is for containers only: `hermes config edit` sets it in the file")
-    if key.startswith("platforms.") and gateway_keys.is_secret(key):
+    if key.startswith("platforms.") and is_secret_name(key):
         raise _not_here(key)
     config.change(key, _typed(kind, key, value))
-    say([f"{key} = {_shown(_safe(value))} in {printable(str(config.path()))}"])
+    say([f"{key} = {_shown(redact_setting(key, value))} in {printable(str(config.path()))}"])
     return _tell_who_wins({**VARIABLES, **gateway_keys.VARIABLES}.get(key))
 
 
@@ -250,6 +236,8 @@ def _not_here(key: str) -> Refused:
     from hermes.gateway import catalogue
 
     _, platform, name = key.split(".")
+    if name in catalogue.IN_THE_FILE:
+        return Refused(f"{key} holds several secrets; `hermes config edit` sets them")
     variable = catalogue.variable(platform, name)
     if variable in (known := catalogue.secrets(platform)):
         return Refused(f"a secret belongs into .env: `hermes config set {variable}` asks for it")
@@ -274,12 +262,12 @@ def unset(arguments: argparse.Namespace) -> int:
         if key not in environment.read():
             raise Refused(f"{key} is not set in {environment.path()}")
         environment.change(key, None)
-        say([f"{key} is out of {printable(str(environment.path()))}"])
+        say([printable(f"{key} is out of {environment.path()}")])
         return DONE
     if config.value_of(config.read(), key) is None:
         raise Refused(f"{key} is not set in {config.path()}")
     config.change(key, None)
-    say([f"{key} is out of {printable(str(config.path()))}"])
+    say([printable(f"{key} is out of {config.path()}")])
     return DONE
 
 

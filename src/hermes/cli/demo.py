@@ -15,6 +15,7 @@ from hermes.cli.command import DONE, Refused, Words
 from hermes.cli.opening import refuse_own
 from hermes.cli.output import say, styled
 from hermes.home import default_db_path
+from hermes.text import printable
 
 ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 QUESTION = "what did we decide about the retry budget?"
@@ -59,7 +60,7 @@ def demo(arguments: argparse.Namespace) -> int:
                 main(words)
             say([""])
         if arguments.keep:
-            say([f"Look around: HERMES_HOME={home} hermes sessions browse"])
+            say([printable(f"Look around: HERMES_HOME={home} hermes sessions browse")])
         else:
             say(["The samples are gone again. Your own first conversation: hermes"])
     return DONE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from hermes import audit
+from hermes import audit, environment
 from hermes.cli.command import DONE, Refused, Words
 from hermes.cli.gateway_pair import open_pairings
 from hermes.cli.output import complain
@@ -43,7 +43,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     pairings = open_pairings()
     with the_only_one():
-        set_up_logs(verbose=arguments.verbose, as_json=arguments.json_logs, secrets=settings.secrets)
+        set_up_logs(
+            verbose=arguments.verbose,
+            as_json=arguments.json_logs,
+            secrets=settings.secrets | environment.known_secrets(),
+        )
         settings = settings._replace(platforms=ready)
         for name, people in let_in(settings, pairings):
             _log.info("%s: connecting; who may talk: %s", name, people)

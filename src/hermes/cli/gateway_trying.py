@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from hermes.agent.endpoints import is_local
+from hermes.agent.endpoints import is_local, no_redirects
 from hermes.cli.command import Refused
 
 TELEGRAM = "https://api.telegram.org"
@@ -36,17 +36,11 @@ def _asked(address: str, who: str, token: str | None = None) -> dict[str, Any]:
     from http.client import HTTPException
     from urllib import error, request
 
-    class Straight(request.HTTPRedirectHandler):
-        """A secret goes nowhere else."""
-
-        def redirect_request(self, *_: Any) -> None:
-            return None
-
     proxies = request.ProxyHandler({} if is_local(address) else None)
     headers = {"User-Agent": "hermes", **({"Authorization": f"Bearer {token}"} if token else {})}
     try:
         asked = request.Request(address, headers=headers)
-        with request.build_opener(proxies, Straight).open(asked, timeout=PATIENCE_S) as answer:
+        with request.build_opener(proxies, no_redirects()).open(asked, timeout=PATIENCE_S) as answer:
             told = json.loads(answer.read(1_000_000))
     except error.HTTPError as problem:
         problem.close()

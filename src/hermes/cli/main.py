@@ -28,7 +28,8 @@ from hermes.cli.command import (
     WrongUsage,
     group,
 )
-from hermes.errors import HermesError
+from hermes.errors import HermesError, UnsafeHome
+from hermes.home_check import check_home
 
 COMMANDS = {
     "chat": Command(
@@ -81,12 +82,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         gc.freeze()  # nor at the end; where something was broken off, what it left has to be cleared away
         return code
     except WrongUsage as error:
-        output.complain(str(error))
+        output.complain(_hide(str(error)))
         return USAGE
-    except HermesError as error:
+    except UnsafeHome as error:  # nothing in there is read, not even to know its secrets
         output.complain(str(error))
+        return REFUSED
+    except HermesError as error:
+        output.complain(_hide(str(error)))
         if isinstance(error, Refused):
-            output.add_details(error.details)
+            output.add_details(map(_hide, error.details))
         return REFUSED
     except KeyboardInterrupt:
         output.complain("interrupted")
@@ -97,11 +101,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         output.complain(_without_number(error))
         return REFUSED
-    except Exception as error:  # a person gets one line, whatever happened
+    except Exception as error:  # noqa: BLE001 - a person gets one line, whatever happened
         if os.environ.get("HERMES_TRACEBACK"):
-            raise
-        output.complain(f"unexpected {type(error).__name__}: {error} (HERMES_TRACEBACK=1 shows where)")
+            import traceback
+
+            output.add_lines(_hide(traceback.format_exc()).splitlines())
+            return REFUSED
+        message = _hide(f"{type(error).__name__}: {error}")
+        output.complain(f"unexpected {message} (HERMES_TRACEBACK=1 shows where)")
         return REFUSED
+
+
+def _hide(message: str) -> str:
+    """The message without the keys of this home and of the environment."""
+    try:
+        from hermes.config import hide_secrets
+
+        return hide_secrets(message)
+    except (HermesError, OSError):
+        from hermes.redaction import redact_text
+
+        return redact_text(message)
 
 
 def _run(argv: Sequence[str]) -> int:
@@ -110,6 +130,7 @@ def _run(argv: Sequence[str]) -> int:
 
         argv = as_chat(argv, COMMANDS)
     arguments = parser([word for word in argv if not word.startswith("-")]).parse_args(argv)
+    check_home()
     tool_guard.check_caller(arguments)
     code: int = arguments.run(arguments)
     return code

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Iterable
 from contextlib import nullcontext, suppress
 
-from hermes.text import json_shown, printable
+from hermes import logs
+from hermes.text import json_shown, printable, readable
 
 MOST_TOLD = 20
 """Remarks of one kind that are told one by one; of more, the number is told."""
@@ -23,6 +24,7 @@ def prepare() -> None:
 
     A stream that whoever started us closed goes nowhere: or the store would get its number, and what is said.
     """
+    logs.print_for_terminal()
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, closefd=False))
@@ -163,10 +165,17 @@ def add_details(lines: Iterable[str]) -> None:
             print(f"  {printable(line)}", file=sys.stderr, flush=True)
 
 
+def add_lines(lines: Iterable[str]) -> None:
+    """Lines for stderr as they are, but harmless."""
+    with suppress(OSError):
+        for line in lines:
+            print(readable(line), file=sys.stderr, flush=True)
+
+
 def confirm(question: str) -> bool:
     """Ask, and take only y or yes for a yes. The end of input is a no."""
     try:
-        sys.stdout.write(f"{question} [y/N] ")
+        sys.stdout.write(f"{printable(question)} [y/N] ")
         sys.stdout.flush()
     except OSError as error:
         _give_up_on_stdout(error)

@@ -17,6 +17,7 @@ from hermes.agent.settings import VARIABLES
 from hermes.cli.asking import choice, hidden, line
 from hermes.cli.command import DONE, Refused, Words, WrongUsage, plain_text
 from hermes.cli.output import complain, confirm, say
+from hermes.redaction import redact_text
 from hermes.text import counted, printable
 
 OWN_KEY = "HERMES_MODEL_API_KEY"
@@ -81,7 +82,7 @@ def _told(arguments: argparse.Namespace) -> Chosen:
         try:
             _ = value is None or kind.read(value)
         except ValueError:
-            raise WrongUsage(f"{flag} must be {kind.told}, not {value!r}") from None
+            raise WrongUsage(f"{flag} must be {kind.told}") from None
     at = endpoint(arguments.base_url and URL.read(arguments.base_url), arguments.key_env)
     if arguments.key_env and at.key is None:
         raise Refused(f"{arguments.key_env} is not set; `hermes config set {arguments.key_env}` asks for it")
@@ -203,7 +204,7 @@ def _keep(model: str, chosen: Chosen) -> int:
     config.change_all(
         [("model.default", model), ("model.base_url", chosen.base_url), ("model.key_env", chosen.key_env)]
     )
-    say([f"{printable(model)} at {printable(chosen.base_url)} answers from now on."])
+    say([f"{printable(model)} at {printable(redact_text(chosen.base_url))} answers from now on."])
     say([f"Settings: {printable(str(config.path()))}"])
     if chosen.new_key:
         say([f"Key: {printable(str(environment.path()))}"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hermes.gateway.adapter import Misconfigured
 from hermes.gateway.http import LAST_PORT
+from hermes.redaction import redact_text
 
 
 def several(path: str, value: object) -> list[str]:
@@ -20,7 +21,7 @@ def number(path: str, value: object, most: float) -> float:
     except ValueError:
         given = -1
     if not 0 <= given <= most:
-        raise Misconfigured(f"{path} is a number up to {most:g}, not {value!r}")
+        raise Misconfigured(f"{path} is a number up to {most:g}, not {redact_text(repr(value))}")
     return given
 
 

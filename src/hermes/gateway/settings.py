@@ -10,9 +10,10 @@ from hermes import config, environment, errors
 from hermes.agent import gateway_keys
 from hermes.agent.checks import Kind
 from hermes.agent.gateway_keys import GATEWAY_SETTINGS, PLATFORM_NAMES, PLATFORM_SETTINGS, RESET_SETTINGS
-from hermes.agent.settings import checked, expanded, refused, shown
+from hermes.agent.settings import checked, expanded, refused
 from hermes.gateway import catalogue
 from hermes.gateway.keys import Keying
+from hermes.redaction import describe_type, find_secrets
 from hermes.store.kinds import canonical_source
 
 ALSO = {"home_room": "home_channel"}
@@ -61,9 +62,7 @@ class PlatformSettings(NamedTuple):
     @property
     def secrets(self) -> frozenset[str]:
         """What nobody may see."""
-        single = {str(value) for name, value in self.more.items() if gateway_keys.is_secret(name)}
-        several = self.more.get("keys")
-        return frozenset(single.union(map(str, several.values()) if isinstance(several, Mapping) else ()))
+        return frozenset(find_secrets(dict(self.more)))
 
 
 class GatewaySettings(NamedTuple):
@@ -233,7 +232,7 @@ class _Reading:
             if kind is None:
                 yield str(meant) if gateway_keys.is_secret(key) else meant
             elif isinstance(meant, str) and meant != said:
-                yield _of_text(kind, key, meant, self.file)
+                yield _of_text(kind, key, meant, self.file, written=said)
             else:
                 yield checked(kind, key, said, self.file)
 
@@ -241,7 +240,7 @@ class _Reading:
         inner = self.values.get(name)
         if inner is not None and not isinstance(inner, Mapping):
             raise errors.BadConfig(
-                f"{self.file}: {name} must hold settings such as {example}, not {shown(inner)}"
+                f"{self.file}: {name} must hold settings such as {example}, not {describe_type(inner)}"
             )
         return inner or {}
 
@@ -251,7 +250,7 @@ class _Reading:
         for owner, inner in self._section(section, example).items():
             if inner is not None and not isinstance(inner, Mapping):
                 raise errors.BadConfig(
-                    f"{self.file}: {section}.{owner} must hold settings such as {example}, not {shown(inner)}"
+                    f"{self.file}: {section}.{owner} must hold settings such as {example}, not {describe_type(inner)}"
                 )
             name = canonical_source(str(owner))
             made[name] = {**made.get(name, {}), **{str(key): value for key, value in (inner or {}).items()}}
@@ -271,8 +270,8 @@ def _kind(name: str) -> Kind | None:
     return known.kind if known else gateway_keys.PLATFORM_KINDS.get(name)
 
 
-def _of_text(kind: Kind | None, key: str, text: str, origin: str) -> Any:
-    """What a text in a variable stands for, which may be a number or a yes."""
+def _of_text(kind: Kind | None, key: str, text: str, origin: str, written: object = None) -> Any:
+    """What a text in a variable stands for, which may be a number or a yes. `written` is what the file says instead."""
     if kind is None:
         return text
     for meant in _meanings(text):
@@ -280,7 +279,7 @@ def _of_text(kind: Kind | None, key: str, text: str, origin: str) -> Any:
             return kind.read(meant)
         except ValueError:
             continue
-    raise refused(kind, key, text, origin)
+    raise refused(kind, key, text if written is None else written, origin)
 
 
 def _meanings(text: str) -> Iterator[object]:

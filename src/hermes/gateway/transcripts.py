@@ -207,13 +207,12 @@ class Transcripts:
         home.private_folder(self._folder)
         while True:
             try:
-                descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, home.PRIVATE_FILE)
+                descriptor = home.open_private_file(file, os.O_RDWR | os.O_CREAT)
             except OSError as problem:
                 log.warning("%s cannot be written: %s", file, problem.strerror or problem)
                 return None
             lock(descriptor, fcntl.LOCK_EX)
             if _is_still(file, descriptor):
-                home.tightened(str(file), home.PRIVATE_FILE)
                 return descriptor
             os.close(descriptor)  # it was deleted or replaced while we waited
 

@@ -6,7 +6,6 @@ thread is then left behind, and the caller is told why there is no summary. Tryi
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -15,11 +14,12 @@ from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 from hermes import clock
+from hermes.logs import log_of
 from hermes.recall.framing import as_json, name, quoted
 from hermes.recall.passages import Window
 from hermes.recall.said import Bounds
 
-log = logging.getLogger(__name__)
+log = log_of(__name__)
 
 Summarise = Callable[[str, str], str]
 

@@ -9,12 +9,13 @@ in the routing is a chat, which is mirrored and can be reset.
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections import OrderedDict
 from contextlib import suppress
 from pathlib import Path
 
-from hermes import partial
+from hermes import home, partial
 
 MOST = 50_000
 """Conversations that are remembered; of more, those are forgotten in which nothing was said for longest."""
@@ -66,7 +67,8 @@ class Known:
                 if not self._file.exists():
                     self._write_anew()
                 else:
-                    with self._file.open("ab") as file:
+                    descriptor = home.open_private_file(self._file, os.O_WRONLY | os.O_APPEND)
+                    with os.fdopen(descriptor, "ab") as file:
                         file.write(b"%s\n" % line)
                     self._tidy()
 

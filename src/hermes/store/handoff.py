@@ -5,15 +5,15 @@ Every step is one conditional UPDATE, so that of two programs that try the same 
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from hermes import errors
+from hermes.logs import log_of
 from hermes.store.arguments import required_text
 from hermes.store.engine import Engine
 from hermes.text import clean_in
 
-log = logging.getLogger(__name__)
+log = log_of(__name__)
 
 MAX_ERROR_LENGTH = 500
 

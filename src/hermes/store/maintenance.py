@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
 from hermes import clock, errors
+from hermes.logs import log_of
 from hermes.store import meta
 from hermes.store.arguments import optional_path
 from hermes.store.blobs import Blobs
@@ -16,7 +16,7 @@ from hermes.store.retention import Retention
 from hermes.store.thinning import Thinning
 from hermes.store.trash import KEPT_DAYS, Trash
 
-log = logging.getLogger(__name__)
+log = log_of(__name__)
 
 LAST_RUN = "last_auto_prune"
 

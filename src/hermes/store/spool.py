@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import logging
 import os
 import threading
 import time
@@ -20,10 +19,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hermes import clock, errors, home
+from hermes.logs import log_of
 from hermes.partial import sync_folder
 from hermes.store.spool_files import TORN, added, files_in, finish, lock, locked, read, stamp_of
 
-log = logging.getLogger(__name__)
+log = log_of(__name__)
 
 FOLDER = "spool"
 REFUSED = "refused"
@@ -153,7 +153,7 @@ class Spool:
     @contextmanager
     def _alone(self, wait: float) -> Iterator[None]:
         """Keep others, threads too, from replaying at the same time."""
-        descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, home.PRIVATE_FILE)
+        descriptor = home.open_private_file(self.folder / "lock", os.O_RDWR | os.O_CREAT)
         try:
             until = time.monotonic() + wait
             while not lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from hermes import home
+from hermes.logs import log_of
 from hermes.partial import sync_folder
 
-log = logging.getLogger(__name__)
+log = log_of(__name__)
 
 TORN = ".torn"
 """Ends the name of a file with a line that a crash cut off: the others are stored, this one is for a person to see."""
@@ -50,7 +51,7 @@ def added(file: Path, line: bytes) -> bool:
 def locked(file: Path) -> Iterator[int | None]:
     """The file, locked for a moment; None if it went while we waited for it."""
     try:
-        descriptor = os.open(file, os.O_RDWR)
+        descriptor = home.open_private_file(file, os.O_RDWR)
     except FileNotFoundError:
         yield None
         return

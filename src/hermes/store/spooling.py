@@ -8,18 +8,18 @@ tries again by itself must not ask for this: it would get its message twice.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from hermes import clock, errors
+from hermes.logs import log_of
 from hermes.store.content import to_json
 from hermes.store.engine import Access, Engine, Scoped, Writer
 from hermes.store.messages import Messages
 from hermes.store.sessions import EXISTS, Sessions
 from hermes.store.spool import Entry, Spool, Unstorable
 
-log = logging.getLogger(__name__)
+log = log_of(__name__)
 T = TypeVar("T")
 
 UNAVAILABLE = (errors.StoreBusy, errors.StoreFull, errors.StoreDamaged, errors.StoreFailed)

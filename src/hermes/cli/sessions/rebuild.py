@@ -75,7 +75,7 @@ def rebuild(arguments: argparse.Namespace) -> int:
         ]
     else:
         told = _make(found, folder, into)
-    say([*told, *(f"{count} left out: {why}" for why, count in found.left_out.items())])
+    say([*told, *(printable(f"{count} left out: {why}") for why, count in found.left_out.items())])
     if not found.unreadable:
         return DONE
     complain(f"{counted(len(found.unreadable), 'line')} could not be read:")

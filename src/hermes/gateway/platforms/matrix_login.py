@@ -8,8 +8,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
+from aiohttp import ClientTimeout
 from nio import AsyncClient, AsyncClientConfig
+from nio.client.async_client import client_session
 from nio.store import SqliteStore
 
 from hermes.gateway.adapter import Misconfigured, Undeliverable
@@ -57,9 +60,46 @@ def wanted(more: Mapping[str, Any]) -> Wanted:
     return told
 
 
+class Client(AsyncClient):  # type: ignore[misc]  # nio publishes no types
+    """Follows no redirect: token, password and messages go to the homeserver that was chosen.
+
+    Only a file may be fetched elsewhere; aiohttp leaves the token out there.
+    """
+
+    async def _send_once(
+        self,
+        method: str,
+        path: str,
+        data: Any = None,
+        headers: dict[str, str] | None = None,
+        trace_context: Any = None,
+        timeout: float | None = None,
+    ) -> Any:
+        is_file = method.upper() == "GET" and path.startswith("/_matrix/client/v1/media/download/")
+        response = await self.client_session.request(
+            method,
+            self.homeserver + path,
+            data=data,
+            ssl=self.ssl,
+            headers=headers,
+            trace_request_ctx=trace_context,
+            timeout=ClientTimeout(total=self.config.request_timeout if timeout is None else timeout),
+            allow_redirects=is_file,
+        )
+        if 300 <= response.status < 400:
+            response.release()
+            raise Misconfigured(
+                f"matrix: {urlsplit(self.homeserver).hostname} redirects ({response.status});"
+                " MATRIX_HOMESERVER must be the address it leads to"
+            )
+        return response
+
+    send = client_session(_send_once)
+
+
 async def signed_in(account: Wanted, kept: Kept) -> AsyncClient:
     """A client that the server knows, with its keys loaded. Whoever gets it closes it."""
-    client = AsyncClient(
+    client = Client(
         account.homeserver,
         account.user_id,
         store_path=str(kept.prepare()),

@@ -7,7 +7,6 @@ name and a lock; what a killed process left behind is cleared away by the next b
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import re
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import apsw
 
 from hermes import clock, errors, home
+from hermes.logs import log_of
 from hermes.partial import BACKUPS, clear_partials, partial_file, sync_folder
 from hermes.store.sqlite import encryption
 from hermes.store.sqlite.belongings import Belongings
@@ -22,7 +22,7 @@ from hermes.store.sqlite.connection import connect, damaged
 from hermes.store.sqlite.copying import copy_into, unsound
 from hermes.store.values import Backup
 
-log = logging.getLogger(__name__)
+log = log_of(__name__)
 
 KEEP = 5
 MOST_BYTES = 8 << 30

@@ -6,6 +6,7 @@ when its holder dies, so that a killed migration is taken up by whoever comes ne
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
@@ -13,8 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hermes import errors
-from hermes.home import PRIVATE_FILE
+from hermes import errors, home
 from hermes.store.sqlite import forking
 
 LONGEST_WAIT_S = 900.0
@@ -25,15 +25,13 @@ LONGEST_WAIT_S = 900.0
 def exclusive(path: Path, *, wait: float = LONGEST_WAIT_S) -> Iterator[None]:
     name = f"{path}.lock"
     try:
-        descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+        owners = home.get_owners(path, path.parent)  # whose store it is may have made the lock, too
+        descriptor = home.open_private_file(name, os.O_RDWR | os.O_CREAT, owners)
     except OSError as problem:
-        sentence = f"{path} cannot be prepared for writing: {problem.strerror}"
+        which = f"{name}: " if problem.errno in (errno.ELOOP, errno.EMLINK, errno.EPERM) else ""
+        sentence = f"{path} cannot be prepared for writing: {which}{problem.strerror}"
         raise errors.raised(errors.StoreReadOnly, sentence) from None
     forking.share(descriptor)
-    try:
-        os.fchmod(descriptor, PRIVATE_FILE)
-    except OSError:
-        pass  # somebody else's file: it only has to be lockable
     try:
         until = time.monotonic() + wait
         while True:

@@ -410,7 +410,11 @@ def too_short(size: int) -> str | None:
 def mark_damaged(path: Path, what: str) -> None:
     """Leave a mark that every later opener sees. Best effort: the disk may be the one that failed."""
     try:
-        descriptor = os.open(f"{path}{DAMAGE_MARK}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, home.PRIVATE_FILE)
+        descriptor = home.open_private_file(
+            f"{path}{DAMAGE_MARK}",
+            os.O_WRONLY | os.O_CREAT | os.O_TRUNC,
+            home.get_owners(path, path.parent),
+        )
     except OSError:
         return
     with os.fdopen(descriptor, "w", encoding="utf-8") as mark:

@@ -247,7 +247,8 @@ def _set_files_aside(path: Path) -> None:
         try:
             os.link(path, aside)
         except OSError:
-            shutil.copyfile(path, aside)
+            with os.fdopen(home.create_private_file(aside), "wb") as copy, open(path, "rb") as source:
+                shutil.copyfileobj(source, copy)
         os.chmod(aside, home.PRIVATE_FILE)
         encryption.carry(path, aside)
     with suppress(FileNotFoundError):

@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from hermes.home import PRIVATE_FILE
+from hermes import home
 from hermes.store.sqlite import forking
 
 WAIT_IN_LINE_S = 0.0005
@@ -34,7 +34,7 @@ class Turnstile:
     """Without such locks (not on Linux, or a file system that has none) nobody ever stands in line."""
 
     def __init__(self, path: Path) -> None:
-        self._name = f"{path}.lock"
+        self._path, self._name = path, f"{path}.lock"
         self._descriptor = -1
         self._usable = sys.platform.startswith("linux")
 
@@ -99,7 +99,8 @@ class Turnstile:
     def _open(self) -> bool:
         if self._usable:
             try:
-                self._descriptor = os.open(self._name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+                owners = home.get_owners(self._path, self._path.parent)
+                self._descriptor = home.open_private_file(self._name, os.O_RDWR | os.O_CREAT, owners)
                 forking.share(self._descriptor)
             except OSError:
                 self._usable = False

@@ -1,0 +1,156 @@
+"""Whether the home is safe to use: ours, and out of reach for other users.
+
+Keys and conversations are written there, so a home that somebody else owns, can write to or can put another folder in
+the place of is refused. Root may do anything, and is therefore asked to use a home of its own, unless
+`HERMES_FOREIGN_HOME=1` says that it is meant (a container with a mounted home).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from hermes import errors, home
+
+FOREIGN = "HERMES_FOREIGN_HOME"
+MOST_LINKS = 40
+OTHERS_WRITE, GROUP_WRITES = 0o002, 0o020
+
+
+def check_home() -> None:
+    """Raise `UnsafeHome` with what to do about it. A home that does not exist yet is judged by the folder above."""
+    folder = home.get_hermes_home().absolute()
+    for parent, name, found in _entries(folder):
+        _check_entry(folder, parent, name, found)
+    try:
+        found = folder.stat()
+    except FileNotFoundError:
+        return
+    except OSError as problem:
+        raise errors.UnsafeHome(f"the home {folder} cannot be used: {problem.strerror}") from None
+    if not stat.S_ISDIR(found.st_mode):
+        raise errors.UnsafeHome(f"the home {folder} is not a folder")
+    _check_owner(folder, found)
+    if _is_writable_by_others(found):
+        raise errors.UnsafeHome(f"other users can write to the home {folder}; run: chmod go-w '{folder}'")
+
+
+def _check_owner(folder: Path, found: os.stat_result) -> None:
+    user = os.geteuid()
+    if found.st_uid == user:
+        return
+    owner = _user_name(found.st_uid)
+    if user != 0:
+        raise errors.UnsafeHome(
+            f"the home {folder} belongs to {owner}; set HERMES_HOME to a folder of your own"
+        )
+    if os.environ.get(FOREIGN, "").strip() != "1":
+        raise errors.UnsafeHome(
+            f"the home {folder} belongs to {owner}, and you are root; run it as {owner},"
+            f" or set {FOREIGN}=1 if that is meant"
+        )
+
+
+def _check_entry(folder: Path, parent: Path, name: str, found: os.stat_result | None) -> None:
+    """Refuse a folder above the home, or a link on the way to it, that a stranger can put something in place of."""
+    above = os.stat(parent)
+    trusted = _trusted_users(folder)
+    if above.st_uid not in trusted:
+        raise errors.UnsafeHome(
+            f"the home {folder} is not safe: {parent} belongs to {_user_name(above.st_uid)},"
+            f" who can replace {name}; set HERMES_HOME to another folder"
+        )
+    if not _is_writable_by_others(above):
+        return
+    is_sticky = bool(above.st_mode & stat.S_ISVTX)
+    if is_sticky and (found is None or found.st_uid in trusted):  # as in /tmp: only its owner can rename it
+        return
+    raise errors.UnsafeHome(
+        f"the home {folder} is not safe: other users can write to {parent} and replace {name};"
+        f" run: chmod go-w '{parent}', or set HERMES_HOME to another folder"
+    )
+
+
+def _trusted_users(folder: Path) -> set[int]:
+    """Who may own what is above the home: root, this user and, for root with a foreign home, its owner."""
+    users = {0, os.geteuid(), *_unmapped_user()}
+    if os.geteuid() == 0 and os.environ.get(FOREIGN, "").strip() == "1":
+        try:
+            users.add(folder.stat().st_uid)
+        except OSError:
+            pass
+    return users
+
+
+def _entries(folder: Path) -> Iterator[tuple[Path, str, os.stat_result | None]]:
+    """Each name on the way to the folder: the real folder it is in, the name, and what it is, links not followed.
+
+    It ends at the first name that does not exist.
+    """
+    at, links = Path("/"), 0
+    names = list(reversed(folder.parts[1:]))
+    while names:
+        name = names.pop()
+        if name == "..":
+            at = at.parent
+            continue
+        try:
+            found = os.lstat(at / name)
+        except FileNotFoundError:
+            yield at, name, None
+            return
+        except OSError as problem:
+            raise errors.UnsafeHome(f"the home {folder} cannot be used: {problem.strerror}") from None
+        yield at, name, found
+        if not stat.S_ISLNK(found.st_mode):
+            at /= name
+            continue
+        links += 1
+        if links > MOST_LINKS:
+            raise errors.UnsafeHome(f"the home {folder} cannot be used: too many symbolic links")
+        target = Path(os.readlink(at / name))
+        if target.is_absolute():
+            at = Path("/")
+        names += [part for part in reversed(target.parts) if part != "/"]
+
+
+def _is_writable_by_others(found: os.stat_result) -> bool:
+    """Whether anybody but its owner can write there. A group that only its owner is in does not count."""
+    if found.st_mode & OTHERS_WRITE:
+        return True
+    return bool(found.st_mode & GROUP_WRITES) and not _is_private_group(found)
+
+
+def _is_private_group(found: os.stat_result) -> bool:
+    """Whether the group is that of one user alone, as many systems make it for each."""
+    import grp
+    import pwd
+
+    try:
+        owner, group = pwd.getpwuid(found.st_uid), grp.getgrgid(found.st_gid)
+    except KeyError:
+        return False
+    is_own = owner.pw_gid == group.gr_gid and owner.pw_name == group.gr_name
+    return is_own and not set(group.gr_mem) - {owner.pw_name}
+
+
+def _unmapped_user() -> set[int]:
+    """Who owns what the host owns, seen from inside of a user namespace: nobody in there can act as that user."""
+    try:
+        first = Path("/proc/self/uid_map").read_text(encoding="ascii").split()
+        if first == ["0", "0", "4294967295"]:
+            return set()
+        return {int(Path("/proc/sys/kernel/overflowuid").read_text(encoding="ascii"))}
+    except (OSError, ValueError):
+        return set()
+
+
+def _user_name(user: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return f"user {user}"

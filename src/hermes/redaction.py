@@ -1,0 +1,86 @@
+"""Settings without their secrets: the one place that decides what of a setting a person or a log may see.
+
+A value is hidden by the name it stands under, at any depth (`platforms.api-server.keys.ann`). Everything else goes
+through `secrets.redact`, and an address loses its password and its query. `${NAME}` is shown: it is no secret.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+HIDDEN = "…"
+SHORTEST = 6
+"""A secret that is shorter would take half of the words of a text with it."""
+
+_SECRET_WORD = (
+    r"(?:token|secret|password|passphrase|key|apikey|credential|cookie)s?|passwd|auth|authorization|bearer"
+)
+_REFERENCE = r"\$\{\w+\}"
+_URL = r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*://)(?:[^\s/@'\"]*@)?(?P<rest>[^\s?#'\"]*)(?P<more>[?#][^\s'\"]*)?"
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether what stands under a name or dotted path is shown to nobody: `bot_token`, `apiKeys`, `keys.ann`."""
+    return any(re.fullmatch(_SECRET_WORD, _last_word(part)) for part in name.split("."))
+
+
+def _last_word(name: str) -> str:
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
+    return re.split(r"[^A-Za-z0-9]+", words.strip("_-"))[-1].lower()
+
+
+def redact_setting(key: str, value: Any) -> Any:
+    """The value of a setting, or a section of them, as it may be shown."""
+    if isinstance(value, dict):
+        return {_redact_name(name): redact_setting(f"{key}.{name}", inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [redact_setting(key, inner) for inner in value]
+    if is_secret_name(key):
+        return value if value is None or _is_reference(value) else mask_secret(str(value))
+    return redact_text(value) if isinstance(value, str) else value
+
+
+def redact_text(text: str) -> str:
+    """A text without secrets that look like one, and without passwords and queries in addresses."""
+    from hermes.secrets import redact
+
+    return redact(re.sub(_URL, _harmless_url, text))
+
+
+def describe_type(value: object) -> str:
+    """What kind of value somebody wrote, where the value itself may be a secret."""
+    names = {str: "a text", bool: "true or false", int: "a number", float: "a number", list: "a list"}
+    return names.get(type(value), type(value).__name__)
+
+
+def mask_secret(secret: str) -> str:
+    """Enough of a key to tell it from another, and no more."""
+    return f"{secret[:3]}{HIDDEN}{secret[-4:]}" if len(secret) >= 16 else HIDDEN
+
+
+def find_secrets(values: Any, key: str = "") -> Iterator[str]:
+    """Every secret that stands in settings as itself, at any depth."""
+    if isinstance(values, dict):
+        for name, inner in values.items():
+            yield from find_secrets(inner, f"{key}.{name}")
+    elif isinstance(values, list | tuple):
+        for inner in values:
+            yield from find_secrets(inner, key)
+    elif isinstance(values, str | int) and not isinstance(values, bool) and is_secret_name(key):
+        yield from [] if not str(values).strip() or _is_reference(values) else [str(values)]
+
+
+def _redact_name(name: Any) -> Any:
+    return redact_text(name) if isinstance(name, str) else name
+
+
+def _is_reference(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch(_REFERENCE, value.strip()) is not None
+
+
+def _harmless_url(found: re.Match[str]) -> str:
+    user = f"{HIDDEN}@" if "@" in found[0][len(found["scheme"]) :].split("/")[0] else ""
+    more = f"{found['more'][0]}{HIDDEN}" if found["more"] else ""
+    return f"{found['scheme']}{user}{found['rest']}{more}"
