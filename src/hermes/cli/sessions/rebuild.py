@@ -7,6 +7,7 @@ its name. A line that cannot be read is told with its number and left out.
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
@@ -71,7 +72,7 @@ def rebuild(arguments: argparse.Namespace) -> int:
     files = sorted(file for file in folder.glob("*.jsonl") if file.is_file())
     if not files:
         raise Refused(f"there are no transcripts in {folder}")
-    if into.exists() or Path(f"{into}-wal").exists():
+    if os.path.lexists(into) or os.path.lexists(f"{into}-wal"):
         raise Refused(f"{into} exists; choose another name with --into")
     refuse_own(place(arguments), into, is_store=True)
     found = _look(files)
