@@ -2,7 +2,9 @@
 
 VENV   := .venv
 BIN    := $(VENV)/bin
-STAMP  := $(VENV)/.ready
+READY  := $(VENV)/.ready
+DEV    := $(VENV)/.ready-dev
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 PYTHON ?=
 ARGS   ?=
@@ -14,14 +16,16 @@ BASE       := base=$(BIN)/python,bench,baseline:SessionDB
 OURS       := ours=$(BIN)/python,src,hermes_state:SessionDB
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format bench bench-recall bench-gateway clean
+.PHONY: help setup setup-dev run test lint format bench bench-recall bench-gateway clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
-setup: $(STAMP) ## Make .venv with everything needed to run and test (PYTHON=... chooses the interpreter)
+setup: $(READY) ## Make .venv with what running needs (PYTHON=... chooses the interpreter)
 
-$(STAMP): pyproject.toml constraints.txt
+setup-dev: $(DEV) ## Add what tests and checks need: linters, and servers to test against
+
+$(READY): pyproject.toml constraints.txt
 	@if ! $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 		for candidate in $(PYTHON) python3 python3.13 python3.12 python3.11; do \
 			if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
@@ -34,24 +38,30 @@ $(STAMP): pyproject.toml constraints.txt
 		fi; \
 		$$chosen -m venv --clear $(VENV) || exit 1; \
 	fi
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(PIP) -e '.[chat,tui,gateway]'
 	$(BIN)/python -m compileall -q src
 	@$(BIN)/python -m compileall -qq $(VENV)/lib || true
-	@touch $(STAMP)
+	@touch $(READY)
+
+$(DEV): $(READY)
+	$(PIP) -e '.[dev]'
+	@$(BIN)/python -m compileall -qq $(VENV)/lib || true
+	@touch $(DEV)
 
 run: setup ## Start hermes (ARGS="sessions list" passes arguments)
 	@$(BIN)/hermes $(ARGS)
 
-test: setup ## Run every test, in parallel (ARGS="-k title" passes arguments to pytest)
+test: setup-dev ## Run every test, in parallel (ARGS="-k title" passes arguments to pytest)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
-lint: setup ## Check style, types and which way imports point
+lint: setup-dev ## Check style, types, which way imports point, and licences of dependencies
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/check_licences.py
 
-format: setup ## Sort imports and lay the code out
+format: setup-dev ## Sort imports and lay the code out
 	$(BIN)/ruff check --select I --fix .
 	$(BIN)/ruff format .
 
@@ -74,4 +84,4 @@ bench-gateway: setup ## Measure the gateway with a thousand chats, and kill it i
 
 clean: ## Remove .venv and everything that tools left behind
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info
-	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests bench tools -name __pycache__ -type d -prune -exec rm -rf {} +

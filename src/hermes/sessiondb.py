@@ -202,13 +202,17 @@ class SessionDB(Documented, Conversations, Care, Chats):
 
     # ---------------------------------------------------------------- export, import, delete
 
-    def import_sessions(self, sessions: Iterable[Mapping[str, Any]]) -> Imported:
-        """Take in exported sessions, losslessly; doing it twice adds nothing."""
-        return self._transfer.import_sessions(sessions)
+    def import_sessions(self, sessions: Iterable[Mapping[str, Any]], *, trusted: bool = False) -> Imported:
+        """Take in exported sessions; doing it twice adds nothing.
 
-    def importing(self, *, dry_run: bool = False) -> Import:
+        With `trusted` the import is lossless. Without it, everything that steers behaviour is left out: system
+        prompts, directories, owners, chat keys, model settings. `left_out` of the result counts it.
+        """
+        return self._transfer.import_sessions(sessions, trusted=trusted)
+
+    def importing(self, *, dry_run: bool = False, trusted: bool = False) -> Import:
         """An import that is given one session at a time: `with db.importing() as taking: taking.take(session)`."""
-        return self._transfer.importing(dry_run)
+        return self._transfer.importing(dry_run, trusted=trusted)
 
     def delete_session(
         self, session_id: str, sessions_dir: Path | None = None, *, purge: bool = False

@@ -411,6 +411,18 @@ async def test_a_conversation_is_saved_to_a_file_once(typing: Typing, tmp_path: 
     assert "talk.md' exists; name another file" in " ".join(shown.split())
 
 
+async def test_a_saved_conversation_is_private_and_nothing_in_it_acts(typing: Typing, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    (tmp_path / "link.md").symlink_to(victim)
+    said = "![x](http://x.example/p.png) [y](javascript:z) <img src=q>"
+    shown = await typing(said, "/save talk.md", "/save link.md")
+    text = (tmp_path / "talk.md").read_text()
+    assert (tmp_path / "talk.md").stat().st_mode & 0o777 == 0o600
+    assert not any(active in text for active in ("![", "](javascript", "<img"))
+    assert "exists; name another file" in " ".join(shown.split())
+    assert not victim.exists()
+
+
 async def test_nothing_is_saved_where_the_store_keeps_its_own(typing: Typing, home: Path) -> None:
     shown = await typing("hello", f"/save {home}/config.yaml", f"/save {home}/state.db-journal")
     assert " ".join(shown.split()).count("; name another file") == 2

@@ -218,17 +218,21 @@ class TestWhere:
         assert "the store itself" in result.stderr
         assert hermes("sessions", "verify").returncode == 0
 
-    def test_what_a_link_names_is_replaced_and_a_device_is_written_to(
-        self, hermes: Hermes, tmp_path: Path
-    ) -> None:
-        real, link = tmp_path / "real.jsonl", tmp_path / "link.jsonl"
-        real.write_text("old")
-        link.symlink_to(real)
-        assert hermes("sessions", "export", str(link), "--force").returncode == 0
-        assert link.is_symlink()
-        assert len(lines(real)) == 6
+    def test_devices_and_pipes_are_written_to_and_not_replaced(self, hermes: Hermes, tmp_path: Path) -> None:
         assert hermes("sessions", "export", "/dev/null", "--force").returncode == 0
         assert Path("/dev/null").is_char_device()
+        result = hermes("sessions", "export", "/dev/stdout")
+        assert (result.returncode, len(result.stdout.splitlines())) == (0, 7)
+
+    def test_a_link_in_a_folder_is_not_followed_either(self, hermes: Hermes, tmp_path: Path) -> None:
+        folder, victim = tmp_path / "out", tmp_path / "victim"
+        folder.mkdir()
+        victim.write_text("mine")
+        (folder / "job.jsonl").symlink_to(victim)
+        result = hermes("sessions", "export", str(folder), "--session-id", "job", "--force")
+        assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+        assert "symbolic link" in result.stderr
+        assert victim.read_text() == "mine"
 
     @pytest.mark.parametrize(
         ("form", "name"), [("jsonl", "job.jsonl"), ("html", "job.html"), ("md", "job.md")]
@@ -289,6 +293,19 @@ class TestWhere:
         size = f"{out.stat().st_size / 1000:.1f} kB"
         told = f"Would export 5 conversations (6 sessions, 9 messages), about {size}, to {out}\n"
         assert dry.stdout == told
+
+
+def test_pictures_of_markdown_are_text_unless_they_are_asked_for(hermes: Hermes, db: SessionDB) -> None:
+    picture = "![cat](https://x.example/cat.png)"
+    db.create_session("a", "cli", started_at=T)
+    db.append_message("a", "assistant", f"{picture} [click](javascript:alert(1))", timestamp=T)
+    usual = hermes("sessions", "export", "-", "--format", "md").stdout
+    assert "!&#91;cat](https://x.example/cat.png) [click&#93;(javascript:alert(1))" in usual
+    asked = hermes("sessions", "export", "-", "--format", "md", "--remote-images").stdout
+    assert f"{picture} [click&#93;(javascript" in asked
+    wrong = hermes("sessions", "export", "-", "--remote-images")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "--format md" in wrong.stderr
 
 
 def test_without_a_store_there_is_nothing_to_export(hermes: Hermes, home: Path, tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_transcripts_of_the_reference_are_taken(hermes: Hermes, home: Path, tmp_
     origin = {"platform": "telegram", "chat_id": "42", "chat_type": "dm", "user_id": "42"}
     entry = {"session_id": "a1b2c3d4", "platform": "telegram", "origin": origin}
     (folder / "sessions.json").write_text(json.dumps({"agent:main:telegram:dm:42": entry}))
-    done = hermes(*REBUILD, "--folder", str(folder), "--into", str(tmp_path / "ours.db"))
+    done = hermes(*REBUILD, "--trusted", "--folder", str(folder), "--into", str(tmp_path / "ours.db"))
     assert (done.returncode, done.stderr) == (0, "")
     with SessionDB(tmp_path / "ours.db") as db:
         rows = db.get_messages("a1b2c3d4")
@@ -139,3 +139,18 @@ def test_what_was_deleted_or_thrown_away_is_left_out_and_counted(
     assert "2 left out: in the trash" in done.stdout
     with SessionDB(home / "state.rebuilt.db") as again:
         assert list(everything(again)) == [stays]
+
+
+def test_transcripts_of_another_folder_bring_no_chats_and_owners_unless_trusted(
+    hermes: Hermes, home: Path, tmp_path: Path, mirrored: dict[str, str]
+) -> None:
+    theirs = (home / "sessions").rename(tmp_path / "theirs")
+    for trust, chats in (((), 0), (("--trusted",), 2)):
+        into = tmp_path / f"{chats}.db"
+        done = hermes(*REBUILD, "--folder", str(theirs), "--into", str(into), *trust)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert f"4 sessions (6 messages) and {chats} chats" in done.stdout
+        assert ("Left out: 2 chats" in done.stdout) == (not trust)
+        with SessionDB(into) as again:
+            owners = {session["owner"] for session in again.export_all()}
+            assert (len(again.routing.all()), owners == {""}) == (chats, not trust)

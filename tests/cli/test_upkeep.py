@@ -124,6 +124,26 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("words", WRITERS.values(), ids=WRITERS)
+def test_no_command_writes_through_a_link(
+    hermes: Hermes, stored: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    transcript = stored.parent / "sessions" / "kept.jsonl"
+    transcript.parent.mkdir(0o700)
+    transcript.write_text('{"role": "user", "content": "x"}\n')
+    victim, nothing = tmp_path / "victim", tmp_path / "nothing"
+    victim.write_text("mine")
+    for name, target in (("live", victim), ("dangling", nothing)):
+        link = tmp_path / name
+        link.symlink_to(target)
+        result = hermes(*words, str(link))
+        assert (result.returncode, result.stdout, result.stderr.count("\n")) == (1, "", 1), result.stderr
+        assert link.is_symlink()
+    assert victim.read_text() == "mine"
+    assert not os.path.lexists(nothing)
+    assert sorted(file.name for file in tmp_path.iterdir() if "nothing" in file.name) == []
+
+
+@pytest.mark.parametrize("words", WRITERS.values(), ids=WRITERS)
 def test_no_command_writes_over_what_a_store_lives_on(
     hermes: Hermes, stored: Path, tmp_path: Path, words: tuple[str, ...]
 ) -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from html import unescape
+from typing import Any
+from urllib.parse import unquote
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +25,151 @@ PIECES = [
     *(" ", "\n", "\n\n", "<b>", "</details>", "<!--", "<script>", "<?", "a", "\\", "\\`", "*", "|", "[x]: y"),
     *("\n```\n", "\n~~~\n", "\n   ```\n", "\n- ```\n", "\n> ```\n", "text", "\n- a\n\n  ```\n  b\n"),
 ]  # fmt: skip
+
+
+ADDRESSES = [
+    *(
+        "http://x.example/a",
+        "https://x.example/p.png",
+        "mailto:a@x.example",
+        "docs/a.md",
+        "#top",
+        "//x.example/p",
+    ),
+    *("javascript:alert(1)", "JaVaScRiPt:alert(1)", "data:text/html,x", "vbscript:x", "file:///etc/passwd"),
+    *("&#106;avascript:x", "javascript&colon;x", "java&Tab;script:x", "java\\script:x", "javascript\\:x"),
+    *(
+        "<javascript:x>",
+        "<java script:x>",
+        "\njavascript:x",
+        "%6aavascript:x",
+        "blob:x",
+        "http:x",
+        "intent:x",
+    ),
+]
+LINKING = [
+    *(
+        "[",
+        "]",
+        "(",
+        ")",
+        "![",
+        "](",
+        "]:",
+        "]: ",
+        "][",
+        "[a](",
+        "[a]: ",
+        "![a](",
+        "![a][a]",
+        "[a]",
+        "[a][]",
+        "!",
+    ),
+    *(
+        "<",
+        ">",
+        "<img src=",
+        "'",
+        '"',
+        ' "title"',
+        '\n"title\n',
+        "&",
+        ";",
+        ":",
+        "^",
+        "[^1]: ",
+        "- [ ] ",
+        "| a | b |\n",
+    ),
+    *(f"[a]({one})" for one in ADDRESSES),
+    *(f"[a]: {one}\n" for one in ADDRESSES),
+    *(f"<{one}>" for one in ADDRESSES),
+]
+
+SCHEME = re.compile(r"[a-z][a-z0-9+.-]*(?=:)")
+TRUSTING = [MarkdownIt("commonmark"), MarkdownIt("gfm-like"), MarkdownIt("js-default", {"html": True})]
+for one in TRUSTING:
+    # A viewer may render any address; what it loads must not depend on its care.
+    one.validateLink = lambda url: True  # type: ignore[method-assign]
+
+
+def active(document: str, renderer: MarkdownIt) -> tuple[list[str], list[str]]:
+    """(addresses of links, addresses of pictures), as a reader's program has them."""
+    tokens = renderer.parse(document)
+    inside = list(tokens)
+    links, pictures = [], []
+    while inside:
+        token = inside.pop()
+        inside += token.children or []
+        if token.type == "link_open":
+            links.append(str(token.attrs["href"]))
+        elif token.type == "image":
+            pictures.append(str(token.attrs["src"]))
+    return links, pictures
+
+
+def scheme(address: str) -> str:
+    """As a browser reads it, which drops what cannot be seen."""
+    plain = "".join(sign for sign in unquote(unescape(address)) if sign > " ").lower()
+    found = SCHEME.match(plain)
+    return found[0] if found else ""
+
+
+@pytest.mark.parametrize("pictures", [False, True])
+@given(st.lists(st.sampled_from([*PIECES, *LINKING, *ADDRESSES]), max_size=14).map("".join))
+def test_no_dangerous_link_and_no_picture_is_left(pictures: bool, said: str) -> None:
+    document = f"# before\n\n{contained(said, pictures=pictures)}\n\n[a] [x] ![a] [a][a] [x][a]\n"
+    for renderer in TRUSTING:
+        links, shown = active(document, renderer)
+        assert {scheme(one) for one in links} <= {"", "http", "https", "mailto"}
+        assert {scheme(one) for one in shown} <= ({"", "http", "https", "mailto"} if pictures else set())
+        assert not has_html(renderer.parse(document))
+
+
+@given(st.text(alphabet='[]()!<>:`\\a\n "jx&;#', max_size=40))
+def test_no_picture_and_no_definition_is_left_of_any_text(said: str) -> None:
+    for renderer in TRUSTING:
+        environment: dict[str, Any] = {}
+        renderer.parse(contained(said), environment)
+        assert not environment.get("references")
+        assert active(contained(said), renderer)[1] == []
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        ("![cat](https://x.example/cat.png)", "![cat](https://x.example/cat.png)"),
+        ("[click](javascript:alert(1))", "[click](javascript:alert(1))"),
+        ("[click][1]\n\n[1]: javascript:alert(1)", "[click][1]\n[1]: javascript:alert(1)"),
+        ('<img src="https://x.example/a.png">', '<img src="https://x.example/a.png">'),
+        ("<javascript:alert(1)>", "<javascript:alert(1)>"),
+    ],
+)
+def test_what_is_not_active_can_still_be_read(said: str, text: str) -> None:
+    inline = [token for token in COMMONMARK.parse(contained(said)) if token.type == "inline"]
+    assert "\n".join("".join(one.content for one in token.children or []) for token in inline) == text
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "see [the docs](https://x.example/a_(b)?c=d&e=f#g) and `d[k](x)`",
+        'a [title](http://x.example "hello") and a [path](../docs/a.md#top)',
+        "a [mail](mailto:ann@x.example), [`code`](https://x.example), a[0]: b",
+        "```\n![x](http://x.example)\n[a]: javascript:x\n```",
+    ],
+)
+def test_links_to_the_web_and_code_are_not_changed(said: str) -> None:
+    assert contained(said) == said
+
+
+def test_pictures_are_kept_where_they_are_asked_for() -> None:
+    assert (
+        contained("![cat](https://x.example/cat.png)", pictures=True) == "![cat](https://x.example/cat.png)"
+    )
+    assert active(contained("![cat](data:image/svg+xml,x)", pictures=True), TRUSTING[0]) == ([], [])
 
 
 def headings(tokens: list[Token]) -> list[str]:

@@ -118,13 +118,13 @@ def test_an_export_taken_in_and_exported_again_is_the_same(
                 if known or verb is create:
                     verb(db, known[which % len(known)] if known else "", which, data.draw)
         assert main(["sessions", "export", str(before), "--store", str(first)]) == 0
-        assert main(["sessions", "import", str(before), "--store", str(second)]) == 0
+        assert main(["sessions", "import", "--trusted", str(before), "--store", str(second)]) == 0
         assert main(["sessions", "export", str(after), "--store", str(second)]) == 0
         assert (
             after.read_text(encoding="utf-8").splitlines()
             == before.read_text(encoding="utf-8").split("\n")[:-1]
         )
-        assert main(["sessions", "import", str(before), "--store", str(second)]) == 0
+        assert main(["sessions", "import", "--trusted", str(before), "--store", str(second)]) == 0
         assert main(["sessions", "export", str(after), "--store", str(second), "--force"]) == 0
         assert after.read_bytes() == before.read_bytes()
         with SessionDB(second) as db:

@@ -38,11 +38,11 @@ class TestContextAndCopies:
             talk(db, "q", f"secret q{at}")
         exported = db.export_session("p")
         assert exported is not None
-        other.import_sessions([exported])
+        other.import_sessions([exported], trusted=True)
         branch = other.branch("p", end_parent=False)
         back = other.export_session(branch)
         assert back is not None
-        db.import_sessions([back])
+        db.import_sessions([back], trusted=True)
         assert said(db, branch) == ["p0", "p1", "p2"]
 
     def test_an_import_without_the_origin_says_so_and_is_completed_later(
@@ -52,9 +52,9 @@ class TestContextAndCopies:
         child = db.begin_continuation("s", "sum", talk(db, "s", "one", "two"))
         alone, whole = db.export_session(child), list(db.iter_export())
         assert alone is not None
-        assert other.import_sessions([alone]).incomplete == (child,)
+        assert other.import_sessions([alone], trusted=True).incomplete == (child,)
         assert said(other, child) == ["sum"]
-        assert other.import_sessions(whole).incomplete == ()
+        assert other.import_sessions(whole, trusted=True).incomplete == ()
         assert said(other, child) == ["sum", "one", "two"]
 
     def test_what_a_rewind_set_aside_comes_along(self, db: SessionDB, other: SessionDB) -> None:

@@ -180,7 +180,7 @@ def rich(db: SessionDB) -> None:
 def test_an_import_restores_everything(db: SessionDB, other: SessionDB) -> None:
     rich(db)
     given = through_json(db)
-    done = other.import_sessions(given)
+    done = other.import_sessions(given, trusted=True)
     assert (set(done.added), done.skipped, done.renamed, done.detached) == (
         {"root", "tip", "job"},
         (),
@@ -227,7 +227,7 @@ def test_an_import_takes_a_session_back_out_of_the_trash(db: SessionDB) -> None:
     talk(db, "a", "one")
     given = through_json(db)
     db.raw().execute("UPDATE sessions SET trashed_at = 1")
-    done = db.import_sessions(given)
+    done = db.import_sessions(given, trusted=True)
     assert (done.added, done.messages) == (("a",), 0)
     assert [session["id"] for session in db.export_all()] == ["a"]
 
@@ -256,8 +256,8 @@ def test_a_lone_continuation_finds_the_messages_of_a_parent_that_is_here(
     db.end_session("root", "compression")
     talk(db, "tip", "three", parent_session_id="root")
     db.raw().execute("INSERT INTO carried_context VALUES ('tip', 0, 2, 2)")
-    other.import_sessions([export(db, "root")])
-    done = other.import_sessions([export(db, "tip")])
+    other.import_sessions([export(db, "root")], trusted=True)
+    done = other.import_sessions([export(db, "tip")], trusted=True)
     assert done.detached == ()
     assert spoken(other, "tip") == ["two", "three"]
 
@@ -343,7 +343,7 @@ def test_a_handoff_under_way_elsewhere_is_not_asked_for_here(db: SessionDB, othe
         talk(db, name)
         db.request_handoff(name, "telegram")
     db.fail_handoff("failed", "why")
-    other.import_sessions(through_json(db))
+    other.import_sessions(through_json(db), trusted=True)
     assert other.list_pending_handoffs() == []
     assert other.get_handoff_state("failed") == {"state": "failed", "platform": "telegram", "error": "why"}
 
@@ -444,8 +444,8 @@ def test_tags_and_model_calls_come_along(db: SessionDB, other: SessionDB) -> Non
     db.record_auxiliary_usage("a", model="small", input_tokens=3)
     exported = db.export_session("a")
     assert exported is not None
-    other.import_sessions([exported])
-    other.import_sessions([exported])
+    other.import_sessions([exported], trusted=True)
+    other.import_sessions([exported], trusted=True)
     assert other.tags_of("a") == ["later", "work"]
     assert other.usage_of("a") == db.usage_of("a")
     assert other.export_session("a") == exported

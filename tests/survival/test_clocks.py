@@ -46,7 +46,7 @@ def test_messages_are_in_the_order_they_were_appended(db: SessionDB, home: Path,
     assert exported is not None
     assert [row["content"] for row in exported["messages"]] == texts
     with SessionDB(home / "second.db") as other:
-        other.import_sessions([exported])
+        other.import_sessions([exported], trusted=True)
         assert [row["content"] for row in other.get_messages("s")] == texts
         assert [row["timestamp"] for row in other.get_messages("s")] == times
         assert other.list_sessions_rich()[0]["last_active"] == max(times)

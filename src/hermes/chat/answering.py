@@ -82,6 +82,10 @@ class Answering:
         ):
             return None
         kept = from_json(config, None) if isinstance(config, str) else config
+        if isinstance(kept, dict) and kept.get(
+            "imported"
+        ):  # a stranger's file does not choose who answers here
+            return None
         stored_url = kept.get("base_url") if isinstance(kept, dict) else None
         self._as_before = Wish(wanted, self.wish.base_url or stored_url)
         self._dismiss()

@@ -14,7 +14,10 @@ from hermes.chat.commands import Command, commands
 from hermes.chat.leaving import duration
 from hermes.chat.recap import collapsed, names_of_calls, said
 from hermes.chat.rendering import GOLD, GREEN, status
+from hermes.exporting.containing import contained
+from hermes.exporting.markdown import plain
 from hermes.insights.wording import counted, dollars, plural
+from hermes.partial import new_file
 from hermes.redaction import redact_text
 from hermes.store.open import belongings_of
 from hermes.text import printable
@@ -76,8 +79,8 @@ async def save(chat: Chat, argument: str) -> None:
     as_json = file.suffix == ".json"
     text = _as_json(chat, rows) if as_json else _as_markdown(chat.talk.title(), chat.talk.session_id, rows)
     try:
-        with file.open("x", encoding="utf-8") as written:
-            written.write(text)
+        with new_file(file, replace=False) as written:  # which follows no link
+            written.write(text.encode(errors="replace"))
     except FileExistsError:
         chat.screen.problem(f"'{file}' exists; name another file")
     except OSError as problem:
@@ -93,12 +96,12 @@ def _as_json(chat: Chat, rows: Sequence[Row]) -> str:
 
 def _as_markdown(title: str | None, session_id: str, rows: Sequence[Row]) -> str:
     def parts() -> Iterator[str]:
-        yield f"# {title or session_id}"
+        yield f"# {plain(title or session_id)}"
         for row in rows:
             text, calls = said(row).strip(), collapsed(names_of_calls(row))
             if row["role"] in ("user", "assistant") and (text or calls):
                 yield f"## {'You' if row['role'] == 'user' else 'Hermes'}"
-                yield "\n\n".join(filter(None, (text, f"*{calls}*" if calls else "")))
+                yield "\n\n".join(filter(None, (contained(text), f"*{plain(calls)}*" if calls else "")))
 
     return "\n\n".join(parts()) + "\n"
 

@@ -55,17 +55,16 @@ def insights(arguments: argparse.Namespace) -> int:
 
 def _write_page(report: dict[str, Any], file: Path, force: bool) -> None:
     from hermes.insights.page import page
-    from hermes.partial import replace_file
+    from hermes.partial import new_file
 
     if str(file) == STDOUT:
         say_document(page(report))
         return
     if file.is_dir():
         raise Refused(f"'{file}' is a directory; name a file")
-
-    def is_taken() -> bool:
-        return not force and file.exists()
-
-    if is_taken() or not replace_file(file, page(report).encode(), unless=is_taken):
-        raise Refused(f"'{file}' exists; --force overwrites it")
+    try:
+        with new_file(file, replace=force) as written:
+            written.write(page(report).encode())
+    except FileExistsError:
+        raise Refused(f"'{file}' exists; --force overwrites it") from None
     say([f"Wrote {printable(str(file))}"])

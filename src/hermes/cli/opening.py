@@ -50,7 +50,8 @@ def is_writable(path: Path) -> bool:
 def refuse_own(store: Path, *files: Path, is_store: bool = False) -> None:
     """What a command writes for a person takes the place of nothing that a store lives on, forced or not.
 
-    What is itself a store may lie among the backups, and where one is missing.
+    What is itself a store may lie among the backups, and where one is missing. Nothing is written through a symbolic
+    link either: somebody else may have put it there, or may change where it leads.
     """
     from hermes.store.open import belongings_of
 
@@ -61,6 +62,16 @@ def refuse_own(store: Path, *files: Path, is_store: bool = False) -> None:
                 continue
             if (what := own.called(file, is_copy=is_store)) is not None:
                 raise Refused(f"{file} is {what}; name another file")
+    for file in files:
+        if file.is_symlink() and not file.is_dir() and not is_stream(file):
+            raise Refused(f"{file} is a symbolic link; name the file that it leads to")
+
+
+def is_stream(path: Path) -> bool:
+    """Whether it is a pipe or a device, which is written to and cannot be replaced."""
+    if path.is_symlink() and not path.absolute().is_relative_to("/dev"):
+        return False
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _is_missing(store: Path) -> bool:

@@ -1,7 +1,10 @@
 """Markdown that somebody else wrote, kept in its place in a document of ours.
 
 Headings go two levels down, tags are shown instead of obeyed, and so are underlines that would make a heading of the
-text above; a code block that was left open is closed. In code nothing is changed. Either it is clear where code begins
+text above; a code block that was left open is closed. Pictures are shown as text, because a viewer would load them from
+the network. Links stay if they are whole, on one line, and lead to the web, to a mail address or to a path; what leads
+anywhere else (`javascript:`, `data:`) is shown as text, and so are definitions of link targets, which would be valid in
+the rest of the document. In code nothing is changed. Either it is clear where code begins
 and ends without parsing lists and quotes; or the whole text is put into a quote, which ends where it ends whatever is
 open inside, and what may be code there, and may be not, is treated as text.
 """
@@ -19,6 +22,13 @@ _HEADING = re.compile(r"^( {0,3})(#{1,6})(?=[ \t]|$)")
 _UNDERLINE = re.compile(r"^( {0,3})(=+|-+)[ \t]*$")
 _TICKS = re.compile("`+")
 _TAG = re.compile(r"(\\*)<(?=[A-Za-z/!?])")
+_BRACKET = re.compile(r"(\\*)\](?=[(:])")
+_ADDRESS = r"(?:[^\s()<>`\\]|\([^\s()<>`\\]*\))*"
+_LINK = re.compile(
+    rf"\((?:(?:https?://|mailto:){_ADDRESS}|[\w./#?=~+@%-]*)(?:[ \t]+\"[^\"`\\<]*\")?\)", re.ASCII
+)
+"""The whole of a link behind its text. A path has no colon and no entity, so that it cannot hold a scheme."""
+_LABEL = re.compile(r"^(?:[ \t>]|[-*+][ \t]|\d{1,9}[.)][ \t])*\[")
 
 
 class _Fence(NamedTuple):
@@ -27,12 +37,12 @@ class _Fence(NamedTuple):
     info: str
 
 
-def contained(text: str) -> str:
-    """The text with nothing in it that could break out of where it is put."""
+def contained(text: str, *, pictures: bool = False) -> str:
+    """The text with nothing in it that could break out of where it is put. `pictures` keeps those from the web."""
     lines: list[str] = []
     fence: _Fence | None = None
     is_clear = True
-    words = _Words()
+    words = _Words(pictures)
     for line in readable(text).split("\n"):
         found = _fence(line)
         if not is_clear:
@@ -44,7 +54,7 @@ def contained(text: str) -> str:
                 fence = None
         elif found is not None and found.indent <= 3:
             fence = found
-            words = _Words()
+            words = _Words(pictures)
             lines.append(line)
         else:
             is_clear = _HIDDEN_FENCE.match(line) is None
@@ -81,34 +91,52 @@ def _is_surely_inside(line: str, found: _Fence | None, fence: _Fence) -> bool:
 class _Words:
     """Lines of text, one after the other, and what they leave open."""
 
-    def __init__(self) -> None:
-        self._code_is_open = self._is_text_above = False
+    def __init__(self, pictures: bool) -> None:
+        self._pictures = pictures
+        self._code_is_open = self._is_text_above = self._may_define = False
 
     def shown(self, line: str) -> str:
         if not line.strip():
-            self._code_is_open = self._is_text_above = False
+            self._code_is_open = self._is_text_above = self._may_define = False
             return line
-        line = self._without_tags(line)
+        # The label of a definition starts a line, and may end in a later one.
+        self._may_define = self._may_define or _LABEL.match(line) is not None
+        line = self._harmless(line)
         line = _HEADING.sub(lambda found: f"{found[1]}{'#' * min(6, len(found[2]) + 2)}", line)
         if self._is_text_above:
             line = _UNDERLINE.sub(r"\1\\\2", line)
         self._is_text_above = True
         return line
 
-    def _without_tags(self, line: str) -> str:
+    def _harmless(self, line: str) -> str:
         """Code within a line is left alone where it surely is code: if all before it was closed."""
         told, at = [], 0
         if not self._code_is_open and "`" in line:
             spans, self._code_is_open = _code_spans(line)
             for start, end in spans:
-                told += [_text(line[at:start]), line[start:end]]
+                told += [self._text(line[at:start]), line[start:end]]
                 at = end
-        return "".join([*told, _text(line[at:])])
+        return "".join([*told, self._text(line[at:])])
+
+    def _text(self, line: str) -> str:
+        """A piece of text with its tags, pictures and dangerous links escaped."""
+        line = _TAG.sub(lambda found: _entity(found, "&lt;"), line)
+        line = _BRACKET.sub(self._bracket, line)
+        return line if self._pictures else line.replace("![", "!&#91;")
+
+    def _bracket(self, found: re.Match[str]) -> str:
+        """The end of a link's text, or of the label of a definition."""
+        line, end = found.string, found.end()
+        is_harmless = _LINK.match(line, end) is not None if line[end] == "(" else not self._may_define
+        return found[0] if is_harmless else _entity(found, "&#93;")
 
 
-def _text(line: str) -> str:
-    """The line with its tags escaped, if they are not already."""
-    return _TAG.sub(lambda found: found[0] if len(found[1]) % 2 else f"{found[1]}\\<", line)
+def _entity(found: re.Match[str], entity: str) -> str:
+    """An entity for a character and the backslash that escapes it, if one does.
+
+    A backslash is not enough: an address that a viewer makes a link of may have it as its last character.
+    """
+    return found[1][len(found[1]) % 2 :] + entity
 
 
 def _code_spans(line: str) -> tuple[list[tuple[int, int]], bool]:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-from hermes.exporting.plan import Conversation, Load
-
-Write = Callable[[Sequence[Conversation], Load], Iterator[str]]
+Write = Callable[..., Iterator[str]]
 
 
 class Format(NamedTuple):
     module: str
-    """Has `write(conversations, load)`, which gives the text piece by piece."""
+    """Has `write(conversations, load)`, which gives the text piece by piece; that of Markdown also takes
+    `remote_images`."""
     ending: str
     is_split: bool
     """Whether a folder gets a file for each conversation; else it gets one for all."""

@@ -24,7 +24,7 @@ RULE = "\n---\n\n"
 _SPECIAL = re.compile(r"([\\`*_\[\]<>#|~])")
 
 
-def write(conversations: Sequence[Conversation], load: Load) -> Iterator[str]:
+def write(conversations: Sequence[Conversation], load: Load, *, remote_images: bool = False) -> Iterator[str]:
     between = ""
     for conversation in conversations:
         told = False
@@ -35,7 +35,7 @@ def write(conversations: Sequence[Conversation], load: Load) -> Iterator[str]:
             yield _continued(session) if told else between + _head(conversation, session)
             for message in session["messages"]:
                 if is_said(message):
-                    yield _message(message)
+                    yield _message(message, remote_images)
             told = True
         between = RULE if told else between
 
@@ -45,46 +45,48 @@ def _head(conversation: Conversation, session: Session) -> str:
     facts = [
         (
             "Source",
-            " · ".join(_plain(session.get(name)) for name in ("source", "model") if session.get(name)),
+            " · ".join(plain(session.get(name)) for name in ("source", "model") if session.get(name)),
         ),
         ("Started", when(conversation.started_at)),
         ("Last active", when(conversation.last_active)),
-        ("Workspace", _plain(session.get("workspace"))),
-        ("Tags", ", ".join(map(_plain, session.get("tags") or []))),
+        ("Workspace", plain(session.get("workspace"))),
+        ("Tags", ", ".join(map(plain, session.get("tags") or []))),
         ("Came out of", _origin(session)),
         ("Session" if len(segments) == 1 else "Sessions", ", ".join(_code(one.id) for one in segments)),
     ]
     lines = [f"- **{name}:** {told}" for name, told in facts if told]
-    return "\n".join([f"# {_plain(conversation.heading)}", "", *lines, ""])
+    return "\n".join([f"# {plain(conversation.heading)}", "", *lines, ""])
 
 
 def _origin(session: Session) -> str:
     parent = session.get("parent_session_id")
-    return f"{_code(parent)} ({_plain(session.get('relation') or 'child')})" if parent else ""
+    return f"{_code(parent)} ({plain(session.get('relation') or 'child')})" if parent else ""
 
 
 def _continued(session: Session) -> str:
     return f"\n*Continued in {_code(session['id'])} from {when(session['started_at'])}*\n"
 
 
-def _message(message: dict[str, Any]) -> str:
+def _message(message: dict[str, Any], remote_images: bool) -> str:
     role = role_of(message)
-    tool = _plain(message.get("tool_name"))
-    who = f"{role} · {tool}" if message["role"] == "tool" and tool else _plain(role)
+    tool = plain(message.get("tool_name"))
+    who = f"{role} · {tool}" if message["role"] == "tool" and tool else plain(role)
     parts = parts_of(message.get("content"))
     is_output = message["role"] == "tool"
-    told = [fenced(text_of_parts(parts))] if is_output else [_part(part) for part in parts]
+    told = [fenced(text_of_parts(parts))] if is_output else [_part(part, remote_images) for part in parts]
     told += [
-        f"**Calls {_plain(call.name)}**\n\n{fenced(indented(call.arguments), 'json')}"
+        f"**Calls {plain(call.name)}**\n\n{fenced(indented(call.arguments), 'json')}"
         for call in calls_of(message)
     ]
     return "\n\n".join([f"\n## {who} · {when(message['timestamp'])}", *told]) + "\n"
 
 
-def _part(part: Part) -> str:
+def _part(part: Part, remote_images: bool) -> str:
     if part.kind == "image":
         return "*[image]*"
-    return fenced(part.text, "json") if part.kind == "other" else contained(part.text)
+    if part.kind == "other":
+        return fenced(part.text, "json")
+    return contained(part.text, pictures=remote_images)
 
 
 def fenced(text: str, language: str = "") -> str:
@@ -95,7 +97,7 @@ def fenced(text: str, language: str = "") -> str:
     return f"{fence}{language}\n{text}\n{fence}"
 
 
-def _plain(text: Any) -> str:
+def plain(text: Any) -> str:
     """One line of text as nothing but text."""
     return _SPECIAL.sub(r"\\\1", printable(str(text))) if text else ""
 

@@ -30,14 +30,23 @@ def runs(pairs: Iterable[tuple[Any, int]]) -> list[Run]:
 
 
 def ranges_here(
-    reader: Reader, known: Mapping[str, list[Run]], context: Iterable[Mapping[str, Any]]
+    reader: Reader,
+    known: Mapping[str, list[Run]],
+    context: Iterable[Mapping[str, Any]],
+    *,
+    only_known: bool = False,
 ) -> list[tuple[int, int]]:
-    """What an export says is carried, in the ids of this store, joined where ranges touch."""
+    """What an export says is carried, in the ids of this store, joined where ranges touch.
+
+    With `only_known`, messages of sessions that are in the store but not in `known` are not carried.
+    """
     joined: list[tuple[int, int]] = []
     for told in context:
         owner = str(told.get("session_id"))
         if owner in known:
             parts = _overlap(known[owner], told.get("first"), told.get("last"))
+        elif only_known:
+            parts = []
         else:
             start = _message_here(reader, owner, told.get("first"), told.get("first_uid"))
             end = _message_here(reader, owner, told.get("last"), told.get("last_uid"))

@@ -5,16 +5,21 @@ Parents and carried messages may come later in an import than what refers to the
 Messages keep their ids where those are free and higher than any that the store held when the import began, so that
 what is exported from an empty store that took an export in is that export again. A number that was ever another
 message's here is not used again: somebody may still refer to it.
+
+Without trust an import only adds: it takes over what `import_policy` calls data, joins the new sessions to each other
+alone, and changes nothing that was in the store before, but sessions of such imports in which nothing was said since.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from hermes.store import blobs, derived, meta
+from hermes.store import blobs, derived, import_policy, meta
 from hermes.store.carried import Run, length, ranges_here, runs
+from hermes.store.content import from_json
 from hermes.store.context import LIVE, LOWEST, carry, set_aside
 from hermes.store.engine import Access, Reader, Writer
 from hermes.store.incoming import Given, likeness
@@ -29,6 +34,8 @@ LINKS_AT_ONCE = 100
 PLACE = "SELECT source, started_at, trashed_at FROM sessions WHERE id = ?"
 LIKE_GIVEN = """SELECT id, uid, role, content, content_kind, tool_call_id, tool_calls, tool_name FROM messages
     WHERE session_id = ? ORDER BY id"""
+UNTOUCHED = """SELECT model_config, (SELECT count(*) FROM messages m WHERE m.session_id = sessions.id)
+    FROM sessions WHERE id = ? AND trashed_at IS NULL"""
 INSERT_SESSION = """INSERT INTO sessions (id, source, started_at, title, owner, parent_session_id, relation,
         message_count, tool_call_count,
         user_id, model, system_prompt, end_reason, billing_provider, billing_base_url, billing_mode, cost_status,
@@ -96,12 +103,18 @@ class Taken(NamedTuple):
 class Import:
     """One import on its way. Leaving it as a context joins what was taken, also when it is broken off.
 
-    A dry run reads and says what would happen.
+    A dry run reads and says what would happen. `trusted` takes over what steers behaviour, too.
     """
 
-    def __init__(self, engine: Access, dry_run: bool = False) -> None:
+    def __init__(self, engine: Access, dry_run: bool = False, *, trusted: bool = False) -> None:
         self.engine = engine
         self.dry_run = dry_run
+        self.trusted = trusted
+        self.steering: Counter[str] = Counter()
+        self.joinable: set[str] = set()
+        """Without trust, the only sessions that get parents, children or carried messages."""
+        self.unjoined: set[str] = set()
+        self.in_trash: set[str] = set()
         self.added: list[str] = []
         self.skipped: list[str] = []
         self.renamed: dict[str, str] = {}
@@ -124,7 +137,7 @@ class Import:
 
     def take(self, session: Mapping[str, Any]) -> Taken:
         """Take one session in, whole or, with a clear error, not at all; more may be taken after that."""
-        given = Given.of(session)
+        given = self._read(session)
         spare = new_session_id()
         if self.dry_run:
             session_id, added, ids = self._look(given, spare)
@@ -133,8 +146,11 @@ class Import:
                 lambda writer: self._store(writer, given, spare), share=False
             )
         self.here[given.id] = session_id
-        self.runs[given.id] = runs(zip(given.old_ids, ids, strict=True))
-        if given.parent is not None or given.context or given.rewound:
+        if added is not None:
+            self.joinable.add(session_id)
+        is_mine = self._may_be_parent(session_id)
+        self.runs[given.id] = runs(zip(given.old_ids, ids, strict=True)) if is_mine else []
+        if is_mine and (given.parent is not None or given.context or given.rewound):
             carried = (given.context, given.rewound)
             self.waiting.append(_Joint(session_id, given.parent, given.relation, *carried, added is not None))
         if added is None:
@@ -142,9 +158,17 @@ class Import:
         else:
             self.added.append(session_id)
             self.messages += added
+            self.steering += import_policy.count_steering(session)
             if session_id == spare:
                 self.renamed[given.id] = spare
         return Taken(given.id, session_id, added)
+
+    def _read(self, session: Mapping[str, Any]) -> Given:
+        if self.trusted:
+            return Given.of(session)
+        given = Given.of(import_policy.restrict(session))
+        # A start in the future became the time of the import, which is another one the next time.
+        return given if given.started_at == session.get("started_at") else given._replace(start_known=False)
 
     def _look(self, given: Given, spare: str) -> tuple[str, int | None, Sequence[int]]:
         """What `_store` would answer; ids that messages would be given are not known."""
@@ -153,17 +177,19 @@ class Import:
             return self.here[given.id], None, nowhere
         self.would_be_here.add(given.note())
         with self.engine.read(settled=True) as reader:
-            place = _place(reader, given)
+            place = self._place(reader, given)
+            self._allow_joins(reader, place)
         if place.id is not None:
-            return place.id, None if place.trashed_at is None else 0, nowhere
+            return place.id, 0 if self._comes_back(place) else None, nowhere
         is_other = place.taken or given.id in self.here
         return spare if is_other else given.id, len(given.messages), nowhere
 
     def _store(self, writer: Writer, given: Given, spare: str) -> tuple[str, int | None, Sequence[int]]:
         """(id here, how many messages that added or None if it was here, ids of its messages here)."""
-        place = _place(writer, given)
+        place = self._place(writer, given)
+        self._allow_joins(writer, place)
         if place.id is not None:
-            return place.id, _out_of_trash(writer, place.id, place.trashed_at), place.ids
+            return place.id, _bring_back(writer, place.id) if self._comes_back(place) else None, place.ids
         session_id = spare if place.taken else given.id
         ids = self._insert(writer, given, session_id)
         if place.taken:
@@ -171,8 +197,14 @@ class Import:
         return session_id, len(given.messages), ids
 
     def _insert(self, writer: Writer, given: Given, session_id: str) -> list[int]:
-        title = None if given.title is None else free_title(writer, given.title, given.owner, session_id)
+        title = given.title
+        if title is not None and not self.trusted:
+            title = import_policy.clear_title(writer, title, self.joinable)
+        if title is not None:
+            title = free_title(writer, title, given.owner, session_id)
         parent = None if given.parent is None else self.here.get(given.parent)
+        if parent is not None and not self._may_be_parent(parent):
+            parent = None
         family = (parent, given.relation if parent is not None else None)
         start = (session_id, given.source, given.started_at, title, given.owner)
         writer.run(INSERT_SESSION, *start, *family, *given.counts, *given.rest)
@@ -220,18 +252,39 @@ class Import:
 
     def _is_alone(self, reader: Reader, one: _Joint) -> bool:
         """Whether a new session has a parent that is neither here nor was given."""
-        given = one.parent is None or one.parent in self.here
-        return one.new and not given and not reader.value(EXISTS, one.parent)
+        is_joined = self._find_parent(reader, one) is not None or one.id in self.unjoined
+        return one.new and one.parent is not None and not is_joined
+
+    def _find_parent(self, reader: Reader, one: _Joint) -> str | None:
+        """The parent that a session gets. Without trust nothing joins a family that was here before."""
+        if one.parent is None:
+            return None
+        parent = self.here.get(one.parent, one.parent)
+        if self._may_be_parent(parent):
+            return parent if parent in self.joinable or reader.value(EXISTS, parent) else None
+        if reader.value(EXISTS, parent):
+            self.unjoined.add(one.id)
+        return None
+
+    def _allow_joins(self, reader: Reader, place: _Place) -> None:
+        """What an earlier import added can be completed, while nothing was said in it since."""
+        if self.trusted or place.id is None:
+            return
+        config, count = reader.row(UNTOUCHED, place.id) or (None, None)
+        if from_json(config or "null", None) == import_policy.UNTRUSTED_CONFIG and count == len(place.ids):
+            self.joinable.add(place.id)
+
+    def _may_be_parent(self, session_id: str) -> bool:
+        return self.trusted or session_id in self.joinable
 
     def _link(self, some: list[_Joint], writer: Writer) -> list[str]:
         alone: list[str] = []
         for one in some:
-            if one.parent is not None:
-                parent = self.here.get(one.parent, one.parent)
-                if writer.value(EXISTS, parent):
-                    writer.run(SET_PARENT, parent, one.relation, one.id)
-                elif one.new:
-                    alone.append(one.id)
+            parent = self._find_parent(writer, one)
+            if parent is not None:
+                writer.run(SET_PARENT, parent, one.relation, one.id)
+            elif self._is_alone(writer, one):
+                alone.append(one.id)
             if one.context or one.rewound:
                 self._carry(writer, one)
         derived.refresh(writer)
@@ -249,7 +302,7 @@ class Import:
             set_aside(writer, one.id, self._ids(writer, one.rewound))
 
     def _ids(self, reader: Reader, context: list[Mapping[str, Any]]) -> list[int]:
-        found = ranges_here(reader, self.runs, context)
+        found = ranges_here(reader, self.runs, context, only_known=not self.trusted)
         return [message_id for first, last in found for message_id in range(first, last + 1)]
 
     def told(self) -> Imported:
@@ -260,7 +313,30 @@ class Import:
             tuple(self.detached),
             self.messages,
             tuple(dict.fromkeys(self.incomplete)),
+            taken_over=dict(self.steering) if self.trusted else {},
+            left_out={} if self.trusted else dict(self._left_out()),
         )
+
+    def _left_out(self) -> Counter[str]:
+        found = Counter(
+            {import_policy.PARENT: len(self.unjoined), import_policy.FROM_TRASH: len(self.in_trash)}
+        )
+        return self.steering + found
+
+    def _comes_back(self, place: _Place) -> bool:
+        """Whether a session that is here comes back from the trash, into which a person put it."""
+        if place.trashed_at is not None and place.id is not None and not self.trusted:
+            self.in_trash.add(place.id)
+        return place.trashed_at is not None and self.trusted
+
+    def _place(self, reader: Reader, given: Given) -> _Place:
+        """Where a given session is. Without trust it gets no id by which a person means another one."""
+        place = _place(reader, given)
+        if self.trusted or place.id is not None or place.taken:
+            return place
+        if not import_policy.is_misleading_id(reader, given.id):
+            return place
+        return _place_by_note(reader, given) or _Place(None, taken=True)
 
 
 def _place(reader: Reader, given: Given) -> _Place:
@@ -273,17 +349,20 @@ def _place(reader: Reader, given: Given) -> _Place:
         known = _found_in_order(reader, given.id, given)
         if known is not None:
             return _Place(given.id, ids=known, trashed_at=trashed_at)
+    return _place_by_note(reader, given) or _Place(None, taken=True)
+
+
+def _place_by_note(reader: Reader, given: Given) -> _Place | None:
+    """The session to which an earlier import gave another id."""
     other = reader.value(meta.GET, given.note())
-    if other is not None and reader.value(EXISTS, other):
-        known = _found_in_order(reader, other, given)
-        return _Place(other, ids=[0] * len(given.old_ids) if known is None else known)
-    return _Place(None, taken=True)
-
-
-def _out_of_trash(writer: Writer, session_id: str, trashed_at: float | None) -> int | None:
-    """How many messages it added that a session which was here came back; None if it had not been away."""
-    if trashed_at is None:
+    if other is None or not reader.value(EXISTS, other):
         return None
+    known = _found_in_order(reader, other, given)
+    return _Place(other, ids=[0] * len(given.old_ids) if known is None else known)
+
+
+def _bring_back(writer: Writer, session_id: str) -> int:
+    """How many messages it adds that a session comes back from the trash."""
     from hermes.store.trash import bring_back
 
     bring_back(writer, session_id)

@@ -9,7 +9,9 @@ from hermes import clock, errors
 from hermes.store import attachments
 from hermes.store.attachments import Attachment
 from hermes.store.content import calls_counted, from_json, to_json
+from hermes.store.import_policy import UNFINISHED_HANDOFFS
 from hermes.store.keeping import clean_tag
+from hermes.store.kinds import IMPORTED_ROLES
 from hermes.store.sessions import source_name
 from hermes.store.titles import MAX_TITLE_LENGTH, one_line
 from hermes.text import clean_in
@@ -59,6 +61,8 @@ CALL_NUMBERS = (
 )
 CALL_PRICES = ("cost_status", "cost_source", "pricing_version")
 
+FILE_ROLES = {here: in_file for in_file, here in IMPORTED_ROLES.items()}
+
 
 class Given(NamedTuple):
     """One session of an import, checked and in the form of columns."""
@@ -90,7 +94,7 @@ class Given(NamedTuple):
         if not isinstance(session_id, str) or not session_id:
             raise _refused(f"an imported session must have an id, got {session_id!r}")
         # A handoff that was under way elsewhere was not asked for here.
-        if given.get("handoff_state") in ("pending", "running"):
+        if given.get("handoff_state") in UNFINISHED_HANDOFFS:
             given = {**given, "handoff_state": None, "handoff_platform": None, "handoff_error": None}
         column = _Columns(f"session {session_id!r}", given)
         said = _objects(column, "messages", "a message")
@@ -139,7 +143,8 @@ class Given(NamedTuple):
         """The name under which it is remembered that this very session was given another id."""
         from hashlib import blake2b
 
-        digest = blake2b(repr((self.source, self.started_at, self.likes)).encode(), digest_size=16)
+        start = self.started_at if self.start_known else None
+        digest = blake2b(repr((self.source, start, self.likes)).encode(), digest_size=16)
         return f"imported:{self.id}:{digest.hexdigest()}"
 
 
@@ -231,6 +236,12 @@ def _tail(row: _Columns, active: int) -> tuple[Any, ...]:
 
 
 def likeness(role: Any, content: Any, kind: Any, call_id: Any, calls: Any, tool: Any) -> tuple[Any, ...]:
-    """What makes two messages the same, however another program may have spelt its JSON."""
+    """What makes two messages the same, however another program may have spelt its JSON, and trusted or not."""
     called = from_json(calls, None) if calls else None
-    return role, attachments.likeness(content, kind), call_id, repr(called or None), tool
+    return (
+        FILE_ROLES.get(role, role),
+        attachments.likeness(content, kind),
+        call_id,
+        repr(called or None),
+        tool,
+    )

@@ -1,4 +1,4 @@
-"""What a session is, from where it comes."""
+"""What a session is, from where it comes; which roles are no part of what a model is given."""
 
 from __future__ import annotations
 
@@ -27,6 +27,10 @@ JOB_SOURCES = ("cron", "batch")
 SOURCES = ("cli", *PLATFORMS, "acp", *JOB_SOURCES)
 """All the documented ones; a session may have any other."""
 SOURCE_ALIASES = {"api_server": "api-server"}
+
+IMPORTED_ROLES = {"system": "imported_system", "developer": "imported_developer"}
+"""Roles that instruct a model, and what a message from an untrusted file gets in their place."""
+KEPT_FROM_MODELS = frozenset(IMPORTED_ROLES.values())
 
 
 def canonical_source(name: str) -> str:

@@ -17,6 +17,7 @@ from hermes.store.attachments import encode
 from hermes.store.content import calls_counted, from_json, json_or_none
 from hermes.store.context import COUNT_OF, SET_COUNTS
 from hermes.store.engine import Access, Reader, Unreachable, Writer
+from hermes.store.kinds import KEPT_FROM_MODELS
 from hermes.text import clean_replay, preview_of
 
 INSERT = """INSERT INTO messages (session_id, role, content, tool_call_id, tool_calls, tool_name, timestamp,
@@ -231,10 +232,11 @@ class Messages:
 
 
 def _live(reader: Reader, session_id: str) -> list[tuple[Any, ...]]:
-    """What a session carries of others, then its own, each once."""
+    """What a session carries of others, then its own, each once. Instructions of untrusted files are not in it."""
     carried = reader.rows(CARRIED, session_id)
     seen = {row[0] for row in carried}
-    return carried + [row for row in _spoken_rows(reader, session_id) if row[0] not in seen]
+    rows = carried + [row for row in _spoken_rows(reader, session_id) if row[0] not in seen]
+    return [row for row in rows if row[1] not in KEPT_FROM_MODELS]
 
 
 def _spoken_rows(reader: Reader, session_id: str) -> list[tuple[Any, ...]]:

@@ -82,16 +82,16 @@ class Transfer:
     def iter_export(self, source: str | None = None, redact: bool = False) -> Iterator[dict[str, Any]]:
         return iter(self.export_all(source, redact))
 
-    def import_sessions(self, sessions: Iterable[Mapping[str, Any]]) -> Imported:
+    def import_sessions(self, sessions: Iterable[Mapping[str, Any]], *, trusted: bool = False) -> Imported:
         """Take exported sessions in. Bad input stops it with one clear error; what came before it stays."""
-        with self.importing() as taking:
+        with self.importing(trusted=trusted) as taking:
             for given in several("sessions", sessions):
                 taking.take(given)
         return taking.told()
 
-    def importing(self, dry_run: bool = False) -> Import:
+    def importing(self, dry_run: bool = False, *, trusted: bool = False) -> Import:
         """An import that is given one session after the other, and can go on after a bad one."""
-        return Import(self._engine, dry_run)
+        return Import(self._engine, dry_run, trusted=trusted)
 
 
 def _page(reader: Reader, session_id: str, after: int, newest: int) -> list[dict[str, Any]]:

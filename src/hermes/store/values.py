@@ -5,8 +5,9 @@ They are named tuples because a dataclass costs half a millisecond at import, ea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, overload
 
 from hermes.text import counted
@@ -248,6 +249,10 @@ class Imported(NamedTuple):
     messages: int
     incomplete: tuple[str, ...] = ()
     """Sessions that carry messages of others which were neither here nor in the import; importing those later helps."""
+    taken_over: Mapping[str, int] = MappingProxyType({})
+    """What of a trusted import steers behaviour, counted by name: `system prompt`, `directory`, `chat key`."""
+    left_out: Mapping[str, int] = MappingProxyType({})
+    """The same of an import without trust, which does not take it over."""
 
 
 class Erased(NamedTuple):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 from hermes import clock, home
 from hermes.cli.command import DONE, Refused, Words, WrongUsage, days, plain_text, takes_dry_run, takes_store
 from hermes.cli.filters import is_filtered, selection, takes_selection, takes_times
-from hermes.cli.opening import existing, one_session, opened, refuse_own
+from hermes.cli.opening import existing, is_stream, one_session, opened, refuse_own
 from hermes.cli.output import say, size_of
 from hermes.cli.progress import Progress
 from hermes.exporting.formats import FORMATS, Format, format_for
@@ -61,6 +61,11 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
     takes_times(parser)
     parser.add_argument("--only", choices=["user-prompts"], help="only what people said")
     parser.add_argument("--redact", action="store_true", help="mask keys, passwords and other secrets")
+    parser.add_argument(
+        "--remote-images",
+        action="store_true",
+        help="md: keep pictures, which whoever opens the document loads from the web",
+    )
     takes_dry_run(parser)
 
 
@@ -95,6 +100,8 @@ def export(arguments: argparse.Namespace) -> int:
     _check(arguments)
     store = existing(arguments)
     chosen_format = format_for(arguments.format, arguments.output)
+    if arguments.remote_images and chosen_format is not FORMATS["md"]:
+        raise WrongUsage("--remote-images goes with Markdown: --format md")
     with opened(arguments) as db:
         name = _named(db, arguments)
         outlines = _chosen(db, name, arguments)
@@ -215,13 +222,8 @@ def _refuse_what_cannot_be(targets: Sequence[Target], store: Path, force: bool, 
     for path in paths:
         if not path.parent.is_dir() and not makes_folder:
             raise Refused(f"there is no folder {path.parent}")
-        if os.path.lexists(path) and not force and not _is_stream(path):
+        if os.path.lexists(path) and not force and not is_stream(path):
             raise Refused(f"{path} exists; choose another name, or replace it with --force")
-
-
-def _is_stream(path: Path) -> bool:
-    """Whether it is a pipe or a device, which is written to and cannot be replaced."""
-    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 # Writing
@@ -233,7 +235,8 @@ def _write_all(
     made: list[Path] = []
     try:
         for path, inside in targets:
-            pieces = (piece.encode(errors="replace") for piece in wanted.write(inside, read))
+            options = {"remote_images": True} if arguments.remote_images else {}
+            pieces = (piece.encode(errors="replace") for piece in wanted.write(inside, read, **options))
             if arguments.dry_run:
                 read.bytes += sum(map(len, pieces))
                 continue
@@ -254,13 +257,14 @@ def _file(path: Path | None, force: bool) -> Iterator[BinaryIO]:
         sys.stdout.flush()
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
-    elif _is_stream(path):
-        with path.open("wb") as stream:
+    elif is_stream(path):
+        # Links in /dev lead to streams of this process. No other link is followed, whenever it appeared.
+        follow = 0 if path.absolute().is_relative_to("/dev") else os.O_NOFOLLOW
+        with os.fdopen(os.open(path, os.O_WRONLY | follow), "wb") as stream:
             yield stream
     else:
-        real = Path(os.path.realpath(path))
         try:
-            with new_file(real, replace=force) as file:
+            with new_file(path, replace=force) as file:
                 yield file
         except FileExistsError:
             raise Refused(f"{path} exists; choose another name, or replace it with --force") from None

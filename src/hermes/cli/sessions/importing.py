@@ -18,12 +18,15 @@ from hermes.cli.opening import opened
 from hermes.cli.output import add_details, complain, say, say_json, shortened
 from hermes.cli.progress import Progress
 from hermes.errors import InvalidArgument
+from hermes.store.import_policy import PLURALS
 from hermes.text import counted
 
 if TYPE_CHECKING:
     from hermes.store.importing import Import
+    from hermes.store.values import Imported
 
 STDIN = "-"
+STORE_MARK = b"SQLite format 3\0"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 BLANK = b"\0 \t\r\n"
 """What may stand around an object: also the zeros that a crash leaves at the end of a file."""
@@ -40,6 +43,11 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
     parser.add_argument(
         "files", nargs="+", metavar="FILE", help="JSONL with one session a line, or - for stdin"
     )
+    parser.add_argument(
+        "--trusted",
+        action="store_true",
+        help="the files are yours: also take over system prompts, directories, owners, chats and model settings",
+    )
     takes_dry_run(parser)
     takes_json(parser)
 
@@ -51,10 +59,12 @@ def import_files(arguments: argparse.Namespace) -> int:
             raise Refused(f"no such file: {path}")
         if path is not None and path.is_dir():
             raise Refused(f"{path} is a folder; name the files in it")
+        if path is not None and _is_store(path):
+            raise Refused(f"{path} is a store; export it first: hermes sessions export - --store {path}")
     unreadable: list[Unreadable] = []
     total = sum(path.stat().st_size for path in paths if path is not None)
     with opened(arguments, makes=True) as db:
-        taking = db.importing(dry_run=arguments.dry_run)
+        taking = db.importing(dry_run=arguments.dry_run, trusted=arguments.trusted)
         try:
             with Progress("Importing", total, shown=None not in paths) as progress, taking:
                 for name, path in zip(arguments.files, paths, strict=True):
@@ -121,6 +131,9 @@ def _tell(taking: Import, unreadable: list[Unreadable], arguments: argparse.Name
                 "renamed": told.renamed,
                 "detached": told.detached,
                 "incomplete": told.incomplete,
+                "trusted": arguments.trusted,
+                "taken_over": dict(told.taken_over),
+                "left_out": dict(told.left_out),
                 "unreadable": [one._asdict() for one in unreadable],
             }
         )
@@ -139,9 +152,28 @@ def _tell(taking: Import, unreadable: list[Unreadable], arguments: argparse.Name
             [f"{one}: carries messages that are neither here nor in the file" for one in told.incomplete]
         )
     )
+    say(describe_trust(told, dry_run=arguments.dry_run))
     if unreadable:
         complain(f"{counted(len(unreadable), 'line')} could not be read:")
         add_details(shortened([f"{one.file}:{one.line}: {one.why}" for one in unreadable]))
+
+
+def _is_store(path: Path) -> bool:
+    if not path.is_file():  # what is read from a pipe is gone
+        return False
+    with path.open("rb") as file:
+        return file.read(len(STORE_MARK)) == STORE_MARK
+
+
+def describe_trust(told: Imported, *, dry_run: bool = False) -> list[str]:
+    """One line about what steers behaviour: what was taken over, or left out because nobody trusts the file."""
+    counts = told.taken_over or told.left_out
+    if not counts:
+        return []
+    listed = ", ".join(counted(count, name, PLURALS.get(name, "")) for name, count in sorted(counts.items()))
+    if told.taken_over:
+        return [f"{'Would take' if dry_run else 'Took'} over: {listed}"]
+    return [f"Left out: {listed}. For files that you trust, --trusted takes them over."]
 
 
 def _renamed(renamed: dict[str, str], dry_run: bool) -> list[str]:

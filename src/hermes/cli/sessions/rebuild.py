@@ -7,6 +7,7 @@ its name. A line that cannot be read is told with its number and left out.
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
@@ -19,9 +20,10 @@ from hermes.cli.command import DONE, REFUSED, Refused, Words, WrongUsage, takes_
 from hermes.cli.opening import place, refuse_own, sessions_folder
 from hermes.cli.output import add_details, complain, say, shortened
 from hermes.cli.progress import Progress
+from hermes.cli.sessions.importing import describe_trust
 from hermes.errors import InvalidArgument
 from hermes.gateway.keys import Keying
-from hermes.gateway.older import call_it_done, read_entries, take_over
+from hermes.gateway.older import TakenOver, call_it_done, read_entries, take_over
 from hermes.gateway.transcript_lines import META, Copy, moment
 from hermes.store.arguments import database_path
 from hermes.text import counted, printable
@@ -54,6 +56,11 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
         "--folder", type=Path, metavar="DIR", help="where the transcripts are (sessions/ of the home)"
     )
     parser.add_argument("--into", type=Path, metavar="FILE", help=f"the new store ({NAME} in the home)")
+    parser.add_argument(
+        "--trusted",
+        action="store_true",
+        help="the files of --folder are yours: also take over chats, owners, system prompts and directories",
+    )
     takes_dry_run(parser)
 
 
@@ -65,7 +72,7 @@ def rebuild(arguments: argparse.Namespace) -> int:
     files = sorted(file for file in folder.glob("*.jsonl") if file.is_file())
     if not files:
         raise Refused(f"there are no transcripts in {folder}")
-    if into.exists() or Path(f"{into}-wal").exists():
+    if os.path.lexists(into) or os.path.lexists(f"{into}-wal"):
         raise Refused(f"{into} exists; choose another name with --into")
     refuse_own(place(arguments), into, is_store=True)
     found = _look(files)
@@ -74,7 +81,9 @@ def rebuild(arguments: argparse.Namespace) -> int:
             f"Would rebuild {counted(len(found.files), 'session')} ({counted(found.messages, 'message')})"
         ]
     else:
-        told = _make(found, folder, into)
+        # What the gateway wrote beside the store is its own; any other folder may be anybody's.
+        is_own = folder.resolve() == sessions_folder(arguments).resolve()
+        told = _make(found, folder, into, trusted=is_own or arguments.trusted)
     say([*told, *(printable(f"{count} left out: {why}") for why, count in found.left_out.items())])
     if not found.unreadable:
         return DONE
@@ -142,7 +151,7 @@ def _carried(ids: Iterable[tuple[str, list[int]]], ranges: list[list[int]]) -> I
 # ---------------------------------------------------------------- making
 
 
-def _make(found: Found, folder: Path, into: Path) -> list[str]:
+def _make(found: Found, folder: Path, into: Path, *, trusted: bool) -> list[str]:
     """The new store; what is to be said about it."""
     from hermes.sessiondb import SessionDB
 
@@ -157,14 +166,15 @@ def _make(found: Found, folder: Path, into: Path) -> list[str]:
         tempfile.TemporaryDirectory(prefix=".rebuilding-", dir=into.parent) as aside,
         SessionDB(Path(aside) / NAME, durability="normal") as db,  # the copy of it is what has to last
     ):
-        imported = _take(db, found, sources)
-        taken = take_over(db, folder / INDEX, _keying())
+        imported = _take(db, found, sources, trusted=trusted)
+        taken = take_over(db, folder / INDEX, _keying()) if trusted else TakenOver(0, [])
         call_it_done(db)
         db.backup(into)
     shown = printable(str(into))
     made = f"{counted(len(imported.added), 'session')} ({counted(imported.messages, 'message')})"
     return [
         f"Rebuilt {made} and {counted(taken.chats, 'chat')} into '{shown}'",
+        *([] if trusted else describe_trust(imported._replace(left_out=_with_chats(imported, len(entries))))),
         *shortened([f"{INDEX}: {why}" for why in taken.left_out]),
         *shortened([f"{one}: its parent has no transcript" for one in imported.detached]),
         *shortened([f"{one}: carries messages that have no transcript" for one in imported.incomplete]),
@@ -172,10 +182,14 @@ def _make(found: Found, folder: Path, into: Path) -> list[str]:
     ]
 
 
-def _take(db: SessionDB, found: Found, sources: dict[str, Any]) -> Imported:
+def _with_chats(imported: Imported, chats: int) -> dict[str, int]:
+    return {**imported.left_out, "chat": chats} if chats else dict(imported.left_out)
+
+
+def _take(db: SessionDB, found: Found, sources: dict[str, Any], *, trusted: bool) -> Imported:
     with (
         Progress("Rebuilding", sum(file.stat().st_size for file in found.files)) as progress,
-        db.importing() as taking,
+        db.importing(trusted=trusted) as taking,
     ):
         for file in found.files:
             try:

@@ -73,6 +73,9 @@ def _place(path: Path, target: Path | None) -> tuple[Path, str | None]:
         return target, None
     if (what := Belongings(path).called(target, is_copy=True)) is not None:
         raise errors.raised(errors.BackupFailed, f"{target} is {what}; name another file for the backup")
+    if target.is_symlink():
+        told = f"{target} is a symbolic link; name the file that it leads to"
+        raise errors.raised(errors.BackupFailed, told)
     return target.parent, target.name
 
 

@@ -1,0 +1,126 @@
+"""What we depend on, and what we carry along, may be used with us: checked for every extra and every vendored file."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools.check_licences import Checker, is_allowed
+
+ROOT = Path(__file__).parents[1]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+TABLE: dict[str, Any] = tomllib.loads((ROOT / "tools" / "licences.toml").read_text())
+SOURCES = ROOT / "src" / "hermes"
+VENDORED = sorted(file for file in SOURCES.rglob("vendored/*") if file.suffix != ".txt")
+
+
+def problems(dependencies: list[str] | None = None, **extras: list[str]) -> list[str]:
+    project = {"name": "p", "dependencies": dependencies or [], "optional-dependencies": extras}
+    return [one for one in Checker(project, TABLE).check()[1] if "no extra leads to it" not in one]
+
+
+def test_every_extra_may_be_used_with_us() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "tools/check_licences.py"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_homeserver_for_tests_is_reached_by_no_extra_but_dev() -> None:
+    assert problems(dev=["matrix-synapse"]) == []
+    (found,) = problems(matrix=["matrix-synapse"])
+    assert found.startswith("matrix -> matrix-synapse: AGPL-3.0-or-later")
+    assert problems(["matrix-synapse"]), "nor by the core"
+    assert problems(all=["p[dev]"], dev=["matrix-synapse"]), "nor by way of dev"
+
+
+def test_a_licence_is_found_behind_other_distributions() -> None:
+    """`matrix-synapse` needs `matrix-common`; what is asked of it is checked as if we asked for it."""
+    table = {**TABLE, "allowed": ["AGPL-3.0-or-later"], "exceptions": {}, "dev": {}}
+    project = {"name": "p", "optional-dependencies": {"x": ["matrix-synapse"]}}
+    found = Checker(project, table).check()[1]
+    assert any(one.startswith("x -> matrix-synapse -> matrix-common: Apache-2.0") for one in found)
+
+
+def test_a_distribution_that_nobody_knows_is_refused() -> None:
+    (found,) = problems(x=["no-such-distribution>=1"])
+    assert found == "x -> no-such-distribution: its licence is not known; add it to licences.toml"
+
+
+def test_the_table_stands_for_what_is_not_installed() -> None:
+    row = {"licence": "GPL-3.0-only"}
+    table = {
+        **TABLE,
+        "exceptions": {},
+        "dev": {},
+        "not_installed": {"a": {"licence": "MIT", "requires": ["b"]}, "b": row},
+    }
+    found = Checker({"name": "p", "optional-dependencies": {"x": ["a"]}}, table).check()[1]
+    assert found == ["x -> a -> b: GPL-3.0-only is not allowed here"]
+
+
+def test_an_exception_nobody_needs_any_more_is_removed() -> None:
+    unused = {**TABLE, "exceptions": {"long-gone": {"licence": "LGPL-3.0-only"}}, "dev": {}}
+    found = Checker({"name": "p"}, unused).check()[1]
+    assert found == ["licences.toml: [exceptions] long-gone: no extra leads to it"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "allowed"),
+    [
+        ("MIT", True),
+        ("MIT AND (Apache-2.0 OR GPL-3.0-only)", True),
+        ("GPL-3.0-only OR MIT", True),
+        ("GPL-3.0-only AND MIT", False),
+        ("MIT AND GPL-3.0-only", False),
+        ("GPL-2.0-only WITH Classpath-exception-2.0", False),
+        ("(MIT", False),
+        ("MIT)", False),
+        ("MIT MIT", False),
+        ("", False),
+    ],
+)
+def test_expressions_are_read_as_spdx_means_them(expression: str, allowed: bool) -> None:
+    assert is_allowed(expression, frozenset(("MIT", "Apache-2.0"))) is allowed
+
+
+def test_running_needs_no_tools_of_development() -> None:
+    """`make setup` installs these extras; what tests need comes with `make test`."""
+    makefile = (ROOT / "Makefile").read_text()
+    (wanted,) = re.findall(r"\$\(READY\): .*?-e '\.\[([a-z,]+)\]'", makefile, re.DOTALL)
+    assert set(wanted.split(",")) <= set(PROJECT["optional-dependencies"]) - {"dev"}
+    assert re.search(r"^run: setup ", makefile, re.MULTILINE)
+    assert re.search(r"^test: setup-dev ", makefile, re.MULTILINE)
+
+
+@pytest.mark.parametrize("file", VENDORED, ids=lambda file: file.name)
+def test_vendored_files_are_named_beside_the_text_of_their_licence(file: Path) -> None:
+    texts = [one.read_text() for one in file.parent.glob("*.txt")]
+    assert [
+        text for text in texts if file.name in text and "Copyright (c)" in text and "WARRANT" in text.upper()
+    ]
+
+
+def test_texts_of_licences_come_along_in_the_package() -> None:
+    texts = {str(file.relative_to(ROOT)) for file in SOURCES.rglob("vendored/*.txt")}
+    assert texts <= set(PROJECT["license-files"])
+    assert VENDORED
+
+
+def test_what_others_wrote_is_where_vendored_files_are() -> None:
+    ours = [
+        file
+        for file in SOURCES.rglob("*")
+        if file.suffix in (".js", ".css", ".html") and file not in VENDORED
+    ]
+    assert ours
+    for file in ours:
+        text = file.read_text()
+        assert not re.search(r"@licen[cs]e|copyright|/\*!", text, re.IGNORECASE), file
+        assert max(map(len, text.splitlines())) < 500, f"{file} looks like the output of a tool"
