@@ -91,6 +91,19 @@ GATEWAY_SETTINGS = {
     ),
     "gateway.health_host": Setting(TEXT, "where /healthz and /metrics are"),
     "gateway.health_port": Setting(PORT, "on this port; 0: nowhere"),
+    "gateway.connections": Setting(
+        whole(16, 100_000),
+        "how many HTTP connections may be open, over all that listens; fewer if there are few file descriptors",
+    ),
+    "gateway.connections_per_address": Setting(
+        whole(1, 100_000), "how many of them from one address; a proxy in front of the gateway is one address"
+    ),
+    "gateway.bodies_mb": Setting(
+        whole(1, 100_000), "how many MB of request bodies may be in memory; one key or address gets half"
+    ),
+    "gateway.wrong_keys_per_minute": Setting(
+        whole(1, 100_000), "how many requests with a wrong key or signature an address may send"
+    ),
 }
 """By their dotted path."""
 PLATFORM_SETTINGS = {
