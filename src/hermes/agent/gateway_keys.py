@@ -128,8 +128,12 @@ PLATFORM_KINDS = {
     "base_url": URL,
     "homeserver": SERVER,
     "respond": choice("addressed", "all"),
+    "requests_per_minute": whole(1, 1_000_000),
+    "concurrent_requests": whole(1, 1_000_000),
+    "most_messages": whole(1, 1_000_000),
+    "search_words": whole(1, 1_000_000),
 }
-"""Of that what several platforms have, and what it may be."""
+"""Of that what has a shape that can be checked before the platform is connected."""
 VARIABLES = {
     "session_reset.idle_minutes": "SESSION_IDLE_MINUTES",
     "session_reset.at_hour": "SESSION_RESET_HOUR",

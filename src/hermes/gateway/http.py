@@ -50,6 +50,8 @@ ACCEPT_AT_ONCE = 16
 BACKLOG = 1024
 HOLDER = "hermes.holder"
 """Key in the ASGI scope: for whom bytes of the body are counted. An app sets it once it knows who asks."""
+HOLD = "hermes.hold"
+"""Key in the ASGI scope: count more bytes for this request; an `HTTPException` if that is too much."""
 LAST_PORT = 65535
 NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
@@ -326,6 +328,7 @@ class _Bounded:
         client = scope.get("client")
         scope.setdefault(HOLDER, client[0] if client else "")
         body = _Body(receive, self._largest, scope, self._guard)
+        scope[HOLD] = body.hold
         begun = False
 
         async def sent(message: Message) -> None:
@@ -374,15 +377,10 @@ class _Body:
         self._whole = not message.get("more_body", False)
         if self._left < 0:
             raise HTTPException(413)
-        self._hold(size)
+        self.hold(size)
         return message
 
-    def release(self) -> None:
-        for holder, size in self._held:
-            self._pool.give_back(holder, size)
-        self._held.clear()
-
-    def _hold(self, size: int) -> None:
+    def hold(self, size: int) -> None:
         counted = max(0, size - self._free)
         self._free = max(0, self._free - size)
         if counted:
@@ -390,6 +388,11 @@ class _Body:
             if not self._pool.take(holder, counted):
                 raise HTTPException(503, headers={"Retry-After": "5", "connection": "close"})
             self._held.append((holder, counted))
+
+    def release(self) -> None:
+        for holder, size in self._held:
+            self._pool.give_back(holder, size)
+        self._held.clear()
 
 
 def _announced(scope: MutableMapping[str, Any]) -> int:

@@ -28,7 +28,8 @@ from hermes.gateway.events import Event, Offered, Source
 from hermes.gateway.given import number, port, several
 from hermes.gateway.http import error_handlers, serve
 from hermes.gateway.http_limits import current_guard
-from hermes.gateway.platforms.webhook_callbacks import Callbacks, client, post
+from hermes.gateway.outbound import open_client
+from hermes.gateway.platforms.webhook_callbacks import Callbacks, post
 from hermes.gateway.platforms.webhook_replay import SeenRequests
 from hermes.gateway.platforms.webhook_request import (
     OURS,
@@ -257,7 +258,7 @@ class Webhook:
             OURS: signature(self._secret, body, clock.now()),
         }
         if self._client is None:
-            self._client = client()
+            self._client = open_client()
         await post(self._client, url, body, headers)
         if last:
             await asyncio.to_thread(self._callbacks.drop, to, message_id)
