@@ -29,6 +29,11 @@ class Found(NamedTuple):
     end: int
 
 
+# The folders of an absolute path, or of one below the home: of such a path only the name of the file is left. What
+# follows a colon or a letter is no such path: `https://host/a/b`, `and/or`.
+_FOLDERS = re.compile(r"(?<![\w:/.])(?:~|[A-Za-z]:)?[/\\](?:[^\s/\\'\":,;]+[/\\])*(?=[^\s/\\])")
+
+
 def made_up(*parts: str) -> str:
     """An example, put together here so that the scanners of code hosts do not take this file for a leak."""
     return "".join(parts)
@@ -227,6 +232,12 @@ def redact(text: str) -> str:
     while found := find(text):  # a secret may show only once its neighbour is gone
         text = _replaced(text, [(start, end, f"[redacted {name}]") for name, start, end in found])
     return text
+
+
+def public_line(text: str, longest: int = 300) -> str:
+    """The first line of an error, for people elsewhere: without secrets, and without folders of this machine."""
+    first = next(iter(text.strip().splitlines()), "")
+    return redact(_FOLDERS.sub("", first))[:longest]
 
 
 def redact_value(value: Any) -> Any:

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator
+from http import HTTPStatus
 
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from hermes.gateway import http
 from hermes.gateway.adapter import Misconfigured
-from hermes.gateway.http import serve
+from hermes.gateway.http import error_handlers, serve
+from hermes.gateway.http_limits import BodyPool, Limits, set_limits
 from tests.gateway.serving import client_of, served
+
+Connected = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def _echo(request: Request) -> Response:
@@ -276,15 +282,192 @@ async def test_headers_without_end_are_refused() -> None:
         writer.close()
 
 
-async def test_more_connections_than_are_wanted_are_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "CONNECTIONS", 3)
+# --- connections and bytes that all servers share
+
+
+async def _connect(address: str, sent: bytes = b"", source: str = "127.0.0.1") -> Connected:
+    port = int(address.rpartition(":")[2])
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
+    writer.write(sent)
+    return reader, writer
+
+
+async def _is_closed(reader: asyncio.StreamReader) -> bool:
+    with contextlib.suppress(ConnectionResetError):
+        assert await _read_all(reader) == b""
+    return True
+
+
+HALF_OPEN = b"GET / HTTP/1.1\r\nX-Slow: "
+
+
+async def test_the_oldest_idle_connection_makes_room_for_a_new_one() -> None:
+    set_limits(Limits(connections=3))
     async with served(APP) as address, client_of(address) as client:
-        port = int(address.rpartition(":")[2])
-        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
-        assert (await client.get("/")).status_code == 503
-        for _, writer in idle:
+        first, second, third = [await _connect(address, HALF_OPEN) for _ in range(3)]
+        assert (await client.get("/")).text == "hello"
+        assert await _is_closed(first[0])
+        second[1].write(b"x\r\nHost: x\r\n\r\n")
+        assert b"hello" in await second[0].readuntil(b"hello")
+        for _, writer in (first, second, third):
             writer.close()
-            await writer.wait_closed()
-        await client.aclose()
+
+
+async def test_connections_with_an_answer_on_its_way_are_kept_and_more_are_told_to_come_back() -> None:
+    set_limits(Limits(connections=2))
+    begun, go_on = asyncio.Semaphore(0), asyncio.Event()
+
+    async def slow(request: Request) -> Response:
+        begun.release()
+        await go_on.wait()
+        return PlainTextResponse("here it is")
+
+    async with served(Starlette(routes=[Route("/", slow)])) as address, client_of(address) as client:
+        asked = [asyncio.create_task(client.get("/")) for _ in range(2)]
+        for _ in asked:
+            await begun.acquire()
+        reader, writer = await _connect(address)
+        head, _, body = (await _read_all(reader)).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 503 ")
+        assert b"Retry-After: 5" in head
+        assert json.loads(body) == {"error": "Service Unavailable"}
+        writer.close()
+        go_on.set()
+        assert [(await one).text for one in asked] == ["here it is"] * 2
+
+
+async def test_a_body_that_does_not_come_makes_room_when_nobody_is_idle() -> None:
+    set_limits(Limits(connections=1))
     async with served(APP) as address, client_of(address) as client:
-        assert (await client.get("/")).status_code == 200
+        stalled = await _connect(address, b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
+        await asyncio.sleep(0)
+        assert (await client.get("/")).text == "hello"
+        assert await _is_closed(stalled[0])
+        stalled[1].close()
+
+
+async def test_one_address_cannot_take_all_connections() -> None:
+    set_limits(Limits(connections=10, connections_per_address=2))
+    async with served(APP) as address:
+        other = await _connect(address, HALF_OPEN, "127.0.0.2")
+        mine = [await _connect(address, HALF_OPEN) for _ in range(4)]
+        assert await _is_closed(mine[0][0])
+        assert await _is_closed(mine[1][0])
+        other[1].write(b"x\r\nHost: x\r\n\r\n")
+        assert await other[0].readuntil(b"hello")
+        for _, writer in (other, *mine):
+            writer.close()
+
+
+FEW_DESCRIPTORS = """
+import asyncio, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from hermes.gateway.http import error_handlers, serve
+from hermes.gateway.http_limits import BodyPool, Limits, set_limits
+
+async def store(request):
+    files = [open(sys.executable, "rb") for _ in range(40)]  # as a store with its connections does
+    for one in files:
+        one.close()
+    return PlainTextResponse("stored")
+
+app = Starlette(routes=[Route("/", store)])
+asyncio.run(serve(app, "127.0.0.1", 0, ready=lambda port: print(port, flush=True)))
+"""
+
+
+async def test_more_half_open_connections_than_file_descriptors_shut_nobody_out() -> None:
+    server = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", FEW_DESCRIPTORS),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert server.stdout is not None
+    address = f"http://127.0.0.1:{int(await server.stdout.readline())}"
+    held = await asyncio.gather(*(_connect(address, HALF_OPEN) for _ in range(300)))
+    try:
+        async with client_of(address) as client:
+            for _ in range(3):
+                assert (await client.get("/", headers={"Connection": "close"})).text == "stored"
+    finally:
+        for _, writer in held:
+            writer.close()
+        server.kill()
+        _, said = await server.communicate()
+    assert b"Too many open files" not in said
+    assert b"out of system resource" not in said
+
+
+async def test_bytes_of_all_bodies_together_are_bounded_and_small_bodies_always_get_through() -> None:
+    set_limits(Limits(bodies_mb=2))
+    async with served(APP, largest_body=10_000_000) as address, client_of(address) as client:
+        head = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 900000\r\n\r\n"
+        held = await _connect(address, head + b"x" * 899_999)
+        large, small = b"x" * 500_000, b"x" * 50_000
+        async with asyncio.timeout(20):
+            while (refused := await client.post("/echo", content=large)).status_code == 200:
+                await asyncio.sleep(0)  # until the first one has arrived
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+        assert (await client.post("/echo", content=small)).content == small
+        held[1].write(b"x")
+        assert (await held[0].readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+        await held[0].readexactly(900_000)
+        assert (await client.post("/echo", content=large)).content == large  # given back
+        held[1].close()
+
+
+def test_one_holder_gets_half_of_the_pool() -> None:
+    pool = BodyPool(100)
+    assert pool.take("a", 50)
+    assert not pool.take("a", 1)
+    assert pool.take("b", 40)
+    assert not pool.take("c", 11)
+    pool.give_back("a", 50)
+    assert pool.take("c", 50)
+
+
+async def test_an_answer_that_nobody_reads_is_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "SEND_S", 0.2)
+    over = asyncio.Event()
+
+    async def large(request: Request) -> Response:
+        async def pieces() -> AsyncIterator[bytes]:
+            try:
+                for _ in range(1000):
+                    yield b"x" * 100_000
+            finally:
+                over.set()
+
+        return StreamingResponse(pieces())
+
+    async with served(Starlette(routes=[Route("/", large)])) as address:
+        _, writer = await _connect(address, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        writer.transport.pause_reading()  # type: ignore[attr-defined]  # a transport that can read
+        async with asyncio.timeout(20):
+            await over.wait()
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"nonsense\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nX-Long: " + b"x" * 40_000, 400),
+        (b"GET /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 404),
+        (b"PUT / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 405),
+        (b"GET /break HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 500),
+        (b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 9999999\r\nConnection: close\r\n\r\n", 413),
+    ],
+)
+async def test_every_error_has_one_shape(sent: bytes, status: int) -> None:
+    app = Starlette(routes=APP.routes, exception_handlers=error_handlers())
+    async with served(app) as address:
+        reader, writer = await _connect(address, sent)
+        head, _, body = (await _read_all(reader)).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 %d " % status)
+        assert b"application/json" in head
+        assert json.loads(body) == {"error": HTTPStatus(status).phrase}
+        writer.close()

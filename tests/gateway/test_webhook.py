@@ -39,10 +39,12 @@ from hermes.gateway.adapter import (
     Unreachable,
 )
 from hermes.gateway.events import Event, Offered, Source
+from hermes.gateway.http_limits import Limits, set_limits
 from hermes.gateway.keys import session_key
 from hermes.gateway.platforms import webhook_callbacks
 from hermes.gateway.platforms.webhook import Webhook
 from hermes.gateway.platforms.webhook_callbacks import Callbacks
+from hermes.gateway.platforms.webhook_replay import SeenRequests
 from hermes.gateway.platforms.webhook_request import proof_of, signature
 from hermes.gateway.settings import PlatformSettings
 from hermes_state import SessionDB
@@ -116,13 +118,15 @@ class Caller:
         header = signature(self._secret, body, clock.now() if at is None else at)
         return await self._client.post(path, content=body, headers={"X-Hermes-Signature": header})
 
-    async def as_github(self, told: Any, delivery: str | None = None) -> httpx2.Response:
+    async def as_github(
+        self, told: Any, delivery: str | None = None, path: str = "/webhook/github"
+    ) -> httpx2.Response:
         body = json.dumps(told).encode()
         signed = hmac.new(self._secret, body, hashlib.sha256).hexdigest()
         headers = {"X-Hub-Signature-256": f"sha256={signed}"}
         if delivery:
             headers["X-GitHub-Delivery"] = delivery
-        return await self._client.post("/webhook/github", content=body, headers=headers)
+        return await self._client.post(path, content=body, headers=headers)
 
 
 class Receiver:
@@ -246,8 +250,8 @@ async def test_where_it_was_said(core: Core, folder: Path) -> None:
         ("/webhook", {"chat": "c1", "user": "ann", "chat_type": "dm"}, "dm:c1"),
     ]
     async with running(core, folder) as address, client_of(address) as client:
-        for path, more, key in said:
-            answer = await Caller(client).say("hello", path=path, **more)
+        for path, more, key in said:  # the same request at another path would be a duplicate
+            answer = await Caller(client).say(f"hello at {path}", path=path, **more)
             assert answer.json()["session_key"] == f"agent:main:webhook:{key}"
 
 
@@ -382,7 +386,7 @@ async def test_what_became_of_it(core: Core, folder: Path) -> None:
     ]
     async with running(core, folder) as address, client_of(address) as client:
         for core.state, status, told in became:
-            answer = await Caller(client).say("hello")
+            answer = await Caller(client).say(f"this is {core.state}")
             assert (answer.status_code, answer.json()) == (status, told)
             assert ("retry-after" in answer.headers) is (status == 429)
 
@@ -494,7 +498,180 @@ async def test_githubs_signature_needs_a_number_because_it_is_good_for_ever(core
     assert [event.message_id for event in core.events] == ["1", "2"]
 
 
+ZEROS = "0" * 64
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "X-Nothing: at all",
+        "X-Hermes-Signature: nonsense",
+        f"X-Hermes-Signature: t={int(clock.now()) - 400},v1={ZEROS}",
+        f"X-Hermes-Signature: t={int(clock.now()) + 86400},v1={ZEROS}",
+        f"X-Hermes-Signature: t={int(clock.now())},v1={ZEROS[1:]}",
+        f"X-Hermes-Signature: v1={ZEROS}",
+        "X-Hub-Signature-256: nonsense",
+        f"X-Hub-Signature-256: sha1={ZEROS}",
+        f"X-Hub-Signature-256: sha256={ZEROS}0",
+        f"X-Hub-Signature-256: sha256={'Z' * 64}",
+    ],
+)
+async def test_of_a_signature_that_cannot_be_good_the_body_is_not_read(
+    header: str, core: Core, folder: Path
+) -> None:
+    """The client sends nothing but the headers: whoever waited for the body would not answer."""
+    async with running(core, folder) as address:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(address.rpartition(":")[2]))
+        writer.write(
+            f"POST /webhook HTTP/1.1\r\nHost: x\r\n{header}\r\nContent-Length: 31000000\r\n\r\n".encode()
+        )
+        async with asyncio.timeout(20):
+            head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 401 ")
+        writer.close()
+
+
+async def test_bodies_of_strangers_share_little_memory_and_small_messages_still_come_in(
+    core: Core, folder: Path
+) -> None:
+    """A signature of the right form, of which only the body can tell that it is wrong."""
+    set_limits(Limits(bodies_mb=2))
+    head = f"POST /webhook HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-256: sha256={ZEROS}\r\n"
+    async with running(core, folder) as address, client_of(address) as client:
+        port = int(address.rpartition(":")[2])
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(5)]
+        for _, writer in held:
+            writer.write(f"{head}Content-Length: 900000\r\n\r\n".encode() + b"x" * 890_000)
+        answered = [asyncio.create_task(reader.readuntil(b"\r\n\r\n")) for reader, _ in held]
+        async with asyncio.timeout(20):
+            while sum(one.done() for one in answered) < 4:
+                await asyncio.sleep(0)
+        heads = [one.result() for one in answered if one.done()]
+        assert all(head.startswith(b"HTTP/1.1 503 ") for head in heads)
+        assert (await Caller(client).say("hello")).json()["reply"] == "You said: hello"
+        for one, (_, writer) in zip(answered, held, strict=True):
+            one.cancel()
+            writer.close()
+
+
+async def test_whoever_guesses_signatures_is_told_to_stop_and_the_right_one_still_counts(
+    core: Core, folder: Path
+) -> None:
+    set_limits(Limits(wrong_keys_per_minute=3))
+    async with running(core, folder) as address, client_of(address) as client:
+        for status in (401, 401, 401, 429):
+            headers = {"X-Hub-Signature-256": f"sha256={ZEROS}"}
+            answer = await client.post("/webhook", content=b"{}", headers=headers)
+            assert answer.status_code == status
+        assert (answer.headers["retry-after"], set(answer.json())) == ("60", {"error"})
+        assert (await Caller(client).say("hello")).status_code == 200
+
+
+# --- the same signed request again, elsewhere
+
+
+async def test_a_signed_request_is_accepted_once_whatever_its_path(core: Core, folder: Path) -> None:
+    event = {"action": "opened", "number": 7}
+    numbered = {"text": "deploy", "message_id": "m1"}
+    at = clock.now()
+    async with running(core, folder) as address, client_of(address) as client:
+        caller = Caller(client)
+        assert (await caller.as_github(event, "guid-1")).status_code == 202
+        assert (await caller.as_github(numbered)).status_code == 200
+        assert (await caller.post({"text": "hello"}, at=at)).status_code == 200
+        for path in ("/webhook", "/webhook/other", "/webhook/github", "/webhook/github%20"):
+            for told, delivery in ((event, "guid-1"), (event, "guid-2"), (numbered, None)):
+                answer = await caller.as_github(told, delivery, path=path)
+                assert answer.json() == {"duplicate": True}, (path, told)
+            again = await caller.post({"text": "hello"}, at=at, path=path)
+            assert again.json() == {"duplicate": True}, path
+    assert len(core.events) == 3
+
+
+async def test_that_a_request_was_accepted_is_known_after_a_restart_and_when_the_inbox_forgot(
+    core: Core, folder: Path, db: SessionDB
+) -> None:
+    event = {"action": "opened", "number": 7}
+    async with running(core, folder) as address, client_of(address) as client:
+        assert (await Caller(client).as_github(event, "guid-1")).status_code == 202
+    (entry,) = db.inbox.waiting()
+    db.inbox.claim(entry.session_key)
+    db.inbox.complete(entry.id)
+    assert db.inbox.forget_done(-1) == 1
+    async with running(core, folder) as address, client_of(address) as client:
+        for path in ("/webhook/github", "/webhook/other"):
+            answer = await Caller(client).as_github(event, "guid-1", path=path)
+            assert answer.json() == {"duplicate": True}
+    kept = folder / "seen.jsonl"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    body = json.dumps(event).encode()
+    for hidden in (
+        hashlib.sha256(body).hexdigest(),
+        hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest(),
+    ):
+        assert hidden not in kept.read_text()
+
+
+async def test_a_request_that_was_not_accepted_can_be_sent_again_but_only_to_its_own_chat(
+    core: Core, folder: Path
+) -> None:
+    event = {"action": "opened", "number": 7}
+    core.problem = OSError("disk")
+    async with running(core, folder) as address, client_of(address) as client:
+        caller = Caller(client)
+        assert (await caller.as_github(event, "guid-1")).status_code == 503
+        core.problem = None
+        answer = await caller.as_github(event, "guid-1", path="/webhook/other")
+        assert answer.json() == {"duplicate": True}
+        assert (await caller.as_github(event, "guid-1")).status_code == 202
+
+
+def test_requests_that_were_seen_are_bounded_in_number_and_time(folder: Path) -> None:
+    seen = SeenRequests(folder / "seen.jsonl", most=3)
+    assert seen.begin("short", "a", -1)
+    assert seen.begin("short", "b", 100)  # the first time is over
+    for mark in ("1", "2", "3"):
+        assert seen.begin(mark, "a", 100)
+    assert seen.begin("short", "a", 100)  # one of too many was forgotten
+    seen.accept("3")
+    later = SeenRequests(folder / "seen.jsonl", most=3)
+    later.load()
+    assert not later.begin("3", "a", 100)
+    assert later.begin("2", "a", 100)
+    assert not later.begin("2", "b", 100)
+
+
+def test_a_line_that_a_crash_cut_off_loses_no_other(folder: Path) -> None:
+    seen = SeenRequests(folder / "seen.jsonl")
+    assert seen.begin("1", "a", 100)
+    with (folder / "seen.jsonl").open("ab") as file:
+        file.write(b'["2", "a", 17')
+    later = SeenRequests(folder / "seen.jsonl")
+    later.load()
+    assert later.begin("3", "a", 100)
+    last = SeenRequests(folder / "seen.jsonl")
+    last.load()
+    assert [last.begin(mark, "b", 100) for mark in ("1", "2", "3")] == [False, True, False]
+
+
 # --- what is said
+
+
+@pytest.mark.parametrize(
+    ("raw", "line"),
+    [
+        (b'{"a": %s}' % (b"[" * 40 + b"]" * 40), "nested more than 32 levels deep"),
+        (b"[%s1]" % (b"[]," * 250_000), "more than 400,000 values"),
+    ],
+    ids=["deep", "many"],
+)
+async def test_json_that_would_take_much_memory_is_refused(
+    raw: bytes, line: str, core: Core, folder: Path
+) -> None:
+    async with running(core, folder) as address, client_of(address) as client:
+        answer = await Caller(client).post(None, raw=raw)
+        assert answer.status_code == 400
+        assert line in answer.json()["error"]
 
 
 async def test_somebodys_own_json_is_the_text_and_bounded(core: Core, folder: Path) -> None:
@@ -622,6 +799,7 @@ DOOMED = """
 import asyncio, sys
 from pathlib import Path
 from hermes.gateway.adapter import Receipt
+from hermes.gateway.http_limits import Limits, set_limits
 from hermes.gateway.keys import session_key
 from hermes.gateway.platforms.webhook import Webhook
 from hermes.gateway.settings import PlatformSettings

@@ -10,7 +10,9 @@ import pytest
 from openai import OpenAI
 
 from hermes.server.desk import SESSION
+from tests.gateway.serving import served
 from tests.server.house import KEY, ask, assistant, open_house, user
+from tests.server.picture_server import PictureServer
 
 
 async def test_a_response_has_everything_a_client_looks_for() -> None:
@@ -125,7 +127,11 @@ async def test_instructions_are_those_of_each_request() -> None:
 
 
 async def test_input_can_be_a_list_of_items_with_pictures() -> None:
-    async with open_house() as house, house.openai() as client:
+    async with (
+        served(PictureServer().app) as there,
+        open_house({"picture_hosts": there.removeprefix("http://")}) as house,
+        house.openai() as client,
+    ):
         items: Any = [
             {"role": "developer", "content": "Count."},
             {"role": "user", "content": [{"type": "input_text", "text": "one"}]},
@@ -134,7 +140,7 @@ async def test_input_can_be_a_list_of_items_with_pictures() -> None:
                 "role": "user",
                 "content": [
                     {"type": "input_text", "text": "and this?"},
-                    {"type": "input_image", "detail": "auto", "image_url": "https://example.org/x.png"},
+                    {"type": "input_image", "detail": "auto", "image_url": f"{there}/x.png"},
                 ],
             },
         ]

@@ -91,6 +91,19 @@ GATEWAY_SETTINGS = {
     ),
     "gateway.health_host": Setting(TEXT, "where /healthz and /metrics are"),
     "gateway.health_port": Setting(PORT, "on this port; 0: nowhere"),
+    "gateway.connections": Setting(
+        whole(16, 100_000),
+        "how many HTTP connections may be open, over all that listens; fewer if there are few file descriptors",
+    ),
+    "gateway.connections_per_address": Setting(
+        whole(1, 100_000), "how many of them from one address; a proxy in front of the gateway is one address"
+    ),
+    "gateway.bodies_mb": Setting(
+        whole(1, 100_000), "how many MB of request bodies may be in memory; one key or address gets half"
+    ),
+    "gateway.wrong_keys_per_minute": Setting(
+        whole(1, 100_000), "how many requests with a wrong key or signature an address may send"
+    ),
 }
 """By their dotted path."""
 PLATFORM_SETTINGS = {
@@ -115,8 +128,12 @@ PLATFORM_KINDS = {
     "base_url": URL,
     "homeserver": SERVER,
     "respond": choice("addressed", "all"),
+    "requests_per_minute": whole(1, 1_000_000),
+    "concurrent_requests": whole(1, 1_000_000),
+    "most_messages": whole(1, 1_000_000),
+    "search_words": whole(1, 1_000_000),
 }
-"""Of that what several platforms have, and what it may be."""
+"""Of that what has a shape that can be checked before the platform is connected."""
 VARIABLES = {
     "session_reset.idle_minutes": "SESSION_IDLE_MINUTES",
     "session_reset.at_hour": "SESSION_RESET_HOUR",

@@ -27,3 +27,10 @@ def number(path: str, value: object, most: float) -> float:
 
 def port(path: str, value: object) -> int:
     return int(number(path, value, LAST_PORT))
+
+
+def whole(path: str, value: object, low: int, high: int) -> int:
+    text = str(value)
+    if not (text.isascii() and text.isdigit() and len(text) < 12 and low <= int(text) <= high):
+        raise Misconfigured(f"{path} is a whole number from {low} to {high}, not {value!r}")
+    return int(text)

@@ -1,13 +1,14 @@
 """How the gateway is: `/healthz` for whoever watches over it, `/metrics` for Prometheus.
 
-It asks for everything when it is asked itself. Nothing here tells who talks to us, or what about.
+It asks for everything when it is asked itself, the store once a second at most: anybody who reaches it may ask.
+Nothing here tells who talks to us, or what about, or where things are on this machine.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -17,12 +18,14 @@ from starlette.routing import Route
 from hermes import __version__, clock
 from hermes.errors import HermesError
 from hermes.gateway.connections import UP, PlatformState
+from hermes.gateway.http import error_handlers
 from hermes.gateway.metrics import CONTENT_TYPE, GatewayMetrics
-from hermes.secrets import redact
+from hermes.secrets import public_line
 
-LONGEST_LINE = 300
 PATIENCE_S = 5.0
 """How long the store may take to say how it is."""
+FRESH_S = 1.0
+"""How long that answer is given again."""
 
 
 class Waiting(NamedTuple):
@@ -43,14 +46,40 @@ class Watched(NamedTuple):
     metrics: GatewayMetrics
 
 
+T = TypeVar("T")
+
+
+class _Lately(Generic[T]):
+    """The answer to a question, asked again only when the last answer is old. All who ask meanwhile get the same."""
+
+    def __init__(self, ask: Callable[[], Awaitable[T]]) -> None:
+        self._ask = ask
+        self._asking: asyncio.Task[T] | None = None
+        self._old_at = 0.0
+
+    async def get(self) -> T:
+        now = asyncio.get_running_loop().time()
+        if self._asking is None or (self._asking.done() and now >= self._old_at):
+            self._asking = asyncio.ensure_future(self._once())
+        return await asyncio.shield(self._asking)
+
+    async def _once(self) -> T:
+        try:
+            return await self._ask()
+        finally:
+            self._old_at = asyncio.get_running_loop().time() + FRESH_S
+
+
 def health_app(watched: Watched) -> Starlette:
+    store_trouble, store_waiting = _Lately(lambda: _trouble(watched)), _Lately(lambda: _waiting(watched))
+
     async def healthz(_: Request) -> Response:
-        trouble, waiting = await asyncio.gather(_trouble(watched), _waiting(watched))
+        trouble, waiting = await asyncio.gather(store_trouble.get(), store_waiting.get())
         told = _told(watched, trouble, waiting)
         return JSONResponse(told, 200 if trouble is None else 503, headers={"Cache-Control": "no-store"})
 
     async def metrics(_: Request) -> Response:
-        waiting = await _waiting(watched)
+        waiting = await store_waiting.get()
         numbers = watched.metrics
         numbers.inbox_waiting.set(waiting.inbox if waiting else None)
         numbers.outbox_waiting.set(waiting.outbox if waiting else None)
@@ -58,7 +87,9 @@ def health_app(watched: Watched) -> Starlette:
             numbers.platform_up.set(int(one.state == UP), one.name)
         return Response(numbers.render(), headers={"Content-Type": CONTENT_TYPE})
 
-    return Starlette(routes=[Route("/healthz", healthz), Route("/metrics", metrics)])
+    return Starlette(
+        routes=[Route("/healthz", healthz), Route("/metrics", metrics)], exception_handlers=error_handlers()
+    )
 
 
 def _told(watched: Watched, trouble: str | None, waiting: Waiting | None) -> dict[str, Any]:
@@ -74,7 +105,7 @@ def _told(watched: Watched, trouble: str | None, waiting: Waiting | None) -> dic
             one.name: {
                 "state": one.state,
                 "since": clock.iso(one.since),
-                "error": _one_line(one.error) if one.error else None,
+                "error": public_line(one.error) if one.error else None,
             }
             for one in platforms
         },
@@ -89,7 +120,7 @@ async def _trouble(watched: Watched) -> str | None:
     except TimeoutError:
         return f"it did not answer within {PATIENCE_S:g} seconds"
     except (HermesError, OSError) as problem:
-        return _one_line(str(problem))
+        return public_line(str(problem))
     return None
 
 
@@ -100,8 +131,3 @@ async def _waiting(watched: Watched) -> Waiting | None:
             return await watched.waiting()
     except (HermesError, OSError):
         return None
-
-
-def _one_line(text: str) -> str:
-    first = next(iter(text.strip().splitlines()), "")
-    return redact(first)[:LONGEST_LINE]

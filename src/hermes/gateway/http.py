@@ -2,25 +2,33 @@
 
 It runs in the event loop of whoever calls it, leaves signals to the process, says nothing on the terminal, and ends
 when it is cancelled. A body that is too large, or comes too slowly, is refused while it is read, as an answer that the
-app can put into its own words: an `HTTPException` with 413 or 408.
+app can put into its own words: an `HTTPException` with 413 or 408, or 503 if too many bytes are in memory already.
+How many connections and bytes that is, is in `http_limits`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import http as status_names
+import json
 import os
 import socket
 from collections.abc import Callable, Generator, MutableMapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import uvicorn
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, ExceptionHandler, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
+from hermes import secrets
 from hermes.gateway.adapter import Misconfigured
+from hermes.gateway.http_limits import BUSY, IDLE, RECEIVING, SMALL_BODY, Guard, current_guard
 from hermes.logs import log_of
 
 log = log_of(__name__)
@@ -33,9 +41,38 @@ BODY_S = 30
 KEEP_ALIVE_S = 5
 GRACE_S = 5
 """How long requests that are open may go on when we are to end."""
-CONNECTIONS = 1000
+SEND_S = 30
+"""How long a client may take to read on, while an answer waits for it."""
+LINGER_S = 5
+"""How long a connection that is being closed may take to send what is left."""
+ACCEPT_AT_ONCE = 16
+"""Connections that are accepted before any is looked at: they all take a file descriptor."""
+BACKLOG = 1024
+HOLDER = "hermes.holder"
+"""Key in the ASGI scope: for whom bytes of the body are counted. An app sets it once it knows who asks."""
+HOLD = "hermes.hold"
+"""Key in the ASGI scope: count more bytes for this request; an `HTTPException` if that is too much."""
 LAST_PORT = 65535
 NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+
+Shape = Callable[[int], bytes]
+"""The body of an error, as JSON, by its status."""
+
+
+def plain_shape(status: int) -> bytes:
+    return json.dumps({"error": _phrase(status)}).encode()
+
+
+def error_handlers(shape: Shape = plain_shape) -> dict[Any, ExceptionHandler]:
+    """For an app: every error has this shape, also those that the framework would answer in plain text."""
+
+    async def answer(_: Request, problem: Exception) -> Response:
+        status, headers = 500, {"Connection": "close"}
+        if isinstance(problem, HTTPException):
+            status, headers = problem.status_code, dict(problem.headers or {})
+        return Response(shape(status), status, headers, "application/json")
+
+    return {HTTPException: answer, Exception: answer}
 
 
 async def serve(
@@ -45,8 +82,13 @@ async def serve(
     *,
     ready: Callable[[int], None] | None = None,
     largest_body: int = LARGEST_BODY,
+    shape: Shape = plain_shape,
 ) -> None:
-    """Serve until cancelled. Port 0 is any that is free; `ready` is told which, once requests are taken."""
+    """Serve until cancelled. Port 0 is any that is free; `ready` is told which, once requests are taken.
+
+    `shape` makes the bodies of errors that no app sees: requests that are not HTTP, too many connections.
+    """
+    guard = current_guard()
     sockets = await _bound(host, port)
     at = sockets[0].getsockname()[1]
 
@@ -56,17 +98,17 @@ async def serve(
             ready(at)
 
     config = uvicorn.Config(
-        _Bounded(app, largest_body),
-        http=_Impatient,
+        _Bounded(app, largest_body, guard, shape),
+        http=_protocol(guard, shape),
         ws="none",
         lifespan="off",
         interface="asgi3",
         log_config=None,
-        log_level="warning",
+        log_level="error",  # else strangers write the log, with requests that are not HTTP
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=CONNECTIONS,
+        backlog=ACCEPT_AT_ONCE,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=GRACE_S,
         h11_max_incomplete_event_size=LARGEST_HEADERS,
@@ -151,6 +193,8 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        for one in sockets or ():
+            one.listen(BACKLOG)  # `backlog` above is also how many the event loop accepts in one go
         self._ready()
 
     async def main_loop(self) -> None:
@@ -176,23 +220,70 @@ class _Server(uvicorn.Server):
             connection.transport.abort()
 
 
-class _Impatient(H11Protocol):
-    """Hangs up when no request comes in time; the library waits for ever for headers that trickle in."""
+class _Connection(H11Protocol):
+    """A connection with time limits, which takes part in the limits of the process.
+
+    The library waits for ever for headers that trickle in, and for a client that does not read its answer.
+    """
 
     _patience: asyncio.TimerHandle | None = None
+    _sending: asyncio.TimerHandle | None = None
+
+    def __init__(self, guard: Guard, shape: Shape, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._guard, self._shape = guard, shape
+        self.address = ""
+
+    @property
+    def state(self) -> int:
+        asked: RequestResponseCycle | None = self.cycle
+        if asked is None or asked.response_complete:
+            return IDLE
+        return RECEIVING if asked.more_body and not asked.response_started else BUSY
+
+    def evict(self) -> None:
+        self.transport.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in the library
         super().connection_made(transport)
-        self._wait_for_request()
+        self.address = self.client[0] if self.client else ""
+        if self._guard.connections.admit(self):
+            self._wait_for_request()
+        else:
+            transport.write(_raw_answer(503, self._shape))
+            self._close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
+        for timer in (self._patience, self._sending):
+            if timer is not None:
+                timer.cancel()
+        self._guard.connections.remove(self)
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
+        self._guard.connections.touch(self)
         self._wait_for_request()
         super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._sending = self.loop.call_later(SEND_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._sending is not None:
+            self._sending.cancel()
+
+    def send_400_response(self, msg: str) -> None:
+        if (
+            self.state == IDLE
+        ):  # else an answer is on its way, and a second one would be taken for a part of it
+            self.transport.write(_raw_answer(400, self._shape))
+        self._close()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self._close()
 
     def _wait_for_request(self) -> None:
         if self._patience is not None:
@@ -200,28 +291,73 @@ class _Impatient(H11Protocol):
         self._patience = self.loop.call_later(REQUEST_S, self._give_up)
 
     def _give_up(self) -> None:
-        asked: RequestResponseCycle | None = self.cycle
-        if asked is None or asked.response_complete:
-            self.transport.close()
+        if self.state == IDLE:
+            self._close()
+
+    def _close(self) -> None:
+        """Close when what was written is sent, but do not wait for ever for the other side to read it."""
+        self.transport.close()
+        self._patience = self.loop.call_later(LINGER_S, self.transport.abort)
+
+
+def _protocol(guard: Guard, shape: Shape) -> Any:
+    return partial(_Connection, guard, shape)
+
+
+def _raw_answer(status: int, shape: Shape) -> bytes:
+    body = shape(status)
+    again = b"Retry-After: 5\r\n" if status == 503 else b""
+    head = b"HTTP/1.1 %d %s\r\nContent-Type: application/json\r\n" % (status, _phrase(status).encode())
+    return b"%sContent-Length: %d\r\n%sConnection: close\r\n\r\n%s" % (head, len(body), again, body)
+
+
+def _phrase(status: int) -> str:
+    try:
+        return status_names.HTTPStatus(status).phrase
+    except ValueError:
+        return "Error"
 
 
 class _Bounded:
-    """Lets no more of a body through than is wanted, nor waits longer for it."""
+    """Lets no more of a body through than is wanted, nor waits longer for it; and answers what an app left unsaid."""
 
-    def __init__(self, app: ASGIApp, largest: int) -> None:
-        self._app, self._largest = app, largest
+    def __init__(self, app: ASGIApp, largest: int, guard: Guard, shape: Shape) -> None:
+        self._app, self._largest, self._guard, self._shape = app, largest, guard, shape
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, _Body(receive, self._largest, _announced(scope)), send)
+        client = scope.get("client")
+        scope.setdefault(HOLDER, client[0] if client else "")
+        body = _Body(receive, self._largest, scope, self._guard)
+        scope[HOLD] = body.hold
+        begun = False
+
+        async def sent(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, body, sent)
+        except Exception as problem:
+            log.error("a request broke: %s", secrets.redact(repr(problem)), exc_info=True)
+            if not begun:
+                answer = Response(
+                    self._shape(500), 500, {"Connection": "close"}, media_type="application/json"
+                )
+                await answer(scope, receive, send)
+        finally:
+            body.release()
 
 
 class _Body:
     """Refused is not hung up on: the answer would be lost while the other side still sends. The rest is let fall."""
 
-    def __init__(self, receive: Receive, largest: int, announced: int) -> None:
-        self._receive = receive
+    def __init__(self, receive: Receive, largest: int, scope: Scope, guard: Guard) -> None:
+        self._receive, self._scope, self._pool = receive, scope, guard.bodies
         self._left = largest
-        self._announced = announced
+        self._announced = _announced(scope)
+        self._free = SMALL_BODY
+        self._held: list[tuple[str, int]] = []
         self._whole = False
         self._deadline = asyncio.get_running_loop().time() + BODY_S
 
@@ -235,12 +371,28 @@ class _Body:
                 message = await self._receive()
         except TimeoutError:
             raise HTTPException(408, headers={"connection": "close"}) from None
-        self._left -= len(message.get("body", b""))
+        size = len(message.get("body", b""))
+        self._left -= size
         self._announced = 0
         self._whole = not message.get("more_body", False)
         if self._left < 0:
             raise HTTPException(413)
+        self.hold(size)
         return message
+
+    def hold(self, size: int) -> None:
+        counted = max(0, size - self._free)
+        self._free = max(0, self._free - size)
+        if counted:
+            holder = str(self._scope[HOLDER])
+            if not self._pool.take(holder, counted):
+                raise HTTPException(503, headers={"Retry-After": "5", "connection": "close"})
+            self._held.append((holder, counted))
+
+    def release(self) -> None:
+        for holder, size in self._held:
+            self._pool.give_back(holder, size)
+        self._held.clear()
 
 
 def _announced(scope: MutableMapping[str, Any]) -> int:

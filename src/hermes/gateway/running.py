@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from hermes import clock, errors, home, secrets
 from hermes.agent import upkeep
 from hermes.agent.settings import read_settings
-from hermes.gateway import catalogue, handoffs, older, resetting, transcripts
+from hermes.gateway import catalogue, handoffs, http_limits, older, resetting, transcripts
 from hermes.gateway.adapter import Adapter, AdapterError
 from hermes.gateway.connections import UP, Connections, PlatformState
 from hermes.gateway.delivery import Delivery
@@ -85,6 +85,7 @@ class Gateway:
     async def start(self) -> None:
         """Go on with what the last process left, then connect."""
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(STORE_THREADS, "store"))
+        http_limits.set_limits(self.settings.limits)
         await asyncio.to_thread(
             older.take_over_once, self.db, self.sessions / "sessions.json", self.settings.keying
         )

@@ -12,6 +12,7 @@ from hermes.agent.checks import Kind
 from hermes.agent.gateway_keys import GATEWAY_SETTINGS, PLATFORM_NAMES, PLATFORM_SETTINGS, RESET_SETTINGS
 from hermes.agent.settings import checked, expanded, refused
 from hermes.gateway import catalogue
+from hermes.gateway.http_limits import Limits
 from hermes.gateway.keys import Keying
 from hermes.redaction import describe_type, find_secrets
 from hermes.store.kinds import canonical_source
@@ -80,6 +81,10 @@ class GatewaySettings(NamedTuple):
     health_host: str = "127.0.0.1"
     health_port: int = 8686
     """Where /healthz and /metrics are; 0: nowhere."""
+    connections: int = Limits().connections
+    connections_per_address: int = Limits().connections_per_address
+    bodies_mb: int = Limits().bodies_mb
+    wrong_keys_per_minute: int = Limits().wrong_keys_per_minute
     platforms: Mapping[str, PlatformSettings] = {}
     """Those of which anything is set, whether or not they are enabled."""
     busy: str = "queue"
@@ -87,6 +92,13 @@ class GatewaySettings(NamedTuple):
     """What platforms do that do not say otherwise."""
     origins: Mapping[str, str] = {}
     """Where each value that is no default comes from, by its dotted path."""
+
+    @property
+    def limits(self) -> Limits:
+        """For everything that listens."""
+        return Limits(
+            self.connections, self.connections_per_address, self.bodies_mb, self.wrong_keys_per_minute
+        )
 
     @property
     def enabled(self) -> dict[str, PlatformSettings]:

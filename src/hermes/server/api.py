@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,20 +20,24 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from hermes import home, secrets
-from hermes.gateway.adapter import Can, Receive, Undeliverable
+from hermes.gateway.adapter import Can, Undeliverable
+from hermes.gateway.adapter import Receive as ReceiveMessage
 from hermes.gateway.events import Source
 from hermes.gateway.given import port, several
-from hermes.gateway.http import serve
+from hermes.gateway.http import HOLDER, serve
 from hermes.gateway.office import Office
+from hermes.gateway.outbound import AllowedHosts
 from hermes.gateway.places import Places
 from hermes.gateway.settings import PlatformSettings
 from hermes.server import completions, responses, sessions
 from hermes.server.desk import SESSION, Desk, Gone
-from hermes.server.errors import IN_OTHER_WORDS, Refused, from_error
+from hermes.server.errors import Refused, error_body, from_error, refused_by_status
 from hermes.server.keys import PLATFORM, Keys, Person
 from hermes.server.known import Known
+from hermes.server.limits import Limits
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +62,9 @@ class ApiServer:
         self._wanted_port = port("platforms.api-server.port", more.get("port", PORT))
         self._origins = several("platforms.api-server.cors_origins", more.get("cors_origins"))
         self._model = str(more.get("model_name") or MODEL)
+        self._limits = Limits.read(more)
+        hosts = "platforms.api-server.picture_hosts"
+        self._picture_hosts = AllowedHosts(hosts, several(hosts, more.get("picture_hosts")))
         self._folder = folder
         self._desk: Desk | None = None
         self._known = Known(folder / "conversations.jsonl")
@@ -64,12 +72,12 @@ class ApiServer:
         """Where it listens, while it does."""
 
     def move_in(self, office: Office, _places: Places) -> None:
-        self._desk = Desk(office, self._known, self._keys, self._model)
+        self._desk = Desk(office, self._known, self._keys, self._model, self._limits, self._picture_hosts)
 
     def measure(self, text: str) -> int:
         return len(text)
 
-    async def run(self, _receive: Receive, ready: Callable[[], None]) -> None:
+    async def run(self, _receive: ReceiveMessage, ready: Callable[[], None]) -> None:
         desk = self._desk
         assert desk is not None
 
@@ -82,7 +90,14 @@ class ApiServer:
         desk.open()
         app = application(desk, self._origins)
         serving = asyncio.create_task(
-            serve(app, self._host, self._wanted_port, ready=listening, largest_body=LARGEST_BODY)
+            serve(
+                app,
+                self._host,
+                self._wanted_port,
+                ready=listening,
+                largest_body=LARGEST_BODY,
+                shape=error_body,
+            )
         )
         try:
             await asyncio.shield(serving)
@@ -110,23 +125,25 @@ class ApiServer:
         return None
 
     async def close(self) -> None:
-        """What is open is closed when `run` ends."""
+        """Connections are closed when `run` ends."""
+        if self._desk is not None:
+            self._desk.close_workers()
 
 
 def application(desk: Desk, origins: list[str]) -> Starlette:
     def route(path: str, method: str, work: Work) -> Route:
-        async def endpoint(request: Request) -> Response:
-            return await _answered(desk, request, work, origins)
-
-        return Route(path, endpoint, methods=[method])
+        return Route(path, _Endpoint(desk, work, origins), methods=[method])
 
     async def unknown(request: Request, problem: Exception) -> Response:
         assert isinstance(problem, HTTPException)
         try:
-            desk.person(request)
+            with desk.admission.admit(desk.person(request).name):
+                return refused_by_status(problem.status_code, problem.headers).response()
         except Refused as refused:
             return refused.response()
-        return _in_our_words(problem).response()
+
+    async def broken(_: Request, _problem: Exception) -> Response:
+        return refused_by_status(500, {"Connection": "close"}).response()
 
     across = Middleware(
         CORSMiddleware,
@@ -151,18 +168,41 @@ def application(desk: Desk, origins: list[str]) -> Starlette:
             route("/api/sessions/{id}/latest-descendant", "GET", sessions.latest_descendant),
         ],
         middleware=[across] if origins else [],
-        exception_handlers={HTTPException: unknown},
+        exception_handlers={HTTPException: unknown, Exception: broken},
     )
 
 
-async def _answered(desk: Desk, request: Request, work: Work, origins: list[str]) -> Response:
-    try:
+class _Endpoint:
+    """One route. A request counts against the limits of its key until its answer is sent, streamed ones too."""
+
+    def __init__(self, desk: Desk, work: Work, origins: list[str]) -> None:
+        self._desk, self._work, self._origins = desk, work, origins
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive, send)
+        with ExitStack() as admitted:
+            try:
+                person = self._admit(request)
+                admitted.enter_context(self._desk.admission.admit(person.name))
+            except Refused as refused:
+                answer = refused.response()
+            else:
+                scope[HOLDER] = f"key {person.name}"
+                answer = await _answered(self._desk, request, self._work, person)
+            await answer(scope, receive, send)
+
+    def _admit(self, request: Request) -> Person:
         origin = request.headers.get("origin")
-        if origin is not None and origin not in origins and EVERYBODY not in origins:
+        if origin is not None and origin not in self._origins and EVERYBODY not in self._origins:
             raise Refused(403, "pages of this origin may not ask here (cors_origins)", code="origin_refused")
-        return await work(desk, request, desk.person(request))
+        return self._desk.person(request)
+
+
+async def _answered(desk: Desk, request: Request, work: Work, person: Person) -> Response:
+    try:
+        return await work(desk, request, person)
     except HTTPException as problem:
-        return _in_our_words(problem).response()
+        return refused_by_status(problem.status_code, problem.headers).response()
     except (Gone, ClientDisconnect):
         return Response(status_code=CLIENT_GONE)
     except Exception as problem:
@@ -183,13 +223,6 @@ async def _model(desk: Desk, request: Request, _person: Person) -> Response:
 
 def _told(desk: Desk) -> dict[str, Any]:
     return {"id": desk.model, "object": "model", "created": 0, "owned_by": "hermes"}
-
-
-def _in_our_words(problem: HTTPException) -> Refused:
-    headers = dict(problem.headers or {})
-    return Refused(
-        problem.status_code, IN_OTHER_WORDS.get(problem.status_code, problem.detail), headers=headers
-    )
 
 
 def _nobody_waits() -> NoReturn:

@@ -13,7 +13,7 @@ from hermes import clock
 from hermes.server.desk import SILENT, Desk, event, told_session
 from hermes.server.errors import Refused, bad
 from hermes.server.keys import Person
-from hermes.server.saying import NO_TOOLS, asked
+from hermes.server.saying import NO_TOOLS, Asked, asked
 from hermes.server.turns import Answer, Piece, Turn
 
 DONE = b"data: [DONE]\n\n"
@@ -22,12 +22,16 @@ TEXT_ONLY = ({"type": "text"}, None)
 
 async def complete(desk: Desk, request: Request, person: Person) -> Response:
     name = desk.session_name(request)
-    body = await desk.body(request)
-    _refuse_what_is_not_here(body)
-    desk.check_model(body)
-    streamed, with_usage = body.get("stream") is True, _wants_usage(body)
-    said = asked(body.get("messages"), "messages")
+
+    def understand(body: dict[str, Any]) -> tuple[bool, bool, Asked]:
+        _refuse_what_is_not_here(body)
+        desk.check_model(body)
+        streamed, with_usage = body.get("stream") is True, _wants_usage(body)
+        return streamed, with_usage, asked(body.get("messages"), "messages", desk.limits.most_messages)
+
+    streamed, with_usage, said = await desk.read(request, person, understand)
     desk.limit(person)
+    said = await desk.with_pictures(request, person, said)
     turn = await desk.turn(person, name, said)
     if streamed:
         return await desk.stream(request, turn, lambda pieces: _chunks(desk, turn, pieces, with_usage))

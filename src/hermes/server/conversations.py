@@ -8,7 +8,6 @@ Sessions of the API are not reset by themselves, whatever the settings say of ch
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -32,16 +31,16 @@ class Conversations:
     async def named(self, person: Person, name: str, asked: Asked) -> Place:
         """The session of this id, or the one that the client calls so. Only the last message is new there."""
         store = self._holding.store(person)
-        session_id = await asyncio.to_thread(_session_named, store, name)
+        session_id = await self._holding.work(person, _session_named, store, name)
         place = await self._holding.entered(person, session_id, asked)
         if place is None:
             raise _busy()
         try:
-            rows = await asyncio.to_thread(store.follow, session_id)
+            rows = await self._holding.work(person, store.follow, session_id)
             said = stored(rows)
             if said and said[-1] == asked.new:
                 place = _again(place, rows)
-            elif not await asyncio.to_thread(store.get_context, place.talking.session_id or ""):
+            elif not await self._holding.work(person, store.get_context, place.talking.session_id or ""):
                 await self._holding.remember(place, asked.before)
             await self._holding.instruct(place, asked.instructions, keep=True)
         except BaseException:
@@ -62,16 +61,18 @@ class Conversations:
     ) -> Place:
         """Go on after the answer to a message: in its conversation if it is the last there, else in a branch."""
         store = self._holding.store(person)
-        answered = await asyncio.to_thread(answer_to, store, session_id, message_id)
+        answered = await self._holding.work(person, answer_to, store, session_id, message_id)
         place = None if fleeting else await self._holding.entered_if_free(person, session_id, asked)
         try:
             if place is not None:  # nobody writes from now on
-                answered = await asyncio.to_thread(answer_to, store, session_id, message_id)
+                answered = await self._holding.work(person, answer_to, store, session_id, message_id)
                 if answered.since and stored(answered.since) != (*asked.before, asked.new):
                     await self._holding.leave(place)
                     place = None
             if place is None:
-                branch = await asyncio.to_thread(partial(store.branch, *answered.end, end_parent=False))
+                branch = await self._holding.work(
+                    person, partial(store.branch, *answered.end, end_parent=False)
+                )
                 place = await self._holding.entered(person, branch, asked)
                 assert place is not None
                 place = place._replace(fleeting=fleeting)
@@ -90,20 +91,22 @@ class Conversations:
     async def take_back(self, person: Person, session_id: str, message_id: int) -> None:
         """Take a message and its answer out of the conversation; of its only one, the conversation with it."""
         store = self._holding.store(person)
-        await asyncio.to_thread(answer_to, store, session_id, message_id)
+        await self._holding.work(person, answer_to, store, session_id, message_id)
         place = await self._holding.entered(person, session_id, NOTHING)
         if place is None:
             raise _busy()
         try:
-            answered = await asyncio.to_thread(answer_to, store, session_id, message_id)
+            answered = await self._holding.work(person, answer_to, store, session_id, message_id)
             if answered.since:
                 raise Refused(409, "later responses build on this one: delete those first")
-            before = await asyncio.to_thread(store.get_context, place.talking.session_id or "")
+            before = await self._holding.work(person, store.get_context, place.talking.session_id or "")
             if any(row["id"] < message_id for row in before):
                 live, epoch = place.talking.session_id or "", place.talking.epoch
-                await asyncio.to_thread(lambda: store.rewind_to_message(live, message_id, lease_epoch=epoch))
+                await self._holding.work(
+                    person, lambda: store.rewind_to_message(live, message_id, lease_epoch=epoch)
+                )
             else:
-                await asyncio.to_thread(store.trash_session, place.conversation)
+                await self._holding.work(person, store.trash_session, place.conversation)
         finally:
             await self._holding.leave(place)
 
@@ -114,23 +117,24 @@ class Conversations:
         if place is None:
             raise _busy()
         try:
-            await asyncio.to_thread(store.trash_session, place.conversation)
+            await self._holding.work(person, store.trash_session, place.conversation)
         finally:
             await self._holding.leave(place)
 
     async def _standing_at(self, person: Person, said: Sequence[Said], asked: Asked) -> Place | None:
         store = self._holding.store(person)
-        for conversation in self._known.find(mark_of(person, said)):
-            session = await asyncio.to_thread(store.get_session, conversation)
+        mark = await self._holding.work(person, mark_of, person, said)
+        for conversation in self._known.find(mark):
+            session = await self._holding.work(person, store.get_session, conversation)
             if session is None or session["trashed_at"] is not None:
-                await asyncio.to_thread(self._known.put, conversation, None)
+                await self._holding.work(person, self._known.put, conversation, None)
                 continue
             place = await self._holding.entered_if_free(person, conversation, asked)
             if place is None:
                 continue
             try:
-                rows = await asyncio.to_thread(store.follow, conversation)
-                if stored(rows) == tuple(said):
+                rows = await self._holding.work(person, store.follow, conversation)
+                if await self._holding.work(person, _says, rows, said):
                     if said[-1] is asked.new:
                         place = _again(place, rows)
                     await self._holding.instruct(place, asked.instructions)
@@ -145,7 +149,7 @@ class Conversations:
         """A new one."""
         store = self._holding.store(person)
         origin = person.source.to_dict()
-        session_id = await asyncio.to_thread(lambda: store.create_session(origin=origin))
+        session_id = await self._holding.work(person, lambda: store.create_session(origin=origin))
         place = await self._holding.entered(person, session_id, asked)
         assert place is not None
         place = place._replace(fleeting=fleeting)
@@ -182,6 +186,10 @@ def answer_to(store: ScopedStore, session_id: str, message_id: int) -> Answered:
     if not any(row["role"] == "assistant" for row in rows[:end]):
         raise no_such_response()
     return Answered(rows[:end], rows[end:])
+
+
+def _says(rows: Sequence[dict[str, Any]], said: Sequence[Said]) -> bool:
+    return stored(rows) == tuple(said)
 
 
 def _again(place: Place, rows: Sequence[dict[str, Any]]) -> Place:

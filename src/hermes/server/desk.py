@@ -7,21 +7,31 @@ import json
 import math
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from hermes.gateway.http import HOLD
+from hermes.gateway.http_limits import current_guard
+from hermes.gateway.json_body import TooComplex, check_depth, check_value_count
 from hermes.gateway.office import Office
+from hermes.gateway.outbound import AllowedHosts
 from hermes.scoped import ScopedStore
 from hermes.server.conversations import Conversations
 from hermes.server.errors import Refused, bad
 from hermes.server.holding import Holding, Place
 from hermes.server.keys import Keys, Person
 from hermes.server.known import Known
+from hermes.server.limits import Admission, Limits
+from hermes.server.pictures import Pictures
 from hermes.server.saying import Asked
 from hermes.server.turns import Answer, Piece, Turn
+from hermes.server.workers import Workers
+
+T = TypeVar("T")
+P = ParamSpec("P")
 
 SESSION = "X-Hermes-Session-Id"
 LONGEST_NAME = 200
@@ -34,8 +44,6 @@ SILENT = b": still at work\n\n"
 
 
 STOPPING_S = 5.0
-LARGE = 256 * 1024
-"""A body that takes so long to read that nobody else is to wait meanwhile."""
 
 
 class Gone(Exception):
@@ -43,9 +51,20 @@ class Gone(Exception):
 
 
 class Desk:
-    def __init__(self, office: Office, known: Known, keys: Keys, model: str) -> None:
-        self.office, self.keys, self.model = office, keys, model
-        self._holding = Holding(office, known)
+    def __init__(
+        self,
+        office: Office,
+        known: Known,
+        keys: Keys,
+        model: str,
+        limits: Limits,
+        picture_hosts: AllowedHosts,
+    ) -> None:
+        self.office, self.keys, self.model, self.limits = office, keys, model, limits
+        self.admission = Admission(limits)
+        self._workers = Workers()
+        self._pictures = Pictures(picture_hosts, office.settings.largest_attachment_mb)
+        self._holding = Holding(office, known, self._workers)
         self.conversations = Conversations(self._holding, known)
         self._turns: set[Turn] = set()
         self._closing = False
@@ -58,6 +77,14 @@ class Desk:
     def person(self, request: Request) -> Person:
         found = self.keys.who(request.headers.get("authorization", ""))
         if found is None:
+            address = request.client.host if request.client else ""
+            if not current_guard().is_wrong_key_allowed(address):
+                raise Refused(
+                    429,
+                    "too many requests without a good key from this address",
+                    code="rate_limit_exceeded",
+                    headers={"Retry-After": "60", "Connection": "close"},
+                )
             raise Refused(
                 401,
                 "a key is required: `Authorization: Bearer <key>`",
@@ -90,16 +117,19 @@ class Desk:
                 param="model",
             )
 
-    @staticmethod
-    async def body(request: Request) -> dict[str, Any]:
-        try:
-            sent = await request.body()
-            body = json.loads(sent) if len(sent) < LARGE else await asyncio.to_thread(json.loads, sent)
-        except (ValueError, RecursionError):
-            raise bad("the body is not JSON") from None
-        if not isinstance(body, dict):
-            raise bad("the body must be a JSON object")
-        return body
+    async def work(self, person: Person, work: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+        """In a thread, of which each key has few."""
+        return await self._workers.run(person.name, work, *args, **options)
+
+    async def read(self, request: Request, person: Person, understand: Callable[[dict[str, Any]], T]) -> T:
+        """What a request says: its body, as `understand` takes it."""
+        # Not `request.body()`, which would keep the bytes for as long as the answer takes.
+        sent = b"".join([chunk async for chunk in request.stream()])
+        return await self.work(person, lambda: understand(_parsed(sent)))
+
+    async def with_pictures(self, request: Request, person: Person, asked: Asked) -> Asked:
+        """The same with the pictures that it names by their address."""
+        return await self._pictures.inline(person.name, asked, request.scope[HOLD])
 
     @staticmethod
     def session_name(request: Request) -> str | None:
@@ -172,6 +202,9 @@ class Desk:
     def open(self) -> None:
         self._closing = False
 
+    def close_workers(self) -> None:
+        self._workers.close()
+
 
 class _Stream(StreamingResponse):
     """Who leaves, before the first word or after it, stops the answer."""
@@ -187,6 +220,20 @@ class _Stream(StreamingResponse):
         finally:
             if not self._turn.over.is_set():
                 self._turn.stop()
+
+
+def _parsed(sent: bytes) -> dict[str, Any]:
+    try:
+        check_value_count(sent)
+        body = json.loads(sent)
+        check_depth(body)
+    except TooComplex as problem:
+        raise Refused(413, str(problem), code="request_too_complex") from None
+    except (ValueError, RecursionError):
+        raise bad("the body is not JSON") from None
+    if not isinstance(body, dict):
+        raise bad("the body must be a JSON object")
+    return body
 
 
 def told_session(turn: Turn) -> dict[str, str]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
 from hermes import errors
 from hermes.agent import model as models
-from hermes.secrets import redact
+from hermes.secrets import public_line
 
 TYPES = {
     400: "invalid_request_error",
@@ -29,6 +31,8 @@ IN_OTHER_WORDS = {
     405: "this address does not take such a request",
     408: "the request did not come in time",
     413: "the request is too large",
+    500: "something went wrong here that should not have; it is in the log",
+    503: "too many requests are being served: try again in a moment",
 }
 
 
@@ -60,6 +64,16 @@ class Refused(Exception):
 
 def bad(message: str, param: str | None = None, code: str | None = None) -> Refused:
     return Refused(400, message, param=param, code=code)
+
+
+def refused_by_status(status: int, headers: Mapping[str, str] | None = None) -> Refused:
+    """What the HTTP host or the framework refuses, in the shape that every error has."""
+    return Refused(status, IN_OTHER_WORDS.get(status, HTTPStatus(status).phrase), headers=headers)
+
+
+def error_body(status: int) -> bytes:
+    """The same, for connections on which no request could be read."""
+    return json.dumps(refused_by_status(status).body).encode()
 
 
 def no_such_session() -> Refused:
@@ -94,8 +108,8 @@ def from_error(problem: Exception) -> Refused:
         case errors.HermesError():
             return Refused(503, line, headers=DO_NOT_RETRY)
         case _:
-            return Refused(500, "something went wrong here that should not have; it is in the log")
+            return refused_by_status(500)
 
 
 def _one_line(text: str) -> str:
-    return redact(" ".join(text.split()))[:LONGEST_LINE]
+    return public_line(" ".join(text.split()), LONGEST_LINE)

@@ -6,9 +6,8 @@ process are one. When it is left, it is noted where it stands.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from hermes import errors
 from hermes.gateway.about import build_session_context_prompt
@@ -20,6 +19,10 @@ from hermes.scoped import ScopedStore
 from hermes.server.keys import Person
 from hermes.server.known import Known
 from hermes.server.saying import Asked, Said, spelled, stored
+from hermes.server.workers import Workers
+
+T = TypeVar("T")
+P = ParamSpec("P")
 
 log = log_of(__name__)
 
@@ -45,12 +48,16 @@ class Place(NamedTuple):
 
 
 class Holding:
-    def __init__(self, office: Office, known: Known) -> None:
-        self._office, self._known = office, known
+    def __init__(self, office: Office, known: Known, workers: Workers) -> None:
+        self._office, self._known, self._workers = office, known, workers
         self._held: set[str] = set()
 
     def store(self, person: Person) -> ScopedStore:
         return self._office.db.scoped(person.principal)
+
+    async def work(self, person: Person, work: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+        """In a thread, of which each key has few."""
+        return await self._workers.run(person.name, work, *args, **options)
 
     async def entered_if_free(self, person: Person, session_id: str, asked: Asked) -> Place | None:
         try:
@@ -61,15 +68,15 @@ class Holding:
     async def entered(self, person: Person, session_id: str, asked: Asked) -> Place | None:
         """Hold the conversation of a session; None if another request does, `LeaseHeld` if another process."""
         store = self.store(person)
-        root = await asyncio.to_thread(store.get_conversation_root, session_id) or session_id
+        root = await self.work(person, store.get_conversation_root, session_id) or session_id
         if root in self._held:
             return None
         self._held.add(root)
         talking = Talking(self._office.minds, store, self._whose(person, asked.instructions))
         try:
-            live = await asyncio.to_thread(store.get_compression_tip, session_id)
+            live = await self.work(person, store.get_compression_tip, session_id)
             await talking.enter(live)
-            if await asyncio.to_thread(store.get_compression_tip, session_id) != live:
+            if await self.work(person, store.get_compression_tip, session_id) != live:
                 raise errors.LeaseHeld("somebody else has just compressed this conversation")
         except BaseException:
             self._held.discard(root)
@@ -81,9 +88,9 @@ class Holding:
         """Let others work in it, and remember where it stands."""
         try:
             if place.fleeting:
-                await asyncio.to_thread(place.talking.store.trash_session, place.conversation)
+                await self.work(place.person, place.talking.store.trash_session, place.conversation)
             else:
-                await asyncio.to_thread(self._note, place)
+                await self.work(place.person, self._note, place)
         except errors.StoreError as problem:
             if place.fleeting:
                 log.error("a conversation that was not to be stored could not be thrown away: %s", problem)
@@ -115,7 +122,7 @@ class Holding:
             for one in said:
                 store.append_message(session_id, one.role, one.content, lease_epoch=epoch)
 
-        await asyncio.to_thread(keep)
+        await self.work(place.person, keep)
 
     # ---------------------------------------------------------------- what the agent is told
 
@@ -137,13 +144,13 @@ class Holding:
         """If the instructions are others now, the prompt is made anew. With `keep`, none are those that are there."""
         store, session_id = place.talking.store, place.talking.session_id
         assert session_id is not None
-        session = await asyncio.to_thread(store.get_session, session_id)
+        session = await self.work(place.person, store.get_session, session_id)
         prompt = None if session is None else session["system_prompt"]
         if prompt is None or (keep and instructions is None):
             return
         same = _instructed(instructions) in prompt if instructions else INSTRUCTED not in prompt
         if not same:
-            await asyncio.to_thread(store.update_system_prompt, session_id, None)
+            await self.work(place.person, store.update_system_prompt, session_id, None)
 
 
 def _instructed(instructions: str) -> str:

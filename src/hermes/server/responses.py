@@ -6,7 +6,6 @@ it was made for; what was answered is in the conversation.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import hmac
@@ -31,17 +30,21 @@ PREFIX, SIGNATURE = "resp_", 32
 
 async def create(desk: Desk, request: Request, person: Person) -> Response:
     name = desk.session_name(request)
-    body = await desk.body(request)
-    _refuse_what_is_not_here(body)
-    desk.check_model(body)
+
+    def understand(body: dict[str, Any]) -> tuple[dict[str, Any], Asked]:
+        _refuse_what_is_not_here(body)
+        desk.check_model(body)
+        return body, _said(body, desk.limits.most_messages)
+
+    body, said = await desk.read(request, person, understand)
     keep, streamed = body.get("store") is not False, body.get("stream") is True
     previous = body.get("previous_response_id")
-    said = _said(body)
     if name is not None and (previous is not None or not keep):
         other = "store: false" if previous is None else "previous_response_id"
         raise bad(f"a named session and {other} cannot be asked for together")
     after = None if previous is None else read_id(person, previous)
     desk.limit(person)
+    said = await desk.with_pictures(request, person, said)
     if after is not None:
         finding = desk.conversations.after(person, *after, said, fleeting=not keep)
         turn = await desk.turn_at(finding)
@@ -65,7 +68,7 @@ async def create(desk: Desk, request: Request, person: Person) -> Response:
 
 async def get(desk: Desk, request: Request, person: Person) -> Response:
     session_id, message_id = read_id(person, request.path_params["id"])
-    answered = await asyncio.to_thread(answer_to, desk.store(person), session_id, message_id)
+    answered = await desk.work(person, answer_to, desk.store(person), session_id, message_id)
     texts = [one.content for one in stored(answered.rows) if one.role == "assistant"]
     last = answered.rows[-1]
     about = {"model": desk.model, "created_at": int(last["timestamp"]), "store": True}
@@ -110,13 +113,13 @@ def read_id(person: Person, made: object) -> tuple[str, int]:
 # ---------------------------------------------------------------- what is said
 
 
-def _said(body: Mapping[str, Any]) -> Asked:
+def _said(body: Mapping[str, Any], most: int) -> Asked:
     instructions = body.get("instructions")
     if instructions is not None and not isinstance(instructions, str):
         raise bad("instructions must be text", "instructions")
     said = body.get("input")
     messages = [{"role": "user", "content": said}] if isinstance(said, str) else said
-    return asked(messages, "input", instructions)
+    return asked(messages, "input", most, instructions)
 
 
 def _refuse_what_is_not_here(body: Mapping[str, Any]) -> None:

@@ -40,10 +40,12 @@ class Asked(NamedTuple):
     """The last message, which is the person's."""
 
 
-def asked(messages: object, param: str, instructions: str | None = None) -> Asked:
+def asked(messages: object, param: str, most: int, instructions: str | None = None) -> Asked:
     """Read the messages of a request, of either interface."""
     if not isinstance(messages, list) or not messages:
         raise bad(f"{param} must be a list of messages, and not empty", param)
+    if len(messages) > most:
+        raise Refused(413, f"{param} has more than {most:,} messages", param=param, code="too_many_messages")
     told = [instructions] if instructions else []
     said: list[Said] = []
     for number, message in enumerate(messages):
@@ -62,15 +64,23 @@ def asked(messages: object, param: str, instructions: str | None = None) -> Aske
 def turns(said: Iterable[Said]) -> tuple[Said, ...]:
     """As a client sees it: answers that follow each other are one, and those that say nothing are none."""
     made: list[Said] = []
+    answer: list[Any] = []
     for one in said:
         if one.role == "assistant":
-            if not one.content:
-                continue
-            if made and made[-1].role == "assistant":
-                made[-1] = Said("assistant", f"{made[-1].content}{BETWEEN}{one.content}")
-                continue
+            if one.content:
+                answer.append(one.content)
+            continue
+        made.extend(_joined(answer))
+        answer = []
         made.append(one)
-    return tuple(made)
+    return (*made, *_joined(answer))
+
+
+def _joined(answer: list[Any]) -> list[Said]:
+    """Joined once: adding one text after the other takes time that grows with the square of their number."""
+    if not answer:
+        return []
+    return [Said("assistant", answer[0] if len(answer) == 1 else BETWEEN.join(map(str, answer)))]
 
 
 def stored(rows: Iterable[Mapping[str, Any]]) -> tuple[Said, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -15,34 +14,42 @@ from hermes.scoped import ScopedStore
 from hermes.server.desk import Desk
 from hermes.server.errors import Refused, no_such_session
 from hermes.server.keys import Person
+from hermes.server.limits import OPERATORS, check_query
 
 ACTIVE_S = 300.0
 """A session is active that is open and in which something was said within so many seconds."""
 MOST = 500
 NOT_TOLD = ("system_prompt", "owner", "origin_json", "process", "lease_epoch", "session_key")
 """What is ours and not the client's, of a session's row."""
-OPERATORS = ("AND", "OR", "NOT")
 _TERMS = re.compile(r'"[^"]*"|\S+')
 
 
 async def listed(desk: Desk, request: Request, person: Person) -> Response:
     limit, offset = _number(request, "limit", 20, MOST), _number(request, "offset", 0)
     store = desk.store(person)
-    page = await asyncio.to_thread(lambda: store.list_conversations(limit=limit, offset=offset))
-    told = [_session(row) for row in page.rows]
-    return JSONResponse({"sessions": told, "total": page.total, "limit": limit, "offset": offset})
+
+    def page() -> Response:
+        found = store.list_conversations(limit=limit, offset=offset)
+        told = [_session(row) for row in found.rows]
+        return JSONResponse({"sessions": told, "total": found.total, "limit": limit, "offset": offset})
+
+    return await desk.work(person, page)
 
 
 async def search(desk: Desk, request: Request, person: Person) -> Response:
     """The best message of each session that holds what is looked for."""
     limit = _number(request, "limit", 20, MOST)
-    query = _prefixes(request.query_params.get("q", ""))
-    store = desk.store(person)
-    found = await asyncio.to_thread(lambda: store.search_messages(query, limit=limit, relax=False))
-    best: dict[str, dict[str, Any]] = {}
-    for hit in found:
-        best.setdefault(hit["session_id"], hit)
-    return JSONResponse({"results": [_plain(hit) for hit in best.values()]})
+    asked = request.query_params.get("q", "")
+    check_query(asked, desk.limits)
+    query, store = _prefixes(asked), desk.store(person)
+
+    def find() -> Response:
+        best: dict[str, dict[str, Any]] = {}
+        for hit in store.search_messages(query, limit=limit, relax=False):
+            best.setdefault(hit["session_id"], hit)
+        return JSONResponse({"results": [_plain(hit) for hit in best.values()]})
+
+    return await desk.work(person, find)
 
 
 async def one(desk: Desk, request: Request, person: Person) -> Response:
@@ -52,14 +59,18 @@ async def one(desk: Desk, request: Request, person: Person) -> Response:
 
 async def messages(desk: Desk, request: Request, person: Person) -> Response:
     store, session = await _asked_for(desk, request, person)
-    rows = await asyncio.to_thread(store.get_messages, session["id"])
-    return JSONResponse({"session_id": session["id"], "messages": [_plain(row) for row in rows]})
+
+    def read() -> Response:
+        rows = store.get_messages(session["id"])
+        return JSONResponse({"session_id": session["id"], "messages": [_plain(row) for row in rows]})
+
+    return await desk.work(person, read)
 
 
 async def latest_descendant(desk: Desk, request: Request, person: Person) -> Response:
     """Where the conversation goes on: after a compression that is another session."""
     store, session = await _asked_for(desk, request, person)
-    live = await asyncio.to_thread(store.get_compression_tip, session["id"])
+    live = await desk.work(person, store.get_compression_tip, session["id"])
     told = {"requested_session_id": session["id"], "session_id": live, "changed": live != session["id"]}
     return JSONResponse(told)
 
@@ -73,7 +84,7 @@ async def delete(desk: Desk, request: Request, person: Person) -> Response:
 
 async def _asked_for(desk: Desk, request: Request, person: Person) -> tuple[ScopedStore, dict[str, Any]]:
     store = desk.store(person)
-    session = await asyncio.to_thread(store.get_session, request.path_params["id"])
+    session = await desk.work(person, store.get_session, request.path_params["id"])
     if session is None or session["trashed_at"] is not None:
         raise no_such_session()
     return store, session

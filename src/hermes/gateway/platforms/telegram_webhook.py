@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from hmac import compare_digest
@@ -9,14 +11,18 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from telegram import Bot, Update
 
 from hermes.gateway.adapter import Misconfigured
-from hermes.gateway.http import serve
+from hermes.gateway.http import error_handlers, serve
+from hermes.gateway.http_limits import current_guard
+from hermes.gateway.json_body import check_depth, check_value_count
 from hermes.logs import log_of
+from hermes.secrets import redact
 
 LOG = log_of(__name__)
 
@@ -52,17 +58,29 @@ class Webhook(NamedTuple):
     def app(self, bot: Bot, accept: Accept) -> Starlette:
         async def take(request: Request) -> Response:
             given = request.headers.get(SECRET_HEADER, "")
-            if not compare_digest(given.encode(), self.secret.encode()):
-                return Response(status_code=403)
+            if not compare_digest(given.encode(), self.secret.encode()):  # the body is not even read
+                address = request.client.host if request.client else ""
+                if not current_guard().is_wrong_key_allowed(address):
+                    raise HTTPException(429, headers={"Retry-After": "60", "Connection": "close"})
+                raise HTTPException(403)
             try:
-                update = Update.de_json(await request.json(), bot)
-            except (ValueError, TypeError, KeyError, AttributeError):
-                return Response(status_code=400)
+                body = await request.body()
+                check_value_count(body)
+                told = await asyncio.to_thread(json.loads, body)
+                check_depth(told)
+                update = Update.de_json(told, bot)
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError, ClientDisconnect):
+                raise HTTPException(400) from None
             try:
                 await accept([update])
             except Exception as error:  # noqa: BLE001 - whatever it was, Telegram is to deliver the message again
-                LOG.warning("a message of Telegram was not accepted and will come again: %s", error)
-                return Response(status_code=503)
+                LOG.warning(
+                    "a message of Telegram was not accepted and will come again: %s", redact(str(error))
+                )
+                raise HTTPException(503) from None
             return Response()
 
-        return Starlette(routes=[Route(urlsplit(self.url).path or "/", take, methods=["POST"])])
+        return Starlette(
+            routes=[Route(urlsplit(self.url).path or "/", take, methods=["POST"])],
+            exception_handlers=error_handlers(),
+        )

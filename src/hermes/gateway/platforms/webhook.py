@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,23 +17,27 @@ from weakref import WeakValueDictionary
 
 import httpx2
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from hermes import __version__, clock
 from hermes.errors import HermesError
-from hermes.gateway.adapter import Can, Misconfigured, Receive, Undeliverable
-from hermes.gateway.events import Source
+from hermes.gateway.adapter import Can, Misconfigured, Receipt, Receive, Undeliverable
+from hermes.gateway.events import Event, Offered, Source
 from hermes.gateway.given import number, port, several
-from hermes.gateway.http import serve
-from hermes.gateway.platforms.webhook_callbacks import Callbacks, client, post
+from hermes.gateway.http import error_handlers, serve
+from hermes.gateway.http_limits import current_guard
+from hermes.gateway.outbound import open_client
+from hermes.gateway.platforms.webhook_callbacks import Callbacks, post
+from hermes.gateway.platforms.webhook_replay import SeenRequests
 from hermes.gateway.platforms.webhook_request import (
     OURS,
+    REMEMBERED_S,
     Asked,
     NotUnderstood,
-    is_signed,
+    Proof,
+    claim_of,
     proof_of,
     read,
     signature,
@@ -84,6 +88,7 @@ class Webhook:
         self._callbacks = Callbacks(
             folder / "callbacks", several("platforms.webhook.callback_hosts", more.get("callback_hosts"))
         )
+        self._seen = SeenRequests(folder / "seen.jsonl")
         self._waiting: list[Waiting] = []
         self._handing_in: WeakValueDictionary[Source, asyncio.Lock] = WeakValueDictionary()
         self._client: httpx2.AsyncClient | None = None
@@ -102,9 +107,10 @@ class Webhook:
             return await self._answer(request, receive)
 
         await asyncio.to_thread(self._callbacks.tidy)
+        await asyncio.to_thread(self._seen.load)
         app = Starlette(
             routes=[Route(path, asked, methods=["POST"]) for path in ("/webhook", "/webhook/{route}")],
-            exception_handlers={HTTPException: _in_our_words},
+            exception_handlers=error_handlers(),
         )
         try:
             await serve(app, self._host, self._wanted_port, ready=listening, largest_body=LARGEST_BODY)
@@ -145,39 +151,49 @@ class Webhook:
             self._client = None
 
     async def _answer(self, request: Request, receive: Receive) -> Response:
-        if not is_signed(request.headers):  # then its body is not even read
-            return _said(401, {"error": "unauthorised"})
+        if claim_of(request.headers, clock.now()) is None:  # the body of a nonsense signature is not read
+            return _unauthorised(request)
         try:
-            body = await request.body()
+            body = await _read_body(request)
+            understood = await asyncio.to_thread(self._understood, request, body)
         except ClientDisconnect:
             return Response(status_code=400)
-        try:
-            asked = await asyncio.to_thread(self._understood, request, body)
         except NotUnderstood as problem:
             return _said(400, {"error": str(problem)})
-        if asked is None:
-            return _said(401, {"error": "unauthorised"})
+        if understood is None:
+            return _unauthorised(request)
+        proof, asked = understood
         if asked.callback_url is not None and not self._callbacks.allows(asked.callback_url):
             return _said(400, {"error": "callback_url: its host is not among callback_hosts"})
         try:
-            return await self._handed_in(request, asked, receive)
+            source, remembered = asked.event.source, REMEMBERED_S[proof.signature]
+            chat = f"{source.chat_type}:{source.chat_id}"  # what the path can change
+            if not await asyncio.to_thread(self._seen.begin, proof.mark, chat, remembered):
+                return _said(*REFUSED["duplicate"])
+            return await self._handed_in(request, asked, receive, proof)
         except (HermesError, OSError) as problem:
             log.warning("a message was not accepted: %s", problem)
             return _said(*LOST)
 
-    def _understood(self, request: Request, body: bytes) -> Asked | None:
+    def _understood(self, request: Request, body: bytes) -> tuple[Proof, Asked] | None:
         """None if it is not signed by somebody who has the secret."""
         now = clock.now()
         proof = proof_of(self._secret, request.headers, body, now)
         route = request.path_params.get("route")
-        return None if proof is None else read(body, proof, request.headers, route, now)
+        return None if proof is None else (proof, read(body, proof, request.headers, route, now))
 
-    async def _handed_in(self, request: Request, asked: Asked, receive: Receive) -> Response:
+    async def _handed_in(self, request: Request, asked: Asked, receive: Receive, proof: Proof) -> Response:
+        async def hand_in(event: Event, offered: Sequence[Offered]) -> Receipt:
+            receipt = await receive(event, offered)
+            if receipt.state in (*TAKEN_IN, "duplicate"):
+                await asyncio.to_thread(self._seen.accept, proof.mark)
+            return receipt
+
         if asked.callback_url is None:
-            return await self._taken_in(request, asked, receive)
+            return await self._taken_in(request, asked, hand_in)
         # One at a time of the same message: else the one that is a duplicate could drop the address of the other.
         async with self._handing_in.setdefault(asked.event.source, asyncio.Lock()):
-            return await self._taken_in(request, asked, receive)
+            return await self._taken_in(request, asked, hand_in)
 
     async def _taken_in(self, request: Request, asked: Asked, receive: Receive) -> Response:
         source, url = asked.event.source, asked.callback_url
@@ -242,7 +258,7 @@ class Webhook:
             OURS: signature(self._secret, body, clock.now()),
         }
         if self._client is None:
-            self._client = client()
+            self._client = open_client()
         await post(self._client, url, body, headers)
         if last:
             await asyncio.to_thread(self._callbacks.drop, to, message_id)
@@ -252,6 +268,18 @@ def _said(status: int, told: dict[str, Any]) -> Response:
     return JSONResponse(told, status, headers=AGAIN.get(status))
 
 
-async def _in_our_words(_: Request, problem: Exception) -> Response:
-    assert isinstance(problem, HTTPException)
-    return JSONResponse({"error": problem.detail}, problem.status_code, headers=problem.headers)
+async def _read_body(request: Request) -> bytes:
+    """Not `request.body()`, which would keep the bytes for as long as the answer takes."""
+    return b"".join([chunk async for chunk in request.stream()])
+
+
+def _unauthorised(request: Request) -> Response:
+    """Nobody is told why. Who tries too often is told to stop."""
+    address = request.client.host if request.client else ""
+    if not current_guard().is_wrong_key_allowed(address):
+        return JSONResponse(
+            {"error": "too many requests without a good signature"},
+            429,
+            headers={"Retry-After": "60", "Connection": "close"},
+        )
+    return _said(401, {"error": "unauthorised"})

@@ -1,8 +1,8 @@
 """Where answers are to be sent that nobody waits for: kept from the question until the answer is delivered.
 
 Whoever has the secret may name an address, but only on hosts that the operator has named: else we would be a way to
-reach what only this machine reaches. The address is in a private file of its own before the message is accepted, so
-that an answer finds its way after a crash, too.
+reach what only this machine reaches (the rules are in `outbound`). The address is in a private file of its own before
+the message is accepted, so that an answer finds its way after a crash, too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -19,8 +18,9 @@ from threading import Lock
 import httpx2
 
 from hermes import clock, home
-from hermes.gateway.adapter import Doubtful, Limited, Misconfigured, Undeliverable, Unreachable
+from hermes.gateway.adapter import Doubtful, Limited, Undeliverable, Unreachable
 from hermes.gateway.events import Source
+from hermes.gateway.outbound import AllowedHosts
 from hermes.logs import log_of
 from hermes.partial import clear_partials, replace_file
 
@@ -30,9 +30,7 @@ MOST = 1000
 OLDEST_S = 7 * clock.DAY
 EVERY = 100
 """How many are kept between two looks at whether there are too many."""
-TIMEOUT = httpx2.Timeout(15, connect=5)
 WHOLE_S = 30
-DEFAULT_PORTS = {"http": 80, "https": 443}
 AGAIN = (408, 425)
 PAUSE_S = (1.0, 30.0, 3600.0)
 """The shortest, the usual and the longest time to let somebody alone who has too much to do."""
@@ -41,22 +39,12 @@ PAUSE_S = (1.0, 30.0, 3600.0)
 class Callbacks:
     def __init__(self, folder: Path, hosts: Iterable[str]) -> None:
         self._folder = folder
-        self._hosts = frozenset(_host(one) for one in hosts)
+        self._hosts = AllowedHosts("platforms.webhook.callback_hosts", hosts)
         self._since_tidied = 0
         self._lock = Lock()
 
     def allows(self, url: str) -> bool:
-        """A host that was named without a port is allowed on the ports that everybody uses."""
-        try:
-            # The same reader as the one that will connect: two readers may see two hosts in one text.
-            parsed = httpx2.URL(url)
-        except (httpx2.InvalidURL, UnicodeError):
-            return False
-        usual = DEFAULT_PORTS.get(parsed.scheme)
-        if usual is None or parsed.userinfo:
-            return False
-        port = parsed.port or usual
-        return (parsed.host, port) in self._hosts or (port == usual and (parsed.host, None) in self._hosts)
+        return self._hosts.allows(url)
 
     def keep(self, source: Source, url: str) -> bool:
         """Whether there was none for this message before."""
@@ -131,27 +119,6 @@ async def post(client: httpx2.AsyncClient, url: str, body: bytes, headers: Mappi
     raise Undeliverable(line)
 
 
-def client() -> httpx2.AsyncClient:
-    """No redirects: they would lead past the hosts that are allowed. And no proxy or .netrc of the environment.
-
-    A connection is used once: of one that the other side has closed meanwhile nobody could tell what arrived. And the
-    library keeps quiet: its log would have every address, and there may be a key in one.
-    """
-    logging.getLogger("httpx2").setLevel(logging.WARNING)
-    once = httpx2.Limits(max_keepalive_connections=0)
-    return httpx2.AsyncClient(timeout=TIMEOUT, limits=once, follow_redirects=False, trust_env=False)
-
-
 def _seconds(told: str) -> float:
     shortest, usual, longest = PAUSE_S
     return min(max(float(told), shortest), longest) if told.isascii() and told.isdigit() else usual
-
-
-def _host(told: str) -> tuple[str, int | None]:
-    try:
-        url = httpx2.URL(f"callback://{told}")
-    except (httpx2.InvalidURL, UnicodeError) as problem:
-        raise Misconfigured(f"platforms.webhook.callback_hosts: {told!r} is no host: {problem}") from problem
-    if not url.host or url.path not in ("", "/") or url.userinfo or url.query:
-        raise Misconfigured(f"platforms.webhook.callback_hosts: {told!r} is no host, nor host:port")
-    return url.host, url.port

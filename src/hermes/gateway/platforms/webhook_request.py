@@ -2,30 +2,36 @@
 
 Two signatures are known: our own, which covers the time and is good for five minutes, and GitHub's, which covers the
 body alone and is good for ever. So what is not numbered by its sender is numbered by what was signed: the same request
-again is the same message again.
+again is the same message again. `webhook_replay` remembers signed requests, whatever path they were sent to.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
+from hermes import clock
 from hermes.errors import HermesError
 from hermes.gateway.events import CHAT_TYPES, Event, Offered, Source
+from hermes.gateway.json_body import check_depth, check_value_count
 
 OURS = "X-Hermes-Signature"
 GITHUB = "X-Hub-Signature-256"
 GITHUB_ID = "X-GitHub-Delivery"
 WINDOW_S = 300
+REMEMBERED_S = {OURS: 2 * WINDOW_S, GITHUB: 90 * clock.DAY}
+"""How long a signed request is known again."""
 LONGEST_FOREIGN = 20_000
 """Characters of somebody's own JSON that become a message."""
 LONGEST_ID = 200
 UNNAMED = "webhook"
 KINDS = ("image", "audio", "video")
+_HEX = re.compile("[0-9a-f]{64}")
 
 Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Id = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_ID)] | Number
@@ -42,6 +48,18 @@ class Proof(NamedTuple):
     signature: str
     digest: str
     """Of all that was signed."""
+    mark: str
+    """The same for the same signed request, wherever it is sent."""
+
+
+class Claim(NamedTuple):
+    """A signature of the right form, not yet checked against a body."""
+
+    signature: str
+    """The header it stands in."""
+    prefix: bytes
+    """What is signed before the body."""
+    hex: str
 
 
 class Asked(NamedTuple):
@@ -73,37 +91,44 @@ class Body(msgspec.Struct):
 
 def signature(secret: bytes, body: bytes, at: float) -> str:
     """Our own, as its header has it."""
-    return f"t={at:.0f},v1={_hex(secret, _dated(f'{at:.0f}', body))}"
+    return f"t={at:.0f},v1={_hex(secret, _dated(f'{at:.0f}'), body)}"
 
 
-def is_signed(headers: Mapping[str, str]) -> bool:
-    return OURS in headers or GITHUB in headers
-
-
-def proof_of(secret: bytes, headers: Mapping[str, str], body: bytes, now: float) -> Proof | None:
-    """None if anything is wrong with it; nobody is told what."""
+def claim_of(headers: Mapping[str, str], now: float) -> Claim | None:
+    """The signature that a request came with, before its body is read; None if it cannot be a good one."""
     given = headers.get(OURS)
-    if given is not None:
-        parts = dict(part.strip().partition("=")[::2] for part in given.split(","))
-        at, claimed = parts.get("t", ""), parts.get("v1", "")
-        signed = _dated(at, body)
-        if not (at.isascii() and at.isdigit() and len(at) < 16 and abs(now - int(at)) <= WINDOW_S):
-            return None
-    else:
+    if given is None:
         kind, _, claimed = headers.get(GITHUB, "").partition("=")
-        signed = body
-        if kind != "sha256":
-            return None
-    # As bytes: of text the comparison takes ASCII only.
-    if not hmac.compare_digest(claimed.encode(), _hex(secret, signed).encode()):
+        return Claim(GITHUB, b"", claimed) if kind == "sha256" and _HEX.fullmatch(claimed) else None
+    parts = dict(part.strip().partition("=")[::2] for part in given.split(","))
+    at, claimed = parts.get("t", ""), parts.get("v1", "")
+    if not _HEX.fullmatch(claimed):
         return None
-    return Proof(OURS if given is not None else GITHUB, hashlib.sha256(signed).hexdigest()[:32])
+    if not (at.isascii() and at.isdigit() and len(at) < 16 and abs(now - int(at)) <= WINDOW_S):
+        return None
+    return Claim(OURS, _dated(at), claimed)
+
+
+def proof_of(secret: bytes, headers: Mapping[str, str], body: bytes | bytearray, now: float) -> Proof | None:
+    """None if anything is wrong with it; nobody is told what."""
+    claim = claim_of(headers, now)
+    if claim is None:
+        return None
+    if not hmac.compare_digest(claim.hex, _hex(secret, claim.prefix, body)):
+        return None
+    signed = hashlib.sha256(claim.prefix)
+    signed.update(body)
+    # A hash of the signature, not of the body: without the secret nobody can tell which body it is of.
+    mark = hashlib.sha256(claim.hex.encode()).hexdigest()
+    return Proof(claim.signature, signed.hexdigest()[:32], mark)
 
 
 def read(body: bytes, proof: Proof, headers: Mapping[str, str], route: str | None, now: float) -> Asked:
     """The message in a request. A route is a chat, if the body names none."""
     try:
+        check_value_count(body)
         told = msgspec.json.decode(body)
+        check_depth(told)
         if isinstance(told, dict) and ("text" in told or "attachments" in told):
             said = msgspec.convert(told, Body)
         else:
@@ -157,9 +182,11 @@ def _offered(file: File) -> Offered:
     return Offered(kind if kind in KINDS else "file", name, file.media_type, len(file.data), fetch)
 
 
-def _dated(at: str, body: bytes) -> bytes:
-    return b"%s.%s" % (at.encode(), body)
+def _dated(at: str) -> bytes:
+    return b"%s." % at.encode()
 
 
-def _hex(secret: bytes, signed: bytes) -> str:
-    return hmac.new(secret, signed, hashlib.sha256).hexdigest()
+def _hex(secret: bytes, prefix: bytes, body: bytes | bytearray) -> str:
+    made = hmac.new(secret, prefix, hashlib.sha256)
+    made.update(body)
+    return made.hexdigest()

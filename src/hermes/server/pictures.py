@@ -1,0 +1,161 @@
+"""Pictures that a request names by their address: fetched by us and kept as data.
+
+The model's endpoint would fetch them from where it stands, which may be a network that the client cannot reach. And
+what is behind an address changes: the conversation keeps what was seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+import httpx2
+
+from hermes.gateway.outbound import AllowedHosts, Forbidden, Resolve, Target, open_client, resolve, targets_of
+from hermes.server.errors import Refused, bad
+from hermes.server.saying import Asked, Said
+
+MOST_PICTURES = 16
+"""By their address, in one request."""
+WHOLE_S = 30.0
+"""How long all pictures of a request may take."""
+MOST_REDIRECTS = 3
+REDIRECTS = (301, 302, 303, 307, 308)
+KEPT_S = 600.0
+"""How long a picture is not fetched again: clients send the whole conversation each time."""
+KEPT_BYTES = 32 * 1024 * 1024
+
+Hold = Callable[[int], None]
+"""Count so many bytes as being in memory for this request; it is refused if that is too much."""
+
+
+class Pictures:
+    def __init__(self, hosts: AllowedHosts, largest_mb: float, look_up: Resolve = resolve) -> None:
+        self._hosts, self._largest, self._look_up = hosts, int(largest_mb * 1_000_000), look_up
+        self._kept: OrderedDict[tuple[str, str], tuple[float, str]] = OrderedDict()
+        self._kept_bytes = 0
+
+    async def inline(self, key: str, asked: Asked, hold: Hold) -> Asked:
+        """The same request with data instead of addresses."""
+        said = (*asked.before, asked.new)
+        addresses = list(dict.fromkeys(url for one in said for url in _addresses(one.content)))
+        if not addresses:
+            return asked
+        if len(addresses) > MOST_PICTURES:
+            raise bad(f"more than {MOST_PICTURES} pictures by their address in one request", "image_url")
+        data: dict[str, str] = {}
+        try:
+            async with asyncio.timeout(WHOLE_S), open_client() as client:
+                for url in addresses:
+                    data[url] = await self._get(client, key, url, hold)
+        except (Forbidden, httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, OSError):
+            # One line for every reason: else it would tell what there is in our network.
+            raise self._refused() from None
+        *before, new = (Said(one.role, _with_data(one.content, data)) for one in said)
+        return asked._replace(before=tuple(before), new=new)
+
+    async def _get(self, client: httpx2.AsyncClient, key: str, url: str, hold: Hold) -> str:
+        now = asyncio.get_running_loop().time()
+        until, kept = self._kept.get((key, url), (0.0, ""))
+        if until > now:
+            hold(len(kept))
+            return kept
+        found = await self._fetch(client, url, hold)
+        media_type = picture_type(found)
+        if media_type is None:
+            raise Forbidden("not a picture")
+        made = f"data:{media_type};base64,{base64.b64encode(found).decode()}"
+        self._keep((key, url), now + KEPT_S, made)
+        return made
+
+    async def _fetch(self, client: httpx2.AsyncClient, url: str, hold: Hold) -> bytes:
+        for _ in range(MOST_REDIRECTS + 1):
+            async with AsyncExitStack() as stack:
+                answer = await self._request(client, await targets_of(url, self._hosts, self._look_up), stack)
+                if answer.status_code in REDIRECTS:
+                    url = str(httpx2.URL(url).join(answer.headers.get("location", "")))
+                    continue
+                if (
+                    answer.status_code != 200
+                    or answer.headers.get("content-encoding", "identity") != "identity"
+                ):
+                    raise Forbidden(f"answered {answer.status_code}")
+                return await self._read(answer, hold)
+        raise Forbidden("too many redirects")
+
+    async def _request(
+        self, client: httpx2.AsyncClient, targets: Sequence[Target], stack: AsyncExitStack
+    ) -> httpx2.Response:
+        """From the first of the addresses that can be reached."""
+        headers = {"Accept": "image/*", "Accept-Encoding": "identity"}
+        for number, target in enumerate(targets):
+            try:
+                return await stack.enter_async_context(
+                    client.stream(
+                        "GET", target.url, headers=headers | target.headers, extensions=target.extensions
+                    )
+                )
+            except (httpx2.ConnectError, httpx2.ConnectTimeout):
+                if number == len(targets) - 1:
+                    raise
+        raise Forbidden("no address")
+
+    async def _read(self, answer: httpx2.Response, hold: Hold) -> bytes:
+        found = bytearray()
+        async for chunk in answer.aiter_raw():
+            hold(len(chunk) * 4 // 3)
+            found += chunk
+            if len(found) > self._largest:
+                raise Forbidden("too large")
+        return bytes(found)
+
+    def _keep(self, name: tuple[str, str], until: float, data: str) -> None:
+        _, old = self._kept.pop(name, (0.0, ""))
+        self._kept[name] = (until, data)
+        self._kept_bytes += len(data) - len(old)
+        while self._kept_bytes > KEPT_BYTES:
+            _, (_, gone) = self._kept.popitem(last=False)
+            self._kept_bytes -= len(gone)
+
+    def _refused(self) -> Refused:
+        return bad(
+            "a picture could not be fetched: its address must be public, with https, and lead to a PNG, JPEG, GIF"
+            f" or WebP of at most {self._largest / 1_000_000:g} MB",
+            "image_url",
+            "invalid_image_url",
+        )
+
+
+def picture_type(data: bytes) -> str | None:
+    """What a file is by its first bytes, whatever its server calls it."""
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if data.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if data.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
+
+
+def _addresses(content: Any) -> list[str]:
+    parts = content if isinstance(content, list) else ()
+    urls = [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
+    return [url for url in urls if not url.startswith("data:")]
+
+
+def _with_data(content: Any, data: dict[str, str]) -> Any:
+    if not isinstance(content, list):
+        return content
+    return [
+        {
+            "type": "image_url",
+            "image_url": {"url": data.get(part["image_url"]["url"], part["image_url"]["url"])},
+        }
+        if part["type"] == "image_url"
+        else part
+        for part in content
+    ]

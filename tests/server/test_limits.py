@@ -1,0 +1,223 @@
+"""What one key may ask for, and that others are served meanwhile; how strangers are refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from hermes.errors import StoreFailed, raised
+from hermes.gateway.adapter import Misconfigured
+from hermes.gateway.settings import PlatformSettings
+from hermes.server.api import ApiServer
+from hermes.server.errors import from_error
+from hermes.server.saying import Said, turns
+from tests.server.house import ANNA, BERT, KEY, PEOPLE, House, open_house, user
+
+TWO = {"key": None, "keys": PEOPLE}
+SHAPE = {"message", "type", "param", "code"}
+
+
+def asking(*messages: Any, **more: Any) -> dict[str, Any]:
+    return {"model": "hermes", "messages": list(messages), **more}
+
+
+def _is_limited(answer: httpx2.Response) -> bool:
+    if answer.status_code != 429:
+        return False
+    error = answer.json()["error"]
+    assert set(error) == SHAPE
+    assert (error["type"], error["code"]) == ("rate_limit_error", "rate_limit_exceeded")
+    assert int(answer.headers["retry-after"]) >= 1
+    return True
+
+
+@asynccontextmanager
+async def _stream(client: httpx2.AsyncClient) -> AsyncIterator[httpx2.Response]:
+    async with client.stream(
+        "POST", "/v1/chat/completions", json=asking(user("forever"), stream=True)
+    ) as answer:
+        assert answer.status_code == 200
+        yield answer
+
+
+ROUTES = [
+    ("GET", "/v1/models"),
+    ("POST", "/v1/chat/completions"),
+    ("POST", "/v1/responses"),
+    ("GET", "/v1/responses/x"),
+    ("DELETE", "/v1/responses/x"),
+    ("GET", "/api/sessions"),
+    ("GET", "/api/sessions/search?q=x"),
+    ("GET", "/api/sessions/x"),
+    ("DELETE", "/api/sessions/x"),
+    ("GET", "/api/sessions/x/messages"),
+    ("GET", "/api/sessions/x/latest-descendant"),
+    ("GET", "/nothing"),
+]
+
+
+async def test_a_key_has_so_many_requests_open_and_another_key_is_not_concerned() -> None:
+    async with (
+        open_house({**TWO, "concurrent_requests": 2}) as house,
+        house.http(ANNA) as anna,
+        house.http(BERT) as bert,
+        _stream(anna),
+    ):
+        async with _stream(anna):  # a stream counts until its end
+            for method, path in ROUTES:
+                assert _is_limited(await anna.request(method, path)), path
+            assert (await bert.get("/v1/models")).status_code == 200
+        async with asyncio.timeout(20):
+            while _is_limited(await anna.get("/v1/models")):
+                await asyncio.sleep(0)
+
+
+async def test_a_key_has_so_many_requests_in_a_minute_whatever_they_are() -> None:
+    async with (
+        open_house({**TWO, "requests_per_minute": 3}) as house,
+        house.http(ANNA) as anna,
+        house.http(BERT) as bert,
+    ):
+        for _ in range(3):
+            assert (await anna.get("/api/sessions")).status_code == 200
+        for method, path in ROUTES:
+            assert _is_limited(await anna.request(method, path)), path
+        assert (await bert.get("/api/sessions")).status_code == 200
+
+
+async def test_a_search_has_so_many_words() -> None:
+    async with open_house() as house, house.http() as client:
+
+        async def search(query: str) -> httpx2.Response:
+            return await client.get("/api/sessions/search", params={"q": query})
+
+        assert (await search(" OR ".join(["word"] * 64))).status_code == 200
+        for query in (
+            "word " * 65,
+            "-".join("a" * 65),  # one word for people, many for the index
+            "日" * 65,
+            " OR ".join(["word"] * 1000),
+            "x" * 2001,
+        ):
+            answer = await search(query)
+            assert answer.status_code == 400, query[:50]
+            assert answer.json()["error"]["code"] == "query_too_long"
+    async with open_house({"search_words": "2"}) as house, house.http() as client:
+        assert (await client.get("/api/sessions/search?q=one+two")).status_code == 200
+        answer = await client.get("/api/sessions/search?q=one+two+three")
+        assert answer.json()["error"]["message"] == "q has more than 2 words"
+
+
+async def test_a_request_has_so_many_messages() -> None:
+    async with open_house({"most_messages": 3}) as house, house.http() as client:
+        for path, name in (("/v1/chat/completions", "messages"), ("/v1/responses", "input")):
+            for count, status in ((3, 200), (4, 413)):
+                body = {"model": "hermes", name: [user(str(number)) for number in range(count)]}
+                answer = await client.post(path, json=body)
+                assert answer.status_code == status
+            error = answer.json()["error"]
+            assert (error["message"], error["param"]) == (f"{name} has more than 3 messages", name)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "why"),
+    [
+        (b"[" * 40 + b"]" * 40, "nested more than 32 levels deep"),
+        (b"[" * 900 + b"]" * 900, "nested more than 32 levels deep"),
+        (b"[%s0]" % (b"[]," * 250_000), "more than 400,000 values"),
+    ],
+    ids=["deep", "very deep", "many"],
+)
+async def test_json_that_would_take_much_memory_is_refused(metadata: bytes, why: str) -> None:
+    async with open_house() as house, house.http() as client:
+        body = b'{"model": "hermes", "input": "hi", "metadata": %s}' % metadata
+        answer = await client.post("/v1/responses", content=body)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_complex")
+        assert why in answer.json()["error"]["message"]
+        assert house.db.session_count() == 0
+
+
+def test_many_answers_in_a_row_are_joined_once() -> None:
+    """Each was added to a text that had grown by then: minutes, for as many as fit into a body."""
+    rows = [Said("assistant", "x" * 100), Said("assistant", "")] * 50_000
+    one, question, other = turns([*rows, Said("user", "and?"), Said("assistant", "yes")])
+    assert len(one.content) == 50_000 * 102 - 2
+    assert (question, other) == (Said("user", "and?"), Said("assistant", "yes"))
+
+
+# ---------------------------------------------------------------- strangers
+
+
+async def _raw(house: House, sent: bytes) -> tuple[bytes, dict[str, Any]]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", house.adapter.port)
+    writer.write(sent)
+    async with asyncio.timeout(20):
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        body = await reader.readexactly(length)
+    writer.close()
+    return head, json.loads(body)
+
+
+async def test_of_a_request_without_the_key_the_body_is_not_read() -> None:
+    async with open_house() as house:
+        for key in ("", "Authorization: Bearer nonsense\r\n", f"Authorization: Basic {KEY}\r\n"):
+            for path in ("/v1/chat/completions", "/v1/responses", "/nothing"):
+                sent = f"POST {path} HTTP/1.1\r\nHost: x\r\n{key}Content-Length: 31000000\r\n\r\n"
+                head, body = await _raw(house, sent.encode())
+                assert head.startswith(b"HTTP/1.1 401 ")
+                assert body["error"]["code"] == "invalid_api_key"
+
+
+async def test_whoever_guesses_keys_is_told_to_stop_and_the_right_key_still_counts() -> None:
+    async with open_house(wrong_keys_per_minute=3) as house:
+        async with house.http("not the key of anybody") as stranger:
+            for _ in range(3):
+                assert (await stranger.get("/v1/models")).status_code == 401
+            answer = await stranger.get("/v1/models")
+            assert _is_limited(answer)
+            assert answer.headers["connection"] == "close"
+        async with house.http() as client:
+            assert (await client.get("/v1/models")).status_code == 200
+
+
+async def test_what_is_not_http_is_refused_in_the_usual_shape() -> None:
+    async with open_house() as house:
+        for sent in (b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\nHost: x\r\nX-Long: " + b"x" * 40_000):
+            head, body = await _raw(house, sent)
+            assert head.startswith(b"HTTP/1.1 400 ")
+            assert set(body["error"]) == SHAPE
+
+
+async def test_more_connections_than_there_are_is_told_in_the_usual_shape() -> None:
+    async with (
+        open_house(connections_per_address=2) as house,
+        house.http() as client,
+        _stream(client),
+        _stream(client),
+    ):
+        head, body = await _raw(house, b"")
+        assert head.startswith(b"HTTP/1.1 503 ")
+        assert set(body["error"]) == SHAPE
+
+
+def test_an_error_names_no_folder_and_no_secret() -> None:
+    problem = raised(StoreFailed, "cannot open /home/ann/.hermes/state.db\nTraceback: token=abc")
+    assert from_error(problem).message.startswith("cannot open state.db")
+    assert "/home" not in str(from_error(problem).body)
+
+
+@pytest.mark.parametrize(
+    "name", ["requests_per_minute", "concurrent_requests", "most_messages", "search_words"]
+)
+@pytest.mark.parametrize("value", [0, "many", -1, 1.5, "9" * 20])
+def test_a_limit_that_makes_no_sense_does_not_start(name: str, value: object, tmp_path: Path) -> None:
+    with pytest.raises(Misconfigured, match=rf"^platforms.api-server.{name} is a whole number from 1 to "):
+        ApiServer(PlatformSettings("api-server", more={"key": KEY, name: value}), tmp_path)

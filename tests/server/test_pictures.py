@@ -1,0 +1,201 @@
+"""Pictures by their address: fetched by us, from public places only, and kept as data."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from hermes.gateway.adapter import Misconfigured
+from hermes.gateway.outbound import AllowedHosts, Forbidden, is_public, targets_of
+from hermes.server.pictures import picture_type
+from tests.gateway.serving import served
+from tests.server.house import House, ask, assistant, open_house, user
+from tests.server.picture_server import GIF, PNG, PictureServer, listening
+
+NOBODY = AllowedHosts("test", ())
+
+
+@asynccontextmanager
+async def pictures(**settings: Any) -> AsyncIterator[tuple[PictureServer, str, House]]:
+    server = PictureServer()
+    async with (
+        served(server.app) as there,
+        open_house({"picture_hosts": [there.removeprefix("http://")]}, **settings) as house,
+    ):
+        yield server, there, house
+
+
+def showing(url: str) -> Any:
+    return {
+        "role": "user",
+        "content": [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": url}}],
+    }
+
+
+async def _refused(house: House, url: str) -> str:
+    async with house.http() as client:
+        body = {"model": "hermes", "messages": [showing(url)]}
+        answer = await client.post("/v1/chat/completions", json=body)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_image_url"), url
+    return str(answer.json()["error"]["message"])
+
+
+async def test_a_picture_is_kept_as_data_and_the_conversation_goes_on_with_its_address() -> None:
+    async with pictures() as (server, there, house):
+        told, session = await ask(house, [showing(f"{there}/x.png")])
+        assert told == "1 pictures"
+        (row, _) = house.db.get_messages(session)
+        url = row["content"][1]["image_url"]["url"]
+        assert url == f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
+        server.picture = GIF  # what is behind an address may change; what was said does not
+        more = [showing(f"{there}/x.png"), assistant(told), user("hi")]
+        assert (await ask(house, more))[1] == session
+        assert server.asked == ["/x.png"]
+
+
+async def test_each_key_has_its_own_pictures() -> None:
+    keys = {"keys": {"bert": "bert has a key of his own"}}
+    server = PictureServer()
+    async with served(server.app) as there, open_house({"picture_hosts": there[7:], **keys}) as house:
+        await ask(house, [showing(f"{there}/x.png")])
+        await ask(house, [showing(f"{there}/x.png")], key="bert has a key of his own")
+    assert len(server.asked) == 2
+
+
+async def test_nobody_can_make_us_or_the_model_reach_this_machine() -> None:
+    async with listening() as private, open_house() as house:
+        port = private.port
+        lines = {
+            await _refused(house, url)
+            for url in (
+                f"http://127.0.0.1:{port}/x.png",
+                f"https://127.0.0.1:{port}/x.png",
+                f"https://localhost:{port}/x.png",
+                "https://localhost/x.png",
+                "https://127.0.0.1/x.png",
+                "https://[::1]/x.png",
+                "https://[::ffff:127.0.0.1]/x.png",
+                "https://2130706433/x.png",
+                "https://0/x.png",
+                "https://169.254.169.254/latest/meta-data/",
+                "https://10.0.0.1/x.png",
+                "https://no.such.host.invalid/x.png",
+                "https://user:pw@example.org/x.png",
+                "http://example.org/x.png",
+                "https://example.org:8443/x.png",
+                "https://" + "a" * 70 + ".org/x.png",
+                "https:///x.png",
+            )
+        }
+        assert len(lines) == 1  # the answer does not tell what there is in our network
+        assert private.came == 0
+        assert house.db.session_count() == 0
+
+
+async def test_a_redirect_leads_nowhere_that_the_address_itself_could_not() -> None:
+    async with listening() as private, pictures() as (server, there, house):
+        for server.elsewhere in (
+            f"http://127.0.0.1:{private.port}/x.png",
+            "https://localhost/x.png",
+            "file:///etc/passwd",
+            "//[",
+        ):
+            await _refused(house, f"{there}/away")
+        await _refused(house, f"{there}/round")
+        assert private.came == 0
+        assert (await ask(house, [showing(f"{there}/moved")]))[0] == "1 pictures"
+
+
+async def test_what_is_no_picture_or_too_large_is_refused() -> None:
+    async with pictures(largest_attachment_mb=0.01) as (server, there, house):
+        for path in ("page.png", "packed.png", "missing"):
+            await _refused(house, f"{there}/{path}")
+        server.picture = PNG + bytes(10_000)
+        assert "at most 0.01 MB" in await _refused(house, f"{there}/x.png")
+
+
+async def test_there_are_not_too_many_in_one_request() -> None:
+    async with pictures() as (server, there, house), house.http() as client:
+        messages = [showing(f"{there}/{number}.png") for number in range(17)]
+        answer = await client.post("/v1/chat/completions", json={"model": "hermes", "messages": messages})
+        assert (answer.status_code, server.asked) == (400, [])
+
+
+async def test_a_name_is_resolved_once_and_the_connection_goes_to_what_was_checked() -> None:
+    """Else a name could mean a public address while it is checked, and a private one when it is connected to."""
+    answers = [["93.184.216.34", "2606:2800:220:1:248:1893:25c8:1946"], ["127.0.0.1"]]
+    asked: list[tuple[str, int]] = []
+
+    async def look_up(host: str, port: int) -> list[str]:
+        asked.append((host, port))
+        return answers.pop(0)
+
+    targets = await targets_of("https://Example.org/x.png?a=1", NOBODY, look_up)
+    assert [str(one.url) for one in targets] == [
+        "https://93.184.216.34/x.png?a=1",
+        "https://[2606:2800:220:1:248:1893:25c8:1946]/x.png?a=1",
+    ]
+    assert all(one.headers == {"Host": "example.org"} for one in targets)
+    assert all(one.extensions == {"sni_hostname": "example.org"} for one in targets)
+    assert asked == [("example.org", 443)]
+    with pytest.raises(Forbidden):
+        await targets_of("https://example.org/x.png", NOBODY, look_up)
+
+
+async def test_a_name_that_means_public_and_private_addresses_is_refused() -> None:
+    async def look_up(host: str, port: int) -> list[str]:
+        return ["93.184.216.34", "10.0.0.1"]
+
+    with pytest.raises(Forbidden):
+        await targets_of("https://example.org/x.png", NOBODY, look_up)
+
+
+@pytest.mark.parametrize(
+    ("address", "public"),
+    [
+        ("93.184.216.34", True),
+        ("2606:2800:220:1:248:1893:25c8:1946", True),
+        ("127.0.0.1", False),
+        ("10.1.2.3", False),
+        ("172.16.0.1", False),
+        ("192.168.1.1", False),
+        ("169.254.169.254", False),
+        ("100.64.0.1", False),
+        ("0.0.0.0", False),
+        ("224.0.0.1", False),
+        ("240.0.0.1", False),
+        ("255.255.255.255", False),
+        ("::1", False),
+        ("::", False),
+        ("fe80::1%eth0", False),
+        ("fc00::1", False),
+        ("fec0::1", False),
+        ("ff02::1", False),
+        ("::ffff:10.0.0.1", False),
+        ("::ffff:93.184.216.34", True),
+        ("64:ff9b::7f00:1", False),
+        ("2002:7f00:1::", False),
+        ("2001:0:53aa:64c:0:7bff:80ff:fffe", False),
+        ("nonsense", False),
+    ],
+)
+def test_which_addresses_are_public(address: str, public: bool) -> None:
+    assert is_public(address) is public
+
+
+def test_a_picture_is_known_by_its_bytes() -> None:
+    assert picture_type(PNG) == "image/png"
+    assert picture_type(b"\xff\xd8\xff\xe0") == "image/jpeg"
+    assert picture_type(GIF) == "image/gif"
+    assert picture_type(b"RIFF\0\0\0\0WEBPVP8 ") == "image/webp"
+    for other in (b"", b"<svg", b"RIFF\0\0\0\0WAVE", b"\x89PNG", b"%PDF-1.7"):
+        assert picture_type(other) is None
+
+
+def test_a_host_that_is_none_is_one_clear_line() -> None:
+    with pytest.raises(Misconfigured, match=r"^platforms.api-server.picture_hosts: 'https://x/y' is no host"):
+        AllowedHosts("platforms.api-server.picture_hosts", ["https://x/y"])
