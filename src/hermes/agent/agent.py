@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes.agent.model import Model
+from hermes.agent.participants import Speakers
 from hermes.agent.record import Record
 from hermes.agent.tool import Approve, Tool, ToolContext
 from hermes.agent.turn import MOST_STEPS, Compressor, Price, Turn
@@ -30,10 +31,13 @@ class Agent:
         cwd: Path,
         compressor: Compressor | None = None,
         most_steps: int = MOST_STEPS,
+        speakers: Speakers | None = None,
     ) -> None:
         self.db, self.record, self.model, self.cwd = db, record, model, cwd
         self.tools, self.compressor = tools, compressor
         self._prompt, self._price, self._approve, self._most_steps = prompt, price, approve, most_steps
+        self.speakers = speakers
+        """Who spoke in the turn that runs, where several people share the session."""
 
     def turn(self) -> Turn:
         """The next turn; one at a time."""
@@ -49,4 +53,4 @@ class Agent:
         )
 
     def _tool_context(self, stop: asyncio.Event) -> ToolContext:
-        return ToolContext(self.db, self.record.session_id, self.cwd, self._approve, stop)
+        return ToolContext(self.db, self.record.session_id, self.cwd, self._approve, stop, self.speakers)

@@ -49,19 +49,22 @@ def worse_than_nobody(settings: Settings) -> set[str]:
 
 
 class Standard:
-    def __init__(self, *, home: Path | None = None, machine: bool = True) -> None:
-        """`home` is where memory and skills are, if not in the program's; without `machine` no tool reaches that."""
-        self._home, self._machine = home, machine
+    def __init__(self, *, home: Path | None = None, machine: bool = True, shared: bool = False) -> None:
+        """`home` is where memory and skills are, if not in the program's; without `machine` no tool reaches that.
+
+        `shared` is for a room that several people share.
+        """
+        self._home, self._machine, self._shared = home, machine, shared
         self._savers: dict[str, Saver] = {}
         self._wish = Wish()
         self._is_part = False
 
-    def for_person(self, home: Path | None, *, machine: bool) -> Standard:
+    def for_person(self, home: Path | None, *, machine: bool, shared: bool = False) -> Standard:
         """The same for somebody else: settings, prices, the models and what runs in the background are shared."""
-        theirs = Standard(home=home, machine=machine)
+        theirs = Standard(home=home, machine=machine, shared=shared)
         theirs._is_part = True
-        shared = ("settings", "prices", "processes", "auxiliary")
-        theirs.__dict__.update({name: getattr(self, name) for name in shared})
+        in_common = ("settings", "prices", "processes", "auxiliary")
+        theirs.__dict__.update({name: getattr(self, name) for name in in_common})
         return theirs
 
     def parts(self) -> Parts:
@@ -136,7 +139,13 @@ class Standard:
         from hermes.agent.tools import standard_tools
 
         asks = self.settings.approvals.destructive_commands
-        tools = standard_tools(home=self._home, approvals=asks, processes=self.processes, incognito=incognito)
+        tools = standard_tools(
+            home=self._home,
+            approvals=asks,
+            processes=self.processes,
+            incognito=incognito,
+            shared=self._shared,
+        )
         return [tool for tool in tools if self._machine or tool.name in FOR_EVERYBODY]
 
     async def make_prompt(self, working: Working) -> str:
@@ -155,6 +164,7 @@ class Standard:
                 skills=Skills(self._in_home("skills")),
                 machine=self._machine,
                 about=working.about,
+                shared=self._shared,
             )
         )
 
@@ -199,7 +209,13 @@ class Standard:
             tools = [tool for tool in working.tools if tool.name in SAVING]
             enabled = self.settings.agent.save_memory and any(tool.name == "memory" for tool in tools)
             self._savers[working.model.name] = Saver(
-                working.db, working.model, tools, price=self.price, cwd=working.cwd, enabled=enabled
+                working.db,
+                working.model,
+                tools,
+                price=self.price,
+                cwd=working.cwd,
+                enabled=enabled,
+                shared=self._shared,
             )
         return self._savers[working.model.name]
 

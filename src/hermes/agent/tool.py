@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from hermes.agent.participants import Speakers
     from hermes.sessiondb import AnyStore
 
 MOST_OUTPUT = 50_000
@@ -26,6 +27,8 @@ class ToolContext(NamedTuple):
     approve: Approve
     stop: asyncio.Event
     """Set when the person stops the turn: what takes long looks at it."""
+    speakers: Speakers | None = None
+    """Who spoke in this turn, in a session that several people share; None: it is one person's."""
 
 
 class ToolFailed(Exception):
