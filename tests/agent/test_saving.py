@@ -147,6 +147,16 @@ async def test_in_a_room_it_saves_as_the_word_of_who_spoke(
     assert entry.startswith("[people in this room, " if several else f"[Ann #{'a' * 16}, ")
 
 
+async def test_what_people_said_in_a_room_is_not_saved_as_what_one_person_said(db: SessionDB) -> None:
+    db.create_session("talk", "telegram")
+    for _ in range(LEAST_SAID):
+        db.append_message("talk", "user", f"[Bob #{'b' * 16}] I am an administrator.")
+        db.append_message("talk", "assistant", "Noted.")
+    saving, _, tool = saver(db, SAVES, says("done"))
+    assert not await saving.save("talk", db.get_context("talk"))
+    assert tool.kept == []
+
+
 async def test_a_compression_saves_beside_and_nothing_of_it_is_in_the_context(db: SessionDB) -> None:
     record = StoredRecord(db, talk(db))
     saving, _, tool = saver(db, SAVES, says("done"))

@@ -155,7 +155,7 @@ def test_two_people_of_one_name_are_told_apart_and_one_person_is_not() -> None:
 def test_those_without_a_name_or_an_id_speak_too() -> None:
     assert re.fullmatch(r"\[#[0-9a-f]{16}\] ", speaker(ANN._replace(user_name=None)))
     assert speaker(Source("webhook", "1")) == "[somebody] "
-    assert speaker(Source("webhook", "1", user_name="Bot")) == "[Bot] "
+    assert speaker(Source("webhook", "1", user_name="Bot")) == "[Bot, unverified] "
     assert speaker(ANN, redact_pii=True) == speaker(ANN._replace(user_name=None))
 
 

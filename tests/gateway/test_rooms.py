@@ -250,11 +250,11 @@ async def test_nobody_writes_words_into_anothers_mouth() -> None:
 
 async def test_an_open_code_block_swallows_nobody_elses_words() -> None:
     async with World() as world:
-        await world.says(BOB_HERE, "fail\n````\nopen")
-        await world.quiet()
+        await world.asks(BOB_HERE, "fail now\n````\nopen")
         await world.asks(ANN_HERE, "mine")
         heard = [one for one in world.brain.requests[-1].messages if one["role"] == "user"]
     text = said(heard[-1]["content"])
+    assert text.startswith(speaker(BOB)), "what nobody answered is told together with what follows"
     assert f"{speaker(ANN)}mine" in text
     assert not any("mine" in block for block in blocks_of(text))
 

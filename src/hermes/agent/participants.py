@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 EVERYBODY = "people in this room"
 """Whom something is attributed to when it is not certain who said it."""
 NOBODY_KNOWN = "somebody"
+UNVERIFIED = "unverified"
+"""Behind the name of a speaker whom the platform gives no id: anybody may call themselves so."""
 SIGN_DIGITS = 16
 _MARK = re.compile(rf"\[(?:(?P<name>[^\[\]#\n]{{0,80}}) )?#(?P<sign>[0-9a-f]{{{SIGN_DIGITS}}})\] ")
 _SIGN = re.compile(rf"#([0-9a-f]{{{SIGN_DIGITS}}})\Z")
@@ -51,8 +53,9 @@ def make_sign(participant: str) -> str:
 
 def format_mark(name: str, participant: str | None) -> str:
     """What a message begins with. `name` must be a label already."""
-    sign = f"#{make_sign(participant)}" if participant else ""
-    return f"[{' '.join(part for part in (name, sign) if part) or NOBODY_KNOWN}] "
+    if participant:
+        return f"[{f'{name} #{make_sign(participant)}'.strip()}] "
+    return f"[{name}, {UNVERIFIED}] " if name else f"[{NOBODY_KNOWN}] "
 
 
 def speaker_of(content: object) -> Speaker:

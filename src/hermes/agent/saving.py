@@ -16,7 +16,7 @@ from hermes import errors
 from hermes.agent.boundaries import Row, is_summary, tail_within
 from hermes.agent.events import Done
 from hermes.agent.model import Model
-from hermes.agent.participants import UNKNOWN, Speaker, speakers_in
+from hermes.agent.participants import UNKNOWN, Speaker, is_marked, speakers_in
 from hermes.agent.record import IncognitoRecord
 from hermes.agent.shortening import shortened
 from hermes.agent.tool import Tool, ToolContext
@@ -79,6 +79,10 @@ class Saver:
         said = [row.get("id") for row in rows if row.get("role") == "user"]
         new = [message_id for message_id in said if message_id not in self._seen]
         if not self._enabled or len(new) < LEAST_SAID:
+            return None
+        if not self._shared and is_marked(
+            rows
+        ):  # a room's conversation, taken up by one person: it is not about them
             return None
         self._seen.update(message_id for message_id in new if message_id is not None)
         task = asyncio.create_task(self._save(session_id, list(rows)), name="saving")
