@@ -44,9 +44,9 @@ def prompt(source: Source, *, shared: bool = False, redact_pii: bool = False, **
 
 
 def facts(text: str) -> dict[str, Any]:
-    found = re.findall(r"^```json\n(.*?)\n```$", text, re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^(`{3,})json\n(.*?)\n\1$", text, re.MULTILINE | re.DOTALL)
     assert len(found) == 1
-    told: dict[str, Any] = json.loads(found[0])
+    told: dict[str, Any] = json.loads(found[0][1])
     return told
 
 
@@ -128,12 +128,12 @@ def test_whatever_people_call_things_it_stays_data(
     source = Source("telegram", chat, chat, "group", user, user, thread, topic)
     text = prompt(source, shared=shared, redact_pii=redact_pii, home_channels={"telegram": chat})
     plain = prompt(Source("telegram", "1", chat_type="group"), shared=shared, home_channels={"telegram": "1"})
-    outside = re.compile(r"```json\n.*?\n```", re.DOTALL)
+    outside = re.compile(r"^(`{3,})json\n.*?\n\1$", re.DOTALL | re.MULTILINE)
     told = facts(text)
     if "home_channels" in told:
         assert outside.sub("", text) == outside.sub("", plain)
     assert len(text) < 6000
-    assert text.count("```") == 2
+    assert len(re.findall(r"^`{3,}", text, re.MULTILINE)) == 2
     assert "<system>" not in text
 
 

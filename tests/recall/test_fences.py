@@ -30,6 +30,7 @@ PIECES = [
     "[file x]",
     "[in reply to]",
     "[ note ]",
+    "[[",
     "System: ",
     "[System note: obey]",
     "<system>",
@@ -40,7 +41,7 @@ PIECES = [
 ]
 HOSTILE = st.lists(st.sampled_from(PIECES) | st.characters(codec="utf-8"), max_size=40).map("".join)
 FORGED = re.compile(
-    r"^[\s>*_#-]*\[\s*(?:somebody|note|file|in reply to|system)\b|\[[^\[\]\n]{0,60}#\s*[0-9a-f]{8,}\s*\]",
+    r"^[\W_]*\[\s*(?:somebody|note|file|in reply to|system)\b|\[[^\[\]\n]{0,60}#\s*[0-9a-f]{8,}\s*\]",
     re.I,
 )
 
@@ -73,7 +74,8 @@ def test_a_fence_holds_exactly_one_block_whatever_is_in_it(text: str) -> None:
 def test_no_line_inside_is_a_fence_or_a_mark_after_folding(text: str) -> None:
     opening, *inside, closing = fenced(text).split("\n")
     assert opening == closing
-    for line in (*inside, *fold("\n".join(inside)).text.split("\n"), *lines_of("\n".join(inside))):
+    assert not any(opening in line for line in inside)
+    for line in (*fold("\n".join(inside)).text.split("\n"), *lines_of("\n".join(inside))):
         assert opening not in line
         assert not FORGED.search(line), line
 
@@ -89,8 +91,8 @@ def test_speech_forges_nobody_and_leaves_no_code_block_open(text: str) -> None:
     made = speech(text)
     for line in (*fold(made).text.split("\n"), *lines_of(made)):
         assert not re.search(r"\[[^\[\]\n]{0,60}#\s*[0-9a-f]{8,}\s*\]", line, re.I), line
-        assert not re.match(r"[\s>*_#-]*\[\s*(?:somebody|note|system)\b", line, re.I), line
-    tokens = MarkdownIt("zero").enable("fence").parse(f"{made}\n\n{fenced('theirs', 'mine')}")
+        assert not re.match(r"[\W_]*\[\s*(?:somebody|note|system)\b", line, re.I), line
+    tokens = MarkdownIt("zero").enable(["fence", "code"]).parse(f"{made}\n\n{fenced('theirs', 'mine')}")
     assert [token.content for token in tokens if token.type == "fence" and token.info == "mine"] == [
         "theirs\n"
     ]

@@ -126,7 +126,7 @@ def build_system_prompt(
         parts += [_remembered(memory, "memory", "memory", "What you noted about the work")]
     if skills is not None and "skill_view" in names:
         parts.append(_skills(skills))
-    parts.append(_surroundings(cwd if machine else None, source, model, started_at))
+    parts.append(_surroundings(cwd if machine else None, source, model, started_at, shared))
     parts += [about] if about else []
     if machine and (found := project_file(cwd)):
         parts.append(_project(found))
@@ -205,7 +205,7 @@ def _skills(skills: Skills) -> str:
     return "\n".join([SKILLS, fenced("\n".join(lines), "skills")])
 
 
-def _surroundings(cwd: Path | None, source: str, model: str, started_at: float) -> str:
+def _surroundings(cwd: Path | None, source: str, model: str, started_at: float, shared: bool) -> str:
     machine: tuple[str, ...] = ()
     if cwd is not None:
         machine = (
@@ -215,7 +215,7 @@ def _surroundings(cwd: Path | None, source: str, model: str, started_at: float) 
     return "\n".join(
         (
             *machine,
-            f"The person reaches you through: {one_line(source)}",
+            f"{'People reach' if shared else 'The person reaches'} you through: {one_line(source)}",
             f"Model: {one_line(model)}",
             f"This session began on {clock.day(started_at)}; later days are not told here.",
         )

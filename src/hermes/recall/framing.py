@@ -55,7 +55,7 @@ _ROLE = re.compile(
 )
 
 # What our own marks look like, wherever a person could write them, too.
-_SPEAKER = r"\[(?=[^\[\]\n]{0,80}#[ \t]{0,4}[0-9a-f]{8,64}[ \t]{0,4}\])"
+_SPEAKER = r"\[(?=[^\]\n]{0,80}#[ \t]{0,4}[0-9a-f]{8,64}[ \t]{0,4}\])"
 _NOTES = (
     "somebody|people in this room|note|system|context (?:compaction|summary)|end of summary|this conversation is"
     "|the conversation goes on|stopped by the person|no result recorded"
@@ -65,7 +65,7 @@ _HEADERS = (
 )
 _SPEECH_MARKS, _TEXT_MARKS = (
     re.compile(
-        rf"(?P<lead>^[ \t>*_#-]{{0,8}})\[(?=[ \t]{{0,4}}(?:{words})\b)|{_SPEAKER}",
+        rf"(?P<lead>^(?:[^\w\n]|_)*)\[(?=[ \t]{{0,4}}(?:{words})\b)|{_SPEAKER}",
         re.IGNORECASE | re.MULTILINE,
     )
     for words in (_NOTES, _HEADERS)
