@@ -105,7 +105,7 @@ async def test_a_turn_with_every_kind_of_tool(db: SessionDB, tmp_path: Path, hom
     systems = {request.messages[0]["content"] for request in model.requests}
     assert len(systems) == 1
     assert "Says good day." not in systems.pop()
-    assert "<user-profile>\nSays good day.\n</user-profile>" in await prompt()
+    assert "```user-profile\nSays good day.\n```" in await prompt()
     assert "- greet: Greeting" in await prompt()
     processes.close()
 

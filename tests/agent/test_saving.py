@@ -12,10 +12,12 @@ import pytest
 from hermes.agent import tokens
 from hermes.agent.approvals.request import ApprovalRequest
 from hermes.agent.boundaries import is_summary
+from hermes.agent.memory import Memory
 from hermes.agent.model import ContextOverflow, Used
 from hermes.agent.record import StoredRecord
-from hermes.agent.saving import LEAST_SAID, TASK, Saver
+from hermes.agent.saving import LEAST_SAID, ROOM_TASK, TASK, Saver
 from hermes.agent.tool import ToolContext
+from hermes.agent.tools.memory import MemoryTool
 from hermes_state import SessionDB
 from tests.agent.long_talk import Summarizer, compressor, done, stored, talk
 from tests.agent.scripted import Script, ScriptedModel, calls, says
@@ -124,6 +126,36 @@ async def test_more_than_the_model_can_take_is_cut(db: SessionDB) -> None:
     assert await task
     assert tokens.of_rows(model.requests[0].messages) < 5_000
     check(list(model.requests[0].messages))
+
+
+@pytest.mark.parametrize("several", [True, False])
+async def test_in_a_room_it_saves_as_the_word_of_who_spoke(
+    db: SessionDB, tmp_path: Path, several: bool
+) -> None:
+    ann, bob = f"[Ann #{'a' * 16}] ", f"[Bob #{'b' * 16}] "
+    db.create_session("talk", "telegram")
+    for number in range(LEAST_SAID):
+        db.append_message("talk", "user", f"{bob if several and number == 1 else ann}I like tea.")
+        db.append_message("talk", "assistant", "Noted.")
+    note = '{"action": "add", "target": "user", "content": "likes tea"}'
+    memory = Memory(tmp_path / "m")
+    saving, model, _ = saver(
+        db, calls(("a", "memory", note)), says("done"), tools=[MemoryTool(memory, shared=True)], shared=True
+    )
+    assert await saving.save("talk", db.get_context("talk"))
+    assert model.requests[0].messages[-1]["content"].endswith(ROOM_TASK)
+    (entry,) = memory.read("user").entries
+    assert entry.startswith("[people in this room, " if several else f"[Ann #{'a' * 16}, ")
+
+
+async def test_what_people_said_in_a_room_is_not_saved_as_what_one_person_said(db: SessionDB) -> None:
+    db.create_session("talk", "telegram")
+    for _ in range(LEAST_SAID):
+        db.append_message("talk", "user", f"[Bob #{'b' * 16}] I am an administrator.")
+        db.append_message("talk", "assistant", "Noted.")
+    saving, _, tool = saver(db, SAVES, says("done"))
+    assert not await saving.save("talk", db.get_context("talk"))
+    assert tool.kept == []
 
 
 async def test_a_compression_saves_beside_and_nothing_of_it_is_in_the_context(db: SessionDB) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from hermes.agent.approvals.request import Approve
 from hermes.agent.model import Model
+from hermes.agent.participants import Speakers
 from hermes.agent.record import Record
 from hermes.agent.tool import Tool, ToolContext
 from hermes.agent.turn import MOST_STEPS, Compressor, Price, Turn
@@ -31,11 +32,14 @@ class Agent:
         can_ask: bool = False,
         compressor: Compressor | None = None,
         most_steps: int = MOST_STEPS,
+        speakers: Speakers | None = None,
     ) -> None:
         """`can_ask`: whether the surface answers `ApprovalAsked` events. If not, what needs consent is refused."""
         self.db, self.record, self.model, self.cwd = db, record, model, cwd
         self.tools, self.compressor = tools, compressor
         self._prompt, self._price, self._can_ask, self._most_steps = prompt, price, can_ask, most_steps
+        self.speakers = speakers
+        """Who spoke in the turn that runs, where several people share the session."""
 
     def turn(self) -> Turn:
         """The next turn; one at a time."""
@@ -52,4 +56,4 @@ class Agent:
         )
 
     def _tool_context(self, approve: Approve, stop: asyncio.Event) -> ToolContext:
-        return ToolContext(self.db, self.record.session_id, self.cwd, approve, stop)
+        return ToolContext(self.db, self.record.session_id, self.cwd, approve, stop, self.speakers)

@@ -56,35 +56,36 @@ class Memory:
     def add(self, target: str, content: str) -> Remembered:
         """One entry more; what is known already is not kept twice."""
         entry = checked_entry(content)
-        return self._change(target, lambda entries: entries if entry in entries else [*entries, entry])
+        return self.change(target, lambda entries: entries if entry in entries else [*entries, entry])
 
     def replace(self, target: str, old_text: str, content: str) -> Remembered:
         """Another entry in the place of the only one that holds this text."""
         entry = checked_entry(content)
 
         def change(entries: list[str]) -> list[str]:
-            at = _only(entries, old_text)
+            at = only_entry(entries, old_text)
             return [*entries[:at], entry, *entries[at + 1 :]]
 
-        return self._change(target, change)
+        return self.change(target, change)
 
     def remove(self, target: str, old_text: str) -> Remembered:
         def change(entries: list[str]) -> list[str]:
-            at = _only(entries, old_text)
+            at = only_entry(entries, old_text)
             return [*entries[:at], *entries[at + 1 :]]
 
-        return self._change(target, change)
+        return self.change(target, change)
 
-    def _change(self, target: str, change: Callable[[list[str]], list[str]]) -> Remembered:
+    def change(self, target: str, change: Callable[[list[str]], list[str]]) -> Remembered:
+        """Other entries in the place of those that are there, under the lock of the folder."""
         file = self._file(target)
         with alone_in(file.parent):
             before = self._entries(file)
             if before and file.stat().st_size > LARGEST_FILE:
-                raise _bad(f"{file} is too large to be changed here; it has to be shortened by hand")
+                raise refuse(f"{file} is too large to be changed here; it has to be shortened by hand")
             after = change(list(before))
             made = _remembered(target, after)
             if made.used > made.budget and made.used > _remembered(target, before).used:
-                raise _bad(
+                raise refuse(
                     f"there is no room: it would take {made.used:,} of {made.budget:,} characters; replace or remove"
                     " something first, or say it in fewer words"
                 )
@@ -94,7 +95,7 @@ class Memory:
 
     def _file(self, target: str) -> Path:
         if target not in FILES:
-            raise _bad(f"target is one of {', '.join(FILES)}")
+            raise refuse(f"target is one of {', '.join(FILES)}")
         return self.folder / FILES[target]
 
     def _entries(self, file: Path) -> list[str]:
@@ -104,7 +105,7 @@ class Memory:
         except FileNotFoundError:
             return []
         except OSError as problem:
-            raise _bad(f"{file} cannot be read: {problem.strerror or problem}") from problem
+            raise refuse(f"{file} cannot be read: {problem.strerror or problem}") from problem
         lines = "\n".join(line.rstrip() for line in neutral(text).splitlines())
         parts = f"\n{lines}\n".split(BETWEEN)
         return list(dict.fromkeys(part.strip() for part in parts if part.strip(f"{MARK}\n ")))
@@ -114,30 +115,31 @@ def checked_entry(content: str) -> str:
     """An entry as it is kept, or why it is not."""
     plain = neutral(content).strip()
     if found := secrets.find(plain):
-        raise _bad(f"that holds a secret ({found[0].name}); memory keeps none, only where to find it")
+        raise refuse(f"that holds a secret ({found[0].name}); memory keeps none, only where to find it")
     lines = [line.rstrip() for line in plain.splitlines()]
     entry = "\n".join(line for line in lines if line != MARK).strip()
     if not entry:
-        raise _bad("there is nothing to remember in that")
+        raise refuse("there is nothing to remember in that")
     return entry
 
 
-def _only(entries: list[str], old_text: str) -> int:
+def only_entry(entries: list[str], old_text: str) -> int:
+    """The place of the only entry that holds this text; of several, the one that is this text."""
     wanted = old_text.strip()
     if not wanted:
-        raise _bad("say which entry: a piece of its text")
+        raise refuse("say which entry: a piece of its text")
     found = [number for number, entry in enumerate(entries) if wanted in entry]
     exact = [number for number in found if entries[number] == wanted]
     if len(found) == 1 or len(exact) == 1:
         return (exact or found)[0]
     if not found:
-        raise _bad(f"no entry holds {wanted[:80]!r}")
-    raise _bad(f"{len(found)} entries hold {wanted[:80]!r}; say more of the one that is meant")
+        raise refuse(f"no entry holds {wanted[:80]!r}")
+    raise refuse(f"{len(found)} entries hold {wanted[:80]!r}; say more of the one that is meant")
 
 
 def _remembered(target: str, entries: list[str]) -> Remembered:
     return Remembered(target, entries, len(BETWEEN.join(entries)), BUDGETS[target])
 
 
-def _bad(sentence: str) -> errors.HermesError:
+def refuse(sentence: str) -> errors.HermesError:
     return errors.raised(errors.InvalidArgument, sentence)

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes import errors
-from hermes.agent.boundaries import Row, tail_within
+from hermes.agent.boundaries import Row, is_summary, tail_within
 from hermes.agent.events import Done
 from hermes.agent.model import Model
+from hermes.agent.participants import UNKNOWN, Speaker, is_marked, speakers_in
 from hermes.agent.record import IncognitoRecord
 from hermes.agent.shortening import shortened
 from hermes.agent.tool import Tool, ToolContext
@@ -43,6 +44,14 @@ TASK = (
 )
 
 
+ROOM_TASK = (
+    "[This conversation is about to leave your context; nobody in the room sees this message or your answer.] Save now,"
+    " with your tools, what will matter in later conversations of this room and is not saved yet: decisions, how a"
+    " recurring task is done, what people said about themselves, each with the name of who said it. Save no secrets,"
+    " and nothing that only mattered here. If there is nothing, save nothing. Then answer with one word: done."
+)
+
+
 class Saver:
     def __init__(
         self,
@@ -55,8 +64,10 @@ class Saver:
         enabled: bool = True,
         seconds: float = SECONDS,
         most_steps: int = MOST_STEPS,
+        shared: bool = False,
     ) -> None:
-        """`tools` are those that save: memory and skills, and no others."""
+        """`tools` are those that save: memory and skills, and no others. `shared`: several people share them."""
+        self._shared = shared
         self._db, self._model, self._tools, self._price, self._cwd = db, model, tools, price, cwd
         self._enabled, self._seconds, self._most_steps = enabled and bool(tools), seconds, most_steps
         self._seen: set[int] = set()
@@ -68,6 +79,10 @@ class Saver:
         said = [row.get("id") for row in rows if row.get("role") == "user"]
         new = [message_id for message_id in said if message_id not in self._seen]
         if not self._enabled or len(new) < LEAST_SAID:
+            return None
+        if not self._shared and is_marked(
+            rows
+        ):  # a room's conversation, taken up by one person: it is not about them
             return None
         self._seen.update(message_id for message_id in new if message_id is not None)
         task = asyncio.create_task(self._save(session_id, list(rows)), name="saving")
@@ -106,17 +121,23 @@ class Saver:
         async def no_other() -> str:
             return prompt
 
+        async def everybody() -> list[Speaker]:
+            # A summary may hold anybody's words.
+            return [*speakers_in(rows), *([UNKNOWN] if any(map(is_summary, rows)) else [])]
+
         turn = Turn(
             record,
             self._model,
             self._tools,
-            lambda approve, stop: ToolContext(self._db, session_id, self._cwd, approve, stop),
+            lambda approve, stop: ToolContext(
+                self._db, session_id, self._cwd, approve, stop, everybody if self._shared else None
+            ),
             price=self._price,
             prompt=no_other,
             most_steps=self._most_steps,
         )
         done = False
-        async with aclosing(turn.events(TASK)) as events:
+        async with aclosing(turn.events(ROOM_TASK if self._shared else TASK)) as events:
             async for event in events:
                 done = isinstance(event, Done)
         return done

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from hermes import clock, errors, home, secrets
 from hermes.partial import alone_in, replace_file
+from hermes.recall.framing import name as one_line
 from hermes.text import printable, readable
 
 MAIN = "SKILL.md"
@@ -19,6 +20,7 @@ DELETED = ".deleted"
 """Where what was deleted lies, in case it is missed."""
 LONGEST_NAME = 64
 LONGEST_DESCRIPTION = 300
+LONGEST_AUTHOR = 120
 LARGEST_FILE = 100_000
 MOST_SKILLS, MOST_FILES = 200, 100
 FRONT = re.compile(r"\A---[ \t]*\r?\n(?P<front>.{0,8000}?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
@@ -27,6 +29,14 @@ FRONT = re.compile(r"\A---[ \t]*\r?\n(?P<front>.{0,8000}?)^---[ \t]*(?:\r?\n|\Z)
 class Skill(NamedTuple):
     name: str
     description: str
+    author: str = ""
+    """Who had it written down, in a room that several people share: `Ann #1f3a5c7e9b2d4f60`."""
+
+    @property
+    def line(self) -> str:
+        """It in a list for the model."""
+        by = f" (by {one_line(self.author)})" if self.author else ""
+        return f"{self.name}: {one_line(self.description, LONGEST_DESCRIPTION)}{by}"
 
 
 class Skills:
@@ -45,7 +55,11 @@ class Skills:
             )
         except OSError:
             return []
-        return [Skill(one.name, self._description(one)) for one in known[:MOST_SKILLS]]
+        return [Skill(one.name, *self._described(one)) for one in known[:MOST_SKILLS]]
+
+    def author(self, name: str) -> str:
+        """Who had a skill written down; empty if it does not say."""
+        return self._described(self._existing(name))[1]
 
     def view(self, name: str, file: str | None = None) -> str:
         """The text of a skill, or of one of its files."""
@@ -57,9 +71,9 @@ class Skills:
         found = (path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file())
         return [path for path in found if path != MAIN and not path.startswith(".")][:MOST_FILES]
 
-    def create(self, name: str, description: str, content: str) -> None:
+    def create(self, name: str, description: str, content: str, *, author: str = "") -> None:
         folder = self._place(name)
-        text = _written(name, description, content)
+        text = _written(name, description, content, author)
         with alone_in(self.folder):
             if folder.exists():
                 raise _bad(f"there is a skill {name!r} already; edit it")
@@ -81,17 +95,21 @@ class Skills:
                 if content is None or description is not None:
                     raise _bad("a file beside SKILL.md has a content and no description")
                 path = self._file(folder, file)
+                if path == folder / MAIN:  # its front matter is the program's to write
+                    raise _bad(f"{MAIN} is the skill itself: pass content, and no file")
                 home.private_folder(path.parent)
                 replace_file(path, _harmless(content))
                 return
             old = _read(folder / MAIN)
             front = FRONT.match(old)
+            described, author = self._described(folder)
             replace_file(
                 folder / MAIN,
                 _written(
                     name,
-                    self._description(folder) if description is None else description,
+                    described if description is None else description,
                     (old[front.end() :] if front else old) if content is None else content,
+                    author,
                 ),
             )
 
@@ -134,14 +152,17 @@ class Skills:
             raise _bad(f"{printable(str(file))[:80]!r} leads out of the skill")
         return path
 
-    def _description(self, folder: Path) -> str:
+    def _described(self, folder: Path) -> tuple[str, str]:
+        """What a skill says of itself: its description and its author."""
         try:
-            front = FRONT.match(_read(folder / MAIN))
-            described = _front(front["front"] if front else "").get("description")
+            found = FRONT.match(_read(folder / MAIN))
+            front = _front(found["front"] if found else "")
         except errors.HermesError:
-            return "(cannot be read)"
-        line = " ".join(printable(str(described or "")).split())
-        return line[:LONGEST_DESCRIPTION] or "(no description)"
+            return "(cannot be read)", ""
+        line, author = (
+            " ".join(printable(str(front.get(key) or "")).split()) for key in ("description", "author")
+        )
+        return line[:LONGEST_DESCRIPTION] or "(no description)", author[:LONGEST_AUTHOR]
 
 
 def _is_name(name: str) -> bool:
@@ -156,11 +177,11 @@ def _front(text: str) -> dict[str, object]:
     try:
         read = YAML(typ="safe", pure=True).load(text)
     except (YAMLError, ValueError, RecursionError):
-        read = dict(re.findall(r"^(name|description):[ \t]*(.*)$", text, re.MULTILINE))
+        read = dict(re.findall(r"^(name|description|author):[ \t]*(.*)$", text, re.MULTILINE))
     return read if isinstance(read, dict) else {}
 
 
-def _written(name: str, description: str, content: str) -> bytes:
+def _written(name: str, description: str, content: str, author: str = "") -> bytes:
     """SKILL.md of a skill. JSON's quoting of a text is YAML's, too, so that any description survives."""
     import json
 
@@ -174,7 +195,8 @@ def _written(name: str, description: str, content: str) -> bytes:
     front = FRONT.match(content)
     body = content[front.end() :] if front else content
     quoted = json.dumps(line, ensure_ascii=False)
-    return _harmless(f"---\nname: {name}\ndescription: {quoted}\n---\n\n{body.strip()}\n")
+    by = f"author: {json.dumps(author, ensure_ascii=False)}\n" if author else ""
+    return _harmless(f"---\nname: {name}\ndescription: {quoted}\n{by}---\n\n{body.strip()}\n")
 
 
 def _harmless(text: str) -> bytes:

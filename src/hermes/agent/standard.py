@@ -50,22 +50,25 @@ def worse_than_nobody(settings: Settings) -> set[str]:
 
 
 class Standard:
-    def __init__(self, *, home: Path | None = None, machine: bool = True, is_job: bool = False) -> None:
+    def __init__(
+        self, *, home: Path | None = None, machine: bool = True, shared: bool = False, is_job: bool = False
+    ) -> None:
         """`home` is where memory and skills are, if not in the program's; without `machine` no tool reaches that.
 
-        `is_job`: nobody watches it, so its commands have no network unless a setting says otherwise.
+        `shared` is for a room that several people share. `is_job`: nobody watches it, so its commands have no network
+        unless a setting says otherwise.
         """
-        self._home, self._machine, self._is_job = home, machine, is_job
+        self._home, self._machine, self._shared, self._is_job = home, machine, shared, is_job
         self._savers: dict[str, Saver] = {}
         self._wish = Wish()
         self._is_part = False
 
-    def for_person(self, home: Path | None, *, machine: bool) -> Standard:
+    def for_person(self, home: Path | None, *, machine: bool, shared: bool = False) -> Standard:
         """The same for somebody else: settings, prices, the models and what runs in the background are shared."""
-        theirs = Standard(home=home, machine=machine)
+        theirs = Standard(home=home, machine=machine, shared=shared)
         theirs._is_part = True
-        shared = ("settings", "prices", "processes", "access", "auxiliary")
-        theirs.__dict__.update({name: getattr(self, name) for name in shared})
+        in_common = ("settings", "prices", "processes", "access", "auxiliary")
+        theirs.__dict__.update({name: getattr(self, name) for name in in_common})
         return theirs
 
     def parts(self) -> Parts:
@@ -162,7 +165,11 @@ class Standard:
         from hermes.agent.tools import standard_tools
 
         tools = standard_tools(
-            home=self._home, access=self.access, processes=self.processes, incognito=incognito
+            home=self._home,
+            access=self.access,
+            processes=self.processes,
+            incognito=incognito,
+            shared=self._shared,
         )
         return [tool for tool in tools if self._machine or tool.name in FOR_EVERYBODY]
 
@@ -182,6 +189,7 @@ class Standard:
                 skills=Skills(self._in_home("skills")),
                 machine=self._machine,
                 about=working.about,
+                shared=self._shared,
             )
         )
 
@@ -226,7 +234,13 @@ class Standard:
             tools = [tool for tool in working.tools if tool.name in SAVING]
             enabled = self.settings.agent.save_memory and any(tool.name == "memory" for tool in tools)
             self._savers[working.model.name] = Saver(
-                working.db, working.model, tools, price=self.price, cwd=working.cwd, enabled=enabled
+                working.db,
+                working.model,
+                tools,
+                price=self.price,
+                cwd=working.cwd,
+                enabled=enabled,
+                shared=self._shared,
             )
         return self._savers[working.model.name]
 

@@ -16,8 +16,10 @@ from hermes import errors
 from hermes.agent.auxiliary import accounted, ask
 from hermes.agent.boundaries import is_summary
 from hermes.agent.model import Model, ModelError
+from hermes.agent.participants import without_mark
 from hermes.agent.turn import Price
 from hermes.logs import log_of
+from hermes.recall.framing import fenced
 from hermes.secrets import redact
 from hermes.terms import fold, is_spaceless, token_spans
 from hermes.text import clean_in, text_of
@@ -122,7 +124,7 @@ class TitleMaker:
     async def _asked(self, session_id: str, begun: Exchange) -> str:
         if self._model is None:
             return ""
-        shown = f"Person: {begun.said[:SHOWN]}\n\nAgent: {begun.answered[:SHOWN]}"
+        shown = f"Person:\n{fenced(begun.said[:SHOWN])}\n\nAgent:\n{fenced(begun.answered[:SHOWN])}"
         messages = [{"role": "system", "content": PROMPT}, {"role": "user", "content": shown}]
         try:
             answered = await ask(self._model, messages, max_tokens=MAX_TOKENS, seconds=self._seconds)
@@ -179,5 +181,8 @@ def _telling(word: str) -> str:
 
 
 def _plain(content: object) -> str:
-    """The beginning of a message, without secrets: the model that names it may be somebody else's."""
-    return redact(text_of(content)[: SHOWN * 4]).strip()
+    """The beginning of a message, without secrets: the model that names it may be somebody else's.
+
+    Who spoke, in a room that several people share, is not what it is about.
+    """
+    return without_mark(redact(text_of(content)[: SHOWN * 4])).strip()

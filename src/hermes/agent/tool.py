@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from hermes.agent.approvals.request import Approve
 
 if TYPE_CHECKING:
+    from hermes.agent.participants import Speakers
     from hermes.sessiondb import AnyStore
 
 MOST_OUTPUT = 50_000
@@ -25,6 +26,8 @@ class ToolContext(NamedTuple):
     approve: Approve
     stop: asyncio.Event
     """Set when the person stops the turn: what takes long looks at it."""
+    speakers: Speakers | None = None
+    """Who spoke in this turn, in a session that several people share; None: it is one person's."""
 
 
 class ToolFailed(Exception):

@@ -240,9 +240,9 @@ class Screen:
     def _markdown(self, text: str) -> RenderableType:
         if not self._live:
             return Text(readable(text))
-        from rich.markdown import Markdown  # a third of all imports, and nobody has answered yet
+        from hermes.chat.links import make_markdown  # rich's Markdown is a third of all imports
 
-        return Markdown(readable(text))
+        return make_markdown(readable(text))
 
 
 def _console() -> Console:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from hermes.agent.participants import SharedRoom
 from hermes.gateway import happened
 from hermes.gateway.about import build_session_context_prompt
 from hermes.gateway.asking import Asked, Happening
@@ -29,6 +30,7 @@ class Chat:
     def __init__(self, office: Office, places: Places, key: str, source: Source) -> None:
         self.key, self.source, self.shared = key, source, places.is_shared(source, key)
         self._office, self._places = office, places
+        self._room = SharedRoom() if self.shared else None
         store = office.db.scoped(room_of(source) if self.shared else principal_of(source))
         self.talking = Talking(office.minds, store, self._whose())
         self.resetting = Resetting(office, self)
@@ -49,7 +51,12 @@ class Chat:
         )
         who = room_of(source) if self.shared else principal_of(source)
         machine = not self.shared and source.chat_type == "dm" and office.doorkeeper.is_owner(source)
-        return Whose(who.owners[0], source.platform, machine, about)
+        return Whose(who.owners[0], source.platform, machine, about, self._room)
+
+    def note_speaker(self, source: Source) -> None:
+        """Note who speaks here, where several do: whoever owns the machine may change all notes of the room."""
+        if self._room is not None:
+            self._room.note_owner(principal_of(source).user, self._office.doorkeeper.is_owner(source))
 
     # ---------------------------------------------------------------- the conversation
 

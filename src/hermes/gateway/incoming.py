@@ -14,6 +14,7 @@ from typing import Any
 from hermes import home, partial
 from hermes.gateway.adapter import AdapterError
 from hermes.gateway.events import Attachment, Event, Offered
+from hermes.recall.framing import close_fence, fenced, label
 from hermes.recall.framing import name as one_line
 
 MB = 1_000_000
@@ -21,6 +22,7 @@ LONGEST_QUOTE = 500
 LONGEST_TEXT_FILE = 100_000
 FETCH_S = 60.0
 """How long all files of a message may take: whoever speaks after it on that platform waits meanwhile."""
+_JOINT = "\n\n"
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
@@ -34,7 +36,7 @@ async def fetched(offered: Sequence[Offered], largest_mb: float) -> tuple[tuple[
     missing: list[str] = []
     until = asyncio.get_running_loop().time() + FETCH_S
     for one in offered:
-        name = one_line(one.name, 100)
+        name = label(one.name, 100)
         if one.size is not None and one.size > largest_mb * MB:
             missing.append(f"[{one.kind} {name}: larger than {largest_mb:g} MB, not fetched]")
             continue
@@ -74,18 +76,24 @@ def tidy(needed: Iterable[Event], before: float) -> None:
                     path.unlink()
 
 
-def content_of(event: Event) -> Any:
-    """What is said to the agent: text, or text and pictures."""
+def content_of(event: Event, mark: str = "") -> Any:
+    """What is said to the agent: text, or text and pictures.
+
+    `mark` says who speaks, where several do; then the text must be `speech` already. What others wrote (a quoted
+    message, a file) stands in fences.
+    """
     told = [event.text.strip()] if event.text.strip() else []
     if event.reply_to:
-        told.insert(0, f"[in reply to: {one_line(event.reply_to, LONGEST_QUOTE)}]")
+        told.insert(0, f"[in reply to]\n{fenced(one_line(event.reply_to, LONGEST_QUOTE))}")
     pictures = []
     for one in event.attachments:
         if one.media_type in IMAGES and (url := _data_url(one)) is not None:
             pictures.append({"type": "image_url", "image_url": {"url": url}})
         else:
             told.append(_told(one))
-    text = "\n\n".join(told)
+    if len(told) > 1:
+        told = [close_fence(part) for part in told]
+    text = f"{mark}{_JOINT.join(told)}"
     if not pictures:
         return text
     return [{"type": "text", "text": text or "[picture]"}, *pictures]
@@ -113,11 +121,11 @@ def _data_url(one: Attachment) -> str | None:
 
 def _told(one: Attachment) -> str:
     """A text file is told in full, if it is not too long; of anything else, that it came."""
-    name = one_line(one.name, 100)
+    name = label(one.name, 100)
     if one.media_type.startswith("text/") and one.size <= LONGEST_TEXT_FILE:
         try:
             text = Path(one.path).read_bytes().decode("utf-8")
-            return f"[file {name}]\n```\n{text}\n```"
+            return f"[file {name}]\n{fenced(text)}"
         except (OSError, UnicodeDecodeError):
             pass
-    return f"[{one.kind} {name}, {one_line(one.media_type, 60)}, {one.size:,} bytes; I cannot look into it]"
+    return f"[{one.kind} {name}, {label(one.media_type, 60)}, {one.size:,} bytes; I cannot look into it]"

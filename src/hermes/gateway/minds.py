@@ -7,6 +7,7 @@ else has a private folder in the home, so that nothing one person told the agent
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from hermes import errors, home
 from hermes.agent.agent import Agent
 from hermes.agent.model import Model
+from hermes.agent.participants import SharedRoom
 from hermes.agent.parts import NO_WISH, ByHand, Parts, Working
 from hermes.agent.record import StoredRecord
 
@@ -33,6 +35,8 @@ class Whose(NamedTuple):
     """Whether the machine is theirs."""
     about: str | None = None
     """Where the conversation is held and with whom, for the prompt."""
+    room: SharedRoom | None = None
+    """The room, if several people share the sessions; None: they are one person's."""
 
 
 class Mind(NamedTuple):
@@ -70,6 +74,7 @@ class StandardMinds:
         model = await self.ready()
         parts, folder = await asyncio.to_thread(self._parts_of, whose)
         tools = await asyncio.to_thread(parts.make_tools, False)
+        room = whose.room
         working = Working(store, model, tools, folder, whose.platform, False, whose.about)
         assert parts.make_compressor is not None
         compressor = await asyncio.to_thread(parts.make_compressor, record, working)
@@ -83,6 +88,7 @@ class StandardMinds:
             cwd=folder,
             compressor=compressor,
             most_steps=parts.most_steps,
+            speakers=None if room is None else partial(room.speakers, record),
         )
         return Mind(agent, compressor, parts)
 
@@ -94,10 +100,12 @@ class StandardMinds:
             return self._model
 
     def _parts_of(self, whose: Whose) -> tuple[Parts, Path]:
-        known = f"{whose.owner} {whose.machine}"
+        known = f"{whose.owner} {whose.machine} {whose.room is not None}"
         if known not in self._parts:
             own = None if whose.machine else private_folder(whose.owner)
-            parts = self._standard.for_person(own, machine=whose.machine).parts()
+            parts = self._standard.for_person(
+                own, machine=whose.machine, shared=whose.room is not None
+            ).parts()
             self._parts[known] = parts, own or Path.home()
         return self._parts[known]
 

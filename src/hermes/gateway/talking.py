@@ -83,6 +83,8 @@ class Talking:
         try:
             mind = await self._ready(self._record)
             await asyncio.to_thread(self._reopen, self._record.session_id)
+            if self.whose.room is not None:
+                self.whose.room.begin_turn(content)
             self._turn = mind.agent.turn()
             if self._stop_at_once:
                 self._turn.stop()
@@ -117,7 +119,11 @@ class Talking:
 
     def steer(self, content: Any, **fields: Any) -> bool:
         """Say something into the answer that is being made; False if there is none, or if it is too late."""
-        return self._turn is not None and self._turn.steer(content, **fields)
+        if self._turn is None or not self._turn.steer(content, **fields):
+            return False
+        if self.whose.room is not None:
+            self.whose.room.hear(content)
+        return True
 
     async def _ready(self, record: StoredRecord) -> Mind:
         if self._mind is None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes import clock, errors
 from hermes.gateway import commands, happened, incoming, redoing
-from hermes.gateway.about import spoken
+from hermes.gateway.about import speaker
 from hermes.gateway.adapter import AdapterError
 from hermes.gateway.answering import heard
 from hermes.gateway.asking import Command
@@ -22,6 +22,7 @@ from hermes.gateway.insisting import surely
 from hermes.gateway.office import Office
 from hermes.gateway.streaming import LiveMessage
 from hermes.recall.framing import name as one_line
+from hermes.recall.framing import speech
 
 if TYPE_CHECKING:
     from hermes.store.inbox import InboxEntry
@@ -41,6 +42,7 @@ class Work:
 
     async def on(self, entry: InboxEntry, event: Event) -> None:
         at = min(event.sent_at, entry.received_at)
+        self._chat.note_speaker(event.source)
         found = None if event.edits is not None else commands.find(event.text)
         self._chat.talking.expect(found is None)
         if found is not None:
@@ -84,9 +86,13 @@ class Work:
 
     async def content(self, event: Event) -> Any:
         """What is said to the agent; where several people talk, it is told who."""
-        redacts = self._office.settings.redact_pii
-        text = spoken(event.source, event.text, redact_pii=redacts) if self._chat.shared else event.text
-        return await asyncio.to_thread(incoming.content_of, event._replace(text=text))
+        if not self._chat.shared:
+            return await asyncio.to_thread(incoming.content_of, event)
+        mark = speaker(event.source, redact_pii=self._office.settings.redact_pii)
+        self._chat.note_speaker(event.source)
+        return await asyncio.to_thread(
+            lambda: incoming.content_of(event._replace(text=speech(event.text)), mark)
+        )
 
     async def _answer(self, entry: InboxEntry, content: Any) -> None:
         """One turn, and its answer on the way to the person."""

@@ -1,8 +1,11 @@
-"""Recalled text on its way to a model: quoted, harmless, and within a size that is promised.
+"""Foreign text on its way to a model: quoted, harmless, and within a size that is promised.
 
-The invariant: whatever was said in earlier conversations stands inside JSON strings, under keys that are ours, behind a
-notice that it is a record. Nothing in it can end its string, open or close a fence that a model takes for its own,
-speak in a role, act on a terminal, or be there unseen. The whole answer never exceeds `LARGEST` characters.
+Every text that somebody else wrote passes here before it stands in a prompt:
+
+- `neutral` takes away what acts, hides, or passes for a tag or a role; `name` does so for a short text on one line;
+- `label` makes a name that can stand in our own marks (`[file NAME]`, `[NAME #sign]`);
+- `fenced` puts a text into a fence that is longer than anything in it; no line of it can pass for a mark of ours;
+- `told` puts excerpts into JSON of at most `LARGEST` characters, under keys that are ours, behind a notice.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from math import inf
 from typing import Any
 
 from hermes.recall.excerpts import Excerpt, narrowed
+from hermes.recall.lookalikes import Folded, fold, replace_folded
 from hermes.text import printable, readable
 
 LARGEST = 12_000
@@ -38,24 +42,124 @@ _FENCE_NAMES = (
     "|invoke|parameter|think|thinking|recalled?|session"
 )
 _FENCES = re.compile(
-    rf"[<＜](?P<tag>\s{{0,4}}/?\s{{0,4}}(?:\w{{1,20}}:)?(?:{_FENCE_NAMES})(?:[-_:][\w:-]{{0,80}})?"
-    r"(?:[\s/][^<>＜＞]{0,200})?)[>＞]"
-    r"|<(?P<token>[|｜][^<>]{0,60}[|｜])>"
+    rf"<(?P<tag>\s{{0,4}}/?\s{{0,4}}(?:\w{{1,20}}:)?(?:{_FENCE_NAMES})(?:[-_:][\w:-]{{0,80}})?"
+    r"(?:[\s/][^<>]{0,200})?)>"
+    r"|<(?P<token>\|[^<>]{0,60}\|)>"
     r"|<<(?P<sys>/?SYS)>>|\[(?P<inst>/?INST)\]",
     re.IGNORECASE,
 )
 _ROLE = re.compile(
     r"^(?P<lead>[ \t>#*_\[(-]{0,8})(?P<role>(?:system|assistant|human|user|developer|tool)"
-    r"(?:[ _-](?:note|message|prompt|instructions?|reminder|result|output))?)(?P<end>[ \t*_\])]{0,4}[:：])",
+    r"(?:[ _-](?:note|message|prompt|instructions?|reminder|result|output))?)(?P<end>[ \t*_\])]{0,4}:)",
     re.IGNORECASE | re.MULTILINE,
 )
+
+# What our own marks look like, wherever a person could write them, too.
+_SPEAKER = r"\[(?=[^\]\n]{0,80}#[ \t]{0,4}[0-9a-f]{8,64}[ \t]{0,4}\])"
+_NOTES = (
+    "somebody|people in this room|note|system|context (?:compaction|summary)|end of summary|this conversation is"
+    "|the conversation goes on|stopped by the person|no result recorded"
+)
+_HEADERS = (
+    f"{_NOTES}|files?|in reply to|reply|quote|forwarded|skill|picture|image|audio|video|voice|document|end of"
+)
+_SPEECH_MARKS, _TEXT_MARKS = (
+    re.compile(
+        rf"(?P<lead>^(?:[^\w\n]|_)*)\[(?=[ \t]{{0,4}}(?:{words})\b)|{_SPEAKER}",
+        re.IGNORECASE | re.MULTILINE,
+    )
+    for words in (_NOTES, _HEADERS)
+)
+_RUN = re.compile(r"[`~]+")
+LONGEST_RUN = 40
+"""Fence characters in a row that a text may hold; more of them are cut, so that the fence around it stays short."""
+_LONG_RUN = re.compile(rf"[`~]{{{LONGEST_RUN + 1},}}")
+_FENCE_LINE = re.compile(r" {0,3}(?P<run>`{3,}|~{3,})(?P<rest>.*)")
+_NOT_IN_LABELS = re.compile(r"[\[\]{}<>`#|\\\"]")
+_IN_LABELS = {"[": "(", "{": "(", "<": "(", "]": ")", "}": ")", ">": ")", "`": "'", '"': "'"}
 
 
 def neutral(text: str) -> str:
     """The text as a model may read it: nothing in it acts, hides, or passes for a fence or a role."""
+    text = _without_tags(text)
+
+    def quote(found: re.Match[str], folded: Folded) -> str:
+        lead, role, end = (text[slice(*folded.span(*found.span(part)))] for part in ("lead", "role", "end"))
+        return f"{lead}‹{role}›{end}"
+
+    return replace_folded(_ROLE, text, quote)
+
+
+def harmless(text: str) -> str:
+    """A text of several lines for a fence: nothing in it acts, hides, or passes for a tag or a mark of ours.
+
+    Unlike `neutral` it leaves lines such as `user: ann` alone: in a file they are content.
+    """
+    text = _without_marks(_TEXT_MARKS, _without_tags(text))
+
+    def cut(found: re.Match[str], folded: Folded) -> str:
+        start, _ = folded.span(*found.span())
+        return f"{text[start]}{found[0][1:LONGEST_RUN]}…"
+
+    return replace_folded(_LONG_RUN, text, cut)
+
+
+def fenced(text: str, info: str = "") -> str:
+    """A foreign text between two lines of backticks, more of them than stand in a row anywhere inside.
+
+    `info` is a word of ours behind the opening fence.
+    """
+    inside = harmless(text).removesuffix("\n")
+    longest = max((len(run) for run in _RUN.findall(fold(inside).text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{info}\n{inside}\n{fence}"
+
+
+def speech(text: str) -> str:
+    """What a person says where several do: no line of it passes for another person's, or for a note of the program.
+
+    A code block that they left open is closed, so that nobody else's words stand in it.
+    """
+    return close_fence(_without_marks(_SPEECH_MARKS, _without_tags(text)))
+
+
+def close_fence(text: str) -> str:
+    """The text; if it leaves a code block open, with the line that closes it."""
+    opened = ""
+    for line in readable(text).split("\n"):
+        found = _FENCE_LINE.fullmatch(line)
+        if found is None:
+            continue
+        run, rest = found["run"], found["rest"]
+        if not opened:
+            opened = "" if run[0] == "`" and "`" in rest else run
+        elif run.startswith(opened) and not rest.strip():
+            opened = ""
+    return f"{text}\n{opened}" if opened else text
+
+
+def label(value: object, most: int = LONGEST_NAME) -> str:
+    """A short text on one line that can stand inside brackets of ours: it cannot close them, nor pass for a sign."""
+    return replace_folded(
+        _NOT_IN_LABELS, name(value, most), lambda found, _: _IN_LABELS.get(found[0], "")
+    ).strip()
+
+
+def _without_tags(text: str) -> str:
     text = _HIDDEN_JOINS.sub("", _UNSEEN.sub("", readable(text)))
-    text = _FENCES.sub(lambda found: f"‹{found[found.lastgroup or 0]}›", text)
-    return _ROLE.sub(r"\g<lead>‹\g<role>›\g<end>", text)
+
+    def quote(found: re.Match[str], folded: Folded) -> str:
+        return f"‹{text[slice(*folded.span(*found.span(found.lastgroup or 0)))]}›"
+
+    return replace_folded(_FENCES, text, quote)
+
+
+def _without_marks(marks: re.Pattern[str], text: str) -> str:
+    def quote(found: re.Match[str], folded: Folded) -> str:
+        lead = "" if found["lead"] is None else text[slice(*folded.span(*found.span("lead")))]
+        return f"{lead}‹"
+
+    return replace_folded(marks, text, quote)
 
 
 def name(value: object, most: int = LONGEST_NAME) -> str:

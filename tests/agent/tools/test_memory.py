@@ -33,7 +33,7 @@ async def test_entries_are_added_replaced_removed_and_read(memory: Memory, conte
         {"action": "replace", "target": "user", "old_text": "Bern", "content": "Lives in Basel."}, context
     )
     assert (await tool.run({"action": "read", "target": "user"}, context)).endswith(
-        "\nLives in Basel.\n§\nLikes tea."
+        "\n```\nLives in Basel.\n§\nLikes tea.\n```"
     )
     await tool.run({"action": "remove", "target": "user", "old_text": "Basel"}, context)
     assert memory.read("user").entries == ["Likes tea."]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hermes.agent.skills import Skill, Skills
 from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.tools.skill_manage import SkillManage
-from hermes.agent.tools.skill_view import SkillView
+from hermes.agent.tools.skill_view import NOTICE, SkillView
 from hermes.agent.tools.skills_list import SkillsList
 from hermes.errors import InvalidArgument
 from hermes.secrets import SECRETS
@@ -32,15 +32,18 @@ async def test_a_skill_is_written_listed_read_and_put_away(
         {"action": "create", "name": "release", "description": "How: a release", "content": "Tag it."},
         context,
     )
-    assert await listed.run({}, context) == "release: How: a release"
+    assert await listed.run({}, context) == "```skills\nrelease: How: a release\n```"
     assert await view.run({"name": "release"}, context) == (
-        '---\nname: release\ndescription: "How: a release"\n---\n\nTag it.\n'
+        f'{NOTICE}\n```skill\n---\nname: release\ndescription: "How: a release"\n---\n\nTag it.\n```'
     )
     await manage.run(
         {"action": "edit", "name": "release", "file": "more/checks.md", "content": "- all"}, context
     )
     assert (await view.run({"name": "release"}, context)).endswith("\n[files of this skill: more/checks.md]")
-    assert await view.run({"name": "release", "file": "more/checks.md"}, context) == "- all"
+    assert (
+        await view.run({"name": "release", "file": "more/checks.md"}, context)
+        == f"{NOTICE}\n```skill\n- all\n```"
+    )
     await manage.run({"action": "edit", "name": "release", "content": "Test it, tag it."}, context)
     await manage.run({"action": "edit", "name": "release", "description": "Releases"}, context)
     assert skills.all() == [Skill("release", "Releases")]

@@ -19,12 +19,14 @@ def standard_tools(
     processes: Processes | None = None,
     summarise: Summarise | None = None,
     incognito: bool = False,
+    shared: bool = False,
 ) -> list[Tool]:
     """All of them.
 
     `home` is where memories and skills are, if not in that of the program; `access` is how they reach the machine;
     `processes` are those that other surfaces know of, too. An incognito conversation has no tools that write things
-    down.
+    down. `shared` is for a room that several people share: memory and skills are the room's, and say whose word they
+    are.
     """
     from hermes.agent.memory import Memory
     from hermes.agent.skills import Skills
@@ -59,5 +61,8 @@ def standard_tools(
         Todo(),
     ]
     if not incognito:
-        tools += [MemoryTool(Memory(home and home / "memories")), SkillManage(skills)]
+        tools += [
+            MemoryTool(Memory(home and home / "memories"), shared=shared),
+            SkillManage(skills, shared=shared),
+        ]
     return tools

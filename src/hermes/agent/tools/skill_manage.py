@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hermes.agent.participants import UNKNOWN, Speaker, attribute, may_change
 from hermes.agent.skills import LARGEST_FILE, LONGEST_DESCRIPTION, Skills
 from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.tools.checking import checked, objects, text_field
@@ -30,14 +31,18 @@ class SkillManage:
         file=text_field("Another file of the skill, if not SKILL.md.", LONGEST_NAME, 1),
     )
 
-    def __init__(self, skills: Skills) -> None:
-        self._skills = skills
+    def __init__(self, skills: Skills, *, shared: bool = False) -> None:
+        """`shared`: they are those of a room that several people share."""
+        self._skills, self._shared = skills, shared
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
         given = checked(self.parameters, arguments)
-        return await asyncio.to_thread(self._done, given)
+        speakers: Sequence[Speaker] | None = None
+        if self._shared:
+            speakers = [UNKNOWN] if context.speakers is None else await context.speakers()
+        return await asyncio.to_thread(self._done, given, speakers)
 
-    def _done(self, given: dict[str, Any]) -> str:
+    def _done(self, given: dict[str, Any], speakers: Sequence[Speaker] | None) -> str:
         name, description, content, file = (
             given["name"].strip(),
             given.get("description"),
@@ -47,8 +52,11 @@ class SkillManage:
         if given["action"] == "create":
             if description is None or content is None or file is not None:
                 raise ToolFailed("to create a skill, pass description and content, and no file")
-            self._skills.create(name, description, content)
+            author = "" if speakers is None else attribute(speakers)
+            self._skills.create(name, description, content, author=author)
             return f"created the skill {name}"
+        if speakers is not None:
+            self._demand_author(name, speakers)
         if given["action"] == "edit":
             if description is None and content is None:
                 raise ToolFailed("to edit a skill, pass description, content, or both")
@@ -56,3 +64,12 @@ class SkillManage:
             return f"changed {file or 'the skill'} of {name}" if file else f"changed the skill {name}"
         self._skills.delete(name, file)
         return f"deleted {f'{file} of ' if file else 'the skill '}{name}"
+
+    def _demand_author(self, name: str, speakers: Sequence[Speaker]) -> None:
+        author = self._skills.author(name)
+        if not may_change(author, speakers):
+            whose = f"of {author}" if author else "not known who wrote it"
+            raise ToolFailed(
+                f"the skill {name} is not theirs who speak here ({whose}); only its author, or an owner of the machine,"
+                " can have it changed, in a turn in which nobody else speaks"
+            )

@@ -9,6 +9,7 @@ from typing import Any
 from hermes.agent.skills import Skills
 from hermes.agent.tool import ToolContext
 from hermes.agent.tools.checking import checked, objects
+from hermes.recall.framing import fenced
 
 
 class SkillsList:
@@ -22,4 +23,6 @@ class SkillsList:
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
         checked(self.parameters, arguments)
         known = await asyncio.to_thread(self._skills.all)
-        return "\n".join(f"{skill.name}: {skill.description}" for skill in known) or "there are no skills yet"
+        return (
+            fenced("\n".join(skill.line for skill in known), "skills") if known else "there are no skills yet"
+        )

@@ -6,14 +6,16 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from telegram import Chat, Message, MessageEntity, User
+from telegram import Chat, Message, MessageEntity, MessageOrigin, User
 from telegram.constants import ChatType
 
 from hermes.gateway.events import Event, Offered, Source
+from hermes.recall.framing import fenced, label
 
 GENERAL = "1"
 """The topic of a forum that all others are beside. Telegram has no number for it; this is the one that is free."""
 
+LONGEST_AUTHOR = 60
 _MEDIA = (
     ("animation", "video", "mp4", "video/mp4"),  # before the document, as which it comes too
     ("document", "file", "bin", "application/octet-stream"),
@@ -100,7 +102,10 @@ class Reading:
         said = Said(text)
         for entity in sorted(message.entities or message.caption_entities, key=lambda one: -one.offset):
             said = self._without(said, entity)
-        return said._replace(text=said.text.strip())
+        text = said.text.strip()
+        if message.forward_origin is not None:  # somebody else's words: they are no request, and no command
+            text = f"[forwarded message, from {_author(message.forward_origin)}]\n{fenced(text)}"
+        return said._replace(text=text)
 
     def _without(self, said: Said, entity: MessageEntity) -> Said:
         """Without one mention of us. They are taken from the end, so that the places of the others stay."""
@@ -170,6 +175,17 @@ def _replied(message: Message) -> str | None:
     return (replied.text or replied.caption) if replied else None
 
 
+def _author(origin: MessageOrigin) -> str:
+    """Who wrote a message that was forwarded, as Telegram says it."""
+    for attribute in ("sender_user", "sender_chat", "chat"):
+        who: User | Chat | None = getattr(origin, attribute, None)
+        if isinstance(who, User):
+            return label(who.full_name, LONGEST_AUTHOR)
+        if who is not None:
+            return label(who.effective_name or "a chat", LONGEST_AUTHOR)
+    return label(getattr(origin, "sender_user_name", None) or "somebody", LONGEST_AUTHOR)
+
+
 def _described(message: Message) -> str:
     """In words, what has none."""
     if message.sticker:
@@ -177,11 +193,11 @@ def _described(message: Message) -> str:
     if message.dice:
         return message.dice.emoji
     if message.location:
-        name = f"{message.venue.title}, " if message.venue else ""
+        name = f"{label(message.venue.title)}, " if message.venue else ""
         return f"[location: {name}{message.location.latitude}, {message.location.longitude}]"
     if message.contact:
         named = (message.contact.first_name, message.contact.last_name, message.contact.phone_number)
-        return f"[contact: {' '.join(part for part in named if part)}]"
+        return f"[contact: {label(' '.join(part for part in named if part))}]"
     return ""
 
 

@@ -1,0 +1,82 @@
+"""Links on a terminal: nobody is led elsewhere than they can read."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from hermes.chat.links import make_markdown, show_target
+from hermes.chat.rendering import Screen
+
+
+def shown(markdown: str, width: int = 300) -> str:
+    """What a person sees of an answer."""
+    written = io.StringIO()
+    screen = Screen(Console(file=written, width=width, force_terminal=True, color_system="truecolor"))
+    screen.markdown(markdown)
+    plain = re.sub(r"\x1b\][^\x1b\x07]*(?:\x1b\\|\x07)|\x1b\[[\d;]*m", "", written.getvalue())
+    return "\n".join(line.rstrip() for line in plain.rstrip().split("\n"))
+
+
+@pytest.mark.parametrize(
+    ("markdown", "seen"),
+    [
+        ("[paypal.com](https://evil.example)", "paypal.com (https://evil.example)"),
+        ("[https://paypal.com](https://evil.example)", "https://paypal.com (https://evil.example)"),
+        ("[the docs](https://example.com/docs 'title')", "the docs (https://example.com/docs)"),
+        ("[**bold** `code`](https://example.com)", "bold code (https://example.com)"),
+        ("see [it][1].\n\n[1]: https://evil.example/x", "see it (https://evil.example/x)."),
+        ("[x](https://paypal.com@evil.example/)", "x (https://evil.example/)"),
+        ("<https://paypal.com@evil.example/>", "https://paypal.com@evil.example/ (https://evil.example/)"),
+        ("[раураl.com](https://раураl.com)", "раураl.com (https://xn--l-7sba6dbr.com)"),
+        ("[pay\u200bpal.com](https://paypal.com)", "pay\u200bpal.com (https://paypal.com)"),
+        ("[ann@x.example](mailto:bob@x.example)", "ann@x.example (mailto:bob@x.example)"),
+        ("[https://x.example](http://x.example)", "https://x.example (http://x.example)"),
+        ("[x](/relative)", "x (/relative)"),
+    ],
+)
+def test_a_target_that_differs_is_shown(markdown: str, seen: str) -> None:
+    assert shown(markdown) == seen
+
+
+@pytest.mark.parametrize(
+    ("markdown", "seen"),
+    [
+        ("<https://example.com/a>", "https://example.com/a"),
+        ("[example.com](https://example.com/)", "example.com"),
+        ("[Example.com/ä](https://example.com/%C3%A4)", "Example.com/ä"),
+        ("<ann@x.example>", "ann@x.example"),
+        ("`[a](b)` and [not a link] (x)", "[a](b) and [not a link] (x)"),
+    ],
+)
+def test_a_target_that_the_text_says_is_not_repeated(markdown: str, seen: str) -> None:
+    assert shown(markdown) == seen
+
+
+def test_links_are_shown_in_lists_tables_and_headings() -> None:
+    link = "[a](https://b.example)"
+    for markdown in (f"- {link}", f"# {link}", f"> {link}", f"| x |\n|---|\n| {link} |"):
+        assert "a (https://b.example)" in shown(markdown)
+
+
+def test_pictures_show_where_they_are() -> None:
+    assert "(https://evil.example/x.png)" in shown("![a cat](https://evil.example/x.png)")
+    assert "(https://evil.example)" in shown("[![a cat](https://x.example/x.png)](https://evil.example)")
+
+
+def test_a_long_target_never_hides_its_host() -> None:
+    long = "a" * 300
+    assert ".evil.example/" in show_target(f"https://paypal.com.{long}.evil.example/{long}")
+    assert show_target(f"https://{long}@evil.example/") == "https://evil.example/"
+    assert len(show_target(f"https://{long}/{long}?{long}")) < 250
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_a_target_is_plain_ascii_whatever_it_is(text: str, target: str) -> None:
+    assert re.fullmatch(r"[!-~…]*", show_target(target))
+    make_markdown(f"[{text}]({target}) <{target}> ![{text}]({target})")
