@@ -122,7 +122,7 @@ async def test_a_tool_is_shown_with_what_it_was_given(typing: Typing) -> None:
     shown = await typing("use shout good day", "use shout break")
     assert "✓ shout good day  0.0s" in shown
     assert "the tool said: GOOD DAY" in shown
-    assert "✗ shout break  0.0s\n  error: it would not" in shown
+    assert "✗ shout break  0.0s\n  │ error: it would not" in shown
 
 
 async def test_a_tool_that_asks_waits_for_the_person(typing: Typing) -> None:
@@ -376,7 +376,7 @@ async def test_the_help_names_every_command(typing: Typing) -> None:
     assert [name for name in commands() if f"/{name}" not in shown] == []
     wanted = (
         "help new reset clear handoff title resume sessions search branch rewind undo retry compress history save"
-        " status usage insights model memory skills stop quit"
+        " status usage insights model memory skills stop quit output diff"
     )
     assert sorted(commands()) == sorted(wanted.split())
 
