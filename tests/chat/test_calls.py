@@ -44,7 +44,7 @@ def result(call_id: str, output: str, **more: Any) -> Row:
             {"path": "a", "old_text": "x", "new_text": "y", "replace_all": True},
             "patch a replace_all=true",
         ),
-        ("todo", {"items": [{"id": "1"}]}, 'todo items=[{"id": "1"}]'),
+        ("todo", {"items": [{"id": "1"}]}, 'todo items=[{"id":"1"}]'),
         ("todo", {}, "todo"),
     ],
 )

@@ -6,7 +6,6 @@ harmless for a terminal.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, NamedTuple
 
 from rich.cells import cell_len
@@ -18,6 +17,7 @@ from hermes.chat.diff_view import is_folded, render_diff
 from hermes.chat.diffs import format_counts
 from hermes.chat.edits import Edit, read_edit
 from hermes.chat.gutter import OPEN_HINT, OUTSIDE, Folded, Gutter, Line, fold
+from hermes.store.content import to_json
 from hermes.text import counted, printable, readable, reveal
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def _arguments(call: Call) -> list[Line]:
             marks = ("$", ">")
             made += [Line(marks[at > 0], line) for at, line in enumerate(_lines(reveal(call.command)))]
         elif call.name not in EDITORS or key not in ("content", "old_text", "new_text"):
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+            text = value if isinstance(value, str) else to_json(value)
             first, *more = _lines(reveal(text)) or [""]
             made += [
                 Line("", f"{printable(reveal(key))}: {first}"),

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hermes.agent.turn import STOPPED
+from hermes.store.content import to_json
 from hermes.text import printable, reveal, text_of
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def describe_arguments(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def _describe(key: str, value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    text = value if isinstance(value, str) else to_json(value)
     short = printable(join_lines(text), width_limit=LONGEST_ARGUMENT)
     return (
         short if key in _SELF_EXPLAINING and isinstance(value, str) else f"{printable(reveal(key))}={short}"
@@ -130,6 +130,8 @@ def calls_of(rows: Iterable[Row]) -> list[Call]:
 
 
 def _with_result(call: Call, row: Row) -> Call:
+    from hermes.agent.turn import STOPPED  # asyncio, which describing a call does not need
+
     output = text_of(row.get("content"))
     ended = call._replace(output=output, is_thinned=bool(row.get("thinned_bytes")))
     failed = output == STOPPED or (output.startswith("error:") and not ended.exit_state)
