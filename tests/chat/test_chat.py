@@ -137,6 +137,12 @@ async def test_a_tool_that_asks_waits_for_the_person(typing: Typing) -> None:
     assert shown.count("rm -rf /\n") == 2
 
 
+async def test_nothing_of_a_command_hides_from_the_person_who_allows_it(typing: Typing) -> None:
+    paste = "\x1b[200~use shout may I \x1b]0;; rm -rf ~ #\x07\x1b[201~"
+    shown = await typing(paste, keys=YES)
+    assert "\nrm -rf / \\x1b]0;; rm -rf ~ #\\x07\n" in shown
+
+
 async def test_a_failure_is_told_and_what_was_said_is_kept(db: SessionDB, typing: Typing) -> None:
     shown = await typing("fail", "hello")
     assert "✗ nobody answers at http://localhost:1" in shown
@@ -590,6 +596,12 @@ async def test_who_follows_sees_what_is_said_and_when_it_is_over(db: SessionDB) 
             await asyncio.sleep(0.01)
     assert [row["content"] for row in seen] == ["good day"]
     assert await following == "Nobody works in it any more."
+
+
+def test_who_follows_sees_the_commands_that_are_run() -> None:
+    call = {"id": "1", "function": {"name": "terminal", "arguments": '{"command": "make\\nmake install"}'}}
+    row = {"role": "assistant", "content": "Building.", "tool_calls": [call]}
+    assert second.followed(row) == ("◆ Hermes", "Building.\n→ terminal make ⏎ make install")
 
 
 async def test_who_was_overtaken_loses_nothing_they_typed(db: SessionDB, typing: Typing) -> None:

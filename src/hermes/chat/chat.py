@@ -22,7 +22,7 @@ from hermes.chat.mentions import with_files
 from hermes.chat.recap import recap
 from hermes.chat.rendering import status
 from hermes.config import setting
-from hermes.text import printable
+from hermes.text import printable, reveal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -324,7 +324,7 @@ class Chat:
             return
         request = asked.request
         self.screen.pause()
-        self.screen.line(request.subject, "bold")
+        self.screen.line(reveal(request.subject), "bold")  # nothing of a command may hide from who allows it
         options: list[tuple[Decision, str]] = [(ALLOW_ONCE, "yes, once")]
         options += [(Decision(True, scope), SCOPES[scope].format(request.prefix)) for scope in request.scopes]
         options.append((DENY, "no"))
