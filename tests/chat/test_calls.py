@@ -164,6 +164,13 @@ def test_a_cut_diff_of_a_patch_is_made_from_its_arguments() -> None:
     assert "arguments" in edit.note
 
 
+def test_a_diff_whose_lines_were_cut_shows_them_to_their_end() -> None:
+    new = f"echo {'x' * 300}; rm -rf build"
+    output = f"a.sh: +1 -1 lines, near line 1\n-echo one\n{f'+{new}'[:200]}"
+    edit = edit_of("patch", output, path="a.sh", old_text="echo one", new_text=new)
+    assert edit.diff.endswith("; rm -rf build")
+
+
 def test_a_cut_diff_of_a_whole_file_says_so_and_keeps_the_new_text() -> None:
     output = (
         "a.txt: replaced, 9 bytes; +60 -70 lines, near line 3\n+1\n[... 20 more lines of the difference ...]"

@@ -23,6 +23,10 @@ _CUT = re.compile(
 )
 
 
+LONGEST_LINE = 200
+"""Characters of a line in stored diffs."""
+
+
 class Edit(NamedTuple):
     path: str
     action: str
@@ -45,7 +49,7 @@ def read_edit(call: Call) -> Edit | None:
     head, _, body = (call.output or "").partition("\n")
     found = _HEAD.match(head)
     told = found["action"] if found else ""
-    cut = call.output is None or call.is_thinned or _CUT.search(body) is not None
+    cut = call.output is None or call.is_thinned or _is_cut(body)
     note, new_text = "", None
     if body.strip() and not cut:
         diff = body
@@ -73,6 +77,11 @@ def read_edit(call: Call) -> Edit | None:
 
 def _added(text: str) -> str:
     return "\n".join(f"+{line}" for line in text.splitlines())
+
+
+def _is_cut(body: str) -> bool:
+    """Whether the tool left lines out, or the ends of lines, which it does not mark."""
+    return _CUT.search(body) is not None or any(len(line) == LONGEST_LINE for line in body.split("\n"))
 
 
 def _is_partial(told: str, cut: bool, body: str) -> bool:
