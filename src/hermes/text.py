@@ -181,6 +181,11 @@ _ESCAPES = (
 _GAPS = "\r\n|[\t\n\v\f\r\x85\u2028\u2029]"
 _UNSAFE = "[\0-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 _LINE_ENDS = "\r\n|[\v\f\r\x85\u2028\u2029]"
+# Controls, and letters and marks that take no room: not the joiners that some scripts and emoji are written with.
+_HIDDEN = (
+    "[\0-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u2028-\u202e"
+    "\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
 _UNSAFE_IN_LINES = "[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 
 # Valid in JSON as they are, but terminals act on them, and programs that split text into lines split it there.
@@ -213,6 +218,20 @@ def readable(text: str | bytes) -> str:
         return text
     lines = re.sub(_LINE_ENDS, "\n", re.sub(_ESCAPES, "", text))
     return re.sub(_UNSAFE_IN_LINES, "", lines)
+
+
+def reveal(text: str | bytes) -> str:
+    """Text of several lines in which nothing is hidden: what a terminal obeys or does not show becomes `\\x1b`.
+
+    For commands and edits. `readable` drops control strings with all that stands in them, which a shell would run.
+    """
+    text = clean_in(as_text(text))
+    return text if text.isprintable() else re.sub(_HIDDEN, _escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def counted(count: float, noun: str, several: str = "") -> str:

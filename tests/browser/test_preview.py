@@ -75,6 +75,18 @@ async def test_tools_are_folded_to_a_line_each(browsing: Browsing, told: Told, d
         assert "1,023 characters" in screen.text
 
 
+async def test_a_long_command_can_be_read_to_its_end(browsing: Browsing, told: Told, db: SessionDB) -> None:
+    told("a", "do it")
+    arguments = '{"command": "echo ' + "word " * 50 + '; theend"}'
+    names = [
+        {"id": str(number), "function": {"name": "terminal", "arguments": arguments}} for number in range(6)
+    ]
+    db.append_message("a", "assistant", None, tool_calls=names)
+    async with browsing(size=(140, 50)) as screen:
+        text = " ".join(screen.text.split())
+        assert text.count("theend") == 6
+
+
 async def test_a_compressed_conversation_reads_on_into_its_past(
     browsing: Browsing, told: Told, db: SessionDB
 ) -> None:

@@ -92,8 +92,9 @@ class Shout:
         text = str(arguments["text"])
         if text == "wait":
             await context.stop.wait()
-        if text == "may I":
-            decision = await context.approve(ApprovalRequest("rm -rf /", "it deletes"))
+        if text.startswith("may I"):
+            subject = f"rm -rf /{text.removeprefix('may I')}"
+            decision = await context.approve(ApprovalRequest(subject, "it deletes"))
             return "allowed" if decision.allowed else "refused"
         if text == "break":
             raise ToolFailed("it would not")

@@ -122,7 +122,7 @@ async def test_a_tool_is_shown_with_what_it_was_given(typing: Typing) -> None:
     shown = await typing("use shout good day", "use shout break")
     assert "✓ shout good day  0.0s" in shown
     assert "the tool said: GOOD DAY" in shown
-    assert "✗ shout break  0.0s\n  error: it would not" in shown
+    assert "✗ shout break  0.0s\n  │ error: it would not" in shown
 
 
 async def test_a_tool_that_asks_waits_for_the_person(typing: Typing) -> None:
@@ -135,6 +135,12 @@ async def test_a_tool_that_asks_waits_for_the_person(typing: Typing) -> None:
         "the tool said: refused",
     ]
     assert shown.count("rm -rf /\n") == 2
+
+
+async def test_nothing_of_a_command_hides_from_the_person_who_allows_it(typing: Typing) -> None:
+    paste = "\x1b[200~use shout may I \x1b]0;; rm -rf ~ #\x07\x1b[201~"
+    shown = await typing(paste, keys=YES)
+    assert "\nrm -rf / \\x1b]0;; rm -rf ~ #\\x07\n" in shown
 
 
 async def test_a_failure_is_told_and_what_was_said_is_kept(db: SessionDB, typing: Typing) -> None:
@@ -376,7 +382,7 @@ async def test_the_help_names_every_command(typing: Typing) -> None:
     assert [name for name in commands() if f"/{name}" not in shown] == []
     wanted = (
         "help new reset clear handoff title resume sessions search branch rewind undo retry compress history save"
-        " status usage insights model memory skills stop quit"
+        " status usage insights model memory skills stop quit output diff"
     )
     assert sorted(commands()) == sorted(wanted.split())
 
@@ -602,6 +608,12 @@ async def test_who_follows_sees_what_is_said_and_when_it_is_over(db: SessionDB) 
             await asyncio.sleep(0.01)
     assert [row["content"] for row in seen] == ["good day"]
     assert await following == "Nobody works in it any more."
+
+
+def test_who_follows_sees_the_commands_that_are_run() -> None:
+    call = {"id": "1", "function": {"name": "terminal", "arguments": '{"command": "make\\nmake install"}'}}
+    row = {"role": "assistant", "content": "Building.", "tool_calls": [call]}
+    assert second.followed(row) == ("◆ Hermes", "Building.\n→ terminal make ⏎ make install")
 
 
 async def test_who_was_overtaken_loses_nothing_they_typed(db: SessionDB, typing: Typing) -> None:

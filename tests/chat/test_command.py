@@ -82,7 +82,7 @@ def test_the_answer_is_all_that_goes_to_stdout(hermes: Run, db: SessionDB) -> No
     done = hermes("-q", "use shout hello")
     assert (done.returncode, done.stdout) == (0, "the tool said: HELLO\n")
     (row,) = db.search_sessions()
-    assert done.stderr == f"session_id: {row['id']}\n"
+    assert done.stderr == f"hermes: shout hello\nsession_id: {row['id']}\n"
     assert (row["source"], row["end_reason"], row["message_count"]) == ("cli", "cli_close", 4)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import time
 from typing import Any
 
 import pytest
@@ -111,6 +112,109 @@ def test_tools_are_shown_while_they_run_and_with_their_time() -> None:
     assert any("✓ terminal git status  1.2s" in line for line in Terminal(text).lines)
 
 
+def ended(screen: Screen, name: str, arguments: dict[str, Any], output: str, *, failed: bool = False) -> None:
+    through(
+        screen,
+        events.ToolStarted("1", name, arguments),
+        events.ToolEnded("1", name, output, failed, 0.5),
+    )
+
+
+def test_a_long_command_is_whole_in_lines_and_folded_in_its_middle() -> None:
+    screen, shown = a_screen(height=60)
+    command = "\n".join(f"step {number} of what is to be done here, in many words" for number in range(50))
+    through(screen, events.ToolStarted("1", "terminal", {"command": command}))
+    lines = [line.rstrip() for line in Terminal(shown.getvalue()).lines]
+    assert "  $ step 0 of what is to be done here," in lines
+    assert "    in many words" in lines
+    assert "    … 31 more lines (Ctrl-O opens)" in lines
+    assert "  > step 49 of what is to be done here," in lines
+    assert not any("step 20 " in line for line in lines)
+
+
+def test_the_end_of_a_command_in_one_very_long_line_can_be_seen() -> None:
+    screen, shown = a_screen(height=60)
+    ended(screen, "terminal", {"command": f"echo {'x' * 19_000}; rm -rf build"}, "[exit code 0]")
+    lines = [line.rstrip() for line in Terminal(shown.getvalue()).lines if line.strip()]
+    text = " ".join(" ".join(lines).split())
+    assert "rm -rf build" in text
+    assert re.search(r"\[… [\d,]+ characters …\]", text)
+    assert len(lines) < 20
+
+
+def test_output_is_folded_to_its_first_and_last_lines() -> None:
+    screen, shown = a_screen(width=60, height=30)
+    output = "\n".join(f"line {number}" for number in range(42)) + "\n[exit code 1]"
+    ended(screen, "terminal", {"command": "make"}, output)
+    assert [line.rstrip() for line in Terminal(shown.getvalue()).lines if line.strip()] == [
+        "✗ terminal make  exit code 1 · 0.5s",
+        "  │ line 0",
+        "  │ line 1",
+        "  │ … 37 more lines (Ctrl-O opens)",
+        "  │ line 39",
+        "  │ line 40",
+        "  │ line 41",
+    ]
+
+
+def test_an_endless_line_of_output_takes_a_few_rows() -> None:
+    screen, shown = a_screen(height=30)
+    ended(screen, "session_search", {"query": "x"}, "word " * 9_000)
+    lines = [line.rstrip() for line in Terminal(shown.getvalue()).lines if line.strip()]
+    assert len(lines) < 8
+    assert lines[-1] == "  │ … long lines are cut (Ctrl-O opens)"
+
+
+def test_an_edit_is_a_diff_in_colour_and_folded() -> None:
+    screen, shown = a_screen(width=60, height=60)
+    diff = "\n".join([" before", "-old", *(f"+new {number}" for number in range(30))])
+    output = f"src/a.py: +30 -1 lines, near line 7\n{diff}"
+    ended(screen, "patch", {"path": "src/a.py", "old_text": "old", "new_text": "new"}, output)
+    text = shown.getvalue()
+    lines = [line.rstrip() for line in Terminal(text).lines if line.strip()]
+    assert lines[0] == "✓ patch src/a.py  +30 −1 · 0.5s"
+    assert lines[1:4] == ["  │  before", "  │ -old", "  │ +new 0"]
+    assert lines[-1] == "  │ … 12 more lines (Ctrl-O opens)"
+    assert "\x1b[31m-old" in text
+    assert "\x1b[32m+new 0" in text
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_without_colour_a_diff_has_its_marks(terminal: bool) -> None:
+    shown = io.StringIO()
+    console = Console(file=shown, width=60, force_terminal=terminal, no_color=True)
+    ended(Screen(console), "write_file", {"path": "a", "content": "b\n"}, "a: created, 2 bytes")
+    assert "  │ +b" in [line.rstrip() for line in Terminal(shown.getvalue()).lines]
+    assert "\x1b[32m" not in shown.getvalue()
+
+
+def test_a_call_whose_end_is_never_told_is_not_forgotten() -> None:
+    screen, shown = a_screen(width=80)
+    command = {"command": "make install"}
+    through(screen, events.ToolStarted("1", "terminal", command), events.Failed("taken over", Exception()))
+    lines = [line.rstrip() for line in Terminal(shown.getvalue()).lines if line.strip()]
+    assert lines[-1] == "? terminal make install  no result recorded; effect unknown"
+
+
+def test_calls_with_the_same_id_keep_their_own_arguments() -> None:
+    screen, shown = a_screen(width=60)
+    started = [events.ToolStarted("1", "terminal", {"command": word}) for word in ("one", "two")]
+    through(screen, *started, *(events.ToolEnded("1", "terminal", "", False, 0.0) for _ in started))
+    lines = [line.rstrip() for line in Terminal(shown.getvalue()).lines if line.strip()]
+    assert lines == ["✓ terminal one  0.0s", "✓ terminal two  0.0s"]
+
+
+def test_a_running_call_is_drawn_in_no_time_however_long_it_is() -> None:
+    screen, _ = a_screen(width=100, height=50)
+    command = "\n".join("x" * 5_000 for _ in range(4_000))
+    screen.begin()
+    screen.event(events.ToolStarted("1", "terminal", {"command": command}))
+    began = time.process_time()
+    for _ in range(10):
+        screen.tick()
+    assert time.process_time() - began < 2.0
+
+
 def test_while_a_person_is_asked_nothing_else_is_drawn() -> None:
     screen, shown = a_screen()
     screen.begin()
@@ -160,7 +264,8 @@ def test_text_from_outside_cannot_act_on_the_terminal(terminal: bool) -> None:
     screen.line(evil)
     screen.recap(recap([{"role": "user", "content": evil}]))
     text = shown.getvalue()
-    assert "owned" not in text
+    assert "\x1b]" not in text
+    assert "\x07" not in text
     assert "\x1b[2J" not in text
     assert "\x9b" not in text
     assert "\u202e" not in text

@@ -86,6 +86,27 @@ def test_the_offline_model_needs_nothing(db: SessionDB, tmp_path: Path) -> None:
     assert "hello" in done.stdout
 
 
+def test_one_question_tells_commands_and_edits_on_stderr_and_only_the_answer_on_stdout(
+    tmp_path: Path,
+) -> None:
+    def lines(question: str) -> list[str]:
+        done = run("-q", question, "--model", "offline", "--in", str(tmp_path))
+        assert done.returncode == 0
+        assert "hermes:" not in done.stdout
+        return [line for line in done.stderr.splitlines() if line.startswith("hermes: ")]
+
+    assert lines(f"run echo {'a' * 300};\n false \x1b]0; true #\x07") == [
+        f"hermes: terminal echo {'a' * 300}; ⏎  false \\x1b]0; true #\\x07"
+    ]
+    first, second = lines("run exit 3")
+    assert (first, second) == ("hermes: terminal exit 3", "hermes: terminal exit 3: exit code 3")
+    assert lines("write notes.txt: hello") == ["hermes: write_file notes.txt: created, +1 −0"]
+    assert lines("write notes.txt: good day") == ["hermes: write_file notes.txt: replaced, +1 −1"]
+    (told,) = lines(f"write {tmp_path}: hello")
+    assert told.startswith(f"hermes: write_file {tmp_path}: error: ")
+    assert lines("read notes.txt") == []
+
+
 def test_one_question_gets_a_title_as_any_conversation_does(db: SessionDB) -> None:
     assert run("-q", "run echo retry budget", "--model", "offline").returncode == 0
     assert db.search_sessions()[0]["title"] == "Run echo retry budget"

@@ -155,3 +155,20 @@ def test_a_day_in_the_terminal(window: Window, db: SessionDB, tmp_path: Path) ->
     assert stored(db, "my project")[0] == "line one\nline two"
     assert len(stored(db, "my project")) == 4
     assert stored(db, "my project (2)")[-1] == "mine"
+
+
+def test_a_folded_output_is_opened_by_a_key_also_one_that_was_pressed_too_early(
+    window: Window, tmp_path: Path
+) -> None:
+    window.start("one", "--incognito")
+    window.sees("one", "❯", "echo")
+    window.paste(
+        "one", "use shout " + "\n".join(f"line {number}" for number in range(15)), tmp_path / "pasted"
+    )
+    window.keys("one", "Enter")
+    window.sees("one", "│ LINE 0", "│ … 10 more lines (Ctrl-O opens)", "│ LINE 14")
+    assert "│ LINE 7" not in window.screen("one")
+    window.keys("one", "slow 5", "Enter")
+    window.sees("one", "0 1")
+    window.keys("one", "C-o", "typed ahead")
+    window.sees("one", "── /output 1", "│ LINE 7", "❯ typed ahead")

@@ -34,7 +34,7 @@ def test_a_transcript_says_who_said_what(hermes: Hermes) -> None:
     assert shown.returncode == 0
     assert "● You " in shown.stdout
     assert "  check the tests" in shown.stdout
-    assert '  → terminal {"command": "ls -la"}' in shown.stdout
+    assert "  → terminal ls -la\n" in shown.stdout
     assert "file" not in shown.stdout
     assert "list files" not in shown.stdout
 
@@ -46,6 +46,19 @@ def test_tools_and_reasoning_are_shown_when_asked_for_and_cannot_drive_the_termi
     assert "  total 0\n  file" in shown
     assert "I should list files" in shown
     assert "\x1b" not in shown
+
+
+def test_a_command_is_shown_whole_and_hides_nothing(hermes: Hermes, told: Told, db: SessionDB) -> None:
+    told("one", "do it")
+    command = f"echo {'word ' * 60}\n\x1b]0;; rm -rf build #\x07"
+    arguments = json.dumps({"command": command, "timeout": 5})
+    call = {"id": "c", "function": {"name": "terminal", "arguments": arguments}}
+    db.append_message("one", "assistant", None, tool_calls=[call])
+    short = hermes("sessions", "show", "one").stdout
+    assert f"  → terminal timeout=5 echo {'word ' * 60} ⏎ \\x1b]0;; rm -rf build #\\x07\n" in short
+    whole = hermes("sessions", "show", "one", "--tools").stdout
+    lines = f"  → terminal\n    command: echo {'word ' * 60}\n      \\x1b]0;; rm -rf build #\\x07\n    timeout: 5\n"
+    assert lines in whole
 
 
 def test_a_number_that_is_too_large_is_told_with_what_may_be(hermes: Hermes, told: Told) -> None:

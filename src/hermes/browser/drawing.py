@@ -1,4 +1,4 @@
-"""How messages look in the preview: who said it and when, the text, and tools folded to a line each.
+"""How messages look in the preview: who said it and when, the text, calls of tools, and a line of each result.
 
 Styles are spans here: the style of a whole `Text` is not drawn where it has no spans.
 """
@@ -16,7 +16,7 @@ from hermes import clock
 from hermes.browser.line import highlight
 from hermes.recall.excerpts import Excerpt
 from hermes.recall.said import Said
-from hermes.text import printable, readable
+from hermes.text import printable, readable, reveal
 
 NAMES = {"user": "you", "assistant": "agent"}
 TAB = 4
@@ -44,7 +44,8 @@ def message(one: Said, width: int, palette: Palette, clues: Iterable[str], conso
         if one.text.piece.strip():
             lines += _text(one.text, width, palette, clues, console)
         if one.calls is not None:
-            lines += [_call(call, width, palette) for call in one.calls.piece.splitlines()]
+            for call in one.calls.piece.split("\n"):
+                lines += _call(call, width, palette, console)
     return [*lines, Text()]
 
 
@@ -80,10 +81,10 @@ def _left_out(count: int, which: str, palette: Palette) -> Text:
     return Text.styled(f"[… {count:,} {which} characters …]", palette.dim)
 
 
-def _call(call: str, width: int, palette: Palette) -> Text:
-    line = Text.styled(f"▸ {printable(call)}", palette.tool)
-    line.truncate(width, overflow="ellipsis")
-    return line
+def _call(call: str, width: int, palette: Palette, console: Console) -> list[Text]:
+    """A call with its arguments, wrapped: what was run can be read to its end."""
+    line = Text.styled(f"▸ {printable(reveal(call))}", palette.tool)
+    return list(line.wrap(console, max(1, width), overflow="fold"))
 
 
 def _tool_result(one: Said, width: int, palette: Palette) -> Text:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ROOM = 12_000
 MOST = 120_000
 """Characters that are held."""
-BOUNDS = Bounds(said=6_000, tool=300, match=8_000)
+BOUNDS = Bounds(said=6_000, tool=300, match=8_000, call=1_000, calls=40)
 DEEPEST = 16
 """Sessions of a conversation passed over in one go because nothing was said in them."""
 

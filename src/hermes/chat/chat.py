@@ -22,7 +22,7 @@ from hermes.chat.mentions import with_files
 from hermes.chat.recap import recap
 from hermes.chat.rendering import status
 from hermes.config import setting
-from hermes.text import printable
+from hermes.text import printable, reveal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,6 +53,8 @@ class Chat:
         self.prefill = ""
         self.listed: list[str] = []
         """Ids in the order of the last list that was shown: `/resume 3` means the third."""
+        self.opened = 0
+        """Folded outputs that were opened since the last turn, the newest first."""
         self._title: str | None = None
         self._interrupted_at = float("-inf")
         self._listen: Callable[[], None] = _nobody_listens
@@ -61,6 +63,7 @@ class Chat:
 
     async def run(self, resuming: str | None = None, asked: Path | None = None) -> None:
         """Until the person leaves; `resuming` is the conversation to go on in, `asked` the directory they named."""
+        self.prompting.open_output = self._open_output
         beside = asyncio.create_task(self._once_shown())
         me = asyncio.current_task()
         loop = asyncio.get_running_loop()
@@ -171,6 +174,18 @@ class Chat:
         shown = status(used) if talk.total.model else (printable(model.name) if model is not None else "")
         return " · ".join(filter(None, (printable(name, width_limit=40), shown, str(talk.cwd))))
 
+    async def _open_output(self) -> None:
+        """Show the next folded output above the prompt."""
+        from hermes.chat.commands_tools import open_next
+
+        try:
+            opened = await open_next(self)
+        except errors.HermesError as problem:
+            wrong = str(problem)
+            await self.prompting.above(lambda: self.screen.problem(wrong))
+        else:
+            await self.prompting.above(lambda: self.screen.show(opened))
+
     async def has_history(self) -> bool:
         return bool(await self.talk.rows())
 
@@ -228,6 +243,7 @@ class Chat:
 
     async def answer(self, content: Any, *, typed_text: str = "") -> None:
         """Say something and show what comes of it. None tries again with what was said last."""
+        self.opened = 0
         lost: errors.LeaseLost | None = None
         self.screen.begin()
         ticking = asyncio.create_task(self._tick())
@@ -308,7 +324,7 @@ class Chat:
             return
         request = asked.request
         self.screen.pause()
-        self.screen.line(request.subject, "bold")
+        self.screen.line(reveal(request.subject), "bold")  # nothing of a command may hide from who allows it
         options: list[tuple[Decision, str]] = [(ALLOW_ONCE, "yes, once")]
         options += [(Decision(True, scope), SCOPES[scope].format(request.prefix)) for scope in request.scopes]
         options.append((DENY, "no"))

@@ -29,11 +29,12 @@ class Command(NamedTuple):
 @cache
 def commands() -> dict[str, Command]:
     """All of them, in the order of the help."""
-    from hermes.chat import commands_back, commands_look, commands_move, commands_settings
+    from hermes.chat import commands_back, commands_look, commands_move, commands_settings, commands_tools
 
     groups = (
         commands_move.COMMANDS,
         commands_back.COMMANDS,
+        commands_tools.COMMANDS,
         commands_look.COMMANDS,
         commands_settings.COMMANDS,
     )

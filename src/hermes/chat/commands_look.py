@@ -38,7 +38,9 @@ async def show_help(chat: Chat, _: str) -> None:
     chat.screen.note(
         "Enter sends · Esc Enter, Alt-Enter or Ctrl-J: a new line · Tab completes · @file sends a file along"
     )
-    chat.screen.note("Ctrl-C stops a turn; at an empty prompt, twice leaves · Ctrl-D leaves")
+    chat.screen.note(
+        "Ctrl-O opens folded output · Ctrl-C stops a turn; at an empty prompt, twice leaves · Ctrl-D leaves"
+    )
 
 
 async def history(chat: Chat, _: str) -> None:

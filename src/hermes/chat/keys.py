@@ -21,7 +21,8 @@ def unseen() -> Iterator[None]:
         return
     quiet = termios.tcgetattr(terminal)
     quiet[0] &= ~termios.ICRNL  # a prompt knows Enter by its own character
-    quiet[3] &= ~(termios.ECHO | termios.ICANON)
+    # Without IEXTEN no key of the terminal driver takes a character away: on BSD and macOS Ctrl-O would discard output.
+    quiet[3] &= ~(termios.ECHO | termios.ICANON | termios.IEXTEN)
     quiet[3] |= termios.NOFLSH  # Ctrl-C throws nothing away that was typed before it
     termios.tcsetattr(terminal, termios.TCSANOW, quiet)
     try:

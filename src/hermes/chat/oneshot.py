@@ -6,10 +6,16 @@ from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
-from hermes.agent.events import Discarded, Done, Failed, Interrupted, Note, NotStored
+from hermes.agent.events import Discarded, Done, Failed, Interrupted, Note, NotStored, ToolEnded, ToolStarted
+from hermes.chat.calls import EDITORS, NO_RESULT, READERS, Call, describe_call
+from hermes.chat.diffs import format_counts
+from hermes.chat.edits import read_edit
 from hermes.chat.session import Talk
+from hermes.text import printable
 
 STOPPED = "interrupted"
+REPEATED = 60
+"""Terminal cells of a command that are told again when it did not succeed."""
 
 
 class Answered(NamedTuple):
@@ -19,7 +25,11 @@ class Answered(NamedTuple):
 
 
 async def ask(talk: Talk, question: str, tell: Callable[[str], None]) -> Answered:
-    """`tell` hears what goes wrong on the way. The turn is heard to its end, for a title is made behind the answer."""
+    """`tell` hears what goes wrong on the way, and what tools do on the machine, a line for each.
+
+    The turn is heard to its end, for a title is made behind the answer.
+    """
+    calls = CallLines(tell)
     answered = Answered("", "the turn ended without an answer")
     async with aclosing(talk.say(question)) as happening:
         async for event in happening:
@@ -36,9 +46,50 @@ async def ask(talk: Talk, question: str, tell: Callable[[str], None]) -> Answere
                     tell(text)
                 case Discarded(why, seconds):
                     tell(f"{why}; trying again in {seconds:.0f}s")
+                case ToolStarted(call_id, name, arguments):
+                    calls.start(call_id, Call(name, arguments))
+                case ToolEnded(call_id, name, output, failed, _):
+                    calls.end(call_id, name, output, failed)
                 case _:
                     pass
+    calls.finish()
     return answered
+
+
+class CallLines:
+    """A line for each call that may change something: a command when it starts, an edit when it is done.
+
+    A command that did not succeed gets a second line.
+    """
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._running: list[tuple[str, Call]] = []
+
+    def start(self, call_id: str, call: Call) -> None:
+        self._running.append((call_id, call))
+        if call.name not in (*READERS, *EDITORS):
+            self._tell(describe_call(call.name, call.arguments))
+
+    def end(self, call_id: str, name: str, output: str, failed: bool) -> None:
+        known = next((entry for entry in self._running if entry[0] == call_id), None)
+        if known is not None:
+            self._running.remove(known)
+        call = (known[1] if known else Call(name, {}))._replace(output=output, failed=failed)
+        edit = read_edit(call)
+        if edit is not None:
+            what = f"{edit.action}, {format_counts(edit.added, edit.removed)}"
+            self._tell(f"{describe_call(name, call.arguments)}: {what}")
+        elif not call.succeeded and name not in READERS:
+            limit = None if name in EDITORS else REPEATED
+            shown = describe_call(name, call.arguments, width_limit=limit)
+            self._tell(f"{shown}: {call.exit_state or printable(output, width_limit=200)}")
+
+    def finish(self) -> None:
+        """Name the edits whose end was not told."""
+        for _, call in self._running:
+            if call.name in EDITORS:
+                self._tell(f"{describe_call(call.name, call.arguments)}: {NO_RESULT}")
 
 
 def as_json(talk: Talk, answered: Answered) -> dict[str, Any]:

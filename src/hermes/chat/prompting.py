@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import create_app_session, run_in_terminal
@@ -53,6 +53,9 @@ class Prompting:
     ) -> None:
         """`given` and `shown` are the terminal, unless a test says otherwise."""
         self.pastes = Pastes()
+        self.open_output: Callable[[], Coroutine[Any, Any, None]] | None = None
+        """What Ctrl-O does."""
+        self._opening: asyncio.Task[None] | None = None
         self._incognito = incognito
         self._session: PromptSession[str] = PromptSession(
             history=_Remembered(self.pastes, None if incognito else history_file()),
@@ -120,6 +123,11 @@ class Prompting:
         @keys.add(Keys.BracketedPaste)
         def _(event: KeyPressEvent) -> None:
             event.current_buffer.insert_text(self.pastes.shown(event.data))
+
+        @keys.add("c-o")
+        def _(event: KeyPressEvent) -> None:
+            if self.open_output is not None:
+                self._opening = event.app.create_background_task(self.open_output())
 
         @keys.add("c-c")
         def _(event: KeyPressEvent) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -17,15 +17,23 @@ from rich.text import Text
 
 from hermes.agent import events as happened
 from hermes.chat.blocks import Blocks
+from hermes.chat.call_view import Title, title_of, view_ended, view_running, view_unfinished
+from hermes.chat.calls import Call
 from hermes.chat.recap import Recap
 from hermes.chat.region import Region
 from hermes.insights.wording import dollars, short
 from hermes.text import printable, readable
 
 GOLD, GREEN = "#ffd700", "#5fd75f"
-ARGUMENTS_SHOWN = 60
 REDRAWN_EVERY_S = 0.05
 WAITING = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+
+class RunningCall(NamedTuple):
+    call_id: str
+    call: Call
+    title: Title
+    since: float
 
 
 class Screen:
@@ -34,7 +42,7 @@ class Screen:
         self._live = self.console.is_terminal and not self.console.is_dumb_terminal
         self._region = Region(self.console)
         self._blocks = Blocks()
-        self._running: dict[str, tuple[str, float]] = {}
+        self._running: list[RunningCall] = []
         self._began = self._next_drawing = 0.0
         self._waiting = False
         self._held: list[happened.Event] | None = None
@@ -45,6 +53,11 @@ class Screen:
     def line(self, text: str = "", style: str = "") -> None:
         """One line, or several; nothing in them is taken for markup."""
         self.console.print(Text(readable(text), style))
+
+    def show(self, *parts: RenderableType) -> None:
+        """What was made harmless already."""
+        for part in parts:
+            self.console.print(part)
 
     def problem(self, text: str) -> None:
         self.line(text, "bold red")
@@ -109,7 +122,7 @@ class Screen:
 
     def begin(self) -> None:
         self._began, self._waiting = time.monotonic(), True
-        self._blocks, self._running = Blocks(), {}
+        self._blocks, self._running = Blocks(), []
 
     def aside(self, text: str, style: str = "dim") -> None:
         """Something that has nothing to do with the turn that may be going on: above what is open."""
@@ -146,11 +159,13 @@ class Screen:
                 self._commit(Text(readable(f"↻ {why}; trying again in {seconds:.0f}s"), "yellow"))
             case happened.ToolStarted(call_id, name, arguments):
                 self._end_text()
-                self._running[call_id] = (called(name, arguments), time.monotonic())
+                call = Call(name, arguments)
+                title = title_of(call, self.console.width)
+                self._running.append(RunningCall(call_id, call, title, time.monotonic()))
                 self.tick()
             case happened.ToolEnded(call_id, name, output, failed, seconds):
-                told, _ = self._running.pop(call_id, (printable(name), 0.0))
-                self._commit(_ended(told, output, failed, seconds))
+                call = self._take_running(call_id, name)._replace(output=output, failed=failed)
+                self._commit(view_ended(call, seconds, self.console.width).shown)
             case happened.NotStored(role, why, spooled):
                 self._end_text()
                 self._commit(Text(readable(not_stored(role, why, spooled)), "bold red"))
@@ -174,8 +189,10 @@ class Screen:
 
     def end(self, used: happened.Counted | None = None) -> None:
         """The turn is over, however it ended; what it took."""
-        self._waiting, self._running = False, {}
+        unfinished, self._running, self._waiting = self._running, [], False
         self._end_text()
+        for running in unfinished:  # it may have done something all the same
+            self._commit(view_unfinished(running.call, self.console.width))
         if used is not None:
             self.note(f"{status(used)} · {time.monotonic() - self._began:.1f}s")
 
@@ -195,14 +212,19 @@ class Screen:
             return [self._answer(self._blocks.open)]
         if self._running:
             turn = WAITING[int(now * 10) % len(WAITING)]
-            return [
-                _fitting(Text.assemble((f"{turn} ", "cyan"), told, (f"  {now - since:.0f}s", "dim")))
-                for told, since in self._running.values()
-            ]
+            return [view_running(running.title, turn, now - running.since) for running in self._running]
         if self._waiting:
             turn = WAITING[int(now * 10) % len(WAITING)]
             return [Text(f"{turn} {now - self._began:.0f}s  Ctrl-C stops", "dim")]
         return []
+
+    def _take_running(self, call_id: str, name: str) -> Call:
+        """The call that has ended. Ids of models are not always unique: the first with this one."""
+        for running in self._running:
+            if running.call_id == call_id:
+                self._running.remove(running)
+                return running.call
+        return Call(name, {})
 
     def _text(self, text: str) -> None:
         finished = self._blocks.add(text)
@@ -255,25 +277,6 @@ def not_stored(role: str, why: str, spooled: bool) -> str:
     """What the store said; it names the file that keeps the message, if there is one."""
     whose = "what you said" if role == "user" else "this message"
     return f"NOT STORED: {whose}: {why}{'' if spooled else '. It is only in this window: copy it before you leave'}."
-
-
-def called(name: str, arguments: dict[str, Any]) -> str:
-    """A call in one line: the tool, and the most telling of what it was given."""
-    told = next((value for value in arguments.values() if isinstance(value, str) and value.strip()), "")
-    return f"{printable(name)} {printable(told, width_limit=ARGUMENTS_SHOWN)}".rstrip()
-
-
-def _ended(told: str, output: str, failed: bool, seconds: float) -> RenderableType:
-    mark, colour = ("✗", "red") if failed else ("✓", "green")
-    line = Text.assemble((f"{mark} ", colour), (told, "dim"), (f"  {seconds:.1f}s", "dim"))
-    if failed:
-        line.append(f"\n  {printable(output, width_limit=200)}", "dim red")
-    return _fitting(line) if not failed else line
-
-
-def _fitting(line: Text) -> Text:
-    line.no_wrap, line.overflow = True, "ellipsis"
-    return line
 
 
 def status(used: happened.Counted) -> str:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from hermes import clock
 from hermes.chat import keys
+from hermes.chat.calls import describe_call, read_calls
 from hermes.chat.commands_settings import Leave
-from hermes.chat.recap import collapsed, names_of_calls, said
+from hermes.chat.recap import said
 from hermes.chat.rendering import GOLD, GREEN
 from hermes.text import printable
 
@@ -67,7 +68,10 @@ def followed(row: Row) -> tuple[str, str] | None:
     if row["role"] == "user":
         return "● You", text
     if row["role"] == "assistant":
-        return "◆ Hermes", "\n".join(filter(None, (text, collapsed(names_of_calls(row)))))
+        calls = [
+            f"→ {describe_call(call.name, call.arguments)}" for _, call in read_calls(row.get("tool_calls"))
+        ]
+        return "◆ Hermes", "\n".join(filter(None, (text, *calls)))
     return None
 
 

@@ -21,6 +21,7 @@ from hermes.agent.record import IncognitoRecord, StoredRecord
 from hermes.agent.turn import Turn
 from hermes.chat import place
 from hermes.chat.answering import Answering
+from hermes.chat.calls import Call, calls_of, stored_tool_rows
 
 if TYPE_CHECKING:
     from hermes.sessiondb import SessionDB
@@ -325,6 +326,14 @@ class Talk:
     async def rows(self) -> list[Row]:
         """What is in the context, without marks of other programs."""
         return [row for row in await self.record.context() if row.get("role") != "session_meta"]
+
+    async def calls(self) -> list[Call]:
+        """The tool calls of the whole conversation: also those before a compression, and those taken back."""
+        rows = await self.rows()
+        if not self.exists:
+            return calls_of(rows)
+        stored = await asyncio.to_thread(stored_tool_rows, self.db, self.session_id)
+        return calls_of([*stored, *(row for row in rows if "id" not in row)])
 
     async def take_back(self, message_id: int) -> TakenBack:
         """Go back to before a message of the person."""

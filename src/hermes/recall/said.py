@@ -32,6 +32,10 @@ class Bounds(NamedTuple):
     said: int
     tool: int
     match: int
+    call: int = LONGEST_CALL
+    """Characters of the arguments of a tool call."""
+    calls: int = MOST_CALLS
+    """Tool calls of one message."""
 
 
 class Said(NamedTuple):
@@ -65,7 +69,7 @@ def said(row: Row, bounds: Bounds, clues: Sequence[str] | None = None, skip: int
         cut = excerpt(text, _first_lines(text, bounds.tool))
     else:
         cut = excerpt(text, bounds.said)
-    return Said(message_id, str(role), tool, at, cut, _calls(calls) if calls else None)
+    return Said(message_id, str(role), tool, at, cut, _calls(calls, bounds) if calls else None)
 
 
 def _text(content: object) -> str:
@@ -85,25 +89,25 @@ def _first_lines(text: str, most: int) -> int:
     return end
 
 
-def _calls(stored: object) -> Excerpt:
+def _calls(stored: object, bounds: Bounds) -> Excerpt:
     """Tool calls in short: names and the beginning of their arguments."""
     found = from_json(stored, stored) if isinstance(stored, str) else stored
     calls = found if isinstance(found, list) else [found]
-    lines = [_call(one) for one in calls[:MOST_CALLS]]
-    if len(calls) > MOST_CALLS:
-        lines.append(f"and {len(calls) - MOST_CALLS} more")
+    lines = [_call(one, bounds.call) for one in calls[: bounds.calls]]
+    if len(calls) > bounds.calls:
+        lines.append(f"and {len(calls) - bounds.calls} more")
     return Excerpt("\n".join(lines))
 
 
-def _call(call: object) -> str:
+def _call(call: object, longest: int) -> str:
     inner = call.get("function", call) if isinstance(call, dict) else call
     if not isinstance(inner, dict):
-        return _short(str(inner))
+        return _short(str(inner), longest)
     arguments = inner.get("arguments", inner.get("input", ""))
     given = arguments if isinstance(arguments, str) else to_json(arguments)
-    return f"{str(inner.get('name', '?'))[:LONGEST_CALL]}({_short(given)})"
+    return f"{str(inner.get('name', '?'))[:LONGEST_CALL]}({_short(given, longest)})"
 
 
-def _short(text: str) -> str:
-    cut = excerpt(text, LONGEST_CALL)
+def _short(text: str, longest: int) -> str:
+    cut = excerpt(text, longest)
     return f"{cut.piece}… [{cut.after:,} characters left out]" if cut.after else text

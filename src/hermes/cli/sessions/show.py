@@ -7,16 +7,19 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from hermes import clock
+from hermes.chat.calls import Call, describe_call, read_calls
 from hermes.cli.command import DONE, Refused, Words, message_id, plain_text, takes_json, takes_store
 from hermes.cli.opening import one_session, opened
 from hermes.cli.output import page, say_json, styled
-from hermes.text import counted, printable, readable, text_of
+from hermes.store.content import to_json
+from hermes.text import counted, printable, readable, reveal, text_of
 
 if TYPE_CHECKING:
     from hermes.sessiondb import SessionDB
 
 SPEAKERS = {"user": ("● You", "yellow"), "assistant": ("◆ Hermes", "green")}
 ARGUMENTS_SHOWN = 100
+"""Terminal cells of a call, without --tools. A command is always whole."""
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
@@ -114,16 +117,20 @@ def _message(message: dict[str, Any], tools: bool, reasoning: bool) -> Iterator[
         yield from (styled(f"  {line}", "dim") for line in readable(text_of(thought)).splitlines())
         yield ""
     yield from (f"  {line}".rstrip() for line in readable(text_of(message["content"])).splitlines())
-    for call in message["tool_calls"] or ():
-        if isinstance(call, dict):
-            yield styled(f"  → {_called(call, tools)}", "cyan")
+    for _, call in read_calls(message["tool_calls"]):
+        yield from (styled(line, "cyan") for line in _call_lines(call, tools))
     yield ""
 
 
-def _called(call: dict[str, Any], whole: bool) -> str:
-    function = call.get("function")
-    inner = function if isinstance(function, dict) else call
-    arguments = inner.get("arguments") or ""
-    told = arguments if isinstance(arguments, str) else text_of(arguments)
-    shown = printable(told, width_limit=None if whole else ARGUMENTS_SHOWN)
-    return f"{printable(str(inner.get('name') or '?'))} {shown}"
+def _call_lines(call: Call, whole: bool) -> Iterator[str]:
+    """A call in one line, its command whole; with `whole` all arguments, each line by line."""
+    if not whole:
+        limit = None if call.command is not None else ARGUMENTS_SHOWN
+        yield f"  → {describe_call(call.name, call.arguments, width_limit=limit)}"
+        return
+    yield f"  → {printable(reveal(call.name))}"
+    for name, value in call.arguments.items():
+        text = value if isinstance(value, str) else to_json(value)
+        first, *more = reveal(text).rstrip("\n").split("\n")
+        yield f"    {printable(reveal(name))}: {first}"
+        yield from (f"      {line}" for line in more)

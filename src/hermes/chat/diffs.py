@@ -1,0 +1,74 @@
+"""Unified diffs as text: what kind each line is, how many lines came and went, the difference of two texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from enum import Enum
+
+from hermes.text import reveal
+
+MOST_LINES_COMPARED = 3_000
+
+_HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
+
+
+class Kind(Enum):
+    FILE = "file"
+    HUNK = "hunk"
+    ADDED = "added"
+    REMOVED = "removed"
+    CONTEXT = "context"
+
+
+def classify_lines(diff: str) -> Iterator[tuple[Kind, str]]:
+    """Each line, with nothing hidden. A line of a hunk is content, even if it looks like a file heading."""
+    lines = reveal(diff).split("\n") if diff else []
+    if lines and not lines[-1]:
+        lines.pop()
+    old = new = 0  # lines of the hunk that are still to come, where its heading says how many
+    for number, line in enumerate(lines):
+        if old <= 0 and new <= 0 and _is_file_heading(lines, number):
+            yield Kind.FILE, line
+        elif found := _HUNK.match(line):
+            old, new = (int(count) if count else 1 for count in found.groups())
+            yield Kind.HUNK, line
+        elif line.startswith("+"):
+            new -= 1
+            yield Kind.ADDED, line
+        elif line.startswith("-"):
+            old -= 1
+            yield Kind.REMOVED, line
+        else:
+            old, new = old - 1, new - 1
+            yield Kind.CONTEXT, line
+
+
+def _is_file_heading(lines: list[str], number: int) -> bool:
+    """Whether the line is one of the two that name the files, before a hunk."""
+    first = number if lines[number].startswith("--- ") else number - 1
+    if first < 0 or first + 2 >= len(lines):
+        return False
+    marks = ("--- ", "+++ ", "@@ ")
+    return all(line.startswith(mark) for line, mark in zip(lines[first : first + 3], marks, strict=True))
+
+
+def count_changes(diff: str) -> tuple[int, int]:
+    """Lines that came, lines that went."""
+    kinds = [kind for kind, _ in classify_lines(diff)]
+    return kinds.count(Kind.ADDED), kinds.count(Kind.REMOVED)
+
+
+def compare(before: str, after: str) -> str:
+    """The hunks between two texts. Of very long texts, all old lines and then all new ones."""
+    old, new = before.splitlines(), after.splitlines()
+    if len(old) + len(new) > MOST_LINES_COMPARED:
+        return "\n".join([*(f"-{line}" for line in old), *(f"+{line}" for line in new)])
+    from difflib import unified_diff
+
+    return "\n".join(list(unified_diff(old, new, lineterm="", n=2))[3:])
+
+
+def format_counts(added: int, removed: int) -> str:
+    """`+40 −12`."""
+    return f"+{added:,} −{removed:,}"

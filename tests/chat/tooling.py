@@ -1,0 +1,42 @@
+"""A chat with the agent's own tools and a model that calls what it is told to.
+
+`calls [["TOOL", {"its": "arguments"}], ...]` calls these tools at once. Everything else is answered in words.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from hermes.agent.model import CallPiece, Finished, Piece, Request, Used
+from hermes.agent.parts import Parts
+from hermes.agent.standard import standard
+from tests.chat.echo import PARTS, EchoModel
+
+
+class CallingModel(EchoModel):
+    async def stream(self, request: Request) -> AsyncIterator[Piece]:
+        last = request.messages[-1]
+        word, _, rest = str(last["content"]).partition(" ")
+        if last["role"] == "user" and word == "calls":
+            for number, (name, arguments) in enumerate(json.loads(rest)):
+                yield CallPiece(number, f"call_{number}", name, json.dumps(arguments))
+            yield Used(input_tokens=1, output_tokens=1)
+            yield Finished("tool_calls")
+            return
+        async for piece in super().stream(request._replace(messages=[{"role": "user", "content": "done"}])):
+            yield piece
+
+
+def with_tools() -> Parts:
+    return PARTS._replace(make_model=lambda _wish: CallingModel(), make_tools=standard().make_tools)
+
+
+def call(name: str, **arguments: Any) -> str:
+    """What to type so that the model calls a tool."""
+    return calls([name, arguments])
+
+
+def calls(*wanted: Any) -> str:
+    return f"calls {json.dumps(wanted)}"
