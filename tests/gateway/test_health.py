@@ -121,8 +121,43 @@ async def test_the_numbers_are_those_of_the_moment() -> None:
 
 async def test_nothing_else_is_there_and_nothing_can_be_sent() -> None:
     async with served(health_app(Gateway().watched)) as address, client_of(address) as client:
-        assert (await client.get("/")).status_code == 404
-        assert (await client.post("/healthz")).status_code == 405
+        for method, path, status in (("GET", "/", 404), ("POST", "/healthz", 405)):
+            answer = await client.request(method, path)
+            assert (answer.status_code, set(answer.json())) == (status, {"error"})
+
+
+async def test_many_who_ask_at_once_write_to_the_store_once() -> None:
+    """Anybody who reaches it may ask, and a write costs; a store that hangs would take a thread for each."""
+    gateway, writes, go_on = Gateway(), 0, asyncio.Event()
+
+    async def write() -> None:
+        nonlocal writes
+        writes += 1
+        await go_on.wait()
+
+    watched = gateway.watched._replace(write=write)
+    async with served(health_app(watched)) as address, client_of(address) as client:
+        asked = [asyncio.create_task(client.get("/healthz")) for _ in range(20)]
+        async with asyncio.timeout(20):
+            while not writes:
+                await asyncio.sleep(0.01)
+        go_on.set()
+        answers = await asyncio.gather(*asked)
+        answers.append(await client.get("/healthz"))
+    assert {answer.status_code for answer in answers} == {200}
+    assert writes == 1
+
+
+async def test_a_mistake_and_a_path_are_not_told() -> None:
+    gateway = Gateway()
+    gateway.problem = raised(StoreFull, "there is no room for /home/ann/.hermes/state.db")
+    async with served(health_app(gateway.watched)) as address, client_of(address) as client:
+        answer = await client.get("/healthz")
+        assert answer.json()["store"]["error"] == "there is no room for state.db"
+    gateway.problem = ZeroDivisionError("in /home/ann/secret.py")
+    async with served(health_app(gateway.watched)) as address, client_of(address) as client:
+        answer = await client.get("/healthz")
+        assert (answer.status_code, answer.json()) == (500, {"error": "Internal Server Error"})
 
 
 async def test_a_real_store_that_was_made_read_only(home: Path) -> None:

@@ -461,6 +461,14 @@ async def test_an_answer_that_nobody_reads_is_not_kept_for_ever(monkeypatch: pyt
         (b"GET /break HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 500),
         (b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 9999999\r\nConnection: close\r\n\r\n", 413),
     ],
+    ids=[
+        "not HTTP",
+        "long headers",
+        "no such address",
+        "no such method",
+        "a mistake of ours",
+        "a large body",
+    ],
 )
 async def test_every_error_has_one_shape(sent: bytes, status: int) -> None:
     app = Starlette(routes=APP.routes, exception_handlers=error_handlers())

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -26,6 +27,7 @@ from hermes.gateway.adapter import (
     Unreachable,
 )
 from hermes.gateway.events import Event, Offered, Source
+from hermes.gateway.http_limits import Limits, set_limits
 from hermes.gateway.platforms import telegram
 from hermes.gateway.platforms.telegram import Telegram
 from hermes.gateway.settings import PlatformSettings
@@ -784,8 +786,28 @@ async def test_who_does_not_know_the_secret_is_not_heard(
             assert (await client.post(url, json=update, headers=headers)).status_code == 403
         known = {"X-Telegram-Bot-Api-Secret-Token": "s3cret_-"}
         assert (await client.post(url, content=b"{", headers=known)).status_code == 400
-        assert (await client.post(url, content=b"[1]", headers=known)).status_code == 400
+        for senseless in (b"[1]", b"[" * 100_000, b'{"a": %s}' % (b"[" * 500 + b"]" * 500), b"[]," * 200_000):
+            answer = await client.post(url, content=senseless, headers=known)
+            assert (answer.status_code, answer.json()) == (400, {"error": "Bad Request"})
         assert heard.empty()
+
+
+async def test_the_body_of_a_wrong_secret_is_not_read_and_guessing_is_limited(
+    server: TelegramServer, hooked: tuple[Telegram, str]
+) -> None:
+    adapter, url = hooked
+    set_limits(Limits(wrong_keys_per_minute=2))
+    head = b"POST /telegram/in HTTP/1.1\r\nHost: x\r\nX-Telegram-Bot-Api-Secret-Token: guess\r\n"
+    async with running(adapter) as heard:
+        server.say(server.person("Alice"), "hello")
+        await event_in(heard)
+        for status in (b"403", b"403", b"429"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(url).port)
+            writer.write(head + b"Content-Length: 900000\r\n\r\n")
+            async with asyncio.timeout(20):
+                answer = await reader.readuntil(b"\r\n\r\n")
+            assert answer.startswith(b"HTTP/1.1 %s " % status)
+            writer.close()
 
 
 async def test_a_webhook_says_yes_only_when_the_message_was_accepted(

@@ -16,8 +16,10 @@ from hermes.errors import StoreFailed, raised
 from hermes.gateway.adapter import Misconfigured
 from hermes.gateway.settings import PlatformSettings
 from hermes.server.api import ApiServer
+from hermes.server.desk import SESSION
 from hermes.server.errors import from_error
 from hermes.server.saying import Said, turns
+from hermes.store.people import Principal
 from tests.server.house import ANNA, BERT, KEY, PEOPLE, House, open_house, user
 
 TWO = {"key": None, "keys": PEOPLE}
@@ -142,6 +144,28 @@ async def test_json_that_would_take_much_memory_is_refused(metadata: bytes, why:
         assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_complex")
         assert why in answer.json()["error"]["message"]
         assert house.db.session_count() == 0
+
+
+async def test_answers_that_wait_for_a_reader_count_as_memory_of_the_key() -> None:
+    async with (
+        open_house(TWO, bodies_mb=1) as house,
+        house.http(ANNA) as anna,
+        house.http(BERT) as bert,
+    ):
+        found: dict[str, str] = {}
+        for client, name in ((anna, "anna"), (bert, "bert")):
+            answer = await client.post("/v1/chat/completions", json=asking(user("x" * 60_000)))
+            found[name] = answer.headers[SESSION]
+            store = house.db.scoped(Principal("api-server", name))
+            for _ in range(20):
+                store.append_message(found[name], "assistant", "y" * 500_000)
+        path = f"/api/sessions/{found['anna']}/messages"
+        async with anna.stream("GET", path) as first:  # 10 MB, of which nothing is read yet
+            assert first.status_code == 200
+            assert (await anna.get(path)).status_code == 503
+            answer = await bert.get(f"/api/sessions/{found['bert']}/messages")
+            assert len(answer.json()["messages"]) == 22
+            assert len(await first.aread()) > 10_000_000
 
 
 def test_many_answers_in_a_row_are_joined_once() -> None:

@@ -14,7 +14,7 @@ import http as status_names
 import json
 import os
 import socket
-from collections.abc import Callable, Generator, MutableMapping
+from collections.abc import Callable, Generator, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -48,6 +48,7 @@ LINGER_S = 5
 ACCEPT_AT_ONCE = 16
 """Connections that are accepted before any is looked at: they all take a file descriptor."""
 BACKLOG = 1024
+PIECE = 64 * 1024
 HOLDER = "hermes.holder"
 """Key in the ASGI scope: for whom bytes of the body are counted. An app sets it once it knows who asks."""
 HOLD = "hermes.hold"
@@ -334,7 +335,8 @@ class _Bounded:
         async def sent(message: Message) -> None:
             nonlocal begun
             begun = True
-            await send(message)
+            for piece in _pieces(message):
+                await send(piece)
 
         try:
             await self._app(scope, body, sent)
@@ -347,6 +349,15 @@ class _Bounded:
                 await answer(scope, receive, send)
         finally:
             body.release()
+
+
+def _pieces(message: Message) -> Iterator[Message]:
+    """A long answer in pieces: the host waits between them until the client has read on."""
+    body = memoryview(message.get("body", b""))
+    while len(body) > PIECE:
+        yield {"type": message["type"], "body": bytes(body[:PIECE]), "more_body": True}
+        body = body[PIECE:]
+    yield {**message, "body": bytes(body)} if body else message
 
 
 class _Body:

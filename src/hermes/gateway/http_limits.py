@@ -107,10 +107,12 @@ class BodyPool:
 
     def __init__(self, most: int) -> None:
         self._most, self._used = most, 0
+        self.share = most // 2
+        """What one holder may have."""
         self._by_holder: Counter[str] = Counter()
 
     def take(self, holder: str, size: int) -> bool:
-        if self._used + size > self._most or self._by_holder[holder] + size > self._most // 2:
+        if self._used + size > self._most or self._by_holder[holder] + size > self.share:
             return False
         self._used += size
         self._by_holder[holder] += size

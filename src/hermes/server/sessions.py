@@ -10,6 +10,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from hermes import clock
+from hermes.gateway.http import HOLD
+from hermes.gateway.http_limits import current_guard
 from hermes.scoped import ScopedStore
 from hermes.server.desk import Desk
 from hermes.server.errors import Refused, no_such_session
@@ -64,7 +66,10 @@ async def messages(desk: Desk, request: Request, person: Person) -> Response:
         rows = store.get_messages(session["id"])
         return JSONResponse({"session_id": session["id"], "messages": [_plain(row) for row in rows]})
 
-    return await desk.work(person, read)
+    answer = await desk.work(person, read)
+    # It is in memory until the client has read it. A session of any size can be read, but only one of the largest.
+    request.scope[HOLD](min(len(answer.body), current_guard().bodies.share))
+    return answer
 
 
 async def latest_descendant(desk: Desk, request: Request, person: Person) -> Response:
