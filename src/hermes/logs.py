@@ -1,7 +1,6 @@
 """A log that costs nothing until something is said: importing `logging` takes longer than opening a store.
 
-Where nobody set logging up, Python prints warnings to stderr as they are. In the `hermes` command they name files and
-sessions, so there they are made harmless for a terminal first, and secrets are left out.
+Where nobody set logging up, Python prints warnings to stderr as they are; a command can say how they are laid out.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from logging import Formatter, Logger
 
 
@@ -17,13 +17,13 @@ def log_of(name: str) -> Logger:
     return cast("Logger", _Later(name))
 
 
-def print_for_terminal() -> None:
-    """From now on, what Python prints for want of a handler is safe to show on a terminal."""
-    global _is_for_terminal
-    _is_for_terminal = True
+def use_last_resort(make_formatter: Callable[[], Formatter]) -> None:
+    """Lay out with this, made when it is needed, what Python prints to stderr for want of a handler."""
+    global _make_formatter
+    _make_formatter = make_formatter
 
 
-_is_for_terminal = False
+_make_formatter: Callable[[], Formatter] | None = None
 
 
 class _Later:
@@ -33,19 +33,7 @@ class _Later:
     def __getattr__(self, verb: str) -> Any:
         import logging
 
-        if _is_for_terminal and logging.lastResort is not None and logging.lastResort.formatter is None:
-            logging.lastResort.setFormatter(_make_formatter())
+        last = logging.lastResort
+        if _make_formatter is not None and last is not None and last.formatter is None:
+            last.setFormatter(_make_formatter())
         return getattr(logging.getLogger(self._name), verb)
-
-
-def _make_formatter() -> Formatter:
-    import logging
-
-    from hermes.secrets import redact
-    from hermes.text import readable
-
-    class TerminalFormatter(logging.Formatter):
-        def format(self, record: logging.LogRecord) -> str:
-            return readable(redact(super().format(record)))
-
-    return TerminalFormatter()

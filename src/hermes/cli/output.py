@@ -10,9 +10,13 @@ import os
 import sys
 from collections.abc import Iterable
 from contextlib import nullcontext, suppress
+from typing import TYPE_CHECKING
 
 from hermes import logs
 from hermes.text import json_shown, printable, readable
+
+if TYPE_CHECKING:
+    from logging import Formatter
 
 MOST_TOLD = 20
 """Remarks of one kind that are told one by one; of more, the number is told."""
@@ -24,13 +28,26 @@ def prepare() -> None:
 
     A stream that whoever started us closed goes nowhere: or the store would get its number, and what is said.
     """
-    logs.print_for_terminal()
+    logs.use_last_resort(_make_log_formatter)
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, closefd=False))
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
+
+
+def _make_log_formatter() -> Formatter:
+    """For warnings that are only logged: they name files and sessions, and may quote what a server said."""
+    import logging
+
+    from hermes.secrets import redact
+
+    class TerminalFormatter(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return readable(redact(super().format(record)))
+
+    return TerminalFormatter()
 
 
 def say(lines: Iterable[str]) -> None:
