@@ -99,8 +99,10 @@ async def ask_to_write(path: Path, context: ToolContext) -> None:
     if not is_hook and not any(path.is_relative_to(place) for place in guarded):
         return
     asked = ApprovalRequest(f"write {path}", "changes what the account or the machine depends on")
-    if not (await context.approve(asked)).allowed:
-        raise ToolFailed(f"the person did not allow a change of {path}; find another way, or ask")
+    decision = await context.approve(asked)
+    if not decision.allowed:
+        because = f" ({decision.note})" if decision.note else ""
+        raise ToolFailed(f"the person did not allow a change of {path}{because}; find another way, or ask")
 
 
 def regular_file(path: Path) -> os.stat_result:

@@ -87,10 +87,14 @@ class Terminal:
     async def _asked(self, command: str, context: ToolContext) -> None:
         """The person agrees, or `ToolFailed`."""
         why = dangers_of(command) if self._ask else []
-        if why and not (await context.approve(ApprovalRequest(command, "; ".join(why)))).allowed:
+        if not why:
+            return
+        decision = await context.approve(ApprovalRequest(command, "; ".join(why)))
+        if not decision.allowed:
+            because = f" ({decision.note})" if decision.note else ""
             raise ToolFailed(
-                f"the person did not allow this command, which {' and '.join(why)}. Do not try the same in other"
-                " words: find another way, or ask."
+                f"the person did not allow this command{because}, which {' and '.join(why)}. Do not try the same in"
+                " other words: find another way, or ask."
             )
 
 
