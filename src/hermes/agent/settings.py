@@ -64,6 +64,7 @@ class DisplaySettings(NamedTuple):
 class ApprovalSettings(NamedTuple):
     destructive_commands: bool = True
     destructive_slash_confirm: bool = True
+    timeout_minutes: float = 10.0
 
 
 class SessionSettings(NamedTuple):
@@ -138,6 +139,9 @@ SETTINGS = {
         FLAG, "whether a command that destroys something is asked about"
     ),
     "approvals.destructive_slash_confirm": Setting(FLAG, "whether /new, /clear and /undo ask first"),
+    "approvals.timeout_minutes": Setting(
+        number(0.01, 1440), "how long the gateway waits for `/approve` in a chat before it refuses"
+    ),
     "sessions.auto_prune": Setting(FLAG, "whether old conversations are deleted when the chat starts"),
     "sessions.retention_days": Setting(DAYS, "how long they are kept then"),
     "sessions.vacuum_after_prune": Setting(FLAG, "whether the file is made smaller afterwards"),

@@ -33,6 +33,8 @@ class Whose(NamedTuple):
     """Whether the machine is theirs."""
     about: str | None = None
     """Where the conversation is held and with whom, for the prompt."""
+    can_ask: bool = False
+    """Whether an approval can be asked for in this chat. If not, what needs consent is refused."""
 
 
 class Mind(NamedTuple):
@@ -81,6 +83,7 @@ class StandardMinds:
             prompt=lambda: parts.make_prompt(working),
             price=parts.price,
             cwd=folder,
+            can_ask=whose.can_ask,
             compressor=compressor,
             most_steps=parts.most_steps,
         )
