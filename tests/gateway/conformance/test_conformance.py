@@ -521,6 +521,35 @@ def test_an_answer_is_stopped(stage: Stage, gateway: Gateway, model: EchoModel, 
     assert held(word) not in stage.heard(here)
 
 
+@needs(has.PAIRING, has.COMMANDS)
+def test_only_the_owner_approves_a_command_and_only_by_saying_so(
+    stage: Stage, gateway: Gateway, model: EchoModel, word: str
+) -> None:
+    ann, bob = stage.person("Ann"), stage.person("Bob")
+    here, there = stage.dm(ann), stage.dm(bob)
+    stage.say(ann, here, f"/pair {gateway.command('gateway', 'pair', stage.platform, '--owner')['code']}")
+    until(lambda: stage.heard(here))
+    folder = gateway.person / word
+    folder.mkdir()
+    stage.say(ann, here, f"remove {word}")
+    asked = until(
+        lambda: [text for text in stage.heard(here) if "May I do this?" in text],
+        lambda: (stage.heard(here), gateway.log),
+    )
+    assert f"rm -rf {word}" in asked[0]
+    name = re.findall(r"/approve (\w{4})", asked[0])[0]
+    stage.say(bob, there, f"/approve {name}")
+    until(lambda: stage.heard(there) == ["Nothing is waiting for an approval."], lambda: stage.heard(there))
+    stage.say(ann, here, f"yes {word}")
+    until(lambda: gateway.waiting(key_of(stage, here)) == 2)
+    assert folder.is_dir()
+    stage.say(ann, here, f"/approve {name}")
+    until(lambda: not folder.exists(), lambda: (stage.heard(here), gateway.log))
+    until(lambda: echo(f"yes {word}") in stage.heard(here), lambda: (stage.heard(here), gateway.log))
+    until(lambda: any("May I" in text and "✓ Approved, once." in text for text in stage.heard(here)))
+    assert "Traceback" not in gateway.log
+
+
 # ---------------------------------------------------------------- what comes while an answer is being made
 
 
