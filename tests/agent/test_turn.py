@@ -393,3 +393,16 @@ async def test_a_turn_that_is_stopped_while_it_asks_runs_nothing(db: SessionDB) 
     assert isinstance(happened[-1], events.Interrupted)
     assert not turn.decide(1, ALLOW_ONCE)
     assert not any("launched" in event.output for event in happened if isinstance(event, events.ToolEnded))
+
+
+async def test_an_approval_that_comes_right_after_a_stop_runs_nothing(db: SessionDB) -> None:
+    model = ScriptedModel(calls(("1", "asks", "{}")), says("done"))
+    turn = a_turn(db, model, StoredRecord(db), tools=[Asks()], can_ask=True)
+    happened = []
+    async for event in turn.events("go"):
+        happened.append(event)
+        if isinstance(event, events.ApprovalAsked):
+            turn.stop()
+            assert not turn.decide(event.number, ALLOW_ONCE)
+    assert isinstance(happened[-1], events.Interrupted)
+    assert not any("launched" in event.output for event in happened if isinstance(event, events.ToolEnded))

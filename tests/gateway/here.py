@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from hermes.gateway.approvals import NOTHING_WAITS, PendingApproval
 from hermes.gateway.asking import Answer, Asked, Happening, Topics
 from hermes.gateway.commands import find
 from hermes.gateway.events import Source
@@ -62,6 +63,13 @@ class Chat:
     @property
     def epoch(self) -> int | None:
         return None if self._at_once or self._lease is None else self._lease.epoch
+
+    @property
+    def waiting_approvals(self) -> Sequence[PendingApproval]:
+        return ()
+
+    def answer_approval(self, asked: Asked, *, allowed: bool) -> str:
+        return NOTHING_WAITS
 
     def stop(self) -> bool:
         running, self.working_since = self.working_since is not None, None

@@ -9,7 +9,8 @@
 
 Updates are kept until they are acknowledged: by a higher offset, or by the webhook's 2xx. `deliver(update)` delivers
 one again, whatever was acknowledged; `say(..., delivered=False)` makes one to be delivered later, so that messages can
-come twice and out of order. `will(method, answer, ...)` makes the next calls of a method fail.
+come twice and out of order. `press(person, sent, data)` presses a button below a message. `will(method, answer, ...)`
+makes the next calls of a method fail.
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ class Sent(NamedTuple):
     reply_to: int | None
     silent: bool
     edits: int = 0
+    buttons: tuple[tuple[str, str], ...] = ()
+    """Label and data of each."""
 
 
 class Answer(NamedTuple):
@@ -111,6 +114,11 @@ HAS_WEBHOOK = refusal(
     409,
     "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook to delete the webhook first",
 )
+NOT_MODIFIED = refusal(
+    400,
+    "Bad Request: message is not modified: specified new message content and reply markup are "
+    "exactly the same as a current content and reply markup of the message",
+)
 INTERNAL = refusal(500, "Internal Server Error")
 BAD_GATEWAY = Answer(502, b"<html><head><title>502 Bad Gateway</title></head></html>")
 CUT = Answer()
@@ -142,6 +150,9 @@ class TelegramServer:
         self.webhook: Json | None = None
         self.acknowledged: list[int] = []
         """The ids of the updates that the bot has done with, in the order in which it had."""
+        self.chosen: list[str] = []
+        """The ids of the pressed buttons that the bot has answered."""
+        self._pressed: list[str] = []
         self._people: dict[int, Person] = {}
         self._chats: dict[int, Chat] = {}
         self._topics: dict[tuple[int, int], Json] = {}
@@ -298,6 +309,19 @@ class TelegramServer:
         self._messages[_key(said)] = changed
         return self._update(f"edited_{kind}", changed, delivered)
 
+    def press(self, user: Person, sent: Sent, data: str, *, delivered: bool = True) -> Json:
+        """Somebody presses a button below a message of the bot. Their client may send any `data`."""
+        number = str(next(self._ids))
+        self._pressed.append(number)
+        pressed = {
+            "id": number,
+            "from": _user(user),
+            "message": self._messages[sent.chat_id, sent.message_id],
+            "chat_instance": "1",
+            "data": data,
+        }
+        return self._update("callback_query", pressed, delivered)
+
     def deliver(self, update: Json) -> None:
         """Deliver an update, perhaps once more."""
         self._waiting.append(Waiting(update, []))
@@ -446,6 +470,7 @@ class TelegramServer:
             thread,
             target["message_id"] if target else None,
             asked.get("disable_notification") == "true",
+            buttons=_buttons(asked),
         )
         return message
 
@@ -455,19 +480,35 @@ class TelegramServer:
         if key not in self._sent:
             raise Failed(refusal(400, "Bad Request: message to edit not found"))
         text, before = self._read(asked, too_long="MESSAGE_TOO_LONG"), self._sent[key]
-        if (asked["text"], asked.get("parse_mode")) == (before.source, before.parse_mode):
-            raise Failed(
-                refusal(
-                    400,
-                    "Bad Request: message is not modified: specified new message content and reply markup are "
-                    "exactly the same as a current content and reply markup of the message",
-                )
-            )
-        self._sent[key] = before._replace(
-            text=text, source=asked["text"], parse_mode=asked.get("parse_mode"), edits=before.edits + 1
+        after = before._replace(
+            text=text, source=asked["text"], parse_mode=asked.get("parse_mode"), buttons=_buttons(asked)
         )
+        if after == before:
+            raise Failed(NOT_MODIFIED)
+        self._sent[key] = after._replace(edits=before.edits + 1)
         self._messages[key] |= {"text": text, "edit_date": _now()}
         return self._messages[key]
+
+    async def _do_editMessageReplyMarkup(self, asked: Json) -> Json:  # noqa: N802
+        chat = self._reachable(asked)
+        key = chat.id, int(asked["message_id"])
+        if key not in self._sent:
+            raise Failed(refusal(400, "Bad Request: message to edit not found"))
+        if self._sent[key].buttons == _buttons(asked):
+            raise Failed(NOT_MODIFIED)
+        self._sent[key] = self._sent[key]._replace(buttons=_buttons(asked))
+        return self._messages[key]
+
+    async def _do_answerCallbackQuery(self, asked: Json) -> bool:  # noqa: N802
+        if asked["callback_query_id"] not in self._pressed:
+            raise Failed(
+                refusal(
+                    400, "Bad Request: query is too old and response timeout expired or query ID is invalid"
+                )
+            )
+        self._pressed.remove(asked["callback_query_id"])
+        self.chosen.append(asked["callback_query_id"])
+        return True
 
     async def _do_sendChatAction(self, asked: Json) -> bool:  # noqa: N802
         self._thread(self._reachable(asked), asked)
@@ -616,6 +657,15 @@ async def _parameters(request: Request) -> Json:
     form = parse_qs((await request.body()).decode(), keep_blank_values=True)
     given = {name: values[-1] for name, values in form.items()}
     return dict(request.query_params) | given
+
+
+def _buttons(asked: Json) -> tuple[tuple[str, str], ...]:
+    """What Telegram takes as an inline keyboard."""
+    rows = json.loads(asked.get("reply_markup") or "{}").get("inline_keyboard", [])
+    buttons = tuple((one["text"], one["callback_data"]) for row in rows for one in row)
+    if any(not label or not 1 <= len(data.encode()) <= 64 for label, data in buttons):
+        raise Failed(refusal(400, "Bad Request: BUTTON_DATA_INVALID"))
+    return buttons
 
 
 def _response(answer: Answer) -> Response:

@@ -24,7 +24,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
-from typing import Any
+from typing import Any, Self
 
 from hermes import clock
 from hermes.agent.model import CallPiece, Finished, Model, Piece, Request, Text, Unreachable, Used
@@ -190,7 +190,7 @@ class World:
         self._platforms = {self.platform.name: self.platform, **more}
         self._numbers = count(1)
 
-    async def __aenter__(self) -> World:
+    async def __aenter__(self) -> Self:
         await self._start()
         return self
 

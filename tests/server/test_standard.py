@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from hermes.agent.standard import Standard
@@ -39,6 +41,19 @@ async def test_the_owner_has_the_tools_that_reach_the_machine(model_server: Mode
         await ask(house, [user("hi")])
         names = {tool["function"]["name"] for tool in model_server.requests[0].body["tools"]}
         assert {"terminal", "read_file"} <= names
+
+
+async def test_an_owner_behind_the_api_cannot_be_asked_and_the_model_is_told(
+    model_server: ModelServer,
+) -> None:
+    kept = Path.home() / "kept"
+    kept.mkdir(parents=True)
+    model_server.will(calls(("c1", "terminal", '{"command": "rm -rf kept"}')), says("I may not"))
+    async with open_house(minds=StandardMinds(Standard()), owners=["*"]) as house:
+        assert (await ask(house, [user("tidy up")]))[0] == "I may not"
+    result = model_server.requests[1].body["messages"][-1]
+    assert (result["role"], "nobody can be asked here" in result["content"]) == ("tool", True)
+    assert kept.is_dir()
 
 
 async def test_a_model_that_refuses_is_told_with_its_status(model_server: ModelServer) -> None:

@@ -67,6 +67,7 @@ class DisplaySettings(NamedTuple):
 class ApprovalSettings(NamedTuple):
     mode: str = "ask"
     destructive_slash_confirm: bool = True
+    timeout_minutes: float = 10.0
 
 
 class SandboxSettings(NamedTuple):
@@ -151,6 +152,9 @@ SETTINGS = {
         " questions, for containers, set by editing the file only",
     ),
     "approvals.destructive_slash_confirm": Setting(FLAG, "whether /new, /clear and /undo ask first"),
+    "approvals.timeout_minutes": Setting(
+        number(0.01, 1440), "how long the gateway waits for `/approve` in a chat before it refuses"
+    ),
     "sandbox.network": Setting(
         FLAG, "whether commands reach the network; else they do, but not in jobs (cron, batch)"
     ),

@@ -126,6 +126,8 @@ class Turn:
 
     def decide(self, number: int, decision: Decision) -> bool:
         """Answer the approval of that number; False if nobody waits for it (any longer)."""
+        if self._stop.is_set():  # the tool that waits is about to be cancelled
+            return False
         waiting = self._undecided.pop(number, None)
         if waiting is None or waiting.done():
             return False

@@ -8,7 +8,7 @@ arrive, or nobody can tell whether it arrived.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from hermes.errors import HermesError
 from hermes.gateway.events import Event, Offered, Source
@@ -75,6 +75,34 @@ class Adapter(Protocol):
         """A new thread in a chat, for a conversation that moves there; None where there are no threads."""
 
     async def close(self) -> None: ...
+
+
+class Choice(NamedTuple):
+    """A button below a message."""
+
+    label: str
+    text: str
+    """What pressing it says: a command, as if the person had typed it. At most 64 bytes."""
+
+
+@runtime_checkable
+class OffersChoices(Protocol):
+    """An adapter whose platform has buttons. Who presses one is heard as an `Event` with `chosen`.
+
+    `edit` removes the buttons of a message. Other adapters send the text alone.
+    """
+
+    async def offer(
+        self,
+        to: Source,
+        text: str,
+        choices: Sequence[Choice],
+        *,
+        once: str,
+        reply_to: str | None = None,
+        silent: bool = False,
+    ) -> str | None:
+        """As `send`, with buttons below the message."""
 
 
 # How a delivery or a connection fails, each with one line for the log. Nothing else may come out of an adapter.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
 from hermes.agent.events import (
+    ApprovalAsked,
     Counted,
     Discarded,
     Done,
@@ -41,8 +42,13 @@ class Answered(NamedTuple):
     """What went wrong, for whoever keeps the gateway."""
 
 
-async def heard(events: AsyncIterator[Event], live: LiveMessage | None, metrics: GatewayMetrics) -> Answered:
-    """Follow a turn to its end, and show it on the way."""
+async def heard(
+    events: AsyncIterator[Event],
+    live: LiveMessage | None,
+    metrics: GatewayMetrics,
+    ask: Callable[[ApprovalAsked], None],
+) -> Answered:
+    """Follow a turn to its end, and show it on the way. `ask` asks the owner for an approval, and does not wait."""
     hearing = _Hearing()
     if live is not None:
         await live.begin()
@@ -50,6 +56,8 @@ async def heard(events: AsyncIterator[Event], live: LiveMessage | None, metrics:
         async for event in events:
             if live is not None:
                 await _show(live, event)
+            if isinstance(event, ApprovalAsked):
+                ask(event)
             if isinstance(event, Counted):
                 metrics.spent(event.used)
             hearing.hear(event)
@@ -105,6 +113,8 @@ async def _show(live: LiveMessage, event: Event) -> None:
             await live.discard()
         case ToolStarted(_, name):
             await live.note(name)
+        case ApprovalAsked():
+            await live.pause()
         case _:
             pass
 

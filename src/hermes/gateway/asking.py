@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from hermes.gateway.adapter import Adapter
 from hermes.gateway.events import Source
 from hermes.gateway.settings import GatewaySettings, ResetPolicy
 from hermes.scoped import ScopedStore
+
+if TYPE_CHECKING:
+    from hermes.gateway.approvals import PendingApproval
 
 
 class Happening(NamedTuple):
@@ -49,6 +52,13 @@ class Here(Protocol):
     def happened(self) -> Sequence[Happening]:
         """What befell this chat, in any order."""
 
+    @property
+    def waiting_approvals(self) -> Sequence[PendingApproval]:
+        """What the answer that is being made waits for."""
+
+    def answer_approval(self, asked: Asked, *, allowed: bool) -> str:
+        """Answer one of them; what the person is told."""
+
     def stop(self) -> bool:
         """Stop the answer that is being made; whether there was one."""
 
@@ -85,6 +95,12 @@ class Asked(NamedTuple):
     """When this chat would start afresh by itself if nobody spoke; None if it never would."""
     is_owner: bool = False
     """Whether the machine is theirs."""
+    can_approve: bool = False
+    """Whether they may answer approvals: an owner, in a private chat."""
+    sent_at: float | None = None
+    """When the platform says that the command was sent; only of what is answered at once."""
+    message_id: str | None = None
+    """What makes it the same command if it is delivered twice; only of what is answered at once."""
 
     @property
     def policy(self) -> ResetPolicy:

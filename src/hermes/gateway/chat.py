@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from hermes import clock
 from hermes.agent.participants import SharedRoom
 from hermes.gateway import happened
 from hermes.gateway.about import build_session_context_prompt
+from hermes.gateway.approvals import Approvals, PendingApproval
 from hermes.gateway.asking import Asked, Happening
-from hermes.gateway.events import Source
+from hermes.gateway.commands_shown import code
+from hermes.gateway.events import Event, Source
 from hermes.gateway.keys import principal_of, room_of
 from hermes.gateway.minds import Whose
 from hermes.gateway.office import Letter, Office
@@ -34,6 +37,7 @@ class Chat:
         store = office.db.scoped(room_of(source) if self.shared else principal_of(source))
         self.talking = Talking(office.minds, store, self._whose())
         self.resetting = Resetting(office, self)
+        self.approvals = Approvals(office, self)
         self._live: str | None = None
         self._waiting = 0
         self.happened: Sequence[Happening] = ()
@@ -51,7 +55,8 @@ class Chat:
         )
         who = room_of(source) if self.shared else principal_of(source)
         machine = not self.shared and source.chat_type == "dm" and office.doorkeeper.is_owner(source)
-        return Whose(who.owners[0], source.platform, machine, about, self._room)
+        can_ask = machine and office.doorkeeper.can_approve(source)
+        return Whose(who.owners[0], source.platform, machine, about, self._room, can_ask)
 
     def note_speaker(self, source: Source) -> None:
         """Note who speaks here, where several do: whoever owns the machine may change all notes of the room."""
@@ -107,13 +112,26 @@ class Chat:
     def stop(self) -> bool:
         return self.talking.stop()
 
+    @property
+    def waiting_approvals(self) -> Sequence[PendingApproval]:
+        return self.approvals.waiting
+
+    def answer_approval(self, asked: Asked, *, allowed: bool) -> str:
+        return self.approvals.answer(asked, allowed=allowed)
+
     # ---------------------------------------------------------------- beside the work
 
     async def look(self, at_work: bool) -> None:
         """Find out where the chat is, for a command that is answered beside the work."""
         inbox = self._office.db.inbox
         self._live = await asyncio.to_thread(self.store.live_session, self.key)
-        self.happened = await asyncio.to_thread(happened.of, self._office.db, self.key)
+        self.happened = [
+            *await asyncio.to_thread(happened.of, self._office.db, self.key),
+            *(
+                Happening(clock.now(), f"I wait for your approval ({code(one.name)}); nothing was done yet.")
+                for one in self.approvals.waiting
+            ),
+        ]
         self._waiting = len(await asyncio.to_thread(inbox.waiting, self.key)) - at_work
 
     @property
@@ -122,7 +140,8 @@ class Chat:
 
     # ---------------------------------------------------------------- who asks, and what is answered
 
-    def asked(self, source: Source, words: str) -> Asked:
+    def asked(self, source: Source, words: str, event: Event | None = None) -> Asked:
+        """`event` is the message, if it is answered at once."""
         office = self._office
         return Asked(
             source,
@@ -135,6 +154,9 @@ class Chat:
             topics_of(office.db, source),
             self.resetting.next_at,
             office.doorkeeper.is_owner(source),
+            office.doorkeeper.can_approve(source),
+            None if event is None else event.sent_at,
+            None if event is None else event.message_id,
         )
 
     async def post(

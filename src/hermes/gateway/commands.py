@@ -7,7 +7,14 @@ import re
 from collections.abc import Awaitable, Callable
 
 from hermes import errors
-from hermes.gateway import commands_back, commands_look, commands_move, commands_place, commands_why
+from hermes.gateway import (
+    commands_approve,
+    commands_back,
+    commands_look,
+    commands_move,
+    commands_place,
+    commands_why,
+)
 from hermes.gateway.asking import Answer, Asked, Command
 from hermes.gateway.commands_shown import code, plain
 from hermes.gateway.commands_which import NOT_FOUND
@@ -87,7 +94,7 @@ def _safe(run: Run) -> Run:
 
 _GROUPS = (
     *(commands_move.COMMANDS, commands_look.COMMANDS, commands_why.COMMANDS),
-    *(commands_back.COMMANDS, commands_place.COMMANDS),
+    *(commands_back.COMMANDS, commands_approve.COMMANDS, commands_place.COMMANDS),
     (
         Command(
             "help",

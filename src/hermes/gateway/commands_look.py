@@ -92,6 +92,12 @@ def _status(asked: Asked) -> str:
         lines += [f"Model: {code(row['model'])}"] if row["model"] else []
     if here.working_since is not None:
         lines.append(f"Working: for {duration(max(0.0, now - here.working_since))} (`/stop` stops it)")
+    lines += [
+        f"Waiting for your approval: {code(one.name)} {code(one.request.subject)}"
+        f" (for {duration(max(0.0, one.expires_at - now))} more)"
+        for one in here.waiting_approvals
+        if asked.can_approve
+    ]
     if here.waiting:
         lines.append(f"Waiting: {plural(here.waiting, 'message')}")
     shared = ", shared by all who are here" if here.shared else ""

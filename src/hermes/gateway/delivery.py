@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING
 
 from hermes import clock, errors, secrets
 from hermes.gateway import happened
-from hermes.gateway.adapter import Adapter, Doubtful, Limited, Undeliverable, Unreachable
+from hermes.gateway.adapter import (
+    Adapter,
+    Doubtful,
+    Limited,
+    OffersChoices,
+    Undeliverable,
+    Unreachable,
+)
 from hermes.gateway.insisting import surely
 from hermes.gateway.office import Letter, Office
 
@@ -139,11 +146,13 @@ class Delivery:
             metrics.deliveries.add(entry.platform, "undeliverable")
             log.warning("given up for %s: %s", entry.platform, _why(problem))
             await self._failed(entry, problem, again=False)
+            self._office.settle_delivery(entry.idempotency_key, "failed")
             return None
         except Exception as problem:  # a mistake in an adapter: it may have come before or after the sending
             log.error("%s: %s", entry.platform, secrets.redact(repr(problem)), exc_info=True)
             return await self._doubt(entry, adapter, problem, pause)
         metrics.deliveries.add(entry.platform, "sent")
+        self._office.settle_delivery(entry.idempotency_key, "sent", sent)
         await surely(lambda: asyncio.to_thread(outbox.sent, entry.id, sent))
         return None
 
@@ -160,6 +169,7 @@ class Delivery:
             return pause
         await self._tell(entry)  # first: if we die before it is called unknown, it is found, and told once
         await surely(lambda: asyncio.to_thread(self._office.db.outbox.doubtful, entry.id))
+        self._office.settle_delivery(entry.idempotency_key, "unknown")
         return None
 
     async def _tell(self, entry: OutboxEntry) -> None:
@@ -184,6 +194,15 @@ async def _hand_over(adapter: Adapter, letter: Letter, once: str) -> str | None:
             return letter.edits
         except Undeliverable:  # somebody deleted the message that was to be changed
             pass
+    if letter.choices and isinstance(adapter, OffersChoices):
+        return await adapter.offer(
+            letter.to,
+            letter.text,
+            letter.choices,
+            once=once,
+            reply_to=letter.reply_to,
+            silent=letter.silent,
+        )
     return await adapter.send(
         letter.to, letter.text, once=once, reply_to=letter.reply_to, silent=letter.silent
     )

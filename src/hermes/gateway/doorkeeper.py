@@ -52,6 +52,13 @@ class Doorkeeper:
             return True
         return any(self._pairings.is_owner(source.platform, one) for one in _ids(source))
 
+    def can_approve(self, source: Source) -> bool:
+        """Whether they can be asked to approve something here: an owner in a private chat.
+
+        Behind a shared secret stands a program, which nobody can ask.
+        """
+        return source.chat_type == "dm" and not _by_secret(source.platform) and self.is_owner(source)
+
     def pairs(self, source: Source, text: str) -> Paired | None:
         """Let a person in who sends a good code in a private chat; None if that is not what they do.
 

@@ -117,10 +117,14 @@ class Event(NamedTuple):
     """What the message it answers says; not its id."""
     edits: str | None = None
     """The id of the message that this one is a new version of."""
+    chosen: str | None = None
+    """Somebody pressed a button: the id of that. `text` is what the button says, `source.message_id` where it is."""
 
     @property
     def message_id(self) -> str | None:
         """What makes it the same message when a platform delivers it twice; an edit is another message."""
+        if self.chosen is not None:
+            return f"choice:{self.chosen}"
         if self.edits is None:
             return self.source.message_id
         # Platforms count seconds, and people change their minds faster.

@@ -106,6 +106,7 @@ class Mailbox:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        await self.chat.approvals.close()
         await self.chat.talking.close()
 
     async def drained(self) -> None:

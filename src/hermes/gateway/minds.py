@@ -37,6 +37,8 @@ class Whose(NamedTuple):
     """Where the conversation is held and with whom, for the prompt."""
     room: SharedRoom | None = None
     """The room, if several people share the sessions; None: they are one person's."""
+    can_ask: bool = False
+    """Whether an approval can be asked for in this chat. If not, what needs consent is refused."""
 
 
 class Mind(NamedTuple):
@@ -86,6 +88,7 @@ class StandardMinds:
             prompt=lambda: parts.make_prompt(working),
             price=parts.price,
             cwd=folder,
+            can_ask=whose.can_ask,
             compressor=compressor,
             most_steps=parts.most_steps,
             speakers=None if room is None else partial(room.speakers, record),

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hermes.gateway.adapter import Adapter
+from hermes import clock
+from hermes.gateway.adapter import Adapter, Choice
 from hermes.gateway.events import Source
 from hermes.gateway.metrics import GatewayMetrics
 from hermes.gateway.minds import Minds
@@ -16,6 +17,9 @@ from hermes.gateway.splitting import split
 if TYPE_CHECKING:
     from hermes.gateway.doorkeeper import Doorkeeper
     from hermes.sessiondb import SessionDB
+
+Fate = Callable[[str, str | None], None]
+"""Told what became of a message, `sent`, `failed` or `unknown`, and its id on the platform."""
 
 LONGEST_UNKNOWN = 4000
 """How long a part may be for a platform that is not connected now."""
@@ -30,13 +34,16 @@ class Letter(NamedTuple):
     silent: bool = False
     edits: str | None = None
     """The id of a message that this text takes the place of."""
+    choices: tuple[Choice, ...] = ()
+    """Buttons, where the platform has them."""
 
     def to_dict(self) -> dict[str, Any]:
         return {**self._asdict(), "to": self.to.to_dict()}
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> Letter:
-        return cls(**{**told, "to": Source.from_dict(told["to"])})
+        choices = tuple(Choice(*choice) for choice in told.get("choices", ()))
+        return cls(**{**told, "to": Source.from_dict(told["to"]), "choices": choices})
 
 
 class Office:
@@ -57,6 +64,9 @@ class Office:
         """Whether something is on its way to a chat, or waits for another try."""
         self.changed: Callable[[], None] = lambda: None
         """Told that something about a chat is different now."""
+        self.approval_seconds: float = 10 * clock.MINUTE
+        """How long an approval may wait for an answer."""
+        self._fates: dict[str, Fate] = {}
 
     def platform(self, name: str) -> PlatformSettings:
         return self.settings.platforms.get(name) or PlatformSettings(name)
@@ -90,6 +100,7 @@ class Office:
                     text=text,
                     edits=letter.edits if number == 0 else None,
                     reply_to=letter.reply_to if number == 0 else None,
+                    choices=letter.choices if number == len(parts) - 1 else (),
                 )
                 entry = self.db.outbox.put(
                     key, letter.to.platform, part.to_dict(), f"{once}/{number}", session_id=session_id
@@ -100,3 +111,13 @@ class Office:
         states = await asyncio.to_thread(put)
         self.deliver(key)
         return "queued" in states
+
+    def watch_delivery(self, once: str, tell: Fate) -> None:
+        """Call `tell` when the fate of a message in one part, which is posted after this, is known."""
+        self._fates[f"{once}/0"] = tell
+
+    def settle_delivery(self, idempotency_key: str, state: str, message_id: str | None = None) -> None:
+        """The fate of a message is known."""
+        tell = self._fates.pop(idempotency_key, None)
+        if tell is not None:
+            tell(state, message_id)

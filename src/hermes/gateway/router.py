@@ -69,6 +69,8 @@ class Router:
         found = None if event.edits is not None else commands.find(event.text)
         if found is not None and found[0].at_once:
             return await self._at_once(event, *found)
+        if event.chosen is not None:  # buttons are for commands that are answered at once
+            return Receipt("ignored")
         return await self._accept(event, offered, found and found[0])
 
     async def _broke(self, event: Event, problem: Exception) -> Receipt:
@@ -112,7 +114,7 @@ class Router:
         mailbox = self.mailbox(key, source)
         chat = mailbox.chat
         await chat.look(mailbox.at_work)
-        answer = await command.run(chat.asked(source, words))
+        answer = await command.run(chat.asked(source, words, event))
         said = event.message_id or f"{clock.now():.3f}"
         letter = Letter(source, answer.text, None if source.chat_type == "dm" else source.message_id)
         once = f"command:{source.platform}:{key}:{said}"

@@ -72,7 +72,9 @@ class Gateway:
         self.router = Router(self.office, self.places)
         self.connections = Connections(adapters, self.router.receive, self._changed)
         self.sessions = db.db_path.parent / "sessions"
-        which = transcripts.chosen(read_settings().sessions.transcripts, db.db_path)
+        told = read_settings()
+        self.office.approval_seconds = told.approvals.timeout_minutes * clock.MINUTE
+        which = transcripts.chosen(told.sessions.transcripts, db.db_path)
         self.mirrors = (Transcripts(db, self.sessions, which), IndexFile(db, self.sessions))
         self._ending, self._news = asyncio.Event(), asyncio.Event()
         self.office.changed = self.mirrors[1].touch

@@ -24,6 +24,7 @@ TYPING_EVERY = 4.0
 """Platforms show for about five seconds that somebody is typing."""
 SLOWEST = 30.0
 CURSOR = "▌"
+WAITS = "⏸ waits for your approval, below"
 LONGEST_TOOL_NAME = 40
 
 
@@ -43,13 +44,18 @@ class LiveMessage:
         sent: Callable[[str], Awaitable[None]] | None = None,
         must_wait: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`message` is a preview that was sent before, to go on with; `sent` is told the id of one that is new.
+        """`message` is a preview that was sent before, to go on with; `sent` is told the id of one that is new, or an
+        empty text when a preview is left as it is.
 
         `must_wait` says whether something that came first has not arrived yet.
         """
         self._adapter = adapter
         self._to = to
         self._once = f"{once}:preview"  # the final text is another message if this one does not come about
+        self._previews_left = 0
+        self._left_with: str | None = None
+        """The last text of a preview that is to be left."""
+        self._is_paused = False
         self._clock = clock
         self._reply_to = reply_to
         self._previews = stream and adapter.can.edits
@@ -90,6 +96,23 @@ class LiveMessage:
         self._note = f"⚙ {one_line(tool, LONGEST_TOOL_NAME)}…"
         await self._changed()
 
+    async def pause(self) -> None:
+        """A person is asked something: nobody types until `go_on`.
+
+        The preview is left above the question. What comes after it is shown in a new message, below the question.
+        """
+        self._is_paused, self._note = True, WAITS
+        self._left_with = self._preview()
+        self._text.clear()
+        self._note, self._show_at = "", inf
+        await self.begin()
+        self._woken.set()
+
+    def go_on(self) -> None:
+        """The question is answered, or withdrawn."""
+        self._is_paused, self._type_at = False, 0.0
+        self._woken.set()
+
     async def finish(self) -> str | None:
         """Stop. The id of the message that the final text has to replace; None if there is none.
 
@@ -110,7 +133,9 @@ class LiveMessage:
     async def _show_and_wait(self) -> None:
         while not self._is_finished:
             self._woken.clear()
-            if self._types and self._clock() >= self._type_at:
+            if self._left_with is not None:
+                await self._leave_preview(self._left_with)
+            elif self._types and not self._is_paused and self._clock() >= self._type_at:
                 await self._type()
             elif self._clock() >= self._show_at:
                 await self._show()
@@ -119,9 +144,26 @@ class LiveMessage:
                     await self._woken.wait()
             except TimeoutError:
                 pass
+        if self._left_with is not None:
+            await self._leave_preview(self._left_with)
+
+    async def _leave_preview(self, text: str) -> None:
+        """Show the last text of a preview, and forget it: the final text is a message of its own."""
+        self._left_with = None
+        if self._message is None:
+            return
+        left, self._message, self._shown = self._message, None, ""
+        self._previews_left += 1
+        self._once = f"{self._once.partition(':preview')[0]}:preview:{self._previews_left}"
+        try:
+            if self._sent is not None:
+                await self._sent("")
+            await self._adapter.edit(self._to, left, text)
+        except Exception as error:  # noqa: BLE001 - it stays as it is
+            self._tell(error)
 
     def _until_something_is_due(self) -> float | None:
-        due = min(self._show_at, self._type_at if self._types else inf)
+        due = min(self._show_at, self._type_at if self._types and not self._is_paused else inf)
         return None if due == inf else max(0.0, due - self._clock())
 
     async def _type(self) -> None:

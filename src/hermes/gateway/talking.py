@@ -12,6 +12,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from hermes import clock, errors
+from hermes.agent.approvals.request import Decision
 from hermes.agent.events import Done, Event, Failed, Moved, Note
 from hermes.agent.record import StoredRecord
 from hermes.agent.titles import title_while_young
@@ -116,6 +117,10 @@ class Talking:
             return True
         self._stop_at_once = self._expected
         return self._expected
+
+    def decide(self, number: int, decision: Decision) -> bool:
+        """Answer an approval that the turn asked for; False if it does not wait for it (any longer)."""
+        return self._turn is not None and self._turn.decide(number, decision)
 
     def steer(self, content: Any, **fields: Any) -> bool:
         """Say something into the answer that is being made; False if there is none, or if it is too late."""

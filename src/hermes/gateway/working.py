@@ -11,10 +11,12 @@ from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any
 
 from hermes import clock, errors
+from hermes.agent.events import ApprovalAsked
 from hermes.gateway import commands, happened, incoming, redoing
 from hermes.gateway.about import speaker
 from hermes.gateway.adapter import AdapterError
 from hermes.gateway.answering import heard
+from hermes.gateway.approvals import RESTARTED, STOPPED
 from hermes.gateway.asking import Command
 from hermes.gateway.chat import Chat
 from hermes.gateway.events import Event, said_first
@@ -98,9 +100,20 @@ class Work:
         """One turn, and its answer on the way to the person."""
         office, began = self._office, clock.now()
         live = await self._live_message(entry)
-        said = self._chat.talking.say(content, platform_message_id=redoing.mark(entry))
-        async with aclosing(said) as events:
-            answered = await heard(events, live, office.metrics)
+        talking, approvals = self._chat.talking, self._chat.approvals
+
+        def ask(asked: ApprovalAsked) -> None:
+            approvals.ask(asked, talking.decide, live.go_on if live is not None else lambda: None)
+
+        said = talking.say(content, platform_message_id=redoing.mark(entry))
+        try:
+            async with aclosing(said) as events:
+                answered = await heard(events, live, office.metrics, ask)
+        except asyncio.CancelledError:
+            approvals.withdraw(RESTARTED)
+            raise
+        finally:
+            approvals.withdraw(STOPPED)
         office.metrics.turns.add(answered.outcome)
         office.metrics.turn_seconds.observe(clock.now() - began)
         if answered.why is not None:
@@ -138,7 +151,7 @@ class Work:
     async def _preview_of(self, entry: InboxEntry) -> str | None:
         if not entry.again:
             return None
-        return await asyncio.to_thread(happened.preview, self._office.db, self._chat.key, entry.id)
+        return await asyncio.to_thread(happened.preview, self._office.db, self._chat.key, entry.id) or None
 
     # ---------------------------------------------------------------- what was done is written down
 

@@ -1,7 +1,8 @@
 """A model behind HTTP that says back what it was told, and holds an answer until a test lets it go.
 
 What it does is in the words it is told: `hold kiwi` waits for `model.let_go("kiwi")`, `long kiwi` gives an answer that
-no platform takes in one message. Everybody is told by a word of their own, so that scenarios do not meet.
+no platform takes in one message, `remove kiwi` removes a folder with a command. Everybody is told by a word of their
+own, so that scenarios do not meet.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import threading
 from collections import defaultdict
 from typing import Any
 
-from tests.agent.openai_server import Asked, ModelServer, Reply, chunk, says
+from tests.agent.openai_server import Asked, ModelServer, Reply, calls, chunk, says
 
 NAMING = "Name a conversation."
 """How the request begins that asks for a title."""
-WISH = re.compile(r"(hold|long)(?: \w+)?? (\w+)\Z")
+WISH = re.compile(r"(hold|long|remove)(?: \w+)?? (\w+)\Z")
 """At the end: what was asked before and not answered comes before it."""
 DONE = b"data: [DONE]\n\n"
 
@@ -38,6 +39,8 @@ class EchoModel(ModelServer):
         kind, word = wish.groups()
         if kind == "long":
             return says(long_answer(word))
+        if kind == "remove":
+            return calls(("c1", "terminal", json.dumps({"command": f"rm -rf {word}"})))
         half, rest = chunk({"content": "I begin, "}), chunk({"content": f"and end: {word}"})
         return Reply([half, self._gates[word], rest, chunk({}, "stop"), DONE])
 

@@ -28,15 +28,15 @@ class Gateway:
     def __init__(self, folder: Path, stage: Stage, model: EchoModel, **settings: Any) -> None:
         """`settings` are those of the platform, besides what the stage needs."""
         self.home, self._log, self._stage = folder / "home", folder / "log", stage
-        person = folder / "person"
-        for made in (self.home, person):
+        self.person = folder / "person"
+        for made in (self.home, self.person):
             made.mkdir(mode=0o700, parents=True)
         platform = {**stage.config, **settings}
         config = {"gateway": {"health_port": 0}, "platforms": {stage.platform: platform}}
         YAML().dump(config, self.home / "config.yaml")
         self.environment = {
             **{name: os.environ[name] for name in PASSED_ON if name in os.environ},
-            "HOME": str(person),
+            "HOME": str(self.person),
             "HERMES_HOME": str(self.home),
             "OPENAI_BASE_URL": model.base_url,
             "OPENAI_API_KEY": "sk-test",

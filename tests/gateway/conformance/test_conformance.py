@@ -521,6 +521,57 @@ def test_an_answer_is_stopped(stage: Stage, gateway: Gateway, model: EchoModel, 
     assert held(word) not in stage.heard(here)
 
 
+def asks_to_remove(stage: Stage, gateway: Gateway, owner: Person, word: str) -> tuple[str, Path]:
+    """Somebody becomes an owner, and is asked whether a folder may be removed: the request's name, and the folder."""
+    here, folder = stage.dm(owner), gateway.person / word
+    folder.mkdir()
+    stage.say(owner, here, f"/pair {gateway.command('gateway', 'pair', stage.platform, '--owner')['code']}")
+    until(lambda: stage.heard(here))
+    stage.say(owner, here, f"remove {word}")
+    asked = until(
+        lambda: [text for text in stage.heard(here) if "May I do this?" in text],
+        lambda: (stage.heard(here), gateway.log),
+    )
+    assert f"rm -rf {word}" in asked[0]
+    return re.findall(r"/approve (\w{4})", asked[0])[0], folder
+
+
+@needs(has.PAIRING, has.COMMANDS)
+def test_only_the_owner_approves_a_command_and_only_by_saying_so(
+    stage: Stage, gateway: Gateway, model: EchoModel, word: str
+) -> None:
+    ann, bob = stage.person("Ann"), stage.person("Bob")
+    here, there = stage.dm(ann), stage.dm(bob)
+    name, folder = asks_to_remove(stage, gateway, ann, word)
+    stage.say(bob, there, f"/approve {name}")
+    until(lambda: stage.heard(there) == ["Nothing is waiting for an approval."], lambda: stage.heard(there))
+    stage.say(ann, here, f"yes {word}")
+    until(lambda: gateway.waiting(key_of(stage, here)) == 2)
+    assert folder.is_dir()
+    stage.say(ann, here, f"/approve {name}")
+    until(lambda: not folder.exists(), lambda: (stage.heard(here), gateway.log))
+    until(lambda: echo(f"yes {word}") in stage.heard(here), lambda: (stage.heard(here), gateway.log))
+    until(lambda: any("May I" in text and "✓ Approved, once." in text for text in stage.heard(here)))
+    assert "Traceback" not in gateway.log
+
+
+@needs(has.PAIRING, has.COMMANDS, has.LATER)
+def test_killed_while_an_approval_waits(stage: Stage, gateway: Gateway, word: str) -> None:
+    ann = stage.person("Ann")
+    here = stage.dm(ann)
+    name, folder = asks_to_remove(stage, gateway, ann, word)
+    gateway.kill()
+    stage.say(ann, here, "/approve")
+    gateway.be_up()
+    stage.say(ann, here, f"/approve {name}")
+    until(
+        lambda: any(f"No request {name} is waiting" in text.replace("`", "") for text in stage.heard(here)),
+        lambda: (stage.heard(here), gateway.log),
+    )
+    until(lambda: gateway.waiting(key_of(stage, here)) == 0, lambda: gateway.log)
+    assert folder.is_dir()
+
+
 # ---------------------------------------------------------------- what comes while an answer is being made
 
 

@@ -12,16 +12,24 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from telegram import Bot, Message, ReplyParameters, Update
+from telegram import (
+    Bot,
+    CallbackQuery,
+    InlineKeyboardButton,
+    InlineKeyboardMarkup,
+    Message,
+    ReplyParameters,
+    Update,
+)
 from telegram.constants import ChatAction, ParseMode
 from telegram.error import BadRequest, ChatMigrated, InvalidToken
 from telegram.request import HTTPXRequest
 
-from hermes.gateway.adapter import Can, Misconfigured, Receive, Undeliverable
+from hermes.gateway.adapter import AdapterError, Can, Choice, Misconfigured, Receive, Undeliverable
 from hermes.gateway.events import Source
 from hermes.gateway.platforms.telegram_errors import told
 from hermes.gateway.platforms.telegram_reading import GENERAL, Reading
@@ -34,7 +42,9 @@ from hermes.text import clean_in
 os.environ.setdefault("PTB_TIMEDELTA", "true")
 
 OFFICIAL = "https://api.telegram.org/bot"
-WANTED = ("message", "edited_message", "channel_post", "edited_channel_post")
+WANTED = ("message", "edited_message", "channel_post", "edited_channel_post", "callback_query")
+LONGEST_CHOICE = 64
+"""Bytes that a button can carry."""
 POLL_SECONDS = 30
 PATIENCE = 20.0
 """Seconds in which Telegram answers; a poll may take that much longer."""
@@ -79,6 +89,9 @@ class Telegram:
         reading = Reading(me, self._fetch, everything=self._everything)
 
         async def accept(album: Sequence[Update]) -> None:
+            if (pressed := album[0].callback_query) is not None:
+                await self._accept_choice(pressed, reading, receive)
+                return
             messages = [update.effective_message for update in album if update.effective_message]
             edited = bool(album[0].edited_message or album[0].edited_channel_post)
             read = reading.read(messages, edited=edited) if messages else None
@@ -89,6 +102,20 @@ class Telegram:
             await self._listen(self._webhook, accept, ready)
         else:
             await self._poll(accept, ready)
+
+    async def _accept_choice(self, pressed: CallbackQuery, reading: Reading, receive: Receive) -> None:
+        event = reading.read_choice(pressed)
+        if event is None or event.source.message_id is None:
+            return
+        receipt = await receive(event, ())
+        if receipt.state not in ("answered", "duplicate"):
+            return  # the buttons stay for whoever may press them
+        chat, message = event.source.chat_id, _number(event.source.message_id)
+        # A question of an earlier process has nobody who removes its buttons. Nothing depends on these two.
+        with suppress(AdapterError), told("end a choice", repeatable=True):
+            await self._bot.answer_callback_query(pressed.id)
+        with suppress(AdapterError), told("remove the buttons", repeatable=True):
+            await self._bot.edit_message_reply_markup(chat, message)
 
     async def _poll(self, accept: Accept, ready: Callable[[], None]) -> None:
         with told("end its webhook", repeatable=True):
@@ -147,6 +174,28 @@ class Telegram:
     async def send(
         self, to: Source, text: str, *, once: str, reply_to: str | None = None, silent: bool = False
     ) -> str | None:
+        return await self._send(to, text, reply_to, silent)
+
+    async def offer(
+        self,
+        to: Source,
+        text: str,
+        choices: Sequence[Choice],
+        *,
+        once: str,
+        reply_to: str | None = None,
+        silent: bool = False,
+    ) -> str | None:
+        return await self._send(to, text, reply_to, silent, _keyboard(choices))
+
+    async def _send(
+        self,
+        to: Source,
+        text: str,
+        reply_to: str | None,
+        silent: bool,
+        buttons: InlineKeyboardMarkup | None = None,
+    ) -> str:
         replied = ReplyParameters(_number(reply_to), allow_sending_without_reply=True) if reply_to else None
 
         async def write(chat: str, text: str, mode: ParseMode | None) -> Message:
@@ -157,6 +206,7 @@ class Telegram:
                 message_thread_id=_topic(to),
                 reply_parameters=replied,
                 disable_notification=silent,
+                reply_markup=buttons,
             )
 
         with told("send a message"):
@@ -239,6 +289,15 @@ def _album(update: Update) -> str | None:
 def _topic(to: Source) -> int | None:
     """The topic to write in. The general one is written in by naming none."""
     return _number(to.thread_id) if to.thread_id and to.thread_id != GENERAL else None
+
+
+def _keyboard(choices: Sequence[Choice]) -> InlineKeyboardMarkup | None:
+    """A button below the other. A text that Telegram does not carry has to be typed, like all others, then."""
+    if any(len(choice.text.encode()) > LONGEST_CHOICE for choice in choices):
+        return None
+    return InlineKeyboardMarkup(
+        [[InlineKeyboardButton(choice.label, callback_data=choice.text)] for choice in choices]
+    )
 
 
 def _number(name: str) -> int:

@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from telegram import Chat, Message, MessageEntity, MessageOrigin, User
+from telegram import CallbackQuery, Chat, Message, MessageEntity, MessageOrigin, User
 from telegram.constants import ChatType
 
+from hermes import clock
 from hermes.gateway.events import Event, Offered, Source
 from hermes.recall.framing import fenced, label
 
@@ -63,6 +64,25 @@ class Reading:
         when = (message.edit_date if edited else None) or message.date
         edits = str(message.message_id) if edited else None
         return Event(self._source(message), text, when.timestamp(), (), _replied(message), edits), files
+
+    def read_choice(self, pressed: CallbackQuery) -> Event | None:
+        """The event of a button that somebody pressed below a message of ours."""
+        message, person = pressed.message, pressed.from_user
+        if message is None or not pressed.data:
+            return None
+        source = Source(
+            "telegram",
+            str(message.chat.id),
+            message.chat.effective_name,
+            _chat_type(message.chat),
+            str(person.id),
+            person.full_name,
+            _thread(message) if isinstance(message, Message) else None,
+            is_bot=person.is_bot,
+            message_id=str(message.message_id),
+            handle=person.username,
+        )
+        return Event(source, pressed.data, clock.now(), chosen=pressed.id)
 
     def _is_answer(self, message: Message) -> bool:
         """Whether it replies to us. Whatever is said in a topic that we opened replies to its opening."""

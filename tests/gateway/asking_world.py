@@ -1,0 +1,163 @@
+"""A world in which the model can use a tool that asks for an approval, and a platform that has buttons.
+
+    async with AskingWorld() as world:
+        question = await world.asked(ANN, "rm -rf build")
+        await world.asks(ANN, f"/approve {name_in(question)}")
+
+`use ask {"subject": "rm x"}` calls the tool; `both ask {...} {...}` calls it twice at once; `late NAME {...}` says
+something, holds, and calls it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from markdown_it import MarkdownIt
+
+from hermes import clock
+from hermes.agent.approvals.request import ApprovalRequest, Scope
+from hermes.agent.model import CallPiece, Finished, Piece, Request, Text
+from hermes.agent.parts import Parts
+from hermes.agent.tool import Tool, ToolContext, ToolFailed
+from hermes.gateway.adapter import Choice, Receipt
+from hermes.gateway.events import Event, Source
+from hermes.gateway.minds import StandardMinds, Whose
+from hermes.gateway.settings import GatewaySettings
+from tests.gateway.world import ANN, Brain, Platform, WithBrain, World, said, settings_of
+
+OWNED = settings_of(platform={"owners": frozenset({"1"})})
+"""Ann's machine."""
+_NAME = re.compile(r"`/approve (\w{4})`")
+
+
+class Asker:
+    """A tool that does something if it may, and says what it was told if it may not."""
+
+    name = "ask"
+    description = "Do something that needs an approval."
+    parameters: Mapping[str, Any] = {"type": "object", "properties": {}}
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
+        scopes = tuple(Scope(one) for one in arguments.pop("scopes", ()))
+        request = ApprovalRequest(**{"reason": "it changes something", **arguments}, scopes=scopes)
+        decision = await context.approve(request)
+        if not decision.allowed:
+            raise ToolFailed(f"refused: {decision.note}")
+        self.done.append(request.subject)
+        return f"done {request.subject}, {decision.scope or 'once'}"
+
+
+class AskingBrain(Brain):
+    async def stream(self, request: Request) -> AsyncIterator[Piece]:
+        last = request.messages[-1]
+        text = said(last["content"])
+        if last["role"] == "user" and text.startswith("both "):
+            self.requests.append(request)
+            decoder, rest = json.JSONDecoder(), text.removeprefix("both ask ")
+            first, end = decoder.raw_decode(rest)
+            second, _ = decoder.raw_decode(rest[end:].strip())
+            for number, one in enumerate((first, second)):
+                yield CallPiece(number, f"call_{number}", "ask", json.dumps(one))
+            yield Finished("tool_calls")
+        elif last["role"] == "user" and text.startswith("late "):
+            _, name, arguments = text.split(" ", 2)
+            yield Text("Let me see. ")
+            await self._wait(name)
+            yield CallPiece(0, "call_0", "ask", arguments)
+            yield Finished("tool_calls")
+        else:
+            async for piece in super().stream(request):
+                yield piece
+
+
+class AskingMinds(StandardMinds):
+    def __init__(self, standard: WithBrain, asker: Asker) -> None:
+        super().__init__(standard)
+        self._asker = asker
+
+    def _parts_of(self, whose: Whose) -> tuple[Parts, Path]:
+        parts, folder = super()._parts_of(whose)
+
+        def make_tools(incognito: bool) -> Sequence[Tool]:
+            return [*parts.make_tools(incognito), self._asker]
+
+        return parts._replace(make_tools=make_tools), folder
+
+
+class ButtonPlatform(Platform):
+    """It shows buttons below messages; a change of a message removes them."""
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self.buttons: dict[str, tuple[Choice, ...]] = {}
+        self._presses = 0
+
+    async def offer(
+        self,
+        to: Source,
+        text: str,
+        choices: Sequence[Choice],
+        *,
+        once: str,
+        reply_to: str | None = None,
+        silent: bool = False,
+    ) -> str | None:
+        sent = await self.send(to, text, once=once, reply_to=reply_to, silent=silent)
+        assert sent is not None
+        self.buttons[sent] = tuple(choices)
+        return sent
+
+    async def edit(self, to: Source, message_id: str, text: str) -> None:
+        await super().edit(to, message_id, text)
+        self.buttons.pop(message_id, None)
+
+    async def press(self, who: Source, message_id: str, text: str) -> Receipt:
+        self._presses += 1
+        source = who._replace(message_id=message_id)
+        return await self.hear(Event(source, text, clock.now(), chosen=f"press-{self._presses}"))
+
+
+class AskingWorld(World):
+    def __init__(self, settings: GatewaySettings = OWNED, platform: Platform | None = None) -> None:
+        super().__init__(settings, platform or Platform())
+        self.brain = AskingBrain()
+        self.asker = Asker()
+
+    def minds(self) -> StandardMinds:
+        return AskingMinds(WithBrain(self.brain), self.asker)
+
+    async def asked(self, who: Source, subject: str, **more: Any) -> str:
+        """Somebody says something for which the model wants to act; the last message of the question."""
+        before = len(self.questions(who))
+        await self.says(who, f"use ask {json.dumps({'subject': subject, **more})}")
+        await self.until(lambda: len(self.questions(who)) > before)
+        return self.questions(who)[-1]
+
+    def questions(self, who: Source = ANN) -> list[str]:
+        """The messages that ask, as they are now."""
+        return [text for text in self.heard(who) if "**May I do this?**" in text]
+
+    def results(self, who: Source = ANN) -> list[str]:
+        """What the tools told the model."""
+        rows = self.db.get_context(self.session_of(who))
+        return [said(row["content"]) for row in rows if row["role"] == "tool"]
+
+
+def code_in(markdown: str) -> list[str]:
+    """The code blocks that a reader of Markdown sees."""
+    tokens = MarkdownIt("commonmark").parse(markdown)
+    return [token.content.removesuffix("\n") for token in tokens if token.type == "fence"]
+
+
+def name_in(question: str) -> str:
+    """The name of a request, as its message shows it."""
+    found = _NAME.search(question)
+    assert found is not None, question
+    return found[1]

@@ -1,0 +1,238 @@
+"""Buttons on Telegram: the real library, a local server that speaks the Bot API, and a whole gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from hermes.gateway.adapter import Choice, OffersChoices, Receipt
+from hermes.gateway.events import Event, Offered, Source
+from hermes.gateway.platforms.telegram import Telegram
+from hermes.gateway.running import Gateway
+from hermes.gateway.settings import GatewaySettings, PlatformSettings
+from hermes_state import SessionDB
+from tests.gateway.asking_world import Asker, AskingBrain, AskingMinds
+from tests.gateway.telegram_server import BLOCKED, Person, Sent, TelegramServer
+from tests.gateway.world import WithBrain
+
+CHOICES = (Choice("✓ Once", "/approve k7f2"), Choice("✗ No", "/deny k7f2"))
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[TelegramServer]:
+    server = TelegramServer()
+    await server.start()
+    yield server
+    await server.stop()
+
+
+def adapter_of(server: TelegramServer, folder: Path) -> Telegram:
+    more = {"bot_token": server.token, "base_url": server.base_url}
+    return Telegram(PlatformSettings("telegram", more=more), folder)
+
+
+def offers_choices(adapter: Telegram) -> OffersChoices:
+    return adapter  # mypy looks
+
+
+# ---------------------------------------------------------------- the adapter
+
+
+class Heard:
+    """An adapter at work, and what it hears."""
+
+    def __init__(self, server: TelegramServer, adapter: Telegram, state: str) -> None:
+        self.server, self.adapter, self.state = server, adapter, state
+        self.events: list[Event] = []
+
+    async def receive(self, event: Event, offered: Sequence[Offered]) -> Receipt:
+        self.events.append(event)
+        return Receipt(self.state)
+
+    async def offered(self, to: Person) -> Sent:
+        source = Source("telegram", str(to.id), user_id=str(to.id))
+        await self.adapter.offer(source, "May I?", CHOICES, once="1")
+        return self.server.sent[-1]
+
+
+@asynccontextmanager
+async def heard_by(server: TelegramServer, folder: Path, state: str = "answered") -> AsyncIterator[Heard]:
+    adapter = adapter_of(server, folder)
+    heard, ready = Heard(server, adapter, state), asyncio.Event()
+    task = asyncio.create_task(adapter.run(heard.receive, ready.set))
+    await ready.wait()
+    try:
+        yield heard
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await adapter.close()
+
+
+async def test_a_button_is_heard_as_its_text_of_who_pressed_it(
+    server: TelegramServer, tmp_path: Path
+) -> None:
+    ann = server.person("Ann", "ann")
+    async with heard_by(server, tmp_path) as heard:
+        sent = await heard.offered(ann)
+        assert sent.buttons == CHOICES
+        update = server.press(ann, sent, CHOICES[0].text)
+        await server.until(lambda: server.chosen == [update["callback_query"]["id"]])
+        (event,) = heard.events
+        assert (event.text, event.chosen) == ("/approve k7f2", update["callback_query"]["id"])
+        source = event.source
+        assert (source.chat_id, source.chat_type, source.user_id) == (str(ann.id), "dm", str(ann.id))
+        assert (source.handle, source.message_id) == ("ann", str(sent.message_id))
+        await server.until(lambda: not server.sent[0].buttons)
+        assert "callback_query" in server.called("getUpdates")[-1]["allowed_updates"]
+        server.deliver(update)
+        await server.until_acknowledged()
+        assert heard.events[1].message_id == event.message_id
+
+
+@pytest.mark.parametrize("state", ["unauthorised", "ignored", "limited"])
+async def test_what_does_not_count_leaves_the_buttons(
+    server: TelegramServer, tmp_path: Path, state: str
+) -> None:
+    ann, bob = server.person("Ann"), server.person("Bob")
+    async with heard_by(server, tmp_path, state) as heard:
+        sent = await heard.offered(ann)
+        server.press(bob, sent, CHOICES[0].text)
+        await server.until_acknowledged()
+        assert heard.events[0].source.user_id == str(bob.id)
+        assert server.sent[0].buttons == CHOICES
+        assert server.chosen == []
+
+
+async def test_an_edit_removes_the_buttons(server: TelegramServer, tmp_path: Path) -> None:
+    ann = server.person("Ann")
+    async with heard_by(server, tmp_path) as heard:
+        sent = await heard.offered(ann)
+        source = Source("telegram", str(ann.id), user_id=str(ann.id))
+        await heard.adapter.edit(source, str(sent.message_id), "May I? No.")
+        assert server.sent[0].buttons == ()
+
+
+async def test_a_tap_counts_whatever_becomes_of_the_sign_that_it_did(
+    server: TelegramServer, tmp_path: Path
+) -> None:
+    ann = server.person("Ann")
+    async with heard_by(server, tmp_path) as heard:
+        sent = await heard.offered(ann)
+        server.will("answerCallbackQuery", BLOCKED)
+        server.will("editMessageReplyMarkup", BLOCKED)
+        server.press(ann, sent, CHOICES[1].text)
+        await server.until_acknowledged()
+        assert [event.text for event in heard.events] == ["/deny k7f2"]
+
+
+async def test_a_text_that_no_button_can_carry_is_sent_without_buttons(
+    server: TelegramServer, tmp_path: Path
+) -> None:
+    ann = server.person("Ann")
+    async with heard_by(server, tmp_path) as heard:
+        source = Source("telegram", str(ann.id), user_id=str(ann.id))
+        await heard.adapter.offer(source, "May I?", [Choice("Yes", "/approve " + "ä" * 40)], once="1")
+        assert server.sent[0].buttons == ()
+
+
+# ---------------------------------------------------------------- the whole gateway
+
+
+class Telegrammed:
+    """A gateway on Telegram whose owner is Ann, and to which Bob may talk."""
+
+    def __init__(self, server: TelegramServer, folder: Path) -> None:
+        self.server, self.folder = server, folder
+        self.ann, self.bob = server.person("Ann"), server.person("Bob")
+        self.asker, self.brain = Asker(), AskingBrain()
+
+    async def __aenter__(self) -> Telegrammed:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.end()
+
+    async def start(self) -> None:
+        owners, people = frozenset({str(self.ann.id)}), frozenset({str(self.bob.id)})
+        platform = PlatformSettings("telegram", owners=owners, allowed_users=people, stream=False)
+        settings = GatewaySettings(
+            messages_per_minute=0, health_port=0, drain_seconds=0.05, platforms={"telegram": platform}
+        )
+        self.db = SessionDB(spool=True)
+        adapters = {"telegram": adapter_of(self.server, self.folder)}
+        self.gateway = Gateway(self.db, settings, adapters, AskingMinds(WithBrain(self.brain), self.asker))
+        await self.gateway.start()
+
+    async def end(self) -> None:
+        await self.gateway.close()
+        await asyncio.to_thread(self.db.close)
+
+    async def asked(self, subject: str) -> Sent:
+        """The message that asks Ann."""
+        self.server.say(self.ann, f"use ask {json.dumps({'subject': subject})}")
+        await self.server.until(lambda: any(one.buttons for one in self.server.sent))
+        return next(one for one in self.server.sent if one.buttons)
+
+    def texts(self, who: Person) -> list[str]:
+        return [one.text for one in self.server.sent if one.chat_id == who.id]
+
+    async def until_shown(self, who: Person, text: str) -> None:
+        await self.server.until(lambda: any(text in one for one in self.texts(who)))
+
+
+async def test_the_owner_taps_and_it_is_done(server: TelegramServer, tmp_path: Path) -> None:
+    async with Telegrammed(server, tmp_path) as world:
+        sent = await world.asked("rm -rf `ls` <b>&amp;</b>")
+        assert "rm -rf `ls` <b>&amp;</b>" in sent.text
+        assert "<pre>rm -rf `ls` &lt;b&gt;&amp;amp;&lt;/b&gt;</pre>" in sent.source
+        server.press(world.ann, sent, sent.buttons[0][1])
+        await world.until_shown(world.ann, "the tool said: done rm -rf")
+        await world.until_shown(world.ann, "it is not done.\n\n✓ Approved, once.")
+        assert not any(one.buttons for one in server.sent)
+        assert len(server.chosen) == 1
+
+
+async def test_what_another_taps_or_types_does_nothing(server: TelegramServer, tmp_path: Path) -> None:
+    async with Telegrammed(server, tmp_path) as world:
+        sent = await world.asked("ls")
+        stranger = server.person("Mallory")
+        for who in (world.bob, stranger):
+            server.press(who, sent, sent.buttons[0][1])
+            server.say(who, sent.buttons[0][1])
+        await world.until_shown(world.bob, "Nothing is waiting for an approval.")
+        await server.until_acknowledged()
+        assert world.asker.done == []
+        assert world.texts(stranger) == []
+        server.press(world.ann, sent, sent.buttons[-1][1])
+        await world.until_shown(world.ann, "the tool said: error: refused:")
+        assert world.asker.done == []
+
+
+async def test_typed_on_telegram(server: TelegramServer, tmp_path: Path) -> None:
+    async with Telegrammed(server, tmp_path) as world:
+        sent = await world.asked("ls")
+        server.say(world.ann, "yes")
+        server.say(world.ann, sent.buttons[0][1])
+        await world.until_shown(world.ann, "you said: yes")
+        assert world.asker.done == ["ls"]
+        await server.until(lambda: not any(one.buttons for one in server.sent))
+
+
+async def test_buttons_of_before_a_restart_are_dead_and_go_away(
+    server: TelegramServer, tmp_path: Path
+) -> None:
+    async with Telegrammed(server, tmp_path) as world:
+        sent = await world.asked("ls")
+        await world.end()
+        assert not any(one.buttons for one in server.sent), "told that it was not done"
+        await world.start()
+        server.press(world.ann, sent, sent.buttons[0][1])
+        await world.until_shown(world.ann, f"No request {sent.buttons[0][1].split()[1]} is waiting.")
+        assert world.asker.done == []
