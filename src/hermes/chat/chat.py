@@ -18,6 +18,7 @@ from hermes.chat.commands import typed
 from hermes.chat.commands_settings import Leave
 from hermes.chat.leaving import farewell
 from hermes.chat.mentions import with_files
+from hermes.chat.question import Option, Stopped
 from hermes.chat.recap import recap
 from hermes.chat.rendering import status
 from hermes.config import setting
@@ -26,6 +27,7 @@ from hermes.text import printable
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from hermes.agent.turn import Turn
     from hermes.chat.prompting import Prompting
     from hermes.chat.rendering import Screen
     from hermes.chat.session import Talk
@@ -51,6 +53,7 @@ class Chat:
         self._interrupted_at = float("-inf")
         self._asking = asyncio.Lock()
         self._allowed: set[str] = set()
+        self._stopped: Turn | None = None
         self._listen: Callable[[], None] = _nobody_listens
 
     # ---------------------------------------------------------------- the loop
@@ -63,10 +66,11 @@ class Chat:
         for number in ENDINGS:
             loop.add_signal_handler(number, lambda: me.cancel() if me is not None else None)
         try:
-            if resuming is None or await self.enter(resuming, asked=asked, first=True):
-                if resuming is None:
-                    self.greet()
-                await self._converse()
+            with keys.unseen():  # also between a turn and the next prompt
+                if resuming is None or await self.enter(resuming, asked=asked, first=True):
+                    if resuming is None:
+                        self.greet()
+                    await self._converse()
         except (Leave, asyncio.CancelledError):
             pass
         finally:
@@ -179,8 +183,12 @@ class Chat:
         """Whether the person wants it: this time, or from now on without being asked."""
         if setting("approvals", "destructive_slash_confirm") is False:
             return True
-        options = [("once", "yes"), ("always", "yes, and do not ask again"), ("cancel", "no")]
-        chosen = await self.choose(question, options)
+        options = [
+            Option("once", "yes", "y"),
+            Option("always", "yes, and do not ask again", "a"),
+            Option("cancel", "no", "n"),
+        ]
+        chosen = await self.choose(question, options, default=2)
         keep = self.talk.parts.keep_setting
         if chosen == "always" and keep is not None:
             await asyncio.to_thread(keep, "approvals.destructive_slash_confirm", False)
@@ -257,6 +265,7 @@ class Chat:
 
     def _stop(self) -> None:
         if self.talk.turn is not None:
+            self._stopped = self.talk.turn
             self.talk.turn.stop()
 
     @contextmanager
@@ -288,23 +297,38 @@ class Chat:
             else:
                 around()
 
-    async def choose(self, question: str, options: Sequence[tuple[T, str]]) -> T | None:
-        """One of these; None if it is none of them."""
+    async def choose(self, question: str, options: Sequence[Option[T]], *, default: int = 0) -> T | None:
+        """The value of the option that the person chooses; None for Esc, Ctrl-D or Ctrl-C."""
         try:
-            return await self.prompting.choose(question, options)
+            return await self._choose(question, options, default)
+        except Stopped:
+            return None
+
+    async def _choose(self, question: str, options: Sequence[Option[T]], default: int) -> T | None:
+        try:
+            return await self.prompting.choose(question, options, default=default)
         finally:
             self._listen()  # the question had Ctrl-C for itself
 
     async def approve(self, what: str, why: str) -> bool:
-        """Ask whether a tool may do something. Several ask one after the other."""
+        """Ask whether a tool may do something. Several ask one after the other. Ctrl-C stops the turn."""
         async with self._asking:
             if what in self._allowed:
                 return True
+            if self._stopped is not None and self._stopped is self.talk.turn:
+                return False  # nobody is asked any more in a turn that is being stopped
             self.screen.pause()
             self.screen.line(what, "bold")
-            options = [("once", "yes"), ("always", "yes, whenever it is this, until you leave"), ("no", "no")]
+            options = [
+                Option("once", "yes", "y"),
+                Option("always", "yes, whenever it is this, until you leave", "a"),
+                Option("no", "no", "n"),
+            ]
             try:
-                chosen = await self.choose(f"May it? ({printable(why)})", options)
+                chosen = await self._choose(f"May it? ({printable(why)})", options, default=2)
+            except Stopped:
+                self._stop()
+                return False
             finally:
                 self.screen.go_on()
             if chosen == "always":
