@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.application import get_app
+from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 from rich.console import Console
 
@@ -23,13 +24,33 @@ from hermes_state import SessionDB
 from tests.chat.echo import PARTS
 
 ENTER, NEW_LINE, LEAVE, INTERRUPT, DOWN = "\r", "\x1b\r", "\x04", "\x03", "\x1b[B"
+SEEN = "\0"
+"""Behind it stands what is pressed when the next question is on the screen."""
+POSITION = "\x1b[20;3R"
 
 Typing = Callable[..., Awaitable[str]]
 
 
+class Terminal(DummyOutput):
+    """A terminal that nobody sees. It answers cursor-position requests, and a person answers questions once shown."""
+
+    responds_to_cpr = True
+
+    def __init__(self, pipe: PipeInput, answers: list[str]) -> None:
+        self._pipe, self._answers = pipe, answers
+        self.prompting: Prompting
+
+    def ask_for_cpr(self) -> None:
+        is_question = get_app() is not self.prompting._session.app
+        self._pipe.send_text(POSITION + (self._answers.pop(0) if is_question and self._answers else ""))
+
+
 @pytest.fixture
 def typing(db: SessionDB, tmp_path: Path) -> Typing:
-    """`await typing("hello", "/title x")`: sends each line, then leaves; what the screen showed."""
+    """`await typing("hello", "/title x")`: sends each line, then leaves; what the screen showed.
+
+    `keys` are pressed behind the lines. What follows a `SEEN` in them waits for the next question.
+    """
 
     async def drive(
         *lines: str,
@@ -45,10 +66,11 @@ def typing(db: SessionDB, tmp_path: Path) -> Typing:
             talk = Talk(store, parts, can_ask=True, cwd=tmp_path, incognito=incognito)
             chat = Chat(talk, screen)
             completer = ChatCompleter(store, commands().values(), lambda: tmp_path)
-            chat.prompting = Prompting(
-                completer, chat.toolbar, incognito=incognito, given=pipe, shown=DummyOutput()
+            text, *answers = ("".join(f"{line}{ENTER}" for line in lines) + keys + LEAVE).split(SEEN)
+            terminal = Terminal(pipe, answers)
+            chat.prompting = terminal.prompting = Prompting(
+                completer, chat.toolbar, incognito=incognito, given=pipe, shown=terminal
             )
-            text = "".join(f"{line}{ENTER}" for line in lines) + keys + LEAVE
             sending = asyncio.create_task(
                 asyncio.to_thread(pipe.send_text, text)
             )  # a pipe holds only so much

@@ -24,13 +24,13 @@ from hermes.chat import second
 from hermes.chat.commands import commands
 from hermes.sessiondb import AnyStore
 from hermes_state import SessionDB
-from tests.chat.conftest import DOWN, ENTER, INTERRUPT, LEAVE, NEW_LINE, Typing
+from tests.chat.conftest import DOWN, ENTER, INTERRUPT, LEAVE, NEW_LINE, SEEN, Typing
 from tests.chat.echo import PARTS, EchoModel
 from tests.survival.processes import impatient
 from tests.survival.test_spool import locked
 
 Row = dict[str, Any]
-YES, ALWAYS, NO = ENTER, "2" + ENTER, "3" + ENTER
+YES, ALWAYS, NO = SEEN + "y", SEEN + "a", SEEN + "n"
 
 
 def sessions(db: SessionDB) -> list[Row]:
@@ -262,7 +262,7 @@ async def test_resume_offers_those_it_might_be(db: SessionDB, typing: Typing) ->
         db.create_session(f"id_{name}", "cli")
         db.append_message(f"id_{name}", "user", "hello")
         db.set_session_title(f"id_{name}", name)
-    shown = await typing("/resume alp", keys=f"{ENTER}/status{ENTER}/resume nothing{ENTER}")
+    shown = await typing("/resume alp", keys=f"{SEEN}{ENTER}/status{ENTER}/resume nothing{ENTER}")
     assert "Resumed session id_al" in shown
     assert "No session found matching 'nothing'." in shown
 
@@ -322,7 +322,7 @@ async def test_who_went_on_does_not_get_it_back(db: SessionDB, typing: Typing) -
 
 
 async def test_rewind_to_a_message_that_is_chosen(db: SessionDB, typing: Typing) -> None:
-    await typing("one", "two", "three", "/rewind", keys=f"{DOWN}{ENTER}{INTERRUPT}")
+    await typing("one", "two", "three", "/rewind", keys=f"{SEEN}{DOWN}{ENTER}{INTERRUPT}")
     assert live(db, only(db)["id"]) == ["one"]
     await typing("/rewind undo", "/rewind 3", keys=f"{YES}{INTERRUPT}", resuming=only(db)["id"])
     assert live(db, only(db)["id"]) == []
@@ -589,7 +589,7 @@ async def test_a_second_terminal_is_told_and_may_take_over_or_branch(
     db.create_session("shared", "cli")
     db.append_message("shared", "user", "hello")
     with other_terminal(db, "shared") as pid:
-        shown = await typing(keys=f"{choice}{ENTER}mine{ENTER}", resuming="shared")
+        shown = await typing(keys=f"{SEEN}{choice}{ENTER}mine{ENTER}", resuming="shared")
     assert f"Another terminal (process {pid} on" in shown
     assert "has been in this conversation since" in shown.replace("\n", " ")
     assert len(said(db, "shared")) == theirs
@@ -624,7 +624,7 @@ async def test_who_was_overtaken_loses_nothing_they_typed(db: SessionDB, typing:
                 others.enter_context(other_terminal(db, only(db)["id"], "take_over"))
             return 0.0, {}
 
-        shown = await typing("one", "two", keys=f"2{ENTER}{ENTER}", parts=PARTS._replace(price=price))
+        shown = await typing("one", "two", keys=f"{SEEN}2{ENTER}{ENTER}", parts=PARTS._replace(price=price))
     assert "somebody else has taken over" in shown
     assert said(db, only(db)["id"]) == ["one", "two"]
 

@@ -139,8 +139,8 @@ def test_a_day_in_the_terminal(window: Window, db: SessionDB, tmp_path: Path) ->
     window.sees("two", "■ stopped", "my project (2)")
 
     window.keys("three", "/undo", "Enter")
-    window.sees("three", "Take back “slow 299” and all after it?")
-    window.keys("three", "Enter")
+    window.sees("three", "Take back “slow 299” and all after it?", "> 3. no (n)")
+    window.keys("three", "y", "Enter")  # Enter is a habit, and sends nothing
     window.sees("three", "Took back 1 message;", "❯ slow 299")
     assert len(stored(db, "my project")) == 3
     window.keys("three", "C-c", "/rewind undo", "Enter")

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hermes import clock, errors
 from hermes.agent import events as happened
 from hermes.agent import upkeep
-from hermes.agent.approvals.request import ALLOW_ONCE, DENY, Decision, Scope
+from hermes.agent.approvals.request import ALLOW_ONCE, DENY, ApprovalRequest, Decision, Scope
 from hermes.chat import keys, second
 from hermes.chat.commands import typed
 from hermes.chat.commands_settings import Leave
 from hermes.chat.leaving import farewell
 from hermes.chat.mentions import with_files
+from hermes.chat.question import Option, Stopped
 from hermes.chat.recap import recap
 from hermes.chat.rendering import status
 from hermes.config import setting
@@ -27,6 +28,7 @@ from hermes.text import printable, reveal
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from hermes.agent.turn import Turn
     from hermes.chat.prompting import Prompting
     from hermes.chat.rendering import Screen
     from hermes.chat.session import Talk
@@ -38,10 +40,13 @@ BUSY_S = 1.5
 TWICE_WITHIN_S = 2.0
 TICK_S = 0.1
 SCOPES = {
-    Scope.COMMAND: "yes, and this command in this project from now on",
-    Scope.PREFIX: "yes, and commands that begin with `{}` in this project from now on",
-    Scope.EDITS: "yes, and edits in this project from now on",
+    Scope.COMMAND: ("yes, and this command in this project from now on", "a"),
+    Scope.PREFIX: ("yes, and commands that begin with `{}` in this project from now on", "p"),
+    Scope.EDITS: ("yes, and edits in this project from now on", "a"),
 }
+"""How a consent that reaches further is offered, and its letter."""
+EXPLAIN = Decision(False, note="?")
+"""Stands for a refusal whose reason is still to be asked."""
 ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 """A window that is closed ends the conversation as properly as its person would."""
 
@@ -57,6 +62,7 @@ class Chat:
         """Folded outputs that were opened since the last turn, the newest first."""
         self._title: str | None = None
         self._interrupted_at = float("-inf")
+        self._stopped: Turn | None = None
         self._listen: Callable[[], None] = _nobody_listens
 
     # ---------------------------------------------------------------- the loop
@@ -70,10 +76,11 @@ class Chat:
         for number in ENDINGS:
             loop.add_signal_handler(number, lambda: me.cancel() if me is not None else None)
         try:
-            if resuming is None or await self.enter(resuming, asked=asked, first=True):
-                if resuming is None:
-                    self.greet()
-                await self._converse()
+            with keys.unseen():  # also between a turn and the next prompt
+                if resuming is None or await self.enter(resuming, asked=asked, first=True):
+                    if resuming is None:
+                        self.greet()
+                    await self._converse()
         except (Leave, asyncio.CancelledError):
             pass
         finally:
@@ -198,8 +205,12 @@ class Chat:
         """Whether the person wants it: this time, or from now on without being asked."""
         if setting("approvals", "destructive_slash_confirm") is False:
             return True
-        options = [("once", "yes"), ("always", "yes, and do not ask again"), ("cancel", "no")]
-        chosen = await self.choose(question, options)
+        options = [
+            Option("once", "yes", "y"),
+            Option("always", "yes, and do not ask again", "a"),
+            Option("cancel", "no", "n"),
+        ]
+        chosen = await self.choose(question, options, default=2)
         keep = self.talk.parts.keep_setting
         if chosen == "always" and keep is not None:
             await asyncio.to_thread(keep, "approvals.destructive_slash_confirm", False)
@@ -279,6 +290,7 @@ class Chat:
 
     def _stop(self) -> None:
         if self.talk.turn is not None:
+            self._stopped = self.talk.turn
             self.talk.turn.stop()
 
     @contextmanager
@@ -310,29 +322,53 @@ class Chat:
             else:
                 around()
 
-    async def choose(self, question: str, options: Sequence[tuple[T, str]]) -> T | None:
-        """One of these; None if it is none of them."""
+    async def choose(self, question: str, options: Sequence[Option[T]], *, default: int = 0) -> T | None:
+        """The value of the option that the person chooses; None for Esc, Ctrl-D or Ctrl-C."""
         try:
-            return await self.prompting.choose(question, options)
+            return await self._choose(question, options, default)
+        except Stopped:
+            return None
+
+    async def _choose(self, question: str, options: Sequence[Option[T]], default: int) -> T | None:
+        try:
+            return await self.prompting.choose(question, options, default=default)
         finally:
             self._listen()  # the question had Ctrl-C for itself
 
     async def _decide(self, asked: happened.ApprovalAsked) -> None:
-        """Ask the person whether a tool may act, and answer the turn."""
+        """Ask the person whether a tool may act, and answer the turn. Ctrl-C stops it."""
         turn = self.talk.turn
         if turn is None:
             return
-        request = asked.request
         self.screen.pause()
-        self.screen.line(reveal(request.subject), "bold")  # nothing of a command may hide from who allows it
-        options: list[tuple[Decision, str]] = [(ALLOW_ONCE, "yes, once")]
-        options += [(Decision(True, scope), SCOPES[scope].format(request.prefix)) for scope in request.scopes]
-        options.append((DENY, "no"))
         try:
-            chosen = await self.choose(f"May it? ({printable(request.reason)})", options)
+            decision = DENY if self._stopped is turn else await self._ask_approval(asked.request)
+        except Stopped:
+            self._stop()
+            decision = DENY
         finally:
             self.screen.go_on()
-        turn.decide(asked.number, chosen or DENY)
+        turn.decide(asked.number, decision)
+
+    async def _ask_approval(self, request: ApprovalRequest) -> Decision:
+        self.screen.line(reveal(request.subject), "bold")  # nothing of a command may hide from who allows it
+        if request.diff:
+            self.screen.diff(request.diff)
+        options = [Option(ALLOW_ONCE, "yes, once", "y")]
+        for scope in request.scopes:
+            label, key = SCOPES[scope]
+            options.append(Option(Decision(True, scope), label.format(printable(request.prefix)), key))
+        options.append(Option(DENY, "no", "n"))
+        options.append(Option(EXPLAIN, "no, and tell it why", "w"))
+        chosen = await self._choose(
+            f"May it? ({printable(request.reason)})", options, default=len(options) - 2
+        )
+        if chosen is not EXPLAIN:
+            return chosen or DENY
+        try:
+            return Decision(False, note=(await self.prompting.ask_line("Why not? ") or "").strip())
+        finally:
+            self._listen()
 
 
 def _nobody_listens() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes.chat import keys
 from hermes.chat.commands import Command
+from hermes.chat.question import Option
 from hermes.chat.recap import said
 from hermes.text import printable
 
@@ -40,7 +41,7 @@ async def rewind(chat: Chat, argument: str) -> None:
     if not asked:
         chat.screen.note("There is nothing to go back to.")
     elif not argument:
-        options = [(row["id"], printable(said(row), width_limit=70)) for row in asked]
+        options = [Option(row["id"], printable(said(row), width_limit=70)) for row in asked]
         chosen = await chat.choose("Go back to before:", options)
         row = next((row for row in asked if row["id"] == chosen), None)
         if row is not None:

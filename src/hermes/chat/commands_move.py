@@ -9,6 +9,7 @@ from hermes import clock, errors
 from hermes.chat import which
 from hermes.chat.commands import Command
 from hermes.chat.handing_over import handoff
+from hermes.chat.question import Option
 from hermes.text import printable
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ async def resume(chat: Chat, argument: str) -> None:
     found = await asyncio.to_thread(which.meant, chat.talk.db, argument)
     target = chat.numbered(argument) or found.id
     if target is None and found.candidates:
-        options = [(row["id"], which.told(row)) for row in found.candidates]
+        options = [Option(row["id"], which.told(row)) for row in found.candidates]
         target = await chat.choose(f"'{printable(argument)}' could be any of these:", options)
     elif target is None:
         chat.screen.problem(f"No session found matching '{argument}'.")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application import create_app_session, run_in_terminal
+from prompt_toolkit.application import run_in_terminal
 from prompt_toolkit.completion import Completer
 from prompt_toolkit.formatted_text import FormattedText
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
@@ -17,12 +18,16 @@ from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import Output
-from prompt_toolkit.shortcuts.choice_input import ChoiceInput
+from prompt_toolkit.renderer import CPR_Support
 from prompt_toolkit.styles import Style
+from prompt_toolkit.utils import is_dumb_terminal
 
 from hermes import clock, home
+from hermes.chat import question
 from hermes.chat.pasting import LONGEST_SHOWN, Pastes
+from hermes.chat.question import Option
 from hermes.logs import log_of
+from hermes.terminal import SILENCE_S
 
 _log = log_of(__name__)
 
@@ -71,15 +76,24 @@ class Prompting:
             input=given,
             output=shown,
         )
+        self._session.app.key_processor.after_key_press += self._forget_answer
+        self._session.default_buffer.on_text_changed += self._forget_answer
+        self._given_output = shown
+        self._is_dumb = shown is None and is_dumb_terminal()
+        self._ignores_enter_until = 0.0
+        """Who answers a question with `y` and then Enter, out of habit, must not send what is in the next prompt."""
         self._shown = asyncio.Event()
 
     async def ask(self, prefill: str = "") -> str:
         """What the person says next. EOFError if they want to leave, KeyboardInterrupt for Ctrl-C."""
         mark = ("class:incognito", "(incognito) ❯ ") if self._incognito else ("class:prompt", "❯ ")
+        message = [mark]
+        if self._is_dumb:  # prompt_toolkit does not print the default there
+            message.append(("", prefill))
         app = self._session.app
         if not self._shown.is_set():
             app.after_render += lambda _: self._shown.set()
-        text = await self._session.prompt_async(FormattedText([mark]), default=prefill, handle_sigint=False)
+        text = await self._session.prompt_async(FormattedText(message), default=prefill, handle_sigint=False)
         return self.pastes.whole(text)
 
     async def shown(self) -> None:
@@ -97,23 +111,45 @@ class Prompting:
         if self._session.app.is_running:
             self._session.app.invalidate()
 
-    async def choose(self, question: str, options: Sequence[tuple[T, str]]) -> T | None:
-        """One of these, by its number or with the arrows; None for Ctrl-C or Ctrl-D."""
-        keys = KeyBindings()
-        keys.add("c-d")(lambda event: event.app.exit(exception=EOFError()))
-        keys.add("escape")(lambda event: event.app.exit(exception=EOFError()))
-        with create_app_session(input=self._session.app.input, output=self._session.app.output):
-            try:
-                return await ChoiceInput(message=question, options=options, key_bindings=keys).prompt_async()
-            except (KeyboardInterrupt, EOFError):
-                return None
+    async def choose(self, text: str, options: Sequence[Option[T]], *, default: int = 0) -> T | None:
+        """The value of the option that is chosen; None for Esc or Ctrl-D. Raises `question.Stopped` for Ctrl-C.
+
+        `default` is the place of the option that is marked at first: for a consent, the one that refuses.
+        """
+        given = self._session.app.input
+        choice = question.Choice(
+            text, options, default, given=given, shown=self._given_output, has_answered=self._has_answered
+        )
+        chosen = await choice.ask()
+        if choice.may_get_enter:
+            self._ignores_enter_until = time.monotonic() + SILENCE_S
+        return chosen
+
+    async def ask_line(self, text: str) -> str | None:
+        """One line; None for Esc, Ctrl-D or an empty one. Raises `question.Stopped` for Ctrl-C."""
+        self._ignores_enter_until = 0.0
+        given = self._session.app.input
+        return await question.ask_line(
+            text, given=given, shown=self._given_output, has_answered=self._has_answered
+        )
+
+    @property
+    def _has_answered(self) -> bool:
+        """Whether this terminal has answered a cursor-position request of a prompt."""
+        return self._session.app.renderer.cpr_support == CPR_Support.SUPPORTED
+
+    def _forget_answer(self, _: object) -> None:
+        """Ignore Enter only as the first key after an answer. What was typed ahead comes before the first drawing."""
+        if self._is_dumb or self._session.app.renderer.last_rendered_screen is not None:
+            self._ignores_enter_until = 0.0
 
     def _keys(self) -> KeyBindings:
         keys = KeyBindings()
 
         @keys.add("enter")
         def _(event: KeyPressEvent) -> None:
-            event.current_buffer.validate_and_handle()
+            if time.monotonic() >= self._ignores_enter_until:
+                event.current_buffer.validate_and_handle()
 
         @keys.add("escape", "enter")
         @keys.add("c-j")

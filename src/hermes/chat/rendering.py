@@ -19,6 +19,7 @@ from hermes.agent import events as happened
 from hermes.chat.blocks import Blocks
 from hermes.chat.call_view import Title, title_of, view_ended, view_running, view_unfinished
 from hermes.chat.calls import Call
+from hermes.chat.diff_view import render_diff
 from hermes.chat.recap import Recap
 from hermes.chat.region import Region
 from hermes.insights.wording import dollars, short
@@ -75,6 +76,10 @@ class Screen:
         for number, part in enumerate(MARKED.split(shown) if in_colour else [shown]):
             made.append(part, "not dim bold yellow" if number % 2 else "")
         self.console.print(made)
+
+    def diff(self, text: str) -> None:
+        """A whole diff, in colour where there is any."""
+        self.console.print(render_diff(text))
 
     def markdown(self, text: str) -> None:
         self.console.print(self._markdown(text))

@@ -13,6 +13,7 @@ from hermes import clock
 from hermes.chat import keys
 from hermes.chat.calls import describe_call, read_calls
 from hermes.chat.commands_settings import Leave
+from hermes.chat.question import Option
 from hermes.chat.recap import said
 from hermes.chat.rendering import GOLD, GREEN
 from hermes.text import printable
@@ -25,11 +26,12 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 CHOICES = [
-    ("follow", "follow, and only read"),
-    ("take over", "take over: the other one cannot write any more"),
-    ("branch", "branch: go on from here in a conversation of your own"),
-    ("leave", "leave it"),
+    Option("follow", "follow, and only read", "f"),
+    Option("take over", "take over: the other one cannot write any more", "t"),
+    Option("branch", "branch: go on from here in a conversation of your own", "b"),
+    Option("leave", "leave it", "l"),
 ]
+"""The first is marked: it changes nothing."""
 POLL_S = 0.5
 
 

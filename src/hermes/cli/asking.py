@@ -19,9 +19,16 @@ def agree(question: str, *, yes: bool = False) -> None:
 
 
 def line(question: str, otherwise: str = "") -> str:
-    """A line of text; `otherwise` stands for an empty one. The end of input calls everything off."""
+    """A line of text; `otherwise` stands for an empty one. The end of input calls everything off.
+
+    At a terminal, what was typed before the question was shown does not count.
+    """
     sys.stdout.write(f"{question}{f' [{printable(otherwise)}]' if otherwise else ''} ")
     sys.stdout.flush()
+    if sys.stdin.isatty():
+        from hermes.cli.keyboard import discard_earlier
+
+        discard_earlier()
     answer = sys.stdin.readline()
     if not answer:
         say([""])

@@ -242,15 +242,23 @@ def _chosen(db: SessionDB, arguments: argparse.Namespace, *, can_pick: bool) -> 
 
 
 def _picked(name: str, candidates: Sequence[dict[str, object]]) -> str:
-    from prompt_toolkit.shortcuts import choice
+    """Ask which of them is meant. What was typed before the question goes to the first prompt."""
+    import asyncio
 
     from hermes.chat import which
+    from hermes.chat.question import Choice, Option, Stopped
 
-    options = [(str(row["id"]), which.told(row)) for row in candidates]
+    async def ask() -> str | None:
+        options = [Option(str(row["id"]), which.told(row)) for row in candidates]
+        return await Choice(f"'{printable(name)}' could be any of these:", options).ask()
+
     try:
-        return choice(f"'{printable(name)}' could be any of these:", options=options)
-    except (KeyboardInterrupt, EOFError):
-        raise Refused(CANCELLED) from None
+        chosen = asyncio.run(ask())
+    except Stopped:
+        raise KeyboardInterrupt from None
+    if chosen is None:
+        raise Refused(CANCELLED)
+    return chosen
 
 
 def _parts(arguments: argparse.Namespace) -> Parts:

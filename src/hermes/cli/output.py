@@ -190,7 +190,14 @@ def add_lines(lines: Iterable[str]) -> None:
 
 
 def confirm(question: str) -> bool:
-    """Ask, and take only y or yes for a yes. The end of input is a no."""
+    """Ask, and take only a yes for a yes. The end of input is a no.
+
+    A person at a terminal presses `y` after the question was shown. Otherwise a line is read: `echo y | hermes ...`.
+    """
+    if sys.stdin.isatty():
+        from hermes.cli import keyboard
+
+        return keyboard.confirm(question)
     try:
         sys.stdout.write(f"{printable(question)} [y/N] ")
         sys.stdout.flush()

@@ -14,7 +14,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from hermes import clock
+from hermes import audit, clock
 from hermes.agent.approvals.request import ApprovalRequest, Decision, Scope
 from hermes.agent.events import ApprovalAsked
 from hermes.gateway import happened
@@ -57,17 +57,9 @@ _NAME = re.compile(f"[{_LETTERS}][{_DIGITS}][{_LETTERS}][{_DIGITS}]")
 
 
 def record_decision(*, subject: str, allowed: bool, scope: Scope | None, surface: str) -> None:
-    """Record a decision. The one place that every decision of a chat passes.
-
-    TO BE CONNECTED: `audit.record("approval", subject=..., allowed=..., scope=..., surface=...)`. The log does not get
-    the subject, because what is said in a conversation is not logged.
-    """
-    log.info(
-        "an approval on %s was %s (%d characters)",
-        surface,
-        f"given, {scope.value if scope else 'once'}" if allowed else "refused",
-        len(subject),
-    )
+    """Record a decision in the audit log. The program's log does not get the subject: it holds what people say."""
+    audit.record("approval answered", subject=subject, allowed=allowed, scope=scope, surface=surface)
+    log.info("an approval on %s was %s", surface, "given" if allowed else "refused")
 
 
 class PendingApproval:

@@ -85,6 +85,10 @@ def by_number(db: SessionDB, sources: list[str] | None, everything: bool, limit:
     say(_numbered(page.rows))
     while True:
         say([f"Number (1-{len(page.rows)}, nothing to cancel):"])
+        if sys.stdin.isatty():
+            from hermes.cli.keyboard import discard_earlier
+
+            discard_earlier()
         answer = sys.stdin.readline().strip()
         if not answer:
             return None
