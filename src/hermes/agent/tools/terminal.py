@@ -92,10 +92,9 @@ class Terminal:
             raise
         output = running.output.text()
         lines = [output] if output else []
-        lines.append(f"[{problem or how_it_ended(running.exit_code)}]")
         if inside and running.exit_code and any(denial in output for denial in DENIALS):
             lines.append(HINT)
-        return "\n".join(lines)
+        return "\n".join([*lines, f"[{problem or how_it_ended(running.exit_code)}]"])
 
 
 async def _checked(command: str, policy: Policy, context: ToolContext, reach: str | None) -> bool:
