@@ -480,7 +480,9 @@ def changed_by_another_program(home: Path) -> None:
 
 def test_a_changed_pairing_file_is_reported_and_accepted_by_a_person_only(hermes: Hermes, home: Path) -> None:
     changed_by_another_program(home)
-    assert "was changed by another program" in hermes("gateway", "status").stdout
+    status = hermes("gateway", "status")
+    assert "was changed by another program" in status.stdout
+    assert status.stderr == ""
     assert (
         "was changed by another program"
         in json.loads(hermes("gateway", "status", "--json").stdout)["problem"]

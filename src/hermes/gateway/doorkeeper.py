@@ -80,8 +80,7 @@ class Doorkeeper:
 
     def pairing_problem(self) -> str | None:
         """Why changes of the pairing file are ignored; None if they are not."""
-        self._pairings.known()  # logs it
-        return self._pairings.check()
+        return self._pairings.check(report=True)
 
     def may_speak(self, source: Source) -> tuple[bool, bool]:
         """Whether it is not too much at once; if it is, whether they should be told now."""

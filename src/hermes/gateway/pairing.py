@@ -126,11 +126,16 @@ class Pairings:
         return list(self._read().people)
 
     def known(self) -> list[Paired]:
-        """The same, without what a changed file says: those that this process lets in."""
-        return list(self._looked_up().people)
+        """The same, without what a changed file says: those that this process lets in. Nothing is logged."""
+        try:
+            return self.all()
+        except errors.HermesError:
+            return list(self._kept.people)
 
-    def check(self) -> str | None:
-        """What is wrong with the file, in one line; None if nothing is."""
+    def check(self, *, report: bool = False) -> str | None:
+        """What is wrong with the file, in one line; None if nothing is. With `report` it is logged, too, once."""
+        if report:
+            self._looked_up()
         try:
             self._read()
         except errors.HermesError as problem:
