@@ -31,7 +31,7 @@ ASKS = f"use shout may I{ENTER}"
 QUESTION = "May it? (it deletes)"
 PASTE = "\x1b[200~{}\x1b[201~"
 ESC, UP = "\x1b", "\x1b[A"
-OPTIONS = [
+OPTIONS: list[Option[object]] = [
     Option("once", "yes", "y"),
     Option("always", "yes, always", "a"),
     Option("project", "yes, in this project", "p"),
@@ -120,9 +120,7 @@ async def prompting() -> AsyncIterator[tuple[Prompting, Screen]]:
         yield Prompting(DummyCompleter(), str, incognito=True, given=pipe, shown=screen), screen
 
 
-async def answered(
-    screen: Screen, question: Awaitable[str | None], before: str, after: str
-) -> str | type[Stopped] | None:
+async def answered(screen: Screen, question: Awaitable[object], before: str, after: str) -> object:
     screen.asked.clear()
     asking = asyncio.ensure_future(question)
     await screen.asked.wait()
@@ -172,10 +170,10 @@ async def test_a_line_can_be_left(keys: str, expected: type[Stopped] | None) -> 
 async def test_an_enter_out_of_habit_does_not_send_the_next_prompt() -> None:
     async with prompting() as (asking, screen):
         assert await answered(screen, asking.choose("?", OPTIONS, default=3), "ahead", "y") == "once"
-        prompt = asyncio.create_task(asking.ask("prefilled "))
+        prompt = asyncio.create_task(asking.ask("prefilled"))
         await asking.shown()
         screen.pipe.send_text(f"{ENTER}!{ENTER}")
-        assert await asyncio.wait_for(prompt, 10) == "prefilled ahead!"
+        assert await asyncio.wait_for(prompt, 10) == "prefilled\nahead!"
 
 
 async def test_a_paste_typed_ahead_stands_whole_in_the_next_prompt() -> None:

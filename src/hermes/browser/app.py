@@ -7,6 +7,7 @@ error is a line at the bottom.
 from __future__ import annotations
 
 import asyncio
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 from textual import events, on, work
@@ -27,6 +28,7 @@ from hermes.browser.rows import PAGE, Conversation
 from hermes.browser.search_input import SearchInput
 from hermes.browser.status import StatusLine
 from hermes.browser.view import View
+from hermes.terminal import SILENCE_S
 from hermes.text import printable
 
 if TYPE_CHECKING:
@@ -39,6 +41,20 @@ INTERRUPTED: Final = "\0interrupted"
 """What the app gives back after Ctrl-C; no session is called so."""
 OWN = frozenset(key.action for key in KEYS)
 PATIENCE = 0.01
+OPENING_KEYS = frozenset(
+    name
+    for key in KEYS
+    if key.action in ("filter", "rename", "export", "help")
+    for name in key.keys.split(",")
+)
+
+
+class Opening(Enum):
+    """How far a dialog or a question is that a key asked for. Until it is drawn, further keys are discarded."""
+
+    NOTHING = auto()
+    PRESSED = auto()
+    BEGUN = auto()
 
 
 class Browser(App[str]):
@@ -65,6 +81,7 @@ class Browser(App[str]):
         self._has_room = True
         self._wants_preview: bool | None = None
         self._changes = Changes(self, db)
+        self._opening = Opening.NOTHING
         self.search, self.list, self.preview = SearchInput(), ConversationList(), Preview(db)
         self.status, self.question = StatusLine(), Question()
 
@@ -216,20 +233,46 @@ class Browser(App[str]):
         else:
             self.exit()
 
+    async def on_event(self, event: events.Event) -> None:
+        """Discard keys that were pressed before a dialog or a question could be seen."""
+        if isinstance(event, events.Key) and not event.is_forwarded and event.key != "ctrl+c":
+            if self._opening is not Opening.NOTHING:
+                return
+            if event.key in OPENING_KEYS and self._is_list_in_front:
+                self._opening = Opening.PRESSED
+                self.set_timer(SILENCE_S, self._give_up_opening)
+        elif isinstance(event, events.Paste) and self._opening is not Opening.NOTHING:
+            return
+        await super().on_event(event)
+
+    def _give_up_opening(self) -> None:
+        """The key had no effect."""
+        if self._opening is Opening.PRESSED:
+            self._opening = Opening.NOTHING
+
+    def _opened(self) -> None:
+        self._opening = Opening.NOTHING
+
+    @property
+    def _is_list_in_front(self) -> bool:
+        return len(self.screen_stack) == 1 and not self.question.is_open
+
     def action_interrupt(self) -> None:
         self.exit(INTERRUPTED)
 
     async def action_help(self) -> None:
+        self._opening = Opening.BEGUN
         await self.push_screen(HelpScreen())
+        self.screen.call_after_refresh(self._opened)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """While something is asked, or lies over the list, the keys of the list mean nothing."""
-        return action not in OWN or (len(self.screen_stack) == 1 and not self.question.is_open)
+        return action not in OWN or self._is_list_in_front
 
     # ---------------------------------------------------------------- choosing and changing
 
     @on(ConversationList.Opened)
-    def _opened(self) -> None:
+    def _row_opened(self) -> None:
         self.action_resume()
 
     @work(group="choose", exclusive=True, exit_on_error=False)
@@ -260,12 +303,21 @@ class Browser(App[str]):
         await self._changes.undo()
 
     def action_rename(self) -> None:
-        if (one := self.list.current) is not None:
-            self.question.ask("rename", one, "New title:", printable(one.title or ""))
+        if (one := self.list.current) is None:
+            self._opened()
+        else:
+            self._ask_line("rename", one, "New title:", printable(one.title or ""))
 
     def action_export(self) -> None:
-        if (one := self.list.current) is not None:
-            self.question.ask("export", one, "Export to:", exporting.suggested_name(one))
+        if (one := self.list.current) is None:
+            self._opened()
+        else:
+            self._ask_line("export", one, "Export to:", exporting.suggested_name(one))
+
+    def _ask_line(self, about: str, one: Conversation, question: str, answer: str) -> None:
+        self._opening = Opening.BEGUN
+        self.question.ask(about, one, question, answer)
+        self.question.call_after_refresh(self._opened)
 
     @on(Question.Answered)
     @work(group="change", exit_on_error=False)
@@ -293,10 +345,17 @@ class Browser(App[str]):
         self.view = self.view.sorted_next()
         self._ask(pause=0)
 
+    def action_filter(self) -> None:
+        self._opening = Opening.BEGUN
+        self._open_filter()
+
     @work(group="filter", exclusive=True, exit_on_error=False)
-    async def action_filter(self) -> None:
-        sources = await asyncio.to_thread(finding.all_sources, self._db)
-        await self.push_screen(FilterDialog(self.view, sources), self._filtered)
+    async def _open_filter(self) -> None:
+        try:
+            sources = await asyncio.to_thread(finding.all_sources, self._db)
+            await self.push_screen(FilterDialog(self.view, sources), self._filtered)
+        finally:
+            self.screen.call_after_refresh(self._opened)
 
     def _filtered(self, view: View | None) -> None:
         if view is not None:

@@ -79,6 +79,7 @@ class Prompting:
         self._session.app.key_processor.after_key_press += self._forget_answer
         self._session.default_buffer.on_text_changed += self._forget_answer
         self._given_output = shown
+        self._gate: question.Gate | None = None
         self._is_dumb = shown is None and is_dumb_terminal()
         self._ignores_enter_until = 0.0
         """Who answers a question with `y` and then Enter, out of habit, must not send what is in the next prompt."""
@@ -87,6 +88,9 @@ class Prompting:
     async def ask(self, prefill: str = "") -> str:
         """What the person says next. EOFError if they want to leave, KeyboardInterrupt for Ctrl-C."""
         mark = ("class:incognito", "(incognito) ❯ ") if self._incognito else ("class:prompt", "❯ ")
+        if prefill and self._gate is not None and self._gate.has_text:
+            prefill += "\n"  # what was typed before the last question follows
+        self._gate = None
         message = [mark]
         if self._is_dumb:  # prompt_toolkit does not print the default there
             message.append(("", prefill))
@@ -116,10 +120,9 @@ class Prompting:
 
         `default` is the place of the option that is marked at first: for a consent, the one that refuses.
         """
+        gate = self._gate = self._new_gate()
         given = self._session.app.input
-        choice = question.Choice(
-            text, options, default, given=given, shown=self._given_output, has_answered=self._has_answered
-        )
+        choice = question.Choice(text, options, default, given=given, shown=self._given_output, gate=gate)
         chosen = await choice.ask()
         if choice.may_get_enter:
             self._ignores_enter_until = time.monotonic() + SILENCE_S
@@ -128,15 +131,14 @@ class Prompting:
     async def ask_line(self, text: str) -> str | None:
         """One line; None for Esc, Ctrl-D or an empty one. Raises `question.Stopped` for Ctrl-C."""
         self._ignores_enter_until = 0.0
+        gate = self._gate = self._new_gate()
         given = self._session.app.input
-        return await question.ask_line(
-            text, given=given, shown=self._given_output, has_answered=self._has_answered
-        )
+        return await question.ask_line(text, given=given, shown=self._given_output, gate=gate)
 
-    @property
-    def _has_answered(self) -> bool:
-        """Whether this terminal has answered a cursor-position request of a prompt."""
-        return self._session.app.renderer.cpr_support == CPR_Support.SUPPORTED
+    def _new_gate(self) -> question.Gate:
+        """Wait longer for the answer of a terminal that has answered a prompt before."""
+        has_answered = self._session.app.renderer.cpr_support == CPR_Support.SUPPORTED
+        return question.Gate(has_answered=has_answered)
 
     def _forget_answer(self, _: object) -> None:
         """Ignore Enter only as the first key after an answer. What was typed ahead comes before the first drawing."""

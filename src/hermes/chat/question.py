@@ -55,6 +55,8 @@ class Gate:
         """`has_answered`: whether this terminal has answered a cursor-position request before."""
         self.is_open = False
         self.held: list[KeyPress] = []
+        self.has_text = False
+        """Whether the next prompt was given any of it."""
         self._patience_s = SLOW_S if has_answered else SILENCE_S
         self._was_asked = False
         self._timer: asyncio.TimerHandle | None = None
@@ -85,7 +87,9 @@ class Gate:
         is_typing = bool(typed_after)
         if drops_enter and is_typing and typed_after[0].key == Keys.ControlM:
             del typed_after[0]
-        store_typeahead(given, [*only_text(self.held), *typed_after])
+        text = only_text(self.held)
+        self.has_text = bool(text)
+        store_typeahead(given, [*text, *typed_after])
         return is_typing
 
     def _ask(self, app: Application[T]) -> None:
@@ -139,10 +143,10 @@ class Choice(Generic[T]):
         *,
         given: Input | None = None,
         shown: Output | None = None,
-        has_answered: bool = False,
+        gate: Gate | None = None,
     ) -> None:
         self._question, self._options, self._marked = question, options, default
-        self._gate = Gate(has_answered=has_answered)
+        self._gate = gate or Gate()
         self._is_plain = shown is None and is_dumb_terminal()
         self._output = shown or get_app_session().output
         self._is_by_key = False
@@ -241,10 +245,10 @@ class Choice(Generic[T]):
 
 
 async def ask_line(
-    question: str, *, given: Input | None = None, shown: Output | None = None, has_answered: bool = False
+    question: str, *, given: Input | None = None, shown: Output | None = None, gate: Gate | None = None
 ) -> str | None:
     """A line of text; None for Esc, Ctrl-D or an empty one. Raises Stopped for Ctrl-C."""
-    gate = Gate(has_answered=has_answered)
+    gate = gate or Gate()
     keys = KeyBindings()
     keys.add("escape")(lambda event: event.app.exit(exception=EOFError()))
     session: PromptSession[str] = PromptSession(
