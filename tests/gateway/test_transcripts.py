@@ -49,6 +49,7 @@ def again(home: Path, folder: Path, into: str = "again.db") -> SessionDB:
     """The store that `rebuild` makes, without the price of a process."""
     target = home / into
     told = {"from_transcripts": True, "folder": folder, "into": target, "dry_run": False, "store": None}
+    told["trusted"] = True
     assert rebuild.rebuild(argparse.Namespace(**told)) == 0
     return SessionDB(target)
 
