@@ -14,7 +14,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hermes.agent.approvals.request import ApprovalRequest
+from hermes.agent.approvals.request import ApprovalRequest, Scope
 from hermes.agent.model import CallPiece, Finished, NoSuchModel, Piece, Request, Text, Unreachable, Used
 from hermes.agent.parts import Parts, Wish, Working
 from hermes.agent.tool import Tool, ToolContext, ToolFailed
@@ -94,8 +94,9 @@ class Shout:
             await context.stop.wait()
         if text.startswith("may I"):
             subject = f"rm -rf /{text.removeprefix('may I')}"
-            decision = await context.approve(ApprovalRequest(subject, "it deletes"))
-            return "allowed" if decision.allowed else "refused"
+            decision = await context.approve(ApprovalRequest(subject, "it deletes", (Scope.COMMAND,)))
+            note = f", {decision.note}" if decision.note else ""
+            return f"{'allowed' if decision.allowed else 'refused'}{note}"
         if text == "break":
             raise ToolFailed("it would not")
         return text.upper()

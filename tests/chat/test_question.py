@@ -73,12 +73,14 @@ async def test_typed_ahead_text_passes_all_questions_before_the_next_prompt(
         (LEAVE, "refused"),
         ("n", "refused"),
         ("3", "refused"),
-        ("xqz49y", "allowed"),
+        ("xqz59y", "allowed"),
         ("Y", "allowed"),
         ("1", "allowed"),
         ("a", "allowed"),
-        (f"{DOWN}{ENTER}", "allowed"),
+        (f"{UP}{ENTER}", "allowed"),
+        (f"{DOWN}{DOWN}{ENTER}", "allowed"),
         (f"{UP}{UP}{ENTER}", "allowed"),
+        (f"wnot on a Friday{ENTER}", "refused, not on a Friday"),
         (f"{PASTE.format('y')}{ENTER}{ENTER}", "refused"),
     ],
 )
@@ -221,7 +223,7 @@ def test_a_terminal_that_never_answers_gets_time_to_show_the_question(home: Path
         terminal.sees("❯")
         terminal.is_raw()
         terminal.types(ASKS, "no", ENTER)
-        terminal.sees(QUESTION, "1. yes (y)", "> 3. no (n)")
+        terminal.sees(QUESTION, "1. yes, once (y)", "> 3. no (n)")
         began = time.monotonic()
         while "the tool said" not in terminal.shown:
             terminal.types("y")

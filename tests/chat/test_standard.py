@@ -89,6 +89,8 @@ def test_the_offline_model_needs_nothing(db: SessionDB, tmp_path: Path) -> None:
 def test_one_question_tells_commands_and_edits_on_stderr_and_only_the_answer_on_stdout(
     tmp_path: Path,
 ) -> None:
+    config.change("approvals.mode", "off")
+
     def lines(question: str) -> list[str]:
         done = run("-q", question, "--model", "offline", "--in", str(tmp_path))
         assert done.returncode == 0
