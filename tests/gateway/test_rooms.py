@@ -10,6 +10,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from hermes.agent.participants import make_sign
+from hermes.agent.prompt import WHO, WHO_IN_A_ROOM
 from hermes.gateway.about import speaker
 from hermes.gateway.events import Source
 from hermes.gateway.minds import private_folder
@@ -184,6 +185,18 @@ async def test_a_skill_of_a_room_says_who_had_it_written_and_stays_theirs() -> N
         await world.asks(ANN_HERE, skill(action="edit", name="deploy", content="Push twice."))
         (answer,) = await world.asks(CAT_HERE, skill(action="delete", name="deploy"))
         assert "deleted the skill deploy" in answer
+
+
+async def test_a_room_does_not_keep_the_prompt_of_one_person() -> None:
+    async with World() as world:
+        await world.asks(ANN_HERE, "hello")
+        session = world.session_of(ANN_HERE)
+        world.db.update_system_prompt(session, f"{WHO}\n\nWhat you know about the person: an administrator")
+        await world.asks(BOB_HERE, "hello")
+        assert world.session_of(BOB_HERE) == session
+        told = world.brain.requests[-1].messages[0]["content"]
+    assert "an administrator" not in told
+    assert told.startswith(WHO_IN_A_ROOM)
 
 
 # ---------------------------------------------------------------- what comes with a message

@@ -25,7 +25,10 @@ UNVERIFIED = "unverified"
 SIGN_DIGITS = 16
 _MARK = re.compile(rf"\[(?:(?P<name>[^\[\]#\n]{{0,80}}) )?#(?P<sign>[0-9a-f]{{{SIGN_DIGITS}}})\] ")
 _SIGN = re.compile(rf"#([0-9a-f]{{{SIGN_DIGITS}}})\Z")
-_OLDER_MARK = re.compile(r"\[(?:[^\[\]#\n]{0,80} )?#[0-9a-f]{8}\] |\[somebody\] ")
+_OTHER_MARKS = re.compile(
+    rf"\[(?:[^\[\]#\n]{{0,80}} )?#[0-9a-f]{{8}}\] |\[{NOBODY_KNOWN}\] |\[[^\[\]#\n]{{0,80}}, {UNVERIFIED}\] "
+)
+"""Those of earlier versions, and of people whom the platform gives no id."""
 
 Row = dict[str, Any]
 
@@ -66,14 +69,14 @@ def speaker_of(content: object) -> Speaker:
 
 def without_mark(text: str) -> str:
     """A message without the mark it begins with, if it has one."""
-    found = _MARK.match(text) or _OLDER_MARK.match(text)
+    found = _MARK.match(text) or _OTHER_MARKS.match(text)
     return text[found.end() :] if found else text
 
 
 def is_marked(rows: Iterable[Row]) -> bool:
     """Whether these messages are those of a shared session."""
     said = [_beginning(row.get("content")) for row in rows if row.get("role") == "user"]
-    return any(_MARK.match(text) or _OLDER_MARK.match(text) for text in said)
+    return any(_MARK.match(text) or _OTHER_MARKS.match(text) for text in said)
 
 
 def speakers_in(rows: Iterable[Row]) -> list[Speaker]:

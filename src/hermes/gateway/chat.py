@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from hermes import clock
 from hermes.agent.participants import SharedRoom
+from hermes.agent.prompt import WHO
 from hermes.gateway import happened
 from hermes.gateway.about import build_session_context_prompt
 from hermes.gateway.approvals import Approvals, PendingApproval
@@ -84,7 +85,15 @@ class Chat:
             self.talking.whose = self._whose()
         self._live = await self._places.session(self.key, self.source)
         await self.talking.enter(self._live)
+        if self.shared:
+            await asyncio.to_thread(self._renew_prompt, self._live)
         return self._live
+
+    def _renew_prompt(self, session_id: str) -> None:
+        """Have the prompt of a room made anew if it is one for a single person: earlier versions gave it that."""
+        session = self.store.get_session(session_id)
+        if session is not None and WHO in (session["system_prompt"] or ""):
+            self.store.update_system_prompt(session_id, None)
 
     async def moved(self, session_id: str) -> None:
         await self.talking.enter(session_id)

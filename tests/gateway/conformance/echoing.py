@@ -31,7 +31,10 @@ class EchoModel(ModelServer):
         with self._lock:
             self.requests.append(asked)
         if _is_naming(asked):
-            return says(f"About {_words(asked.body['messages'][-1])[:200].split()[-1].strip('.')}")
+            shown = _words(asked.body["messages"][-1])[:200].replace(
+                "`", " "
+            )  # what is named stands in fences
+            return says(f"About {shown.split()[-1].strip('.')}")
         told = _words(asked.body["messages"][-1])
         wish = WISH.search(told)
         if wish is None:
