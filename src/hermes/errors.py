@@ -5,6 +5,7 @@
     │   ├── InvalidTitle           (ValueError)          too long, or already in use
     │   └── MissingValue           (sqlite3.IntegrityError)  a required value is None
     ├── BadConfig                                        config.yaml makes no sense
+    ├── SealBroken                                       a sealed file was changed, moved or damaged
     └── StoreError
         ├── UnknownSession         (sqlite3.IntegrityError)  no such session or parent
         ├── ConstraintFailed       (sqlite3.IntegrityError)  plain SQL broke a rule of the schema
@@ -61,6 +62,10 @@ class MissingValue(InvalidArgument):
 
 
 class BadConfig(HermesError):
+    pass
+
+
+class SealBroken(HermesError):
     pass
 
 

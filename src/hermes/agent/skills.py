@@ -11,7 +11,8 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from hermes import clock, errors, home, secrets
-from hermes.partial import alone_in, replace_file
+from hermes.partial import alone_in
+from hermes.store.open import sealed_files
 from hermes.text import printable, readable
 
 MAIN = "SKILL.md"
@@ -55,7 +56,7 @@ class Skills:
         """What there is beside SKILL.md."""
         folder = self._existing(name)
         found = (path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file())
-        return [path for path in found if path != MAIN and not path.startswith(".")][:MOST_FILES]
+        return [path for path in found if path != MAIN and f"/{path}".find("/.") < 0][:MOST_FILES]
 
     def create(self, name: str, description: str, content: str) -> None:
         folder = self._place(name)
@@ -64,7 +65,7 @@ class Skills:
             if folder.exists():
                 raise _bad(f"there is a skill {name!r} already; edit it")
             home.private_folder(folder)
-            replace_file(folder / MAIN, text)
+            sealed_files().write(folder / MAIN, text)
 
     def edit(
         self,
@@ -82,11 +83,11 @@ class Skills:
                     raise _bad("a file beside SKILL.md has a content and no description")
                 path = self._file(folder, file)
                 home.private_folder(path.parent)
-                replace_file(path, _harmless(content))
+                sealed_files().write(path, _harmless(content))
                 return
             old = _read(folder / MAIN)
             front = FRONT.match(old)
-            replace_file(
+            sealed_files().write(
                 folder / MAIN,
                 _written(
                     name,
@@ -190,9 +191,9 @@ def _read(path: Path) -> str:
     try:
         if not path.is_file():
             raise _bad(f"there is no file {path.name!r} in that skill")
-        if path.stat().st_size > LARGEST_FILE:
+        if sealed_files().size(path) > LARGEST_FILE:
             raise _bad(f"{path.name} is too large to be read")
-        return path.read_bytes().decode()
+        return sealed_files().read(path).decode()
     except UnicodeDecodeError as problem:
         raise _bad(f"{path.name} is not text") from problem
     except OSError as problem:

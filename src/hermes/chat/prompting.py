@@ -11,7 +11,7 @@ from prompt_toolkit import PromptSession
 from prompt_toolkit.application import create_app_session, run_in_terminal
 from prompt_toolkit.completion import Completer
 from prompt_toolkit.formatted_text import FormattedText
-from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.history import History, InMemoryHistory
 from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
@@ -20,6 +20,7 @@ from prompt_toolkit.shortcuts.choice_input import ChoiceInput
 from prompt_toolkit.styles import Style
 
 from hermes import home
+from hermes.chat.input_history import InputHistory
 from hermes.chat.pasting import LONGEST_SHOWN, Pastes
 
 T = TypeVar("T")
@@ -133,7 +134,7 @@ class _Remembered(History):
     def __init__(self, pastes: Pastes, file: Path | None) -> None:
         super().__init__()
         self._pastes = pastes
-        self._kept: History = InMemoryHistory() if file is None else FileHistory(str(file))
+        self._kept: History = InMemoryHistory() if file is None else InputHistory(file)
 
     def load_history_strings(self) -> Iterable[str]:
         return self._kept.load_history_strings()

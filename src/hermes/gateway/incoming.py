@@ -11,10 +11,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from hermes import home, partial
+from hermes import errors, home
 from hermes.gateway.adapter import AdapterError
 from hermes.gateway.events import Attachment, Event, Offered
 from hermes.recall.framing import name as one_line
+from hermes.store.open import sealed_files
 
 MB = 1_000_000
 LONGEST_QUOTE = 500
@@ -60,7 +61,7 @@ def _keep(content: bytes) -> Path:
     where = folder()
     home.private_folder(where)
     path = where / f"{sha256(content).hexdigest()[:32]}-{os.urandom(4).hex()}"
-    partial.replace_file(path, content)
+    sealed_files().write(path, content)
     return path
 
 
@@ -105,8 +106,8 @@ def _forget(attachments: Iterable[Attachment]) -> None:
 
 def _data_url(one: Attachment) -> str | None:
     try:
-        content = Path(one.path).read_bytes()
-    except OSError:
+        content = sealed_files().read(Path(one.path))
+    except (OSError, errors.HermesError):
         return None
     return f"data:{one.media_type};base64,{base64.b64encode(content).decode()}"
 
@@ -116,8 +117,8 @@ def _told(one: Attachment) -> str:
     name = one_line(one.name, 100)
     if one.media_type.startswith("text/") and one.size <= LONGEST_TEXT_FILE:
         try:
-            text = Path(one.path).read_bytes().decode("utf-8")
+            text = sealed_files().read(Path(one.path)).decode("utf-8")
             return f"[file {name}]\n```\n{text}\n```"
-        except (OSError, UnicodeDecodeError):
+        except (OSError, UnicodeDecodeError, errors.HermesError):
             pass
     return f"[{one.kind} {name}, {one_line(one.media_type, 60)}, {one.size:,} bytes; I cannot look into it]"

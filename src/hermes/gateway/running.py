@@ -23,7 +23,7 @@ from hermes.gateway.adapter import Adapter, AdapterError
 from hermes.gateway.connections import UP, Connections, PlatformState
 from hermes.gateway.delivery import Delivery
 from hermes.gateway.doorkeeper import Doorkeeper
-from hermes.gateway.index_file import IndexFile
+from hermes.gateway.index_file import IndexFile, is_enabled
 from hermes.gateway.metrics import GatewayMetrics
 from hermes.gateway.minds import Minds, StandardMinds
 from hermes.gateway.office import Office
@@ -70,8 +70,10 @@ class Gateway:
         self.router = Router(self.office, self.places)
         self.connections = Connections(adapters, self.router.receive, self._changed)
         self.sessions = db.db_path.parent / "sessions"
-        which = transcripts.chosen(read_settings().sessions.transcripts, db.db_path)
-        self.mirrors = (Transcripts(db, self.sessions, which), IndexFile(db, self.sessions))
+        asked = read_settings().sessions
+        which = transcripts.chosen(asked.transcripts, db.db_path)
+        index = IndexFile(db, self.sessions, enabled=is_enabled(asked.index_file, db.db_path))
+        self.mirrors = (Transcripts(db, self.sessions, which), index)
         self._ending, self._news = asyncio.Event(), asyncio.Event()
         self.office.changed = self.mirrors[1].touch
         self._beside: list[asyncio.Task[None]] = []

@@ -10,6 +10,7 @@ from pathlib import Path
 from hermes import home
 from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.partial import clear_partials, partial_file, sync_folder
+from hermes.store.sealed_files import is_sealed_file
 
 LONGEST_PATH = 4_000
 LARGEST_EDIT = 10_000_000
@@ -78,6 +79,15 @@ def refuse_to_read(path: Path, context: ToolContext) -> None:
         raise ToolFailed("that is the session store; use session_search to read earlier conversations")
     if is_setting(path, ".env"):
         raise ToolFailed("that file holds the person's keys, which are not for you")
+    refuse_sealed(path)
+
+
+def refuse_sealed(path: Path) -> None:
+    """A file that is encrypted with the store: its bytes mean nothing, and to replace them would unseal it."""
+    if path.is_file() and is_sealed_file(path):
+        raise ToolFailed(
+            "that file is encrypted with the session store; use memory, skill_view or skill_manage"
+        )
 
 
 def refuse_to_write(path: Path, context: ToolContext) -> None:
@@ -88,6 +98,7 @@ def refuse_to_write(path: Path, context: ToolContext) -> None:
             raise ToolFailed(
                 f"{name} of the program's home is the person's; ask them to change it (`hermes config`)"
             )
+    refuse_sealed(path)
 
 
 async def ask_to_write(path: Path, context: ToolContext) -> None:
