@@ -6,7 +6,6 @@ import asyncio
 import os
 import secrets
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,64 +22,12 @@ from hermes.cli.main import main
 from hermes.gateway import incoming, index_file
 from hermes.gateway.events import Attachment
 from hermes.gateway.index_file import IndexFile
-from hermes.gateway.minds import private_folder
 from hermes.store.open import sealed_files
 from hermes.store.sealed_files import MARK, is_sealed_file
 from hermes.store.sqlite.conversion import decrypt_file, encrypt_file
 from hermes_state import SessionDB
 from tests.encrypted.conftest import SECRET, files_that_tell
-
-TEXT = f"Likes {SECRET}."
-
-
-def room() -> Path:
-    return private_folder("room:1")
-
-
-def write_words() -> None:
-    """One file of each kind, through what writes it in real life."""
-    Memory().add("user", TEXT)
-    Memory(room() / "memories").add("memory", TEXT)
-    Skills().create("release", TEXT, f"Tag {SECRET}.")
-    Skills().edit("release", content=f"See {SECRET}.", file="notes/more.md")
-    Skills(room() / "skills").create("greet", TEXT, f"Say {SECRET}.")
-    history = InputHistory(history_file())
-    history.append_string(f"first {SECRET}\nand more")
-    history.append_string("second")
-
-
-def read_words() -> list[object]:
-    return [
-        Memory().read("user").entries,
-        Memory(room() / "memories").read("memory").entries,
-        Skills().all(),
-        Skills().view("release"),
-        Skills().view("release", "notes/more.md"),
-        Skills().files("release"),
-        Skills(room() / "skills").view("greet"),
-        list(InputHistory(history_file()).load_history_strings()),
-    ]
-
-
-def words_of(home: Path) -> dict[str, bytes]:
-    """Every file that holds words, as it is on the disk."""
-    folders = [home / name for name in ("memories", "skills", "people")]
-    files = [
-        file
-        for folder in folders
-        for file in folder.rglob("*")
-        if file.is_file() and not file.name.startswith(".")
-    ]
-    return {str(file.relative_to(home)): file.read_bytes() for file in [*files, home / "chat_history"]}
-
-
-def small_store(home: Path) -> Path:
-    path = home / "state.db"
-    with SessionDB(path) as db:
-        db.create_session("s0", "cli")
-        db.append_message("s0", "user", f"about {SECRET}")
-    return path
-
+from tests.encrypted.words import TEXT, read_words, room, small_store, words_of, write_words
 
 # ------------------------------------------------------------------------------------------------ written and read
 
@@ -188,6 +135,7 @@ def test_without_the_key_nothing_is_read_and_nothing_is_lost(
         lambda: Memory().read("user"),
         lambda: Memory().add("user", "more"),
         lambda: Skills().view("release"),
+        lambda: Skills().create("new", "later", "a text"),
         lambda: sealed_files().write(home / "memories" / "USER.md", b"plain"),
     ):
         with pytest.raises(errors.StoreLocked, match="no key for it was found"):
@@ -199,6 +147,7 @@ def test_without_the_key_nothing_is_read_and_nothing_is_lost(
     with pytest.raises(errors.WrongKey):
         Skills().edit("release", content="other")
     assert words_of(home) == before
+    assert not (home / "skills" / "new").exists()
     monkeypatch.setenv("HERMES_STORE_KEY", key.hex())
     assert Memory().read("user").entries == [TEXT]
 
@@ -309,68 +258,6 @@ def test_a_damaged_file_is_left_and_named_when_the_rest_is_opened(store: Path, h
     assert Skills().view("release", "notes/more.md") == f"See {SECRET}."
 
 
-@pytest.mark.parametrize("verb", ["encrypt", "decrypt"])
-def test_killed_at_each_step_every_file_is_whole_and_the_verb_goes_on(
-    home: Path, tmp_path: Path, key: bytes, monkeypatch: pytest.MonkeyPatch, verb: str
-) -> None:
-    monkeypatch.delenv("HERMES_STORE_KEY")
-    path = small_store(home)
-    write_words()
-    told, originals = read_words(), words_of(home)
-    monkeypatch.setenv("HERMES_STORE_KEY", key.hex())
-    if verb == "decrypt":
-        encrypt_file(path, key)
-    start = shutil.copytree(home, tmp_path / "start")
-
-    def convert() -> None:
-        decrypt_file(path) if verb == "decrypt" else encrypt_file(path, key)
-
-    step, states = 0, set[tuple[bool, ...]]()
-    while True:
-        shutil.rmtree(home)
-        shutil.copytree(start, home)
-        if not killed_at(step, home, convert):
-            break
-        found = words_of(home)
-        for name, data in found.items():
-            assert data == originals[name] or data.startswith(MARK)
-        states.add(tuple(data.startswith(MARK) for data in found.values()))
-        assert read_words() == told
-        convert()
-        if verb == "encrypt":
-            assert files_that_tell(home) == []
-        else:
-            assert words_of(home) == originals
-        assert read_words() == told
-        assert list(home.rglob("*.hermes-partial")) == []
-        step += 1
-    assert len(states) == len(originals) + 1  # it was killed between any two files
-
-
-def killed_at(step: int, home: Path, work: Callable[[], None]) -> bool:
-    """Do the work in a child that is killed before it opens, renames or removes a file of the home for the step-th
-    time; False if it came to its end before."""
-    child = os.fork()
-    if not child:
-        left = step
-
-        def count(event: str, arguments: tuple[object, ...]) -> None:
-            nonlocal left
-            changes = event in ("os.rename", "os.remove") or (event == "open" and arguments[2] != os.O_RDONLY)
-            if changes and arguments and str(arguments[0]).startswith(str(home)):
-                if not left:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                left -= 1
-
-        sys.addaudithook(count)
-        try:
-            work()
-        finally:
-            os._exit(0)
-    _, status = os.waitpid(child, 0)
-    return os.WIFSIGNALED(status)
-
-
 # ------------------------------------------------------------------------------------------------ what stays in plain
 
 
@@ -408,7 +295,7 @@ def test_encrypting_lists_what_stays_in_plain(
     monkeypatch.setenv("HERMES_STORE_KEY", key.hex())
     assert main(["store", "encrypt", "--env"]) == 0
     told = capsys.readouterr().out
-    assert "Sealed with its key: chat_history, memories (1), skills (2), people (2)." in told
+    assert "Sealed with its key: chat_history, memories (1), people (2), skills (2)." in told
     for line in (
         "sessions/older.jsonl, sessions/s0.jsonl, sessions/sessions.json (`hermes store encrypt --remove-plain`",
         "saved conversations and request dumps: sessions/request_dump_s0_1.json",
@@ -445,6 +332,35 @@ def test_only_copies_of_what_is_stored_are_removed_and_only_on_request(
     assert not (home / "sessions" / "sessions.json").exists()
 
 
+def test_links_are_named_and_what_they_lead_to_is_not_touched(
+    plain: Path, home: Path, tmp_path: Path, key: bytes
+) -> None:
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    (checkout / "SKILL.md").write_text(TEXT)
+    (home / "skills").mkdir()
+    link = home / "skills" / "linked"
+    link.symlink_to(checkout)
+    done = encrypt_file(plain, key)
+    assert done.left == (f"not sealed: {link} (a link; what it leads to is not ours)",)
+    assert [kind.files for kind in done.plain] == [(link,)]
+    assert (checkout / "SKILL.md").read_text() == TEXT
+
+
+def test_the_doctor_names_sealed_files_that_cannot_be_read(
+    store: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_words()
+    assert main(["doctor"]) == 0
+    shutil.copy(home / "memories" / "USER.md", home / "memories" / "MEMORY.md")
+    with (home / "chat_history").open("ab") as file:
+        file.write(b"AAAA\n")
+    assert main(["doctor"]) == 1
+    told = capsys.readouterr().out
+    assert "MEMORY.md was sealed as memories/USER.md of its home and is not read in another place" in told
+    assert "chat_history: 1 of 3 entries are damaged" in told
+
+
 def test_a_key_beside_the_store_is_named(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small_store(home)
     assert main(["store", "encrypt", "--generate", "--key-file", str(home / "the.key")]) == 0
@@ -463,3 +379,41 @@ def test_a_purge_names_sealed_files_that_hold_the_words(
         db.delete_session("gone", purge=True)
     assert "memories/MEMORY.md holds words of it and is yours" in caplog.text
     assert "chat_history holds words of it and is yours" in caplog.text
+
+
+# ------------------------------------------------------------------------------------------------ by hand
+
+
+def test_a_person_edits_a_sealed_file(
+    store: Path,
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_words()
+    program = tmp_path / "editor.sh"
+    modes = f'ls -ld "$1" "$(dirname "$1")" | cut -c1-10 > {tmp_path}/modes'
+    script = f'cp "$1" "$1.swp"\n{modes}\necho "Has a cat." >> "$1"\n'
+    program.write_text(f"#!/bin/sh\n{script}")
+    program.chmod(0o700)
+    monkeypatch.setenv("EDITOR", str(program))
+    monkeypatch.delenv("VISUAL", raising=False)
+    for words in (["memory", "edit", "user"], ["skills", "edit", "release"]):
+        assert main(words) == 0
+    assert sorted((tmp_path / "modes").read_text().split()) == ["-rw-------", "drwx------"]
+    assert files_that_tell(home) == []
+    assert list(home.glob(".editing-*")) == []
+    capsys.readouterr()
+    assert main(["memory", "show", "user"]) == 0
+    assert main(["skills", "show", "release"]) == 0
+    told = capsys.readouterr().out
+    assert told.count("Has a cat.") == 2
+    assert SECRET in told
+
+
+def test_what_a_killed_editor_left_is_listed(store: Path, home: Path, key: bytes) -> None:
+    (home / ".editing-1234").mkdir()
+    left = home / ".editing-1234" / "USER.md"
+    left.write_text(TEXT)
+    assert [kind.files for kind in encrypt_file(store, key).plain] == [(left,)]

@@ -7,6 +7,7 @@ rest is read when it is needed. A name is a folder's name and nothing else: no p
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -50,7 +51,11 @@ class Skills:
 
     def view(self, name: str, file: str | None = None) -> str:
         """The text of a skill, or of one of its files."""
-        return readable(_read(self._file(self._existing(name), file)))
+        return readable(_read(self.path_of(name, file)))
+
+    def path_of(self, name: str, file: str | None = None) -> Path:
+        """Where SKILL.md of a skill is, or another of its files, which need not be there."""
+        return self._file(self._existing(name), file)
 
     def files(self, name: str) -> list[str]:
         """What there is beside SKILL.md."""
@@ -65,7 +70,12 @@ class Skills:
             if folder.exists():
                 raise _bad(f"there is a skill {name!r} already; edit it")
             home.private_folder(folder)
-            sealed_files().write(folder / MAIN, text)
+            try:
+                sealed_files().write(folder / MAIN, text)
+            except BaseException:  # without SKILL.md it would be no skill, and its name taken
+                with suppress(OSError):
+                    folder.rmdir()
+                raise
 
     def edit(
         self,

@@ -42,6 +42,8 @@ COMMANDS = {
     ),
     "setup": Command("hermes.cli.setup", "choose the model that answers, and try it out"),
     "config": Command("hermes.cli.config", "see and change settings and keys"),
+    "memory": Command("hermes.cli.memory:define_memory", "read and edit what the agent remembers"),
+    "skills": Command("hermes.cli.memory:define_skills", "read and edit what the agent knows how to do"),
     "demo": Command("hermes.cli.demo", "see the product in a minute, on sample conversations"),
     "doctor": Command("hermes.cli.doctor", "see how the store is, and what to do about what is wrong"),
     "store": Command("hermes.cli.store", "encrypt the store, or decrypt it"),

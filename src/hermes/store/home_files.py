@@ -6,6 +6,7 @@ next call goes on with the rest.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from itertools import groupby
@@ -14,8 +15,8 @@ from typing import NamedTuple
 
 from hermes import errors
 from hermes.partial import LOCK, PARTIAL, alone_in, clear_partials, exclusive
-from hermes.store.files_below import files_below
-from hermes.store.sealed_files import Form, SealedFiles
+from hermes.store.files_below import PROGRAMS
+from hermes.store.sealed_files import Form, SealedFiles, is_sealed_file
 
 HISTORY = "chat_history"
 INCOMING = "gateway/incoming"
@@ -39,7 +40,9 @@ def seal_files(sealed: SealedFiles) -> Changed:
     def seal(file: Path, form: Form) -> tuple[bool, str | None]:
         return sealed.seal_in_place(file, form)
 
-    return _each(sealed.root, seal, "not sealed")
+    done = _each(sealed.root, seal, "not sealed")
+    links = [f"not sealed: {link} (a link; what it leads to is not ours)" for link in links_in(sealed.root)]
+    return Changed(done.files, (*done.left, *links))
 
 
 def open_files(sealed: SealedFiles) -> Changed:
@@ -51,19 +54,38 @@ def open_files(sealed: SealedFiles) -> Changed:
     return _each(sealed.root, make_plain, "still sealed")
 
 
+def broken_files(sealed: SealedFiles) -> list[str]:
+    """What is wrong with sealed files, a line each. Nothing is changed."""
+    wrong = []
+    for file in _entries(sealed.root, link=False):
+        try:
+            if is_sealed_file(file):
+                sealed.read(file)
+                sealed.opened(file)
+        except (errors.HermesError, OSError) as problem:
+            wrong.append(str(problem))
+    return wrong
+
+
+def links_in(root: Path) -> list[Path]:
+    """Links in the places that are sealed: files may lie there that are read, and stay in plain."""
+    return _entries(root, link=True)
+
+
 def _each(root: Path, act: Act, failed: str) -> Changed:
     changed: list[Path] = []
     left: list[str] = []
-    found, complete = _sealable(root)
-    for folder, files in groupby(found, lambda file: _lock_folder(root, file)):
+    found = _entries(root, link=False)
+    for folder in {file.parent for file in found} - {root}:
+        clear_partials(folder)
+    wanted = [file for file in found if not is_program(root, file)]
+    for locked, files in groupby(wanted, lambda file: _lock_folder(root, file)):
         try:
-            with _alone(root, folder):
+            with _alone(root, locked):
                 for file in files:
                     _change(file, root, act, failed, changed, left)
         except (errors.HermesError, OSError) as problem:  # its lock is not to be had
-            left.append(f"{failed}: {folder or root} ({problem})")
-    if not complete:
-        left.append(f"{failed}: there are too many files below {root} to look at all of them; run it again")
+            left.append(f"{failed}: {root if locked is None else locked} ({problem})")
     return Changed(tuple(changed), tuple(left))
 
 
@@ -81,25 +103,24 @@ def _change(file: Path, root: Path, act: Act, failed: str, changed: list[Path], 
         left.append(f"{file} {remark}")
 
 
-def _sealable(root: Path) -> tuple[list[Path], bool]:
-    """The files that are sealed beside an encrypted store, those of one folder together."""
-    found = [root / HISTORY] if (root / HISTORY).is_file() and not (root / HISTORY).is_symlink() else []
-    complete = True
-    for name in SEALED_FOLDERS:
-        if (root / name).is_symlink():
-            continue
-        below = files_below(root / name)
-        complete = complete and below.complete
-        every = [*below.files, *below.open_here]  # no database is among them
-        for folder in {file.parent for file in every}:
-            clear_partials(folder)
-        wanted = [
-            file
-            for file in every
-            if file.name != LOCK and not file.name.endswith(PARTIAL) and not is_program(root, file)
-        ]
-        found += sorted(wanted, key=lambda file: (str(_lock_folder(root, file)), file))
-    return found, complete
+def _entries(root: Path, *, link: bool) -> list[Path]:
+    """The files in the places that are sealed, or the links there; those under one lock stand together."""
+    places = [root / name for name in (HISTORY, *SEALED_FOLDERS)]
+    found = [place for place in places if place.is_symlink() or place.is_file()]
+    for place in places:
+        for here, folders, names in os.walk(place) if not place.is_symlink() else ():
+            linked = [name for name in folders if Path(here, name).is_symlink()]
+            folders[:] = [name for name in folders if name not in PROGRAMS]
+            found += [Path(here, name) for name in (*names, *linked)]
+    wanted = [
+        file
+        for file in found
+        if file.is_symlink() == link
+        and (link or file.is_file())
+        and file.name != LOCK
+        and not file.name.endswith(PARTIAL)
+    ]
+    return sorted(wanted, key=lambda file: (str(_lock_folder(root, file) or ""), file))
 
 
 def _lock_folder(root: Path, file: Path) -> Path | None:

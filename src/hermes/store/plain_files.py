@@ -9,7 +9,7 @@ from typing import NamedTuple
 from hermes import errors
 from hermes.partial import BACKUPS, DAMAGE_MARK, LOCK, PARTIAL
 from hermes.store.files_below import files_below
-from hermes.store.home_files import HISTORY, SEALED_FOLDERS, is_program
+from hermes.store.home_files import HISTORY, SEALED_FOLDERS, is_program, links_in
 from hermes.store.sealed_files import is_sealed_file, wipe
 from hermes.store.values import PlainFiles
 
@@ -47,6 +47,7 @@ KINDS = {
     "spool": Kind("messages that wait", True, "they are stored when the store is next opened for writing"),
     "edited": Kind("files of an editor that did not end", True, "take what you need, remove the folder"),
     "other": Kind("other files, such as exports", True, "look whether you still need them"),
+    "links": Kind("links in the places that are sealed", True, "what they lead to stays as it is"),
     "programs": Kind("programs of skills, which a shell has to start", False),
     "settings": Kind("settings and keys", False),
     "gateway": Kind("state of the gateway, with its logins", False),
@@ -65,6 +66,8 @@ def find_plain_files(
         kind = "key" if is_key else _kind_of(root, store, file, is_plain_database)
         if kind is not None:
             found.setdefault(kind, []).append(file)
+    if links := links_in(root):
+        found["links"] = links
     listed = [
         PlainFiles(each.what, tuple(found[name]), each.tells, each.advice)
         for name, each in KINDS.items()

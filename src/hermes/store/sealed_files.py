@@ -26,7 +26,8 @@ from hermes.partial import exclusive, replace_file
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-MARK = b"hermes-sealed 1\n"
+MARK = b"\x89hermes-sealed 1\n"
+"""The first byte begins no UTF-8: no text that people write can be taken for a sealed file."""
 NONCE_BYTES, TAG_BYTES, KEY_ID_BYTES = 12, 16, 8
 LONGEST_HEADER = 40_000
 """Bytes: a path of 4,096 characters, each of them escaped, and what stands beside it."""

@@ -187,6 +187,11 @@ def plain_beside(path: Path, *, copies: bool = False) -> tuple[PlainFiles, ...]:
     return tuple(each for each in found if copies or each.what != plain_files.COPIES)
 
 
+def broken_beside(path: Path) -> list[str]:
+    """What is wrong with the sealed files beside the store, a line each."""
+    return home_files.broken_files(_sealed_files(path))
+
+
 def _sealed_files(path: Path) -> SealedFiles:
     return SealedFiles(path.parent, FileKeys(path))
 

@@ -214,6 +214,8 @@ def plain_files(path: Path) -> Iterator[Finding]:
 
     if not conversion.is_of_home(path):
         return
+    for told in conversion.broken_beside(path):
+        yield Finding("warning", f"Sealed files: {told}", "until then it is left out, and left as it is")
     harmless = []
     for kind in conversion.plain_beside(path, copies=True):
         told = f"{kind.what} ({len(kind.files)})" if kind.files else kind.what
