@@ -235,6 +235,10 @@ def test_programs_of_a_skill_stay_as_they_are(plain: Path, home: Path, key: byte
     done = encrypt_file(plain, key)
     assert [(kind.files, kind.tells) for kind in done.plain] == [((program,), False)]
     assert subprocess.run([str(program)], capture_output=True, text=True).stdout == "done\n"
+    sealed = home / "skills" / "release" / "notes" / "more.md"
+    sealed.chmod(0o700)  # too late to be run, and no reason to leave it sealed for ever
+    decrypt_file(plain)
+    assert sealed.read_text() == f"See {SECRET}."
 
 
 def test_beside_a_store_of_no_home_nothing_is_sealed(tmp_path: Path, key: bytes) -> None:

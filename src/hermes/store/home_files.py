@@ -78,7 +78,7 @@ def _each(root: Path, act: Act, failed: str) -> Changed:
     found = _entries(root, link=False)
     for folder in {file.parent for file in found} - {root}:
         clear_partials(folder)
-    wanted = [file for file in found if not is_program(root, file)]
+    wanted = [file for file in found if not is_program(root, file) or is_sealed_file(file)]
     for locked, files in groupby(wanted, lambda file: _lock_folder(root, file)):
         try:
             with _alone(root, locked):
