@@ -7,6 +7,7 @@
     ├── BadConfig                                        config.yaml makes no sense
     ├── UnsafeHome                                       others can write to the home, or own it
     ├── StartedByTool                                    a tool of the agent asked for what is a person's
+    ├── SealBroken                                       a sealed file was changed, moved or damaged
     └── StoreError
         ├── UnknownSession         (sqlite3.IntegrityError)  no such session or parent
         ├── ConstraintFailed       (sqlite3.IntegrityError)  plain SQL broke a rule of the schema
@@ -71,6 +72,10 @@ class UnsafeHome(HermesError):
 
 
 class StartedByTool(HermesError):
+    pass
+
+
+class SealBroken(HermesError):
     pass
 
 

@@ -73,9 +73,11 @@ def test_what_cannot_be_encrypted_is_named(plain: Path, key: bytes) -> None:
     transcript = plain.with_name("sessions") / "s0.jsonl"
     transcript.parent.mkdir()
     transcript.write_text("{}\n")
-    os.link(plain, plain.with_name("another-name"))
+    other_name = plain.with_name("another-name")
+    os.link(plain, other_name)
     done = encrypt_file(plain, key)
-    assert [line.split()[-1] for line in done.left] == [str(plain), str(aside), str(transcript.parent)]
+    assert [line.split()[-1] for line in done.left] == [str(plain), str(aside)]
+    assert [kind.files for kind in done.plain] == [(transcript,), (other_name,)]
 
 
 def test_it_is_refused_while_somebody_has_the_store_open(plain: Path, key: bytes) -> None:

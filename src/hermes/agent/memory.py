@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hermes import errors, home, secrets
-from hermes.partial import alone_in, replace_file
+from hermes.partial import alone_in
 from hermes.recall.framing import neutral
+from hermes.store.open import sealed_files
 
 FILES = {"memory": "MEMORY.md", "user": "USER.md"}
 BUDGETS = {"memory": 2_200, "user": 1_400}
@@ -80,7 +81,7 @@ class Memory:
         file = self._file(target)
         with alone_in(file.parent):
             before = self._entries(file)
-            if before and file.stat().st_size > LARGEST_FILE:
+            if before and sealed_files().size(file) > LARGEST_FILE:
                 raise refuse(f"{file} is too large to be changed here; it has to be shortened by hand")
             after = change(list(before))
             made = _remembered(target, after)
@@ -90,7 +91,7 @@ class Memory:
                     " something first, or say it in fewer words"
                 )
             if after != before:
-                replace_file(file, f"{made.text}\n".encode() if after else b"")
+                sealed_files().write(file, f"{made.text}\n".encode() if after else b"")
         return made
 
     def _file(self, target: str) -> Path:
@@ -100,8 +101,7 @@ class Memory:
 
     def _entries(self, file: Path) -> list[str]:
         try:
-            with file.open("rb") as opened:
-                text = opened.read(LARGEST_FILE).decode("utf-8", "replace")
+            text = sealed_files().read(file, LARGEST_FILE).decode("utf-8", "replace")
         except FileNotFoundError:
             return []
         except OSError as problem:

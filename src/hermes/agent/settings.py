@@ -86,6 +86,7 @@ class SessionSettings(NamedTuple):
     thin_days: float | None = None
     spool: bool = False
     transcripts: str | None = None
+    index_file: bool | None = None
 
 
 class StoreSettings(NamedTuple):
@@ -175,6 +176,9 @@ SETTINGS = {
     "sessions.transcripts": Setting(
         choice("gateway", "all", "off"),
         "whose text is also kept in `sessions/`, in plain files; else `gateway`, and `off` for an encrypted store",
+    ),
+    "sessions.index_file": Setting(
+        FLAG, "whether `sessions/sessions.json` is written; else yes, and no for an encrypted store"
     ),
     "store.key_file": Setting(TEXT, "the file with the key of an encrypted store"),
 }

@@ -7,12 +7,14 @@ rest is read when it is needed. A name is a folder's name and nothing else: no p
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from hermes import clock, errors, home, secrets
-from hermes.partial import alone_in, replace_file
+from hermes.partial import alone_in
 from hermes.recall.framing import name as one_line
+from hermes.store.open import sealed_files
 from hermes.text import printable, readable
 
 MAIN = "SKILL.md"
@@ -63,13 +65,17 @@ class Skills:
 
     def view(self, name: str, file: str | None = None) -> str:
         """The text of a skill, or of one of its files."""
-        return readable(_read(self._file(self._existing(name), file)))
+        return readable(_read(self.path_of(name, file)))
+
+    def path_of(self, name: str, file: str | None = None) -> Path:
+        """Where SKILL.md of a skill is, or another of its files, which need not be there."""
+        return self._file(self._existing(name), file)
 
     def files(self, name: str) -> list[str]:
         """What there is beside SKILL.md."""
         folder = self._existing(name)
         found = (path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file())
-        return [path for path in found if path != MAIN and not path.startswith(".")][:MOST_FILES]
+        return [path for path in found if path != MAIN and f"/{path}".find("/.") < 0][:MOST_FILES]
 
     def create(self, name: str, description: str, content: str, *, author: str = "") -> None:
         folder = self._place(name)
@@ -78,7 +84,12 @@ class Skills:
             if folder.exists():
                 raise _bad(f"there is a skill {name!r} already; edit it")
             home.private_folder(folder)
-            replace_file(folder / MAIN, text)
+            try:
+                sealed_files().write(folder / MAIN, text)
+            except BaseException:  # without SKILL.md it would be no skill, and its name taken
+                with suppress(OSError):
+                    folder.rmdir()
+                raise
 
     def edit(
         self,
@@ -98,12 +109,12 @@ class Skills:
                 if path == folder / MAIN:  # its front matter is the program's to write
                     raise _bad(f"{MAIN} is the skill itself: pass content, and no file")
                 home.private_folder(path.parent)
-                replace_file(path, _harmless(content))
+                sealed_files().write(path, _harmless(content))
                 return
             old = _read(folder / MAIN)
             front = FRONT.match(old)
             described, author = self._described(folder)
-            replace_file(
+            sealed_files().write(
                 folder / MAIN,
                 _written(
                     name,
@@ -212,9 +223,9 @@ def _read(path: Path) -> str:
     try:
         if not path.is_file():
             raise _bad(f"there is no file {path.name!r} in that skill")
-        if path.stat().st_size > LARGEST_FILE:
+        if sealed_files().size(path) > LARGEST_FILE:
             raise _bad(f"{path.name} is too large to be read")
-        return path.read_bytes().decode()
+        return sealed_files().read(path).decode()
     except UnicodeDecodeError as problem:
         raise _bad(f"{path.name} is not text") from problem
     except OSError as problem:

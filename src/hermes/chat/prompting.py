@@ -13,7 +13,7 @@ from prompt_toolkit import PromptSession
 from prompt_toolkit.application import run_in_terminal
 from prompt_toolkit.completion import Completer
 from prompt_toolkit.formatted_text import FormattedText
-from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.history import History, InMemoryHistory
 from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
@@ -22,8 +22,9 @@ from prompt_toolkit.renderer import CPR_Support
 from prompt_toolkit.styles import Style
 from prompt_toolkit.utils import is_dumb_terminal
 
-from hermes import clock, home
+from hermes import home
 from hermes.chat import question
+from hermes.chat.input_history import InputHistory
 from hermes.chat.pasting import LONGEST_SHOWN, Pastes
 from hermes.chat.question import Option
 from hermes.logs import log_of
@@ -183,7 +184,7 @@ class _Remembered(History):
     def __init__(self, pastes: Pastes, file: Path | None) -> None:
         super().__init__()
         self._pastes = pastes
-        self._kept: History = InMemoryHistory() if file is None else _PrivateHistory(str(file))
+        self._kept: History = InMemoryHistory() if file is None else InputHistory(file)
 
     def load_history_strings(self) -> Iterable[str]:
         return self._kept.load_history_strings()
@@ -195,20 +196,6 @@ class _Remembered(History):
 
     def store_string(self, string: str) -> None:
         self._kept.store_string(string)
-
-
-class _PrivateHistory(FileHistory):
-    """A history whose file is opened as files of the home are: never through a link, and private."""
-
-    def store_string(self, string: str) -> None:
-        lines = "".join(f"+{line}\n" for line in string.split("\n"))
-        text = f"\n# {clock.iso(clock.now())}\n{lines}".encode()
-        try:
-            descriptor = home.open_private_file(str(self.filename), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-            with os.fdopen(descriptor, "ab") as file:
-                file.write(text)
-        except OSError as problem:
-            _log.warning("what was typed is not kept: %s: %s", self.filename, problem.strerror)
 
 
 def history_file() -> Path | None:

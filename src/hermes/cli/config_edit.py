@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from pathlib import Path
 
 from hermes import audit, config, errors
-from hermes.cli.command import DONE, REFUSED, Refused, Words
+from hermes.cli.command import DONE, REFUSED, Words
+from hermes.cli.editor import editor_of_person, run_editor
 from hermes.cli.output import complain, confirm, say
 from hermes.text import printable
 
-USUAL = "vi"
 FIRST_LINES = "# Settings of Hermes; `hermes config list` names them all.\n"
 
 
@@ -25,9 +23,7 @@ def edit(_: argparse.Namespace) -> int:
     from hermes import home
     from hermes.partial import replace_file
 
-    named = os.environ.get("VISUAL") or os.environ.get("EDITOR")
-    if not named and not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise Refused(f"{USUAL} needs a terminal; `hermes config set` does without, or a program in EDITOR")
+    named = editor_of_person("`hermes config set` does without, or a program in EDITOR")
     file = config.path().resolve()
     copy = file.with_name(f"{file.name}.edited")
     home.private_folder(file.parent)
@@ -37,7 +33,7 @@ def edit(_: argparse.Namespace) -> int:
     else:
         replace_file(copy, before)
     while True:
-        _run_editor(named or USUAL, copy)
+        run_editor(named, copy)
         problem = _problem(copy)
         if problem is None:
             break
@@ -52,20 +48,6 @@ def edit(_: argparse.Namespace) -> int:
     copy.unlink()
     say([f"{printable(str(file))} {'is as it was' if after == before else 'is saved'}"])
     return DONE
-
-
-def _run_editor(named: str, file: Path) -> None:
-    import shlex
-    import subprocess
-
-    # Without a terminal nobody types: a program that waits for keys gets the end of them, and does not hang.
-    keys = None if sys.stdin.isatty() else subprocess.DEVNULL
-    try:
-        done = subprocess.run([*shlex.split(named), str(file)], stdin=keys)
-    except (OSError, ValueError) as problem:
-        raise Refused(f"the editor {named!r} does not start: {problem}; set EDITOR") from problem
-    if done.returncode:
-        raise Refused(f"the editor {named!r} failed ({done.returncode}); what it left is in {file}")
 
 
 def _problem(file: Path) -> str | None:

@@ -53,6 +53,12 @@ COMMANDS = {
     ),
     "setup": Command("hermes.cli.setup", "choose the model that answers, and try it out", Access.PERSON),
     "config": Command("hermes.cli.config", "see and change settings and keys", Access.READS),
+    "memory": Command(
+        "hermes.cli.memory:define_memory", "read and edit what the agent remembers", Access.READS
+    ),
+    "skills": Command(
+        "hermes.cli.memory:define_skills", "read and edit what the agent knows how to do", Access.READS
+    ),
     "demo": Command(
         "hermes.cli.demo", "see the product in a minute, on sample conversations", Access.CHANGES
     ),

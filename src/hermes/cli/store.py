@@ -1,8 +1,9 @@
-"""`hermes store`: encryption at rest, on and off."""
+"""`hermes store`: encryption at rest, on and off, for the store and the files of its home."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,12 +18,18 @@ if TYPE_CHECKING:
 WARNING = (
     "Whoever loses the key loses everything in the store: keep a copy of it in a safe place, away from here."
 )
-
+MOST_NAMED = 5
 
 COMMANDS = {
-    "encrypt": Command("hermes.cli.store:define_encrypt", "encrypt the store and its backups", Access.PERSON),
+    "encrypt": Command(
+        "hermes.cli.store:define_encrypt",
+        "encrypt the store, its backups, memories, skills and what was typed",
+        Access.PERSON,
+    ),
     "decrypt": Command(
-        "hermes.cli.store:define_decrypt", "make the store and its backups plain files again", Access.PERSON
+        "hermes.cli.store:define_decrypt",
+        "make the store and what was encrypted with it plain files again",
+        Access.PERSON,
     ),
 }
 
@@ -49,6 +56,11 @@ def define_encrypt(parser: argparse.ArgumentParser, _: Words) -> None:
     parser.add_argument(
         "--keep-plain-backups", action="store_true", help="leave the backups as they are, readable"
     )
+    parser.add_argument(
+        "--remove-plain",
+        action="store_true",
+        help="remove transcripts and sessions.json, plain copies of what is in the store",
+    )
 
 
 def define_decrypt(parser: argparse.ArgumentParser, _: Words) -> None:
@@ -69,9 +81,18 @@ def encrypt(arguments: argparse.Namespace) -> int:
         generate=arguments.generate,
     )
     done = stores.encrypt_file(
-        path, key.key, key_file=key.file, keep_plain_backups=arguments.keep_plain_backups
+        path,
+        key.key,
+        key_file=key.file,
+        keep_plain_backups=arguments.keep_plain_backups,
+        remove_plain=arguments.remove_plain,
     )
     _tell(done, "encrypted")
+    if done.files:
+        say([f"Sealed with its key: {_by_folder(done)}."])
+    if done.removed:
+        say([f"Removed: {counted(len(done.removed), 'plain copy', 'plain copies')} of what is in the store."])
+    say(printable(line) for line in _plain_lines(done))
     if done.changed:
         say([f"The key is in {printable(key.where)}.", WARNING])
     return DONE
@@ -80,7 +101,10 @@ def encrypt(arguments: argparse.Namespace) -> int:
 def decrypt(arguments: argparse.Namespace) -> int:
     from hermes.store import open as stores
 
-    _tell(stores.decrypt_file(existing(arguments)), "decrypted")
+    done = stores.decrypt_file(existing(arguments))
+    _tell(done, "decrypted")
+    if done.files:
+        say([f"Plain again: {_by_folder(done)}."])
     return DONE
 
 
@@ -92,4 +116,27 @@ def _tell(done: Converted, participle: str) -> None:
         lines = [f"'{done.path}' was {participle} already: {held}."]
     if done.backups:
         lines.append(f"Backups {participle} with it: {len(done.backups)}.")
-    say(printable(line) for line in (*lines, *(f"Still {what}" for what in done.left)))
+    say(printable(line) for line in (*lines, *(what[:1].upper() + what[1:] for what in done.left)))
+
+
+def _by_folder(done: Converted) -> str:
+    """Files by where they lie: `memories (2), skills (5), chat_history`."""
+    folders: dict[str, int] = {}
+    for file in done.files:
+        first = file.relative_to(done.path.parent).parts[0]
+        folders[first] = folders.get(first, 0) + 1
+    return ", ".join(
+        name if (done.path.parent / name).is_file() else f"{name} ({count})"
+        for name, count in folders.items()
+    )
+
+
+def _plain_lines(done: Converted) -> Iterator[str]:
+    """What stays readable, a line for each class, and what can be done about it."""
+    if done.plain:
+        yield "In plain, readable by whoever gets at the disk:"
+    for kind in done.plain:
+        names = [str(file.relative_to(done.path.parent)) for file in kind.files]
+        more = [f"and {len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
+        told = f"  {kind.what}: {', '.join([*names[:MOST_NAMED], *more])}" if names else f"  {kind.what}"
+        yield f"{told} ({kind.advice})" if kind.advice else told

@@ -11,11 +11,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from hermes import home, partial
+from hermes import errors, home
 from hermes.gateway.adapter import AdapterError
 from hermes.gateway.events import Attachment, Event, Offered
 from hermes.recall.framing import close_fence, fenced, label
 from hermes.recall.framing import name as one_line
+from hermes.store.open import sealed_files
 
 MB = 1_000_000
 LONGEST_QUOTE = 500
@@ -62,7 +63,7 @@ def _keep(content: bytes) -> Path:
     where = folder()
     home.private_folder(where)
     path = where / f"{sha256(content).hexdigest()[:32]}-{os.urandom(4).hex()}"
-    partial.replace_file(path, content)
+    sealed_files().write(path, content)
     return path
 
 
@@ -113,8 +114,8 @@ def _forget(attachments: Iterable[Attachment]) -> None:
 
 def _data_url(one: Attachment) -> str | None:
     try:
-        content = Path(one.path).read_bytes()
-    except OSError:
+        content = sealed_files().read(Path(one.path))
+    except (OSError, errors.HermesError):
         return None
     return f"data:{one.media_type};base64,{base64.b64encode(content).decode()}"
 
@@ -124,8 +125,8 @@ def _told(one: Attachment) -> str:
     name = label(one.name, 100)
     if one.media_type.startswith("text/") and one.size <= LONGEST_TEXT_FILE:
         try:
-            text = Path(one.path).read_bytes().decode("utf-8")
+            text = sealed_files().read(Path(one.path)).decode("utf-8")
             return f"[file {name}]\n{fenced(text)}"
-        except (OSError, UnicodeDecodeError):
+        except (OSError, UnicodeDecodeError, errors.HermesError):
             pass
     return f"[{one.kind} {name}, {label(one.media_type, 60)}, {one.size:,} bytes; I cannot look into it]"

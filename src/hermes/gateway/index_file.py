@@ -21,6 +21,7 @@ from hermes.logs import log_of
 from hermes.partial import sync_folder
 from hermes.store.content import from_json
 from hermes.store.mirrored import Chatting
+from hermes.store.open import is_encrypted
 
 if TYPE_CHECKING:
     from hermes.sessiondb import SessionDB
@@ -33,9 +34,14 @@ SHARE = 50
 FLAGS = ("expiry_finalized", "suspended", "resume_pending")
 
 
+def is_enabled(setting: bool | None, store: Path) -> bool:
+    """Whether it is written, from what `sessions.index_file` says, if anything. It is plain text."""
+    return not is_encrypted(store) if setting is None else setting
+
+
 class IndexFile:
-    def __init__(self, db: SessionDB, folder: Path) -> None:
-        self._db, self._folder = db, folder
+    def __init__(self, db: SessionDB, folder: Path, *, enabled: bool = True) -> None:
+        self._db, self._folder, self._enabled = db, folder, enabled
         self._said: int | None = None
         self._cost = 0.0
         self._touched = asyncio.Event()
@@ -46,6 +52,8 @@ class IndexFile:
 
     async def follow(self, stop: asyncio.Event) -> None:
         """Write it whenever it was touched, and look now and then what other processes did, until told to stop."""
+        if not self._enabled:
+            return
         ending = asyncio.ensure_future(stop.wait())
         try:
             while not stop.is_set():

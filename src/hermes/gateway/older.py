@@ -17,13 +17,14 @@ from hermes.gateway.keys import AS_DOCUMENTED, Keying, chat_of, key_of, owner_of
 from hermes.gateway.transcript_lines import moment
 from hermes.logs import log_of
 from hermes.store.content import from_json
+from hermes.store.plain_files import ROUTING_TAKEN_OVER
 
 if TYPE_CHECKING:
     from hermes.sessiondb import SessionDB
 
 log = log_of(__name__)
 
-DONE_KEY = "gateway:older_routing"
+DONE_KEY = ROUTING_TAKEN_OVER
 KEPT = (
     *("display_name", "last_prompt_tokens", "expiry_finalized", "suspended", "resume_pending"),
     *("resume_reason", "last_resume_marked_at", "is_fresh_reset"),

@@ -23,7 +23,7 @@ from hermes.gateway.adapter import Adapter, AdapterError
 from hermes.gateway.connections import UP, Connections, PlatformState
 from hermes.gateway.delivery import Delivery
 from hermes.gateway.doorkeeper import Doorkeeper
-from hermes.gateway.index_file import IndexFile
+from hermes.gateway.index_file import IndexFile, is_enabled
 from hermes.gateway.metrics import GatewayMetrics
 from hermes.gateway.minds import Minds, StandardMinds
 from hermes.gateway.office import Office
@@ -72,10 +72,14 @@ class Gateway:
         self.router = Router(self.office, self.places)
         self.connections = Connections(adapters, self.router.receive, self._changed)
         self.sessions = db.db_path.parent / "sessions"
-        told = read_settings()
-        self.office.approval_seconds = told.approvals.timeout_minutes * clock.MINUTE
-        which = transcripts.chosen(told.sessions.transcripts, db.db_path)
-        self.mirrors = (Transcripts(db, self.sessions, which), IndexFile(db, self.sessions))
+        program = read_settings()
+        self.office.approval_seconds = program.approvals.timeout_minutes * clock.MINUTE
+        which = transcripts.chosen(program.sessions.transcripts, db.db_path)
+        has_index = is_enabled(program.sessions.index_file, db.db_path)
+        self.mirrors = (
+            Transcripts(db, self.sessions, which),
+            IndexFile(db, self.sessions, enabled=has_index),
+        )
         self._ending, self._news = asyncio.Event(), asyncio.Event()
         self.office.changed = self.mirrors[1].touch
         self._beside: list[asyncio.Task[None]] = []

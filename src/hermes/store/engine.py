@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hermes.store.findings import Diagnosis
     from hermes.store.fingerprints import Fingerprint
     from hermes.store.matching import Node
+    from hermes.store.sealed_files import SealedFiles
     from hermes.store.spellings import Spellings
     from hermes.store.values import (
         Backup,
@@ -142,6 +143,9 @@ class Engine(Access, Protocol):
     def backup(self, target: Path | None) -> Backup: ...
     def raw(self) -> Any:
         """Plain SQL on a connection of its own: execute, fetchone, fetchall, rows by index and by name."""
+
+    def sealed_files(self) -> SealedFiles:
+        """How the files beside the store are read, which may be sealed with its key."""
 
     def close(self) -> None: ...
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes import errors
+from hermes import errors, home
 from hermes.store.arguments import database_path
 from hermes.store.engine import Engine
 from hermes.store.sqlite.engine import SqliteEngine
 
 if TYPE_CHECKING:
     from hermes.store.findings import Diagnosis
+    from hermes.store.sealed_files import SealedFiles
     from hermes.store.sqlite.belongings import Belongings
     from hermes.store.values import Converted, Key, Repair
 
@@ -62,13 +63,31 @@ def is_encrypted(path: Path) -> bool:
     return encryption.in_use(path)
 
 
+def sealed_files(root: Path | None = None) -> SealedFiles:
+    """How the files of a home are read and written: sealed, if its store is encrypted. Else the home of now."""
+    from hermes.store.sealed_files import SealedFiles
+    from hermes.store.sqlite.file_keys import FileKeys
+
+    store = home.default_db_path() if root is None else root / home.default_db_path().name
+    return SealedFiles(store.parent, FileKeys(store))
+
+
 def encrypt_file(
-    path: Path, key: bytes, *, key_file: str | None = None, keep_plain_backups: bool = False
+    path: Path,
+    key: bytes,
+    *,
+    key_file: str | None = None,
+    keep_plain_backups: bool = False,
+    remove_plain: bool = False,
 ) -> Converted:
     from hermes.store.sqlite import conversion
 
     return conversion.encrypt_file(
-        database_path(path), key, key_file=key_file, keep_plain_backups=keep_plain_backups
+        database_path(path),
+        key,
+        key_file=key_file,
+        keep_plain_backups=keep_plain_backups,
+        remove_plain=remove_plain,
     )
 
 

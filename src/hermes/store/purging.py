@@ -19,6 +19,7 @@ from hermes.store.engine import Engine, Writer
 from hermes.store.files_below import files_below
 from hermes.store.fingerprints import Fingerprint, fingerprint, from_told
 from hermes.store.meta import SET
+from hermes.store.sealed_files import SealedFiles
 from hermes.store.session_files import SAVED, remove_files, remove_saved, saved_of
 from hermes.store.sessions import EXISTS
 from hermes.store.traces import Words
@@ -86,7 +87,7 @@ class Purge:
         for file in files:
             if file.parent.name in RECORDS or file in going:
                 continue
-            data = _text_of(file)
+            data = _text_of(file, self._engine.sealed_files())
             read += len(data)
             if read > MOST_READ:
                 break
@@ -159,12 +160,12 @@ def _sessions_of(notes: Iterable[Note]) -> dict[str, Fingerprint]:
     return found
 
 
-def _text_of(file: Path) -> bytes:
+def _text_of(file: Path, sealed: SealedFiles) -> bytes:
     """What a text file holds; nothing of one that is none, or too large to be looked through."""
     try:
         if file.stat().st_size > MOST_READ_OF_ONE:
             return b""
-        data = file.read_bytes()
-    except OSError:
+        data = sealed.read(file, anywhere=True)
+    except (OSError, errors.HermesError):
         return b""
     return b"" if b"\0" in data[:8192] else data

@@ -216,6 +216,22 @@ class Converted(NamedTuple):
     """Those that were converted with it."""
     left: tuple[str, ...]
     """What is still as it was, a line each."""
+    files: tuple[Path, ...] = ()
+    """Files beside the store that were sealed with it, or opened."""
+    removed: tuple[Path, ...] = ()
+    """Plain copies that were removed, because that was asked for."""
+    plain: tuple[PlainFiles, ...] = ()
+    """What stays readable beside an encrypted store."""
+
+
+class PlainFiles(NamedTuple):
+    """Files of one class that anybody who gets at the disk can read."""
+
+    what: str
+    files: tuple[Path, ...]
+    tells: bool
+    """Whether they may hold what people said."""
+    advice: str = ""
 
 
 class Optimized(NamedTuple):

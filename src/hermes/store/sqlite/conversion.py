@@ -3,6 +3,9 @@
 A note that says "look at the file" is written before the name changes hands and settled afterwards, so that a kill at
 any point leaves one good store, plain or encrypted, and whoever opens it next knows which. Asked a second time, either
 verb goes on with the backups that a kill left over.
+
+The files of the home that hold people's words are converted with the store: sealed after it is encrypted, and opened
+before it is decrypted. So whenever one of them is sealed, the note beside the store says where the key is.
 """
 
 from __future__ import annotations
@@ -16,23 +19,27 @@ from typing import NamedTuple
 
 import apsw
 
-from hermes import errors
+from hermes import errors, home
 from hermes.partial import clear_partials, partial_file, sync_folder
+from hermes.store import home_files, plain_files
+from hermes.store.meta import GET
+from hermes.store.sealed_files import SealedFiles, require_cipher, wipe
+from hermes.store.sessions import EXISTS
 from hermes.store.sqlite import backup as backups
 from hermes.store.sqlite import encryption, guard, lockfile, recognition, takeover
 from hermes.store.sqlite.connection import connect, damaged, run
 from hermes.store.sqlite.copying import PLAIN_TABLES, unsound
+from hermes.store.sqlite.file_keys import FileKeys
 from hermes.store.sqlite.migrations import proof
 from hermes.store.sqlite.migrations.names import named
 from hermes.store.sqlite.migrations.shape import columns_of
 from hermes.store.sqlite.opening import marked_damage
 from hermes.store.sqlite.restore import WAIT_S, alone, in_use
-from hermes.store.values import Converted
+from hermes.store.values import Converted, PlainFiles
 from hermes.text import counted
 
 VACUUM_INTO = "VACUUM INTO ?"
 COUNT = "SELECT count(*) FROM {table}"
-ZEROS = bytes(1 << 20)
 
 
 class _Kept(NamedTuple):
@@ -43,24 +50,49 @@ class _Kept(NamedTuple):
 
 
 def encrypt_file(
-    path: Path, key: bytes, *, key_file: str | None = None, keep_plain_backups: bool = False
+    path: Path,
+    key: bytes,
+    *,
+    key_file: str | None = None,
+    keep_plain_backups: bool = False,
+    remove_plain: bool = False,
 ) -> Converted:
-    """Encrypt the store at `path` and its backups. Refused while anybody has it open."""
+    """Encrypt the store at `path`, its backups, and the files of its home. Refused while anybody has it open.
+
+    `remove_plain` removes the plain files that are copies of what is in the store.
+    """
     if not encryption.can_encrypt():
         raise encryption.unable(f"{path} cannot be encrypted")
+    require_cipher()
     with _held(path):
         already = encryption.key_of(path)
         if already is not None and already != key:
             raise errors.raised(errors.WrongKey, f"{path} is encrypted already, with another key")
         note = encryption.note_of(path) if already else None
         note = note or encryption.new_note(key, os.path.realpath(path), key_file)
-        return _convert(path, note, done=already is not None, keep_backups=keep_plain_backups)
+        done = _convert(path, note, done=already is not None, keep_backups=keep_plain_backups)
+        if not is_of_home(path):
+            return done
+        sealed = home_files.seal_files(_sealed_files(path))
+        removed, kept = _remove_mirrors(path) if remove_plain else ([], [])
+        return done._replace(
+            files=sealed.files,
+            left=(*done.left, *sealed.left, *kept),
+            removed=tuple(removed),
+            plain=plain_beside(path),
+        )
 
 
 def decrypt_file(path: Path) -> Converted:
-    """Make the store at `path` and its backups plain files again. Refused while anybody has it open."""
+    """Make the store at `path`, its backups and the files of its home plain again. Refused while it is open."""
     with _held(path):
-        return _convert(path, None, done=encryption.key_of(path) is None, keep_backups=False)
+        if not is_of_home(path):
+            return _convert(path, None, done=encryption.key_of(path) is None, keep_backups=False)
+        sealed = _sealed_files(path)
+        before = home_files.open_files(sealed)
+        done = _convert(path, None, done=encryption.key_of(path) is None, keep_backups=False)
+        after = home_files.open_files(sealed)  # what was sealed by others before the store was plain
+        return done._replace(files=(*before.files, *after.files), left=(*done.left, *after.left))
 
 
 @contextmanager
@@ -104,8 +136,6 @@ def _convert(path: Path, note: encryption.Note | None, *, done: bool, keep_backu
             left.append(f"left as it was: {backup} ({problem})")
     if note is not None:
         left += [f"not encrypted: {file}" for file in _set_aside(path) if _is_plain(file)]
-        if any((path.parent / "sessions").glob("*.jsonl")):
-            left.append(f"not encrypted: the transcripts in {path.parent / 'sessions'}")
     return Converted(path, not done, sessions, messages, tuple(converted), tuple(left))
 
 
@@ -132,6 +162,52 @@ def _counted(path: Path) -> tuple[int, int]:
         connection.close()
 
 
+# ------------------------------------------------------------------------------------------------ beside the store
+
+
+def is_of_home(path: Path) -> bool:
+    """Whether it is the store of this home. Beside any other, nothing is sealed: the files there may be anybody's."""
+    return os.path.realpath(path.parent) == os.path.realpath(home.get_hermes_home()) and (
+        path.name == home.default_db_path().name
+    )
+
+
+def plain_beside(path: Path, *, copies: bool = False) -> tuple[PlainFiles, ...]:
+    """What stays readable beside an encrypted store of the home; with `copies`, copies of the store among it."""
+
+    def is_plain(file: Path) -> bool:
+        try:
+            return _is_plain(file)
+        except OSError:
+            return True
+
+    note = encryption.note_of(path)
+    key_file = Path(note.key_file).resolve() if note is not None and note.key_file else None
+    found = plain_files.find_plain_files(path.parent, path, is_plain, key_file)
+    return tuple(each for each in found if copies or each.what != plain_files.COPIES)
+
+
+def broken_beside(path: Path) -> list[str]:
+    """What is wrong with the sealed files beside the store, a line each."""
+    return home_files.broken_files(_sealed_files(path))
+
+
+def _sealed_files(path: Path) -> SealedFiles:
+    return SealedFiles(path.parent, FileKeys(path))
+
+
+def _remove_mirrors(path: Path) -> tuple[list[Path], list[str]]:
+    connection = connect(path, read_only=True)
+    try:
+        return plain_files.remove_mirrors(
+            path.parent,
+            lambda session_id: bool(run(connection, EXISTS, session_id)),
+            routing_stored=bool(run(connection, GET, plain_files.ROUTING_TAKEN_OVER)),
+        )
+    finally:
+        connection.close()
+
+
 # ------------------------------------------------------------------------------------------------ one file
 
 
@@ -149,7 +225,7 @@ def _replaced(file: Path, note: encryption.Note | None, left: list[str]) -> tupl
                 os.replace(copy, real)
                 sync_folder(real.parent)
             takeover.retire(old)
-            if note is not None and not _wiped(old):
+            if note is not None and not wipe(old, start=len(takeover.RETIRED)):
                 left.append(f"not encrypted: another hard link to what was {file}")
         return kept.proof.session_count, kept.proof.message_count
     finally:
@@ -219,14 +295,3 @@ def _differences(before: _Kept, after: _Kept) -> list[str]:
         if after.rows.get(table) != count
     ]
     return found + proof.differences(before.proof, after.proof, set())
-
-
-def _wiped(descriptor: int) -> bool:
-    """Write zeros over a file that has lost its name; False if it has another one, which is somebody else's."""
-    if os.fstat(descriptor).st_nlink:
-        return False
-    at, size = len(takeover.RETIRED), os.fstat(descriptor).st_size
-    while at < size:
-        at += os.pwrite(descriptor, ZEROS[: size - at], at)
-    os.fsync(descriptor)
-    return True

@@ -112,6 +112,8 @@ def _inside(path: Path, holders: list[Holder], deep: bool) -> Iterable[Finding]:
             return
         sealed = encryption.in_use(path)
         yield Finding("ok", f"Encryption: {'on' if sealed else 'none, any SQLite can read the file'}")
+        if sealed:
+            yield from _asked(path, "Plain files", lambda: surroundings.plain_files(path))
         reader = SqliteReader(connection, {})
         for about, check in {
             "Journal": lambda: checkup.journal(connection, path),

@@ -123,6 +123,11 @@ def _key_for(note: Note, path: Path) -> bytes:
     raise wrong_key(path, refused) if refused else no_key(path, note.account)
 
 
+def known_keys() -> tuple[bytes, ...]:
+    """Keys that were found in this process."""
+    return tuple(_known.values())
+
+
 def _reads_plain(path: Path) -> bool:
     """Whether SQLite can read the file without a key; a file that is still empty is as its note says."""
     try:
@@ -254,7 +259,8 @@ def unable(what: str) -> errors.HermesError:
     return errors.raised(
         errors.StoreLocked,
         f"{what}, and the SQLite that is installed has no ciphers: install the extra hermes-sessions[encrypted], which"
-        " puts apsw-sqlite3mc in the place of apsw (pip uninstall -y apsw && pip install apsw-sqlite3mc keyring)",
+        " puts apsw-sqlite3mc in the place of apsw"
+        " (pip uninstall -y apsw && pip install apsw-sqlite3mc keyring cryptography)",
     )
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from hermes.store.findings import Diagnosis
     from hermes.store.fingerprints import Fingerprint
     from hermes.store.matching import Node
+    from hermes.store.sealed_files import SealedFiles
     from hermes.store.spellings import Spellings
     from hermes.store.sqlite.raw import RawConnection
     from hermes.store.sqlite.scope import Owners, ScopedEngine
@@ -233,6 +234,12 @@ class SqliteEngine(SqliteFollower):
             run(connection, "PRAGMA wal_checkpoint(TRUNCATE)")
         finally:
             self._patience.seconds = self._deadline
+
+    def sealed_files(self) -> SealedFiles:
+        from hermes.store.sealed_files import SealedFiles
+        from hermes.store.sqlite.file_keys import FileKeys
+
+        return SealedFiles(self.path.parent, FileKeys(self.path))
 
     def erase_deleted(self, gone: Mapping[str, Fingerprint | None]) -> None:
         from hermes.store.sqlite.erasing import Erasing

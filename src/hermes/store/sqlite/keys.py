@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hermes import config, errors, home
+from hermes.store.sealed_files import require_cipher
 from hermes.store.sqlite import encryption
 from hermes.store.values import Key
 
@@ -104,6 +105,7 @@ def chosen(path: Path, *, key_file: Path | None, keyring: bool, env: bool, gener
     """The key to encrypt the store at `path` with: made now, from the place that was named, or the first there is."""
     if not encryption.can_encrypt():
         raise encryption.unable(f"{path} cannot be encrypted")
+    require_cipher()
     account = os.path.realpath(path)
     if (already := encryption.key_of(path)) is not None:
         if generate:

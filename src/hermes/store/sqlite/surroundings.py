@@ -27,6 +27,7 @@ from hermes.text import counted
 WAL_RESET_FIXED = (3, 51, 3)
 LEAST_ROOM = 1_000_000_000
 MOST_SHOWN = 10
+MOST_NAMED = 3
 
 _WRITE_LOCK, _RESERVED = 120, 0x40000001  # the byte of -shm, and of a file without a log, that a writer holds
 
@@ -205,6 +206,27 @@ def damage_mark(path: Path) -> Iterator[Finding]:
     except FileNotFoundError:
         return
     yield Finding("error", f"Damage: seen before ({seen}); nobody writes until it is repaired", way_out(path))
+
+
+def plain_files(path: Path) -> Iterator[Finding]:
+    """What can be read beside an encrypted store of the home."""
+    from hermes.store.sqlite import conversion
+
+    if not conversion.is_of_home(path):
+        return
+    for told in conversion.broken_beside(path):
+        yield Finding("warning", f"Sealed files: {told}", "until then it is left out, and left as it is")
+    harmless = []
+    for kind in conversion.plain_beside(path, copies=True):
+        told = f"{kind.what} ({len(kind.files)})" if kind.files else kind.what
+        if not kind.tells:
+            harmless.append(told)
+            continue
+        names = ", ".join(str(file.relative_to(path.parent)) for file in kind.files[:MOST_NAMED])
+        more = f" and {len(kind.files) - MOST_NAMED} more" if len(kind.files) > MOST_NAMED else ""
+        yield Finding("note", f"Plain files: {told}: {names}{more}", kind.advice)
+    if harmless:
+        yield Finding("ok", f"Plain files that hold no conversations: {', '.join(harmless)}")
 
 
 def way_out(path: Path) -> str:

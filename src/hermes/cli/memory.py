@@ -1,0 +1,130 @@
+"""`hermes memory` and `hermes skills`: what the agent remembers and knows how to do, read and edited by hand.
+
+The files may be encrypted with the store, so that an editor alone cannot open them.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from hermes import home
+from hermes.agent.memory import FILES, Memory
+from hermes.agent.skills import Skills
+from hermes.cli.command import DONE, Access, Command, Refused, Words, group
+from hermes.cli.editor import edit_words
+from hermes.cli.output import say
+from hermes.text import printable
+
+HERE = "hermes.cli.memory"
+MEMORY_COMMANDS = {
+    "show": Command(f"{HERE}:define_memory_show", "print what the agent remembers", Access.READS),
+    "edit": Command(f"{HERE}:define_memory_edit", "edit it in your editor", Access.PERSON),
+}
+SKILL_COMMANDS = {
+    "list": Command(f"{HERE}:define_skills_list", "list the skills, and what each is for", Access.READS),
+    "show": Command(f"{HERE}:define_skills_show", "print a skill, or one of its files", Access.READS),
+    "edit": Command(
+        f"{HERE}:define_skills_edit", "edit a skill, or one of its files, in your editor", Access.PERSON
+    ),
+}
+
+
+def define_memory(parser: argparse.ArgumentParser, words: Words) -> None:
+    group(parser, MEMORY_COMMANDS, words)
+
+
+def define_skills(parser: argparse.ArgumentParser, words: Words) -> None:
+    group(parser, SKILL_COMMANDS, words)
+
+
+def _takes_person(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--person", metavar="FOLDER", help="of a person or room of the gateway: a folder below people/"
+    )
+
+
+def _folder_of(arguments: argparse.Namespace, name: str) -> Path | None:
+    """Where the memory or the skills of a person are; None: those of the home."""
+    if arguments.person is None:
+        return None
+    people = home.get_hermes_home() / "people"
+    if Path(arguments.person).name != arguments.person or not (people / arguments.person).is_dir():
+        raise Refused(f"there is no folder {arguments.person!r} in {people}")
+    folder: Path = people / arguments.person / name
+    return folder
+
+
+# ---------------------------------------------------------------- memory
+
+
+def define_memory_show(parser: argparse.ArgumentParser, _: Words) -> None:
+    parser.set_defaults(run=show_memory)
+    parser.add_argument("which", nargs="?", choices=tuple(FILES), help="about the work, or about the person")
+    _takes_person(parser)
+
+
+def define_memory_edit(parser: argparse.ArgumentParser, _: Words) -> None:
+    parser.set_defaults(run=edit_memory)
+    parser.add_argument("which", choices=tuple(FILES), help="about the work, or about the person")
+    _takes_person(parser)
+
+
+def show_memory(arguments: argparse.Namespace) -> int:
+    memory = Memory(_folder_of(arguments, "memories"))
+    for target in [arguments.which] if arguments.which else FILES:
+        there = memory.read(target)
+        say([f"# {target}: {there.fullness}", *map(printable, there.text.splitlines())])
+    return DONE
+
+
+def edit_memory(arguments: argparse.Namespace) -> int:
+    memory = Memory(_folder_of(arguments, "memories"))
+    changed = edit_words(memory.folder / FILES[arguments.which], memory.folder)
+    fullness = memory.read(arguments.which).fullness
+    say([f"{arguments.which} {'is saved' if changed else 'is as it was'}: {fullness}"])
+    return DONE
+
+
+# ---------------------------------------------------------------- skills
+
+
+def define_skills_list(parser: argparse.ArgumentParser, _: Words) -> None:
+    parser.set_defaults(run=list_skills)
+    _takes_person(parser)
+
+
+def define_skills_show(parser: argparse.ArgumentParser, _: Words) -> None:
+    parser.set_defaults(run=show_skill)
+    _takes_skill(parser)
+
+
+def define_skills_edit(parser: argparse.ArgumentParser, _: Words) -> None:
+    parser.set_defaults(run=edit_skill)
+    _takes_skill(parser)
+
+
+def _takes_skill(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="the name of the skill")
+    parser.add_argument("file", nargs="?", metavar="FILE", help="a file beside its SKILL.md")
+    _takes_person(parser)
+
+
+def list_skills(arguments: argparse.Namespace) -> int:
+    skills = Skills(_folder_of(arguments, "skills")).all()
+    say([printable(f"{skill.name}  {skill.description}") for skill in skills] or ["No skills yet."])
+    return DONE
+
+
+def show_skill(arguments: argparse.Namespace) -> int:
+    text = Skills(_folder_of(arguments, "skills")).view(arguments.name, arguments.file)
+    say(printable(line) for line in text.splitlines())
+    return DONE
+
+
+def edit_skill(arguments: argparse.Namespace) -> int:
+    skills = Skills(_folder_of(arguments, "skills"))
+    file = skills.path_of(arguments.name, arguments.file)
+    changed = edit_words(file, skills.folder)
+    say([f"{printable(str(file))} {'is saved' if changed else 'is as it was'}"])
+    return DONE

@@ -1,0 +1,64 @@
+"""Files that hold people's words, one of each kind, written and read through what does so in real life."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hermes.agent.memory import Memory
+from hermes.agent.skills import Skills
+from hermes.chat.input_history import InputHistory
+from hermes.chat.prompting import history_file
+from hermes.gateway.minds import private_folder
+from hermes_state import SessionDB
+from tests.encrypted.conftest import SECRET
+
+TEXT = f"Likes {SECRET}."
+
+
+def room() -> Path:
+    return private_folder("room:1")
+
+
+def write_words() -> None:
+    """One file of each kind, through what writes it in real life."""
+    Memory().add("user", TEXT)
+    Memory(room() / "memories").add("memory", TEXT)
+    Skills().create("release", TEXT, f"Tag {SECRET}.")
+    Skills().edit("release", content=f"See {SECRET}.", file="notes/more.md")
+    Skills(room() / "skills").create("greet", TEXT, f"Say {SECRET}.")
+    history = InputHistory(history_file())
+    history.append_string(f"first {SECRET}\nand more")
+    history.append_string("second")
+
+
+def read_words() -> list[object]:
+    return [
+        Memory().read("user").entries,
+        Memory(room() / "memories").read("memory").entries,
+        Skills().all(),
+        Skills().view("release"),
+        Skills().view("release", "notes/more.md"),
+        Skills().files("release"),
+        Skills(room() / "skills").view("greet"),
+        list(InputHistory(history_file()).load_history_strings()),
+    ]
+
+
+def words_of(home: Path) -> dict[str, bytes]:
+    """Every file that holds words, as it is on the disk."""
+    folders = [home / name for name in ("memories", "skills", "people")]
+    files = [
+        file
+        for folder in folders
+        for file in folder.rglob("*")
+        if file.is_file() and not file.name.startswith(".")
+    ]
+    return {str(file.relative_to(home)): file.read_bytes() for file in [*files, home / "chat_history"]}
+
+
+def small_store(home: Path) -> Path:
+    path = home / "state.db"
+    with SessionDB(path) as db:
+        db.create_session("s0", "cli")
+        db.append_message("s0", "user", f"about {SECRET}")
+    return path
