@@ -16,8 +16,6 @@ import pytest
 from hermes import errors
 from hermes.agent.memory import Memory
 from hermes.agent.skills import Skills
-from hermes.chat.input_history import InputHistory
-from hermes.chat.prompting import history_file
 from hermes.cli.main import main
 from hermes.gateway import incoming, index_file
 from hermes.gateway.events import Attachment
@@ -27,7 +25,7 @@ from hermes.store.sealed_files import MARK, is_sealed_file
 from hermes.store.sqlite.conversion import decrypt_file, encrypt_file
 from hermes_state import SessionDB
 from tests.encrypted.conftest import SECRET, files_that_tell
-from tests.encrypted.words import TEXT, read_words, room, small_store, words_of, write_words
+from tests.encrypted.words import TEXT, input_history, read_words, room, small_store, words_of, write_words
 
 # ------------------------------------------------------------------------------------------------ written and read
 
@@ -82,7 +80,7 @@ def test_an_attachment_that_waits_is_sealed(store: Path, home: Path) -> None:
 
 
 def test_entries_of_the_history_are_added_and_nothing_is_rewritten(store: Path, home: Path) -> None:
-    history = InputHistory(history_file())
+    history = input_history()
     history.append_string("one")
     before = (home / "chat_history").read_bytes()
     history.append_string("two")
@@ -93,33 +91,20 @@ def test_entries_of_the_history_are_added_and_nothing_is_rewritten(store: Path, 
 
 def test_a_plain_history_is_sealed_at_the_next_entry(store: Path, home: Path) -> None:
     (home / "chat_history").write_text(f"\n# 2026-01-01 10:00:00\n+{SECRET}\n+two lines\n")
-    history = InputHistory(history_file())
+    history = input_history()
     assert list(history.load_history_strings()) == [f"{SECRET}\ntwo lines"]
     history.append_string("next")
     assert files_that_tell(home) == []
-    assert list(InputHistory(history_file()).load_history_strings()) == ["next", f"{SECRET}\ntwo lines"]
+    assert list(input_history().load_history_strings()) == ["next", f"{SECRET}\ntwo lines"]
 
 
 def test_an_entry_that_was_cut_off_costs_no_other(store: Path, home: Path) -> None:
-    history = InputHistory(history_file())
+    history = input_history()
     history.append_string("one")
     with (home / "chat_history").open("ab") as file:
         file.write(b"AAAA")
     history.append_string("two")
-    assert list(InputHistory(history_file()).load_history_strings()) == ["two", "one"]
-
-
-def test_a_sealed_file_is_not_for_the_tools_that_read_and_write_files(
-    store: Path, home: Path, key: bytes
-) -> None:
-    from hermes.agent.tool import ToolFailed
-    from hermes.agent.tools.files import refuse_sealed
-
-    write_words()
-    with pytest.raises(ToolFailed, match="skill_view"):
-        refuse_sealed(home / "skills" / "release" / "SKILL.md")
-    (home / "plain.md").write_text("plain")
-    refuse_sealed(home / "plain.md")
+    assert list(input_history().load_history_strings()) == ["two", "one"]
 
 
 # ------------------------------------------------------------------------------------------------ keys
@@ -140,7 +125,7 @@ def test_without_the_key_nothing_is_read_and_nothing_is_lost(
     ):
         with pytest.raises(errors.StoreLocked, match="no key for it was found"):
             attempt()
-    InputHistory(history_file()).append_string("not kept, and never in plain")
+    input_history().append_string("not kept, and never in plain")
     monkeypatch.setenv("HERMES_STORE_KEY", secrets.token_hex(32))
     with pytest.raises(errors.WrongKey):
         Memory().read("user")
@@ -379,7 +364,7 @@ def test_a_purge_names_sealed_files_that_hold_the_words(
         db.create_session("gone", "cli")
         db.append_message("gone", "user", words)
         Memory().add("memory", words)
-        InputHistory(history_file()).append_string(words)
+        input_history().append_string(words)
         db.delete_session("gone", purge=True)
     assert "memories/MEMORY.md holds words of it and is yours" in caplog.text
     assert "chat_history holds words of it and is yours" in caplog.text

@@ -15,6 +15,13 @@ from tests.encrypted.conftest import SECRET
 TEXT = f"Likes {SECRET}."
 
 
+def input_history() -> InputHistory:
+    """What was typed, in the file of this home."""
+    file = history_file()
+    assert file is not None
+    return InputHistory(file)
+
+
 def room() -> Path:
     return private_folder("room:1")
 
@@ -26,7 +33,7 @@ def write_words() -> None:
     Skills().create("release", TEXT, f"Tag {SECRET}.")
     Skills().edit("release", content=f"See {SECRET}.", file="notes/more.md")
     Skills(room() / "skills").create("greet", TEXT, f"Say {SECRET}.")
-    history = InputHistory(history_file())
+    history = input_history()
     history.append_string(f"first {SECRET}\nand more")
     history.append_string("second")
 
@@ -40,7 +47,7 @@ def read_words() -> list[object]:
         Skills().view("release", "notes/more.md"),
         Skills().files("release"),
         Skills(room() / "skills").view("greet"),
-        list(InputHistory(history_file()).load_history_strings()),
+        list(input_history().load_history_strings()),
     ]
 
 
