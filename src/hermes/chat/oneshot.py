@@ -6,7 +6,18 @@ from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
-from hermes.agent.events import Discarded, Done, Failed, Interrupted, Note, NotStored, ToolEnded, ToolStarted
+from hermes.agent.approvals.request import ApprovalRequest, Decision
+from hermes.agent.events import (
+    ApprovalAsked,
+    Discarded,
+    Done,
+    Failed,
+    Interrupted,
+    Note,
+    NotStored,
+    ToolEnded,
+    ToolStarted,
+)
 from hermes.chat.calls import EDITORS, NO_RESULT, READERS, Call, describe_call
 from hermes.chat.diffs import format_counts
 from hermes.chat.edits import read_edit
@@ -24,10 +35,15 @@ class Answered(NamedTuple):
     """Why there is no answer, or only a part of one."""
 
 
-async def ask(talk: Talk, question: str, tell: Callable[[str], None]) -> Answered:
+async def ask(
+    talk: Talk,
+    question: str,
+    tell: Callable[[str], None],
+    approve: Callable[[ApprovalRequest], Decision] | None = None,
+) -> Answered:
     """`tell` hears what goes wrong on the way, and what tools do on the machine, a line for each.
 
-    The turn is heard to its end, for a title is made behind the answer.
+    `approve` asks the person at the terminal. The turn is heard to its end, for a title is made behind the answer.
     """
     calls = CallLines(tell)
     answered = Answered("", "the turn ended without an answer")
@@ -46,6 +62,8 @@ async def ask(talk: Talk, question: str, tell: Callable[[str], None]) -> Answere
                     tell(text)
                 case Discarded(why, seconds):
                     tell(f"{why}; trying again in {seconds:.0f}s")
+                case ApprovalAsked(number, request) if approve is not None and talk.turn is not None:
+                    talk.turn.decide(number, approve(request))
                 case ToolStarted(call_id, name, arguments):
                     calls.start(call_id, Call(name, arguments))
                 case ToolEnded(call_id, name, output, failed, _):

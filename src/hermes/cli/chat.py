@@ -29,6 +29,7 @@ from hermes.cli.output import complain, say, say_json
 from hermes.text import printable, readable
 
 if TYPE_CHECKING:
+    from hermes.agent.approvals.request import ApprovalRequest, Decision
     from hermes.agent.parts import Parts
     from hermes.chat.session import Talk
     from hermes.sessiondb import AnyStore, SessionDB
@@ -320,19 +321,32 @@ async def _ask(db: SessionDB, arguments: argparse.Namespace, question: str, chos
     import asyncio
     import signal
 
+    from hermes.agent.approvals.request import Decision
     from hermes.chat.oneshot import STOPPED, as_json, ask
 
-    talk = _new_talk(db, arguments, can_ask=False)
+    loop, has_terminal = asyncio.get_running_loop(), sys.stdin.isatty() and sys.stderr.isatty()
+    talk = _new_talk(db, arguments, can_ask=has_terminal)
 
     def stop() -> None:
         if talk.turn is not None:
             talk.turn.stop()
 
-    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop)  # what was said so far is kept
+    def approve(request: ApprovalRequest) -> Decision:
+        """The question needs the terminal and Ctrl-C for itself, so nothing else goes on meanwhile."""
+        loop.remove_signal_handler(signal.SIGINT)
+        try:
+            return _approved(request)
+        except KeyboardInterrupt:
+            stop()
+            return Decision(False)
+        finally:
+            loop.add_signal_handler(signal.SIGINT, stop)
+
+    loop.add_signal_handler(signal.SIGINT, stop)  # what was said so far is kept
     try:
         if chosen is not None:
             await talk.resume(chosen, asked=arguments.cwd)
-        answered = await ask(talk, question, complain)
+        answered = await ask(talk, question, complain, approve)
         if arguments.json:
             say_json(as_json(talk, answered))
         elif answered.text:
@@ -345,6 +359,16 @@ async def _ask(db: SessionDB, arguments: argparse.Namespace, question: str, chos
         complain(answered.problem)
         return INTERRUPTED if answered.problem == STOPPED else REFUSED
     return DONE
+
+
+def _approved(request: ApprovalRequest) -> Decision:
+    """Ask the person whether a tool may act. The answer goes to stdout, so the question does not."""
+    from hermes.agent.approvals.request import Decision
+    from hermes.cli.output import add_lines, confirm
+    from hermes.text import reveal
+
+    add_lines(reveal("\n".join(filter(None, (request.subject, request.diff)))).split("\n"))
+    return Decision(confirm(f"May it? ({printable(request.reason)})"))
 
 
 async def _talk(db: SessionDB, arguments: argparse.Namespace, chosen: str | None) -> None:
