@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,3 +57,15 @@ def test_every_variable_that_the_configuration_uses_is_known() -> None:
         "platforms": {"api-server": {"keys": [{"key": "${A}"}, "x${B}y"]}},
     }
     assert names_of_keys(settings) == {"MINE", "HOST", "A", "B"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux")
+def test_no_other_process_can_read_the_memory_of_a_program_whose_tools_were_made(home: Path) -> None:
+    program = """if True:
+        import ctypes
+        from hermes.agent.standard import Standard
+        Standard().make_tools(False)
+        print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))  # PR_GET_DUMPABLE
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("0\n", 0), done.stderr
