@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import pty
-import subprocess
-import time
 from pathlib import Path
 
 from tests.cli.conftest import COMMAND, Hermes
+from tests.terminal import Terminal
 
 
 def test_without_a_terminal_the_product_shows_itself(hermes: Hermes, home: Path) -> None:
@@ -31,26 +29,18 @@ def test_who_has_chosen_a_model_is_told_that_a_chat_needs_a_terminal(hermes: Her
     assert refused.stderr == "hermes: the chat needs a terminal; -q asks one question without\n"
 
 
-def in_a_terminal(typed: bytes, until: bytes) -> str:
-    """Start `hermes` in a terminal, type, and read until something is shown."""
-    mine, theirs = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1"}
-    with subprocess.Popen(COMMAND, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as running:
-        os.close(theirs)
-        shown = b""
-        end = time.monotonic() + 60
-        while until not in shown and time.monotonic() < end:
-            shown += os.read(mine, 65536)
-            if typed and b"Number [1]" in shown:
-                os.write(mine, typed)
-                typed = b""
-        running.terminate()
-    os.close(mine)
-    return shown.decode()
+def in_a_terminal(typed: str, until: str) -> str:
+    """Start `hermes` in a terminal, choose when the choice is on the screen, and see what comes of it."""
+    with Terminal(COMMAND) as terminal:
+        terminal.sees("Number [1]")
+        terminal.is_asked(1)
+        terminal.types(typed)
+        terminal.sees(until)
+        return terminal.shown
 
 
 def test_in_a_terminal_it_says_what_it_is_what_it_found_and_lets_the_person_choose(home: Path) -> None:
-    shown = in_a_terminal(b"2\n", b"/help lists the commands")
+    shown = in_a_terminal("2\n", "/help lists the commands")
     assert "keeps every conversation" in shown
     assert "No model is set up yet. Found here: " in shown
     assert "The offline model answers from now on." in shown
@@ -60,7 +50,7 @@ def test_in_a_terminal_it_says_what_it_is_what_it_found_and_lets_the_person_choo
 def test_a_key_that_is_there_is_told_and_not_shown() -> None:
     os.environ["OPENAI_API_KEY"] = "sk-very-secret-value-1234567890"
     try:
-        shown = in_a_terminal(b"3\n", b"Your own first conversation")
+        shown = in_a_terminal("3\n", "Your own first conversation")
     finally:
         del os.environ["OPENAI_API_KEY"]
     assert "a key in OPENAI_API_KEY" in shown
