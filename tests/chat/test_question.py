@@ -80,7 +80,7 @@ async def test_typed_ahead_text_passes_all_questions_before_the_next_prompt(
         (f"{UP}{ENTER}", "allowed"),
         (f"{DOWN}{DOWN}{ENTER}", "allowed"),
         (f"{UP}{UP}{ENTER}", "allowed"),
-        (f"wnot on a Friday{ENTER}", "refused, not on a Friday"),
+        (f"w{SEEN}not on a Friday{ENTER}", "refused, not on a Friday"),
         (f"{PASTE.format('y')}{ENTER}{ENTER}", "refused"),
     ],
 )

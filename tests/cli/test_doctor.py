@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hermes.agent.tools.access import Access
 from hermes_state import SessionDB
 from tests.cli.conftest import Hermes
 
@@ -54,6 +55,53 @@ def test_json_for_programs(hermes: Hermes, stored: Path) -> None:
     assert (found["path"], found["ok"]) == (str(stored), False)
     assert {"level", "what", "advice"} == set(found["findings"][0])
     assert [each["level"] for each in found["findings"] if each["what"].startswith("Damage")] == ["error"]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def sandbox_findings(hermes: Hermes, *words: str, **environment: str) -> list[dict[str, str]]:
+    found = json.loads(hermes("doctor", "--json", *words, **environment).stdout)["findings"]
+    return [finding for finding in found if finding["what"].startswith("Sandbox")]
+
+
+def test_the_sandbox_of_the_directory_is_named(hermes: Hermes, stored: Path, project: Path) -> None:
+    sandbox = Access().choose_sandbox(project, stored)
+    if not sandbox.is_there:
+        pytest.skip(sandbox.reason)
+    (finding,) = sandbox_findings(hermes)
+    assert (finding["level"], finding["what"]) == ("ok", f"Sandbox: {sandbox.describe()}")
+
+
+def test_why_there_is_no_sandbox_is_said(
+    hermes: Hermes, stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(stored.parent)
+    (finding,) = sandbox_findings(hermes)
+    assert finding["level"] == "note"
+    assert "everything but plain reading is asked about" in finding["what"]
+    assert "the working directory belongs to the agent" in finding["advice"]
+
+
+def test_a_key_file_of_the_settings_counts_as_it_does_for_the_tools(
+    hermes: Hermes, stored: Path, project: Path
+) -> None:
+    """The doctor looks at the same view as the tools, with what the settings hide."""
+    assert hermes("config", "set", "store.key_file", str(project)).returncode == 0
+    (finding,) = sandbox_findings(hermes)
+    assert finding["level"] == "note"
+    assert "holds the person's keys" in finding["advice"]
+
+
+def test_that_there_is_no_sandbox_by_setting_is_said(hermes: Hermes, stored: Path) -> None:
+    (stored.parent / "config.yaml").write_text("approvals:\n  mode: off\n")
+    (finding,) = sandbox_findings(hermes)
+    assert finding["what"] == "Sandbox: off, and nothing is asked (approvals.mode)"
 
 
 def test_help_names_every_option(hermes: Hermes) -> None:

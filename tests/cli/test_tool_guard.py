@@ -38,7 +38,8 @@ FOR_PEOPLE = """
     hermes gateway, hermes gateway run, hermes gateway setup, hermes gateway pair, hermes setup,
     hermes config set, hermes config unset, hermes config edit, hermes store encrypt, hermes store decrypt,
     hermes sessions delete, hermes sessions trash empty, hermes sessions prune, hermes sessions thin,
-    hermes sessions browse, hermes sessions repair, hermes sessions restore, hermes sessions scrub
+    hermes sessions browse, hermes sessions repair, hermes sessions restore, hermes sessions scrub,
+    hermes approvals revoke
 """
 
 
@@ -73,6 +74,7 @@ def test_the_arguments_that_decide_exist() -> None:
 
 REFUSED = (
     ("config", "set", "model.default", "offline"),
+    ("config", "set", "approvals.mode", "auto"),
     ("config", "set", "OPENAI_API_KEY", "x" * 20),
     ("config", "unset", "model.default"),
     ("config", "edit"),
@@ -91,6 +93,10 @@ REFUSED = (
     ("sessions", "repair"),
     ("store", "encrypt", "--generate"),
     ("store", "decrypt"),
+    ("sessions", "import", "--trusted", "x.jsonl"),
+    ("approvals", "revoke", "--all"),
+    ("memory", "edit", "user"),
+    ("skills", "edit", "release"),
 )
 ALLOWED = (
     ("config", "list"),
@@ -102,6 +108,8 @@ ALLOWED = (
     ("sessions", "rename", "a", "another title"),
     ("search", "hello"),
     ("audit",),
+    ("approvals",),
+    ("approvals", "list"),
     ("--help",),
     ("gateway", "pair", "--help"),
 )

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hermes import clock, errors
 from hermes.agent import events as happened
 from hermes.agent import upkeep
-from hermes.agent.approvals.request import ALLOW_ONCE, DENY, ApprovalRequest, Decision, Scope
+from hermes.agent.approvals.request import DENY
 from hermes.chat import keys, second
+from hermes.chat.approval import ask_approval
 from hermes.chat.commands import typed
 from hermes.chat.commands_settings import Leave
 from hermes.chat.leaving import farewell
@@ -23,7 +24,7 @@ from hermes.chat.question import Option, Stopped
 from hermes.chat.recap import recap
 from hermes.chat.rendering import status
 from hermes.config import setting
-from hermes.text import printable, reveal
+from hermes.text import printable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,14 +40,6 @@ BUSY_S = 1.5
 """After so long without an answer from the store a person is told what they wait for."""
 TWICE_WITHIN_S = 2.0
 TICK_S = 0.1
-SCOPES = {
-    Scope.COMMAND: ("yes, and this command in this project from now on", "a"),
-    Scope.PREFIX: ("yes, and commands that begin with `{}` in this project from now on", "p"),
-    Scope.EDITS: ("yes, and edits in this project from now on", "a"),
-}
-"""How a consent that reaches further is offered, and its letter."""
-EXPLAIN = Decision(False, note="?")
-"""Stands for a refusal whose reason is still to be asked."""
 ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 """A window that is closed ends the conversation as properly as its person would."""
 
@@ -325,13 +318,9 @@ class Chat:
     async def choose(self, question: str, options: Sequence[Option[T]], *, default: int = 0) -> T | None:
         """The value of the option that the person chooses; None for Esc, Ctrl-D or Ctrl-C."""
         try:
-            return await self._choose(question, options, default)
+            return await self.prompting.choose(question, options, default=default)
         except Stopped:
             return None
-
-    async def _choose(self, question: str, options: Sequence[Option[T]], default: int) -> T | None:
-        try:
-            return await self.prompting.choose(question, options, default=default)
         finally:
             self._listen()  # the question had Ctrl-C for itself
 
@@ -342,33 +331,15 @@ class Chat:
             return
         self.screen.pause()
         try:
-            decision = DENY if self._stopped is turn else await self._ask_approval(asked.request)
+            decision = DENY
+            if self._stopped is not turn:
+                decision = await ask_approval(asked.request, self.screen, self.prompting)
         except Stopped:
             self._stop()
-            decision = DENY
         finally:
+            self._listen()  # the question had Ctrl-C for itself
             self.screen.go_on()
         turn.decide(asked.number, decision)
-
-    async def _ask_approval(self, request: ApprovalRequest) -> Decision:
-        self.screen.line(reveal(request.subject), "bold")  # nothing of a command may hide from who allows it
-        if request.diff:
-            self.screen.diff(request.diff)
-        options = [Option(ALLOW_ONCE, "yes, once", "y")]
-        for scope in request.scopes:
-            label, key = SCOPES[scope]
-            options.append(Option(Decision(True, scope), label.format(printable(request.prefix)), key))
-        options.append(Option(DENY, "no", "n"))
-        options.append(Option(EXPLAIN, "no, and tell it why", "w"))
-        chosen = await self._choose(
-            f"May it? ({printable(request.reason)})", options, default=len(options) - 2
-        )
-        if chosen is not EXPLAIN:
-            return chosen or DENY
-        try:
-            return Decision(False, note=(await self.prompting.ask_line("Why not? ") or "").strip())
-        finally:
-            self._listen()
 
 
 def _nobody_listens() -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
-from hermes.agent.approvals.request import ApprovalRequest, Decision
+from hermes.agent.approvals.request import DENY, ApprovalRequest, Decision
 from hermes.agent.events import (
     ApprovalAsked,
     Discarded,
@@ -39,11 +39,12 @@ async def ask(
     talk: Talk,
     question: str,
     tell: Callable[[str], None],
-    approve: Callable[[ApprovalRequest], Decision] | None = None,
+    decide: Callable[[ApprovalRequest], Awaitable[Decision | None]] | None = None,
 ) -> Answered:
     """`tell` hears what goes wrong on the way, and what tools do on the machine, a line for each.
 
-    `approve` asks the person at the terminal. The turn is heard to its end, for a title is made behind the answer.
+    `decide` asks the person for an approval, if the conversation can ask; None stops the turn.
+    The turn is heard to its end, for a title is made behind the answer.
     """
     calls = CallLines(tell)
     answered = Answered("", "the turn ended without an answer")
@@ -62,8 +63,11 @@ async def ask(
                     tell(text)
                 case Discarded(why, seconds):
                     tell(f"{why}; trying again in {seconds:.0f}s")
-                case ApprovalAsked(number, request) if approve is not None and talk.turn is not None:
-                    talk.turn.decide(number, approve(request))
+                case ApprovalAsked(number, request) if talk.turn is not None and decide is not None:
+                    decision = await decide(request)
+                    if decision is None:
+                        talk.turn.stop()
+                    talk.turn.decide(number, decision or DENY)
                 case ToolStarted(call_id, name, arguments):
                     calls.start(call_id, Call(name, arguments))
                 case ToolEnded(call_id, name, output, failed, _):

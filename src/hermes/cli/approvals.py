@@ -43,7 +43,12 @@ def define_revoke(parser: argparse.ArgumentParser, _: Words) -> None:
 
 
 def _takes_workspace(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--workspace", type=Path, metavar="DIR", help="of the project of this directory only")
+    parser.add_argument(
+        "--workspace",
+        type=Path,
+        metavar="DIR",
+        help="only those of the project that this directory belongs to",
+    )
 
 
 def show(arguments: argparse.Namespace) -> int:

@@ -321,32 +321,34 @@ async def _ask(db: SessionDB, arguments: argparse.Namespace, question: str, chos
     import asyncio
     import signal
 
-    from hermes.agent.approvals.request import Decision
     from hermes.chat.oneshot import STOPPED, as_json, ask
 
-    loop, has_terminal = asyncio.get_running_loop(), sys.stdin.isatty() and sys.stderr.isatty()
-    talk = _new_talk(db, arguments, can_ask=has_terminal)
+    can_ask = sys.stdin.isatty() and sys.stderr.isatty()
+    talk = _new_talk(db, arguments, can_ask=can_ask)
 
     def stop() -> None:
         if talk.turn is not None:
             talk.turn.stop()
 
-    def approve(request: ApprovalRequest) -> Decision:
-        """The question needs the terminal and Ctrl-C for itself, so nothing else goes on meanwhile."""
-        loop.remove_signal_handler(signal.SIGINT)
-        try:
-            return _approved(request)
-        except KeyboardInterrupt:
-            stop()
-            return Decision(False)
-        finally:
-            loop.add_signal_handler(signal.SIGINT, stop)
+    def listen() -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop)  # what was said so far is kept
 
-    loop.add_signal_handler(signal.SIGINT, stop)  # what was said so far is kept
+    async def decide(request: ApprovalRequest) -> Decision | None:
+        from hermes.chat.approval import ask_on_stderr
+        from hermes.chat.question import Stopped
+
+        try:
+            return await ask_on_stderr(request)
+        except Stopped:
+            return None
+        finally:
+            listen()  # the question had Ctrl-C for itself
+
+    listen()
     try:
         if chosen is not None:
             await talk.resume(chosen, asked=arguments.cwd)
-        answered = await ask(talk, question, complain, approve)
+        answered = await ask(talk, question, complain, decide if can_ask else None)
         if arguments.json:
             say_json(as_json(talk, answered))
         elif answered.text:
@@ -359,16 +361,6 @@ async def _ask(db: SessionDB, arguments: argparse.Namespace, question: str, chos
         complain(answered.problem)
         return INTERRUPTED if answered.problem == STOPPED else REFUSED
     return DONE
-
-
-def _approved(request: ApprovalRequest) -> Decision:
-    """Ask the person whether a tool may act. The answer goes to stdout, so the question does not."""
-    from hermes.agent.approvals.request import Decision
-    from hermes.cli.output import add_lines, confirm
-    from hermes.text import reveal
-
-    add_lines(reveal("\n".join(filter(None, (request.subject, request.diff)))).split("\n"))
-    return Decision(confirm(f"May it? ({printable(request.reason)})"))
 
 
 async def _talk(db: SessionDB, arguments: argparse.Namespace, chosen: str | None) -> None:

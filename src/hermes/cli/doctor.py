@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from hermes import config, environment, home
 from hermes.cli.command import DONE, REFUSED, Words, takes_json, takes_store
 from hermes.cli.output import say, say_json
 from hermes.store.findings import Finding
 from hermes.text import printable
-
-if TYPE_CHECKING:
-    from hermes.store.findings import Finding
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
@@ -25,8 +22,9 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
 def doctor(arguments: argparse.Namespace) -> int:
     from hermes.sessiondb import SessionDB
 
-    found = SessionDB.diagnose_file(arguments.store or home.default_db_path(), deep=arguments.deep)
-    found = found._replace(findings=(*found.findings, *_look_at_sandbox()))
+    store = arguments.store or home.default_db_path()
+    found = SessionDB.diagnose_file(store, deep=arguments.deep)
+    found = found._replace(findings=(*found.findings, *_look_at_sandbox(store)))
     if arguments.store is None:
         found = found._replace(findings=(*found.findings, *_look_at_home()))
     if arguments.json:
@@ -41,7 +39,6 @@ def _look_at_home() -> Iterator[Finding]:
     """What is wrong beside the store: who is let in, and who can read the keys."""
     from hermes.gateway.pairing import Pairings
     from hermes.gateway.status_file import gateway_folder, read_status
-    from hermes.store.findings import Finding
 
     status = read_status()
     running = status.problem if status is not None and status.is_running else None
@@ -52,20 +49,27 @@ def _look_at_home() -> Iterator[Finding]:
             yield Finding("warning", f"others can read {file}", f"chmod 600 {file}")
 
 
-def _look_at_sandbox() -> Iterator[Finding]:
+def _look_at_sandbox(store: Path) -> Iterator[Finding]:
     """What holds the agent's commands here, or why nothing does."""
-    import tempfile
-    from pathlib import Path
-
     from hermes.agent.approvals.shell import is_parser_installed
-    from hermes.agent.sandbox.sandbox import choose_sandbox
-    from hermes.agent.sandbox.view import View
     from hermes.agent.settings import read_settings
+    from hermes.agent.tools.access import Access, AccessSettings
 
-    if read_settings().approvals.mode == "off":
+    settings = read_settings()
+    if settings.approvals.mode == "off":
         yield Finding("note", "Sandbox: off, and nothing is asked (approvals.mode)")
         return
-    sandbox = choose_sandbox(View(Path.cwd(), Path(tempfile.gettempdir())))
+    access = Access(
+        AccessSettings(
+            readable=settings.sandbox.readable,
+            writable=settings.sandbox.writable,
+            key_file=settings.store.key_file,
+        )
+    )
+    try:
+        sandbox = access.choose_sandbox(Path.cwd(), store)
+    finally:
+        access.close()
     if sandbox.is_there:
         yield Finding("ok", f"Sandbox: {sandbox.describe()}")
     else:

@@ -2,10 +2,10 @@
 
     python -I -S launcher.py SPEC PROGRAM [ARGUMENT ...]
 
-SPEC is JSON: `landlock` (rules: [path, rights] pairs, see `rules.py`), `scope` (no abstract sockets or signals to the
-outside), `deny_sockets` (families to refuse), `keyring` (refuse the kernel's key store) and `git` (a git folder whose
-settings are put back if the command changes them). It uses the standard library only, because the sandbox may hide
-everything else.
+SPEC is JSON: `landlock` (rules: [path, rights] pairs, see `landlock.py`), `scope` (no abstract sockets or signals to
+the outside), `deny_sockets` (families to refuse), `keyring` (refuse the kernel's key store) and `git` (a git folder
+whose settings are put back if the command changes them). It uses the standard library only, because the sandbox may
+hide everything else.
 
 The launcher itself stays outside the sandbox. It adopts orphans (subreaper), so that a daemon which left its process
 group ends with the command, and it ends everything when the program that started it dies.

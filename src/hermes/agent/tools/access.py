@@ -20,7 +20,7 @@ from hermes import home
 from hermes.agent.approvals.grants import Grants
 from hermes.agent.approvals.policy import ASK, Policy
 from hermes.agent.sandbox.child_environment import child_environment
-from hermes.agent.sandbox.sandbox import choose_sandbox
+from hermes.agent.sandbox.sandbox import Sandbox, choose_sandbox
 from hermes.agent.sandbox.view import View
 from hermes.agent.tool import ToolContext
 from hermes.partial import KEY_NOTE
@@ -59,6 +59,10 @@ class Access:
             return self._policies[known]
 
     def _make_policy(self, folder: Path, store: Path) -> Policy:
+        return Policy(self.choose_sandbox(folder, store), self.settings.mode, self._grants)
+
+    def choose_sandbox(self, folder: Path, store: Path) -> Sandbox:
+        """The sandbox for commands in this folder, with the view that the settings make of it."""
         given = self.settings
         view = View(
             folder,
@@ -68,7 +72,7 @@ class Access:
             readable=map(_expanded, given.readable),
             writable=map(_expanded, given.writable),
         )
-        return Policy(choose_sandbox(view), given.mode, self._grants)
+        return choose_sandbox(view)
 
     def _key_files(self, store: Path) -> Iterator[Path]:
         """The files that may hold the key of the store: by the environment, by setting, by the note beside it."""

@@ -1,0 +1,72 @@
+"""The question whether a tool may act: the whole command or diff, then the choices. The chat and `hermes -q` ask it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Sequence
+from typing import Protocol
+
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.output import create_output
+from rich.console import Console
+
+from hermes.agent.approvals.request import ALLOW_ONCE, DENY, ApprovalRequest, Decision, Scope
+from hermes.chat import question
+from hermes.chat.question import Option
+from hermes.chat.rendering import Screen
+from hermes.text import printable, reveal
+
+SCOPES = {
+    Scope.COMMAND: ("yes, and this command in this project from now on", "a"),
+    Scope.PREFIX: ("yes, and commands that begin with `{}` in this project from now on", "p"),
+    Scope.EDITS: ("yes, and edits in this project from now on", "a"),
+}
+"""How a consent that reaches further is offered, and its letter."""
+EXPLAIN = Decision(False, note="?")
+"""Stands for a refusal whose reason is still to be asked."""
+
+
+class Asker(Protocol):
+    """Asks at the terminal. None means that the person chose nothing; raises `question.Stopped` for Ctrl-C."""
+
+    def choose(
+        self, text: str, options: Sequence[Option[Decision]], *, default: int
+    ) -> Awaitable[Decision | None]: ...
+
+    def ask_line(self, text: str) -> Awaitable[str | None]: ...
+
+
+async def ask_approval(request: ApprovalRequest, screen: Screen, asker: Asker) -> Decision:
+    """Show what the tool wants to do and ask. Raises `question.Stopped` for Ctrl-C."""
+    screen.line(reveal(request.subject), "bold")  # nothing of a command may hide from who allows it
+    if request.diff:
+        screen.diff(request.diff)
+    options = [Option(ALLOW_ONCE, "yes, once", "y")]
+    for scope in request.scopes:
+        label, key = SCOPES[scope]
+        options.append(Option(Decision(True, scope), label.format(printable(request.prefix)), key))
+    options.append(Option(DENY, "no", "n"))
+    options.append(Option(EXPLAIN, "no, and tell it why", "w"))
+    chosen = await asker.choose(f"May it? ({printable(request.reason)})", options, default=len(options) - 2)
+    if chosen is not EXPLAIN:
+        return chosen or DENY
+    return Decision(False, note=(await asker.ask_line("Why not? ") or "").strip())
+
+
+class PlainAsker:
+    """Asks between the lines of a command, without a prompt of the chat."""
+
+    async def choose(
+        self, text: str, options: Sequence[Option[Decision]], *, default: int
+    ) -> Decision | None:
+        return await question.Choice(text, options, default).ask()
+
+    async def ask_line(self, text: str) -> str | None:
+        return await question.ask_line(text)
+
+
+async def ask_on_stderr(request: ApprovalRequest) -> Decision:
+    """Ask where stdout is for the answer alone. Stdin and stderr must be terminals."""
+    screen = Screen(Console(stderr=True, highlight=False))
+    with create_app_session(output=create_output(stdout=sys.stderr)):
+        return await ask_approval(request, screen, PlainAsker())

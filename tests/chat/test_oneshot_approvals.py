@@ -1,0 +1,106 @@
+"""`hermes -q` asks for approvals at a terminal, and refuses what would ask without one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hermes.agent.approvals.grants import Grants
+from tests.terminal import ENTER, INTERRUPT, Terminal
+
+QUESTION = [sys.executable, "-m", "hermes.cli.main", "-q", "run touch made"]
+ASKED, REFUSED = "May it?", "was not allowed"
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "project"
+    (folder / ".git").mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HERMES_MODEL", "offline")
+    return folder
+
+
+@pytest.mark.parametrize("term", ["xterm", "dumb"])
+def test_yes_runs_the_command_once(project: Path, term: str) -> None:
+    with Terminal(QUESTION, term=term) as terminal:
+        terminal.sees(ASKED, "touch made")
+        terminal.is_raw()
+        if term == "xterm":
+            terminal.is_asked_behind(ASKED)
+            terminal.types("y")
+        else:  # keys of the first 400 ms do not count, so the first of them may be lost
+            while terminal.process.poll() is None:
+                terminal.types("y")
+                try:
+                    terminal.process.wait(0.2)
+                except subprocess.TimeoutExpired:
+                    continue
+        assert terminal.ends() == 0
+    assert (project / "made").exists()
+    assert Grants().all() == []
+
+
+@pytest.mark.parametrize("key", ["n", ENTER, "x" + ENTER, "\x1b"])
+def test_no_refuses(project: Path, key: str) -> None:
+    with Terminal(QUESTION) as terminal:
+        terminal.sees(ASKED)
+        terminal.is_asked_behind(ASKED)
+        terminal.types(key)
+        assert terminal.ends() == 0
+        assert REFUSED in terminal.shown
+    assert not (project / "made").exists()
+
+
+def test_keys_typed_before_the_question_do_not_answer_it(project: Path) -> None:
+    with Terminal(QUESTION, typed_before="y\ny\n", answers=False) as terminal:
+        terminal.sees(ASKED)
+        terminal.is_asked_behind(ASKED)
+        terminal.answer()
+        terminal.types("n")
+        assert terminal.ends() == 0
+        assert REFUSED in terminal.shown
+    assert not (project / "made").exists()
+
+
+def test_a_choice_for_the_project_is_kept(project: Path) -> None:
+    with Terminal(QUESTION) as terminal:
+        terminal.sees(ASKED)
+        terminal.is_asked_behind(ASKED)
+        terminal.types("a")
+        assert terminal.ends() == 0
+    assert [(grant.workspace, grant.text) for grant in Grants().all()] == [(str(project), "touch made")]
+    (project / "made").unlink()
+    assert subprocess.run(QUESTION, stdin=subprocess.DEVNULL, capture_output=True).returncode == 0
+    assert (project / "made").exists()
+
+
+def test_ctrl_c_at_the_question_stops_the_turn(project: Path) -> None:
+    with Terminal(QUESTION) as terminal:
+        terminal.sees(ASKED)
+        terminal.is_asked_behind(ASKED)
+        terminal.types(INTERRUPT)
+        assert terminal.ends() == 130
+        assert "interrupted" in terminal.shown
+    assert not (project / "made").exists()
+
+
+def test_the_question_is_not_part_of_the_answer(project: Path, tmp_path: Path) -> None:
+    answer = tmp_path / "answer"
+    with Terminal(QUESTION, redirection=f">{answer}") as terminal:
+        terminal.sees(ASKED)
+        terminal.is_asked_behind(ASKED)
+        terminal.types("n")
+        assert terminal.ends() == 0
+    assert REFUSED in answer.read_text()
+    assert ASKED not in answer.read_text()
+
+
+def test_without_a_terminal_it_is_refused_and_said(project: Path) -> None:
+    done = subprocess.run(QUESTION, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert "refused, because nobody can be asked here: touch made" in done.stderr
+    assert REFUSED in done.stdout
+    assert not (project / "made").exists()
