@@ -25,6 +25,7 @@ _log = log_of(__name__)
 ASK, AUTO, OFF = "ask", "auto", "off"
 VIRTUAL = (Path("/proc"), Path("/sys"), Path("/dev"))
 """File systems that show the machine and its processes, this one's environment among them."""
+LONGEST_OPTION = 200
 
 
 class Refused(Exception):
@@ -173,8 +174,10 @@ class Policy:
 
 
 def _possible_paths(text: str) -> list[str]:
-    """What of a word may be a path: the word, and what stands behind the `=` of an option."""
-    if text.startswith("-"):
+    """What of a word may be a path: the word, what stands behind the `=` of an option or behind any letter of it."""
+    if text.startswith("--"):
         _, equals, value = text.partition("=")
-        return [value] if equals else ([text[2:]] if len(text) > 2 else [])
+        return [value] if equals else []
+    if text.startswith("-"):  # in `-nfNAME` the letter that takes a value is not known here
+        return [text[place:] for place in range(2, len(text))] if len(text) < LONGEST_OPTION else ["/"]
     return [text]
