@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from hermes.agent.sandbox.view import TEMPORARY, View
 
@@ -19,11 +20,18 @@ ISOLATION = (
 )  # fmt: skip
 LINKED = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 """On most systems these are links into /usr."""
-LAUNCHER_SPEC = {"scope": True, "keyring": True}
+LAUNCHER_SPEC: dict[str, Any] = {"scope": True, "keyring": True}
 
 
 def is_installed() -> bool:
     return shutil.which(PROGRAM) is not None
+
+
+def spec(view: View, *, read_only: bool = False) -> dict[str, Any]:
+    """What the launcher is told. A file that does not exist cannot be mounted, so the launcher looks after it."""
+    if view.git_folder is None or view.is_read_only or read_only or not view.unprotected_git_settings:
+        return LAUNCHER_SPEC
+    return LAUNCHER_SPEC | {"git": str(view.git_folder), "git_names": view.unprotected_git_settings}
 
 
 def arguments(view: View, folder: Path, *, network: bool, read_only: bool = False) -> list[str]:

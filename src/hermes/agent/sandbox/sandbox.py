@@ -36,7 +36,7 @@ class Sandbox(NamedTuple):
         match self.kind:
             case "bubblewrap":
                 inside = bubblewrap.arguments(self.view, folder, network=network, read_only=read_only)
-                return _launched(bubblewrap.LAUNCHER_SPEC, [*inside, *program])
+                return _launched(bubblewrap.spec(self.view, read_only=read_only), [*inside, *program])
             case "landlock":
                 return _launched(landlock.spec(self.view, network=network, read_only=read_only), program)
             case "seatbelt":

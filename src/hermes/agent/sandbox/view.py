@@ -54,7 +54,8 @@ SYSTEM_SECRETS = (
     "/etc/ppp/pap-secrets", "/etc/ppp/chap-secrets", "/etc/ssh/ssh_host_rsa_key", "/etc/ssh/ssh_host_ecdsa_key",
     "/etc/ssh/ssh_host_ed25519_key", "/etc/security/opasswd", "/etc/cni", "/etc/kubernetes", "/etc/letsencrypt",
 )  # fmt: skip
-GIT_SETTINGS = ("hooks", "config", "config.worktree", "info/attributes")
+GIT_SETTINGS = ("hooks", "config", "config.worktree", "commondir", "info/attributes")
+SUBMODULE_SETTINGS = ("modules/*/hooks", "modules/*/config", "modules/*/info/attributes")
 TEMPORARY = Path("/tmp")
 
 
@@ -143,16 +144,36 @@ class View:
 
     @cached_property
     def protected(self) -> list[Path]:
-        """Files of git that make it start programs. Nobody would notice a change there."""
-        link = self.workspace / ".git"
-        inside = [] if self.git_folder is None else [self.git_folder / name for name in GIT_SETTINGS]
-        return _existing([*inside, link] if link.is_file() else inside)
+        """Files of git that make it start programs. Nobody would notice a change there.
+
+        A sandbox shows what is protected, so a link that an earlier command left must not lead anywhere else.
+        """
+        link, folder = self.workspace / ".git", self.git_folder
+        inside = [] if folder is None else [folder / name for name in GIT_SETTINGS]
+        for pattern in SUBMODULE_SETTINGS:
+            inside += [] if folder is None else folder.glob(pattern)
+        return [
+            path
+            for path in _existing([*inside, link] if link.is_file() else inside)
+            if _is_below(path, self.writable) and not self.is_hidden(path)
+        ]
+
+    @cached_property
+    def unprotected_git_settings(self) -> list[str]:
+        """Names of the git folder that are in `GIT_SETTINGS` and not in `protected`: mostly, they do not exist."""
+        folder = self.git_folder
+        return (
+            [] if folder is None else [name for name in GIT_SETTINGS if folder / name not in self.protected]
+        )
 
     @cached_property
     def git_folder(self) -> Path | None:
-        """Where git keeps the settings of the workspace."""
+        """Where git keeps the settings of the workspace. A link out of the workspace may be a command's work."""
         own = self.workspace / ".git"
-        return own.resolve() if own.is_dir() else self.shared_git_folder
+        if not own.is_dir():
+            return self.shared_git_folder
+        real = own.resolve()
+        return real if real != self.workspace and real.is_relative_to(self.workspace) else None
 
     # ---------------------------------------------------------------- questions of the file tools
 
