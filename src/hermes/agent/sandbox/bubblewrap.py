@@ -6,11 +6,11 @@ started outlives it.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from hermes.agent.sandbox.programs import find_system_program
 from hermes.agent.sandbox.view import TEMPORARY, View
 
 PROGRAM = "bwrap"
@@ -24,7 +24,7 @@ LAUNCHER_SPEC: dict[str, Any] = {"scope": True, "keyring": True}
 
 
 def is_installed() -> bool:
-    return shutil.which(PROGRAM) is not None
+    return find_system_program(PROGRAM) is not None
 
 
 def spec(view: View, *, read_only: bool = False) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def spec(view: View, *, read_only: bool = False) -> dict[str, Any]:
 
 def arguments(view: View, folder: Path, *, network: bool, read_only: bool = False) -> list[str]:
     """The command line of bubblewrap, up to the program that is to be run. Later mounts cover earlier ones."""
-    made = [shutil.which(PROGRAM) or PROGRAM, *ISOLATION]
+    made = [find_system_program(PROGRAM) or PROGRAM, *ISOLATION]
     if not network:
         made.append("--unshare-net")
     in_home = [path for path in view.system if path.is_relative_to(view.person)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from functools import cache
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hermes.agent.sandbox import bubblewrap, landlock, launcher, seatbelt
+from hermes.agent.sandbox.programs import find_system_program
 from hermes.agent.sandbox.view import View
 
 PROBE_S = 10.0
@@ -57,7 +57,7 @@ def outside(program: list[str]) -> list[str]:
 
 
 def shell_program(command: str) -> list[str]:
-    return [shutil.which("bash") or "/bin/sh", "-c", command]
+    return [find_system_program("bash") or "/bin/sh", "-c", command]
 
 
 def choose_sandbox(view: View) -> Sandbox:
@@ -85,7 +85,7 @@ def choose_sandbox(view: View) -> Sandbox:
 def probe_bubblewrap() -> str:
     """Why bubblewrap cannot be used; empty if it can. Distributions forbid what it needs in different ways."""
     base = [
-        shutil.which(bubblewrap.PROGRAM) or "",
+        find_system_program(bubblewrap.PROGRAM) or "",
         *bubblewrap.ISOLATION,
         "--unshare-net",
         "--ro-bind",
@@ -108,7 +108,9 @@ def probe_landlock() -> str:
 
 @cache
 def probe_seatbelt() -> str:
-    return _problem_of([seatbelt.PROGRAM, "-p", "(version 1)(allow default)", "/usr/bin/true"])
+    return _problem_of(
+        [find_system_program(seatbelt.PROGRAM) or "", "-p", "(version 1)(allow default)", "/usr/bin/true"]
+    )
 
 
 def _problem_of(command: list[str]) -> str:

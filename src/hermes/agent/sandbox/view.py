@@ -190,6 +190,10 @@ class View:
             and not (self.shared_git_folder and path.is_relative_to(self.shared_git_folder))
         )
 
+    def can_change(self, path: Path) -> bool:
+        """Whether a command in the sandbox can change what is at a real path."""
+        return _is_below(path, self.writable)
+
     def is_hidden(self, path: Path) -> bool:
         return _is_below(path, self.hidden)
 
