@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from hermes.agent.sandbox import landlock
 from hermes.agent.sandbox.sandbox import Sandbox, choose_sandbox, shell_program
 from hermes.agent.sandbox.view import View
 from tests.agent.sandbox.conftest import Run
@@ -170,10 +171,35 @@ def test_a_planted_setting_of_git_goes_while_the_command_still_runs(run: Run, re
     assert done.stdout == "gone\n"
 
 
-def test_the_settings_of_a_submodule_cannot_be_changed(temporary: Path, repository: Path) -> None:
+def test_the_settings_of_a_submodule_cannot_be_changed_in_bubblewrap(box: Sandbox, repository: Path) -> None:
+    if box.kind != "bubblewrap":
+        pytest.skip("Landlock cannot protect a file inside a folder that can be written")
     module = repository / ".git" / "modules" / "x"
     subprocess.run(["git", "init", "-q", "--bare", module], check=True)
-    assert {module / "config", module / "hooks"} <= set(View(repository, temporary).protected)
+    before = (module / "config").read_bytes()
+    for attack in ("echo x >> .git/modules/x/config", "mv .git/modules .git/m; mkdir -p .git/modules/x"):
+        view = View(repository, box.view.temporary)
+        subprocess.run(box._replace(view=view).start(shell_program(attack), repository), capture_output=True)
+        assert (module / "config").read_bytes() == before
+
+
+@pytest.mark.parametrize("place", [".venv", "src/hermes"])
+def test_this_program_installed_in_the_workspace_cannot_be_changed(
+    box: Sandbox, workspace: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    (workspace / place).mkdir(parents=True)
+    (workspace / place / "launcher.py").write_text("ours")
+    monkeypatch.setattr(sys, "prefix", str(workspace / place))
+    view = View(workspace, box.view.temporary)
+    assert not view.can_write(workspace / place / "launcher.py")
+    assert view.can_write(workspace / "a.txt")
+    if box.kind == "landlock":
+        assert "holds this program" in (landlock.why_not(view) or "")
+        return
+    for attack in (f"echo x > {place}/launcher.py", f"mv {place.partition('/')[0]} old; mkdir -p {place}"):
+        command = box._replace(view=view).start(shell_program(attack), workspace)
+        subprocess.run(command, cwd=workspace, capture_output=True)
+        assert (workspace / place / "launcher.py").read_text() == "ours"
 
 
 @pytest.mark.parametrize("name", [".git", ".git/info/attributes", ".git/config.worktree", ".git/hooks"])

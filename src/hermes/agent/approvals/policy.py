@@ -151,7 +151,9 @@ class Policy:
     def _why_outside(self, path: Path) -> str:
         if self.view.is_hidden(path):
             return "is where you keep keys or private data"
-        if ".git" in path.parts:
+        if any(path.is_relative_to(folder) for folder in self.view.own_program):
+            return "is part of this program"
+        if ".git" in map(str.lower, path.parts):
             return "is part of git, which may start programs"
         if path.is_relative_to(self.view.person) and any(
             part.startswith(".") for part in path.relative_to(self.view.person).parts[:1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -56,8 +57,12 @@ def outside(program: list[str]) -> list[str]:
     return _launched({}, program)
 
 
-def shell_program(command: str) -> list[str]:
-    return [find_system_program("bash") or "/bin/sh", "-c", command]
+def shell_program(command: str, variables: Mapping[str, str] | None = None) -> list[str]:
+    """The command line of a shell. `variables` are set only there, not for the program that makes the sandbox."""
+    shell = [find_system_program("bash") or "/bin/sh", "-c", command]
+    if not variables:
+        return shell
+    return ["/usr/bin/env", *(f"{name}={value}" for name, value in variables.items()), *shell]
 
 
 def choose_sandbox(view: View) -> Sandbox:

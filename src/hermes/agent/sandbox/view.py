@@ -105,9 +105,8 @@ class View:
     @cached_property
     def system(self) -> list[Path]:
         """What programs need: the system, toolchains of the home, and the interpreter of this program."""
-        runtime = [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parents[2]]
         toolchains = [self.person / name for name in TOOLCHAINS]
-        return _existing([*map(Path, SYSTEM), *toolchains, *runtime, *self._extra_readable])
+        return _existing([*map(Path, SYSTEM), *toolchains, *_runtime(), *self._extra_readable])
 
     @cached_property
     def readable(self) -> list[Path]:
@@ -144,7 +143,7 @@ class View:
 
     @cached_property
     def protected(self) -> list[Path]:
-        """Files of git that make it start programs. Nobody would notice a change there.
+        """This program itself, and files of git that make it start programs. Nobody would notice a change there.
 
         A sandbox shows what is protected, so a link that an earlier command left must not lead anywhere else.
         """
@@ -154,9 +153,15 @@ class View:
             inside += [] if folder is None else folder.glob(pattern)
         return [
             path
-            for path in _existing([*inside, link] if link.is_file() else inside)
+            for path in _existing([*self.own_program, *inside, *([link] if link.is_file() else [])])
             if _is_below(path, self.writable) and not self.is_hidden(path)
         ]
+
+    @cached_property
+    def own_program(self) -> list[Path]:
+        """The folders of this program that lie in what commands can change: it may be installed in the workspace."""
+        inside = [path for path in _real(_runtime()) if _is_below(path, self.writable)]
+        return [path for path in inside if path != self.workspace]
 
     @cached_property
     def unprotected_git_settings(self) -> list[str]:
@@ -186,7 +191,10 @@ class View:
         return (
             _is_below(path, self.writable)
             and not self.is_hidden(path)
-            and ".git" not in path.relative_to(_holder(path, self.writable)).parts
+            and not any(
+                part.lower() == ".git" for part in path.relative_to(_holder(path, self.writable)).parts
+            )
+            and not _is_below(path, self.own_program)
             and not (self.shared_git_folder and path.is_relative_to(self.shared_git_folder))
         )
 
@@ -240,6 +248,11 @@ def _agent_files(store: Path | None) -> list[Path]:
         *beside,
         database.parent / "spool",
     ]
+
+
+def _runtime() -> list[Path]:
+    """The interpreter, its packages, and the source of this program."""
+    return [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parents[2]]
 
 
 def _existing(paths: Iterable[Path]) -> list[Path]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hermes.agent.approvals.policy import Policy, Refused, Walls
-from hermes.agent.sandbox.sandbox import outside, shell_program
+from hermes.agent.sandbox.sandbox import outside
 from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.tools.access import Access
 from hermes.agent.tools.checking import checked, objects, text_field
@@ -74,7 +74,7 @@ class Terminal:
                 f"{folder} is outside the sandbox; run it with `outside` saying why it must be there"
             )
         walls = await _checked(command, policy, context, reach)
-        program = shell_program(command)
+        program = self._access.shell_program(command)
         if walls:
             only_reads = walls is Walls.READ_ONLY
             network = self._access.settings.network and not only_reads
