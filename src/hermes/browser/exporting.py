@@ -14,7 +14,7 @@ from hermes.errors import HermesError
 from hermes.text import printable
 
 FORMATS = {".jsonl": "jsonl", ".json": "jsonl", ".md": "md", ".markdown": "md", ".html": "html"}
-COMMAND = [sys.executable, "-m", "hermes.cli.main", "sessions", "export"]
+COMMAND = [sys.executable, "-P", "-m", "hermes.cli.main", "sessions", "export"]
 
 
 class ExportFailed(HermesError):

@@ -35,6 +35,8 @@ ls -l # rm -rf x
 """.strip().splitlines()
 
 HARMLESS_IN_A_SANDBOX = """
+diff -r a b
+jq -n 'import "/x" as $x; $x'
 git log --oneline -5
 git status && git diff HEAD~1 -- src/x.py
 cd src && ls
@@ -43,6 +45,23 @@ ps -ef | grep python
 
 NOT_HARMLESS = """
 rm -rf x
+[ x > victim ]
+[ 1 -gt 0 -a x > victim ]
+[[ x > victim ]]
+test -v 'a[$(touch x)]'
+[ -v 'a[$(touch x)]' ]
+[[ 'a[$(touch x)]' -ge 0 ]]
+[[ 0 -ne 'a[`touch x`]' ]]
+git log --color --output=x
+git diff --stat --output=x
+git diff -M --output=x
+date -u --set=+1hour
+file -e -- -C -m x
+tree -I -- -o x
+diff --color --paginate a b
+uniq a*
+rg -L x
+xxd a*
 ls foo#; rm -rf x
 python3 -c 1
 echo cm0= | base64 -d | sh

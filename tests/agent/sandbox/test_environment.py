@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.agent.sandbox.child_environment import ALLOWED, child_environment, names_of_keys
+from hermes.agent.sandbox.child_environment import (
+    ALLOWED,
+    child_environment,
+    loader_environment,
+    names_of_keys,
+)
+from hermes.agent.sandbox.sandbox import Sandbox, shell_program
 
 TEMPORARY = Path("/tmp/x")
 
@@ -69,3 +75,26 @@ def test_no_other_process_can_read_the_memory_of_a_program_whose_tools_were_made
     """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.stdout, done.returncode) == ("0\n", 0), done.stderr
+
+
+def test_libraries_of_the_workspace_are_loaded_inside_the_sandbox_only(box: Sandbox, workspace: Path) -> None:
+    """An empty entry, as `$LD_LIBRARY_PATH:/x` often leaves one, is the working directory."""
+    given = {"LD_LIBRARY_PATH": ":/x", "LD_PRELOAD": "./evil.so", "PATH": "/usr/bin:/bin"}
+    environment = child_environment(TEMPORARY, environment=given, extra=["LD_LIBRARY_PATH"])
+    assert not {"LD_LIBRARY_PATH", "LD_PRELOAD"} & environment.keys()
+    inside = shell_program("echo $LD_LIBRARY_PATH-$LD_PRELOAD", loader_environment(environment=given))
+    (workspace / "libc.so.6").write_text("evil")  # a launcher that looked for it here could not start
+    done = subprocess.run(
+        box.start(inside, workspace), cwd=workspace, env=environment, capture_output=True, text=True
+    )
+    assert "sandbox could not be made" not in done.stderr
+    assert loader_environment(environment=given) == {"LD_LIBRARY_PATH": ":/x"}
+    assert loader_environment(environment=given, extra=["LD_PRELOAD"]) == {
+        "LD_LIBRARY_PATH": ":/x",
+        "LD_PRELOAD": "./evil.so",
+    }
+    (workspace / "libc.so.6").unlink()
+    done = subprocess.run(
+        box.start(inside, workspace), cwd=workspace, env=environment, capture_output=True, text=True
+    )
+    assert done.stdout == ":/x-\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -11,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes.agent.sandbox.sandbox import Sandbox, choose_sandbox
+from hermes.agent.sandbox import landlock
+from hermes.agent.sandbox.sandbox import Sandbox, choose_sandbox, shell_program
 from hermes.agent.sandbox.view import View
 from tests.agent.sandbox.conftest import Run
 
@@ -139,13 +141,16 @@ def test_git_works(run: Run, repository: Path) -> None:
         "cp -r .git .copy; echo evil > .copy/config; mv .git .old; mv .copy .git",
         "mv .git .old; mkdir .git; echo evil > .git/config",
         "mv .git .old; ln -s /etc .git",
+        "mkdir evil; echo evil > evil/config; echo ../evil > .git/commondir",
+        "echo evil > .git/config.worktree; mkdir -p .git/info; ln -s /etc .git/info/attributes",
     ],
 )
 def test_a_command_cannot_make_git_start_programs_later(run: Run, repository: Path, attack: str) -> None:
     git = repository / ".git"
 
     def settings() -> dict[str, bytes]:
-        files = [git / "config", *sorted((git / "hooks").iterdir())]
+        names = ("config", "config.worktree", "commondir", "info/attributes")
+        files = [*(git / name for name in names if (git / name).exists()), *sorted((git / "hooks").iterdir())]
         return {str(path): path.read_bytes() for path in files}
 
     before = settings()
@@ -153,6 +158,63 @@ def test_a_command_cannot_make_git_start_programs_later(run: Run, repository: Pa
     assert settings() == before
     assert not git.is_symlink()
     assert (git / "HEAD").exists()
+
+
+def test_a_repository_without_hooks_gets_none(run: Run, repository: Path) -> None:
+    shutil.rmtree(repository / ".git" / "hooks")
+    run("mkdir .git/hooks; echo evil > .git/hooks/pre-commit")
+    assert not [*(repository / ".git").glob("hooks/*")]
+
+
+def test_a_planted_setting_of_git_goes_while_the_command_still_runs(run: Run, repository: Path) -> None:
+    done = run("echo ../evil > .git/commondir; while test -e .git/commondir; do :; done; echo gone")
+    assert done.stdout == "gone\n"
+
+
+def test_the_settings_of_a_submodule_cannot_be_changed_in_bubblewrap(box: Sandbox, repository: Path) -> None:
+    if box.kind != "bubblewrap":
+        pytest.skip("Landlock cannot protect a file inside a folder that can be written")
+    module = repository / ".git" / "modules" / "x"
+    subprocess.run(["git", "init", "-q", "--bare", module], check=True)
+    before = (module / "config").read_bytes()
+    for attack in ("echo x >> .git/modules/x/config", "mv .git/modules .git/m; mkdir -p .git/modules/x"):
+        view = View(repository, box.view.temporary)
+        subprocess.run(box._replace(view=view).start(shell_program(attack), repository), capture_output=True)
+        assert (module / "config").read_bytes() == before
+
+
+@pytest.mark.parametrize("place", [".venv", "src/hermes"])
+def test_this_program_installed_in_the_workspace_cannot_be_changed(
+    box: Sandbox, workspace: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    (workspace / place).mkdir(parents=True)
+    (workspace / place / "launcher.py").write_text("ours")
+    monkeypatch.setattr(sys, "prefix", str(workspace / place))
+    view = View(workspace, box.view.temporary)
+    assert not view.can_write(workspace / place / "launcher.py")
+    assert view.can_write(workspace / "a.txt")
+    if box.kind == "landlock":
+        assert "holds this program" in (landlock.why_not(view) or "")
+        return
+    for attack in (f"echo x > {place}/launcher.py", f"mv {place.partition('/')[0]} old; mkdir -p {place}"):
+        command = box._replace(view=view).start(shell_program(attack), workspace)
+        subprocess.run(command, cwd=workspace, capture_output=True)
+        assert (workspace / place / "launcher.py").read_text() == "ours"
+
+
+@pytest.mark.parametrize("name", [".git", ".git/info/attributes", ".git/config.worktree", ".git/hooks"])
+def test_a_link_that_a_command_left_in_git_opens_nothing_later(
+    box: Sandbox, workspace: Path, secrets: dict[str, Path], name: str
+) -> None:
+    link = workspace / name
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(Path.home())
+    later = box._replace(view=View(workspace, box.view.temporary))
+    for path in (secrets["ssh"], secrets["other project"]):
+        command = later.start(shell_program(f"cat '{path}'; echo x >> '{path}'"), workspace)
+        done = subprocess.run(command, cwd=workspace, capture_output=True, text=True, timeout=60)
+        assert "hunter2" not in done.stdout
+        assert path.read_text() == "hunter2\n"
 
 
 def test_a_linked_worktree_can_be_committed_in_and_a_forged_one_opens_nothing(

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ from hermes.agent.approvals.grants import Grants
 from hermes.agent.approvals.request import ALLOW_ONCE, DENY, ApprovalRequest, Decision, Scope
 from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.tools.access import Access, AccessSettings
+from hermes.agent.tools.files import put
 from hermes.agent.tools.patch import Patch, replaced
 from hermes.agent.tools.read_file import ReadFile
 from hermes.agent.tools.write_file import WriteFile
@@ -294,6 +298,37 @@ async def test_a_folder_that_becomes_a_link_while_the_person_is_asked_leads_nowh
     with pytest.raises(ToolFailed, match="replaced by a link"):
         await write.run({"path": "sub/.bashrc", "content": "x"}, context._replace(approve=approve))
     assert not (Path.home() / ".bashrc").exists()
+
+
+SWAP = """
+import ctypes, sys
+libc = ctypes.CDLL(None)
+print("swapping", flush=True)
+while True:
+    libc.renameat2(-100, sys.argv[1].encode(), -100, sys.argv[2].encode(), 2)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the exchange of two names is Linux's")
+def test_a_folder_that_a_command_exchanges_with_a_link_all_the_time_leads_nowhere(tmp_path: Path) -> None:
+    inside, link, outside = tmp_path / "work", tmp_path / "link", tmp_path / "outside"
+    inside.mkdir()
+    outside.mkdir()
+    link.symlink_to(outside)
+    swapping = subprocess.Popen(
+        [sys.executable, "-I", "-c", SWAP, inside, link], stdout=subprocess.PIPE, text=True
+    )
+    assert swapping.stdout is not None
+    try:
+        swapping.stdout.readline()
+        for _ in range(300):
+            with suppress(ToolFailed):
+                put(inside / "deep" / "authorized_keys", "x")
+    finally:
+        swapping.kill()
+        swapping.wait()
+        swapping.stdout.close()
+    assert [*outside.iterdir()] == []
 
 
 async def test_without_questions_the_agents_home_is_still_refused(context: ToolContext, home: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from enum import IntEnum
 from pathlib import Path
 
 from hermes.agent.approvals.grants import Grants
@@ -16,6 +17,7 @@ from hermes.agent.approvals.prefix import covers, prefix_of
 from hermes.agent.approvals.read_only import is_read_only
 from hermes.agent.approvals.request import ALLOW_ONCE, ApprovalRequest, Approve, Decision, Scope
 from hermes.agent.approvals.shell import SimpleCommand, parse_shell
+from hermes.agent.sandbox.programs import is_replaceable
 from hermes.agent.sandbox.sandbox import Sandbox
 from hermes.errors import HermesError
 from hermes.logs import log_of
@@ -25,6 +27,16 @@ _log = log_of(__name__)
 ASK, AUTO, OFF = "ask", "auto", "off"
 VIRTUAL = (Path("/proc"), Path("/sys"), Path("/dev"))
 """File systems that show the machine and its processes, this one's environment among them."""
+LONGEST_OPTION = 200
+
+
+class Walls(IntEnum):
+    """What is around a command that may run."""
+
+    NONE = 0
+    SANDBOX = 1
+    READ_ONLY = 2
+    """The sandbox, without write access to the workspace and without network: nobody was asked."""
 
 
 class Refused(Exception):
@@ -39,27 +51,27 @@ class Policy:
 
     # ---------------------------------------------------------------- commands
 
-    async def check_command(self, command: str, approve: Approve, *, outside: str | None = None) -> bool:
-        """Whether the command runs inside the sandbox. Refused if it does not run at all.
+    async def check_command(self, command: str, approve: Approve, *, outside: str | None = None) -> Walls:
+        """What is to be around the command when it runs. Refused if it does not run at all.
 
         `outside`: what the command needs to reach that the sandbox hides.
         """
         if self._mode == OFF:
-            return False
+            return Walls.NONE
         if outside is not None and self.sandbox.is_there:
             await self._ask(
                 ApprovalRequest(command, f"leaves the sandbox: {outside}"), approve, "this command"
             )
-            return False
+            return Walls.NONE
         commands = await asyncio.to_thread(parse_shell, command)
         if self._only_reads(commands):
-            return self.sandbox.is_there
+            return Walls.READ_ONLY if self.sandbox.is_there else Walls.NONE
         if not self.sandbox.is_there:
             reason = f"runs without a sandbox ({self.sandbox.reason})"
             await self._ask(ApprovalRequest(command, reason), approve, "this command")
-            return False
+            return Walls.NONE
         if self._mode == AUTO or await asyncio.to_thread(self._is_granted, command, commands):
-            return True
+            return Walls.SANDBOX
         prefix = " ".join(prefix_of(commands)) if commands else ""
         scopes = (Scope.COMMAND, Scope.PREFIX) if prefix else (Scope.COMMAND,)
         request = ApprovalRequest(
@@ -73,14 +85,16 @@ class Policy:
         if decision.scope is not None:
             text = prefix if decision.scope is Scope.PREFIX else command.strip()
             await asyncio.to_thread(self._grants.add, self.view.workspace, decision.scope, text)
-        return True
+        return Walls.SANDBOX
 
     def _only_reads(self, commands: Sequence[SimpleCommand] | None) -> bool:
         if commands is None:
             return False
         inside = self.sandbox.is_there
         return all(
-            is_read_only(command, sandboxed=inside) and (inside or self._is_in_view(command))
+            is_read_only(command, sandboxed=inside)
+            and not is_replaceable(command.program, self.view)
+            and (inside or self._is_in_view(command))
             for command in commands
         )
 
@@ -137,7 +151,9 @@ class Policy:
     def _why_outside(self, path: Path) -> str:
         if self.view.is_hidden(path):
             return "is where you keep keys or private data"
-        if ".git" in path.parts:
+        if any(path.is_relative_to(folder) for folder in self.view.own_program):
+            return "is part of this program"
+        if ".git" in map(str.lower, path.parts):
             return "is part of git, which may start programs"
         if path.is_relative_to(self.view.person) and any(
             part.startswith(".") for part in path.relative_to(self.view.person).parts[:1]
@@ -173,8 +189,10 @@ class Policy:
 
 
 def _possible_paths(text: str) -> list[str]:
-    """What of a word may be a path: the word, and what stands behind the `=` of an option."""
-    if text.startswith("-"):
+    """What of a word may be a path: the word, what stands behind the `=` of an option or behind any letter of it."""
+    if text.startswith("--"):
         _, equals, value = text.partition("=")
-        return [value] if equals else ([text[2:]] if len(text) > 2 else [])
+        return [value] if equals else []
+    if text.startswith("-"):  # in `-nfNAME` the letter that takes a value is not known here
+        return [text[place:] for place in range(2, len(text))] if len(text) < LONGEST_OPTION else ["/"]
     return [text]

@@ -25,7 +25,7 @@ class Program(NamedTuple):
     check: Callable[[Sequence[str]], bool] | None = None
     """What else must be true of its operands."""
     sandboxed: bool = False
-    """Reads only as far as its own settings say, so it counts only inside a sandbox."""
+    """What it reads cannot be told from its words, so it counts only inside a sandbox."""
 
 
 def _is_print_script(operands: Sequence[str]) -> bool:
@@ -37,9 +37,14 @@ def _is_date_format(operands: Sequence[str]) -> bool:
     return all(operand.startswith("+") for operand in operands)
 
 
+def _has_no_subscript(operands: Sequence[str]) -> bool:
+    """bash evaluates `a[$(command)]` as the name of an array element (`-v`) and as a number (`-ge` in `[[ ]]`)."""
+    return not any(sign in operand for operand in operands for sign in "[$`")
+
+
 GREP = Program(
     "abcEFGHhiLlnoPqrsvwxzZA:B:C:e:f:m:",
-    "after-context= before-context= binary-files= byte-offset color= colour= context= count dereference-recursive"
+    "after-context= before-context= binary-files= byte-offset color= colour= context= count"
     " exclude= exclude-dir= exclude-from= extended-regexp file= files-with-matches files-without-match fixed-strings"
     " ignore-case include= invert-match line-number line-regexp max-count= no-filename no-messages null null-data"
     " only-matching perl-regexp quiet recursive regexp= text with-filename word-regexp basic-regexp",
@@ -57,7 +62,7 @@ PROGRAMS: dict[str, Program] = {
         "b:c:d:f:nsz", "bytes= characters= complement delimiter= fields= only-delimited output-delimiter="
     ),
     "date": Program(
-        "d:Iru:R",
+        "d:Ir:uR",
         "date= iso-8601 reference= rfc-2822 rfc-email rfc-3339= utc universal",
         check=_is_date_format,
     ),
@@ -70,6 +75,7 @@ PROGRAMS: dict[str, Program] = {
         " ignore-matching-lines= ignore-space-change minimal new-file no-dereference recursive report-identical-files"
         " side-by-side text unified unified= width= suppress-common-lines",
         digits=True,
+        sandboxed=True,  # follows links inside a folder
     ),
     "dirname": Program("z", "zero"),
     "du": Program(
@@ -95,6 +101,7 @@ PROGRAMS: dict[str, Program] = {
         "acCeEhjMnrRsS",
         "ascii-output compact-output exit-status join-output monochrome-output null-input raw-input"
         " raw-output slurp sort-keys tab indent= arg= argjson=",
+        sandboxed=True,  # `import` reads a file that only the program text names
     ),
     "ls": Program(
         "aAbBcCdfFgGhHiIklLmnNopqQrRsStTuUvw:xXZ1",
@@ -120,7 +127,7 @@ PROGRAMS: dict[str, Program] = {
     ),
     "rev": Program(),
     "rg": Program(
-        "aceFHhiIlLnNoPpqsSUuvVwx0A:B:C:d:e:E:f:g:j:m:M:r:t:T:",
+        "aceFHhiIlnNoPpqsSUuvVwx0A:B:C:d:e:E:f:g:j:m:M:r:t:T:",
         "after-context= before-context= binary byte-offset case-sensitive color= column context= count count-matches"
         " crlf debug encoding= engine= field-context-separator= file= files files-with-matches files-without-match"
         " fixed-strings glob= heading hidden iglob= ignore-case include-zero invert-match json line-number line-regexp"
@@ -142,7 +149,7 @@ PROGRAMS: dict[str, Program] = {
     "strings": Program("adfn:t:", "all bytes= radix= print-file-name"),
     "tac": Program("brs:", "before regex separator="),
     "tail": Program("c:n:qvz", "bytes= lines= quiet silent verbose zero-terminated", digits=True),
-    "test": Program("abcdefghknoprstuvwxzGLNOS", "", digits=True),
+    "test": Program("abcdefghknoprstuvwxzGLNOS", "", digits=True, check=_has_no_subscript),
     "tr": Program("cCdst", "complement delete squeeze-repeats truncate-set1"),
     "tree": Program(
         "aAcCdDfFghiIJL:nNpPqQrsStuUvxX", "charset= dirsfirst du filelimit= noreport prune sort= gitignore"
@@ -250,7 +257,11 @@ def is_read_only(command: SimpleCommand, *, sandboxed: bool) -> bool:
 
 
 def _fits(program: Program, arguments: Sequence[Word]) -> bool:
-    """Whether every option is on the list."""
+    """Whether every option is on the list.
+
+    A program may disagree about which options take a value. So a value, or a word behind `--`, that would be an option
+    of its own is not accepted.
+    """
     operands: list[str] = []
     words = list(arguments)
     options_end = False
@@ -258,13 +269,17 @@ def _fits(program: Program, arguments: Sequence[Word]) -> bool:
         word = words.pop(0)
         if _hides_option(word) and not options_end:
             return False
-        if options_end or not _looks_like_option(word):
+        if options_end and _looks_like_option(word):
+            return False
+        if not _looks_like_option(word):
+            if word.glob and program.most is not None:  # it may become several files
+                return False
             operands.append(word.text)
         elif word.text == "--":
             options_end = True
         else:
             taken = _values_taken(program, word.text)
-            if taken is None or len(words) < taken or any(_hides_option(value) for value in words[:taken]):
+            if taken is None or len(words) < taken or any(map(_may_be_option, words[:taken])):
                 return False
             del words[:taken]
     if program.most is not None and len(operands) > program.most:
@@ -298,6 +313,10 @@ def _looks_like_option(word: Word) -> bool:
 def _hides_option(word: Word) -> bool:
     """A pattern at the start of a word may become a file whose name is an option."""
     return word.glob and word.text[0] in "*?["
+
+
+def _may_be_option(word: Word) -> bool:
+    return _looks_like_option(word) or _hides_option(word)
 
 
 def _finds_only(arguments: Sequence[Word]) -> bool:

@@ -6,10 +6,11 @@ started outlives it.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from hermes.agent.sandbox.programs import find_system_program
 from hermes.agent.sandbox.view import TEMPORARY, View
 
 PROGRAM = "bwrap"
@@ -19,32 +20,49 @@ ISOLATION = (
 )  # fmt: skip
 LINKED = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 """On most systems these are links into /usr."""
-LAUNCHER_SPEC = {"scope": True, "keyring": True}
+LAUNCHER_SPEC: dict[str, Any] = {"scope": True, "keyring": True}
 
 
 def is_installed() -> bool:
-    return shutil.which(PROGRAM) is not None
+    return find_system_program(PROGRAM) is not None
+
+
+def spec(view: View, *, read_only: bool = False) -> dict[str, Any]:
+    """What the launcher is told. A file that does not exist cannot be mounted, so the launcher looks after it."""
+    if view.git_folder is None or view.is_read_only or read_only or not view.unprotected_git_settings:
+        return LAUNCHER_SPEC
+    return LAUNCHER_SPEC | {"git": str(view.git_folder), "git_names": view.unprotected_git_settings}
 
 
 def arguments(view: View, folder: Path, *, network: bool, read_only: bool = False) -> list[str]:
     """The command line of bubblewrap, up to the program that is to be run. Later mounts cover earlier ones."""
-    made = [shutil.which(PROGRAM) or PROGRAM, *ISOLATION]
+    made = [find_system_program(PROGRAM) or PROGRAM, *ISOLATION]
     if not network:
         made.append("--unshare-net")
-    in_home = [path for path in view.system if path.is_relative_to(view.person)]
-    made += [*_links(), *_mount("--ro-bind-try", *(path for path in view.system if path not in in_home))]
+    covered = [path for path in view.system if any(map(path.is_relative_to, (view.person, TEMPORARY)))]
+    made += [*_links(), *_mount("--ro-bind-try", *(path for path in view.system if path not in covered))]
     made += ["--proc", "/proc", "--dev", "/dev", "--bind", str(view.temporary), str(TEMPORARY)]
     if not view.is_read_only:
         made += ["--tmpfs", str(view.person)]
-    made += _mount("--ro-bind-try", *in_home)
+    made += _mount("--ro-bind-try", *covered)
     if view.is_read_only or read_only:
         made += _mount("--ro-bind-try", view.workspace, *view.writable)
     else:
         made += _mount("--bind-try", *view.writable)
-        if view.git_folder is not None:  # a mount point cannot be renamed: no other folder takes its place
-            made += _mount("--bind", view.git_folder)
+        made += _mount("--bind", *_held(view))
     made += [*_mount("--bind", view.temporary), *_mount("--ro-bind", *view.protected)]
     return [*made, *_masks(view), "--chdir", str(folder), "--"]
+
+
+def _held(view: View) -> list[Path]:
+    """Folders above what is protected. A mount point cannot be renamed, so no other folder takes its place."""
+    above = {
+        folder
+        for path in view.protected
+        for folder in path.parents
+        if view.can_change(folder) and folder not in view.writable
+    }
+    return sorted(above if view.git_folder is None else above | {view.git_folder})
 
 
 def _mount(option: str, *paths: Path) -> Iterator[str]:

@@ -17,7 +17,7 @@ ALLOWED = frozenset(
     PYENV_ROOT PYENV_VERSION PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED PYTHONUTF8 CARGO_HOME
     RUSTUP_HOME RUSTUP_TOOLCHAIN GOPATH GOROOT GOCACHE GOFLAGS NVM_DIR NVM_BIN NODE_PATH NODE_ENV VOLTA_HOME
     BUN_INSTALL DENO_DIR JAVA_HOME JDK_HOME MAVEN_HOME GRADLE_USER_HOME SDKMAN_DIR RBENV_ROOT GEM_HOME GEM_PATH
-    ASDF_DIR ASDF_DATA_DIR MISE_DATA_DIR NIX_PATH NIX_PROFILES NIX_SSL_CERT_FILE LD_LIBRARY_PATH PKG_CONFIG_PATH
+    ASDF_DIR ASDF_DATA_DIR MISE_DATA_DIR NIX_PATH NIX_PROFILES NIX_SSL_CERT_FILE PKG_CONFIG_PATH
     CC CXX CFLAGS CXXFLAGS LDFLAGS MAKEFLAGS SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE
     NODE_EXTRA_CA_CERTS PIP_CERT GIT_SSL_CAINFO AWS_CA_BUNDLE XDG_DATA_DIRS XDG_CONFIG_DIRS MANPATH INFOPATH CI
     NO_COLOR
@@ -25,6 +25,9 @@ ALLOWED = frozenset(
 )
 ALLOWED_PREFIXES = ("LC_",)
 PROXIES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"})
+LOADER = ("LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT", "DYLD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES")
+"""They name libraries that any program loads, often in the workspace or, by an empty entry, the working directory. The
+program that makes the sandbox must not load those, so a command gets them when it is inside."""
 QUIET = {
     "TERM": "dumb",
     "PAGER": "cat",
@@ -49,10 +52,19 @@ def child_environment(
     made = {
         name: value
         for name, value in given.items()
-        if (_is_allowed(name, value) or name in extra) and name not in withheld
+        if (_is_allowed(name, value) or name in extra) and name not in withheld and name not in LOADER
     }
     folders = {"TMPDIR": str(temporary), "XDG_CACHE_HOME": str(temporary / "cache")}
     return made | QUIET | folders | {TOOL_MARKER: "1"}
+
+
+def loader_environment(
+    *, extra: Iterable[str] = (), withheld: Iterable[str] = (), environment: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The variables of `LOADER` that a command gets: the search path, and others that the person set as `extra`."""
+    given = os.environ if environment is None else environment
+    allowed = ({LOADER[0], *extra} & set(LOADER)) - set(withheld)
+    return {name: given[name] for name in LOADER if name in allowed and name in given}
 
 
 def names_of_keys(settings: Mapping[str, Any]) -> set[str]:

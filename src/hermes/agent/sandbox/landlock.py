@@ -31,6 +31,8 @@ def why_not(view: View) -> str | None:
     """Why this workspace cannot have it."""
     if view.holds_hidden:
         return "the workspace holds the agent's own files or the person's keys, which Landlock cannot mask"
+    if view.own_program:
+        return "the workspace holds this program, which Landlock cannot keep from being changed"
     return None
 
 

@@ -2,10 +2,10 @@
 
     python -I -S launcher.py SPEC PROGRAM [ARGUMENT ...]
 
-SPEC is JSON: `landlock` (rules: [path, rights] pairs, see `landlock.py`), `scope` (no abstract sockets or signals to
-the outside), `deny_sockets` (families to refuse), `keyring` (refuse the kernel's key store) and `git` (a git folder
-whose settings are put back if the command changes them). It uses the standard library only, because the sandbox may
-hide everything else.
+SPEC is JSON: `landlock` (rules: [path, rights] pairs, see `landlock.py`), `scope` (no abstract sockets or signals to the
+outside), `deny_sockets` (families to refuse), `keyring` (refuse the kernel's key store), `git` (a git folder whose
+settings are put back if the command changes them) and `git_names` (which of them; all if not given). It uses the
+standard library only, because the sandbox may hide everything else.
 
 The launcher itself stays outside the sandbox. It adopts orphans (subreaper), so that a daemon which left its process
 group ends with the command, and it ends everything when the program that started it dies.
@@ -27,7 +27,9 @@ from typing import Any, NoReturn
 GRACE_S = 0.3
 """How long processes that were asked to end may take before they are killed."""
 CANNOT_RUN = 126
-GIT_FILES, GIT_FOLDERS = ("config", "config.worktree", "info/attributes"), ("hooks",)
+GIT_FILES, GIT_FOLDERS = ("config", "config.worktree", "commondir", "info/attributes"), ("hooks",)
+GIT_CHECK_S = 1.0
+"""How often they are looked at while the command runs: it may run for hours."""
 LARGEST_GIT_FILE, MOST_HOOKS = 1_000_000, 200
 
 PR_CAPBSET_DROP, PR_SET_SECUREBITS = 24, 28
@@ -69,14 +71,18 @@ def main() -> NoReturn:
         libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     parent = os.getppid()
-    git = GitSettings(spec["git"]) if spec.get("git") else None
+    git = GitSettings(spec["git"], spec.get("git_names")) if spec.get("git") else None
     signal.signal(signal.SIGTERM, lambda *_: _end_everything(git))
     child = os.fork()
     if child == 0:
         _become(command, spec)
     if os.getppid() != parent:  # the parent died before PR_SET_PDEATHSIG took effect
         _end_everything(git)
+    if git is not None:
+        signal.signal(signal.SIGALRM, lambda *_: _put_back(git, is_over=False))
+        signal.setitimer(signal.ITIMER_REAL, GIT_CHECK_S, GIT_CHECK_S)
     code = _wait_for(child)
+    signal.setitimer(signal.ITIMER_REAL, 0)
     _end_processes()
     _put_back(git)
     if code < 0:  # end the same way, so that the caller sees which signal it was
@@ -94,6 +100,7 @@ def _wait_for(child: int) -> int:
 
 
 def _end_everything(git: GitSettings | None) -> NoReturn:
+    signal.setitimer(signal.ITIMER_REAL, 0)
     _end_processes()
     _put_back(git)
     os._exit(128 + signal.SIGTERM)
@@ -111,9 +118,9 @@ def _end_processes() -> None:
         time.sleep(0.005)
 
 
-def _put_back(git: GitSettings | None) -> None:
+def _put_back(git: GitSettings | None, *, is_over: bool = True) -> None:
     try:
-        if git is not None and git.put_back():
+        if git is not None and git.put_back(is_over=is_over):
             os.write(2, b"[the sandbox took back a change of git's hooks or settings]\n")
     except OSError as problem:
         os.write(2, f"[git's hooks or settings were changed and could not be put back: {problem}]\n".encode())
@@ -178,14 +185,16 @@ class GitSettings:
     that was opened at the start and never through a link, so that nothing else is written in their place.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, names: list[str] | None = None) -> None:
         self._path = folder
+        self._files = [name for name in GIT_FILES if names is None or name in names]
+        self._folders = [name for name in GIT_FOLDERS if names is None or name in names]
         self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         self._before = self._read()
 
-    def put_back(self) -> bool:
-        """Whether anything had been changed."""
-        is_moved = self._move_back()
+    def put_back(self, *, is_over: bool) -> bool:
+        """Whether anything had been changed. The folder is moved only when no command can exchange its path."""
+        is_moved = is_over and self._move_back()
         now = self._read()
         for name in now.keys() - self._before.keys():
             self._remove(name)
@@ -206,9 +215,9 @@ class GitSettings:
 
     def _read(self) -> dict[str, tuple[bytes, int]]:
         found: dict[str, tuple[bytes, int]] = {}
-        for name in GIT_FILES:
+        for name in self._files:
             self._read_file(name, found)
-        for folder in GIT_FOLDERS:
+        for folder in self._folders:
             for name in self._names(folder):
                 self._read_file(f"{folder}/{name}", found)
         return found

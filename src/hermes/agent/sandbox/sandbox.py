@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hermes.agent.sandbox import bubblewrap, landlock, launcher, seatbelt
+from hermes.agent.sandbox.programs import find_system_program
 from hermes.agent.sandbox.view import View
 
 PROBE_S = 10.0
@@ -36,7 +37,7 @@ class Sandbox(NamedTuple):
         match self.kind:
             case "bubblewrap":
                 inside = bubblewrap.arguments(self.view, folder, network=network, read_only=read_only)
-                return _launched(bubblewrap.LAUNCHER_SPEC, [*inside, *program])
+                return _launched(bubblewrap.spec(self.view, read_only=read_only), [*inside, *program])
             case "landlock":
                 return _launched(landlock.spec(self.view, network=network, read_only=read_only), program)
             case "seatbelt":
@@ -56,8 +57,12 @@ def outside(program: list[str]) -> list[str]:
     return _launched({}, program)
 
 
-def shell_program(command: str) -> list[str]:
-    return [shutil.which("bash") or "/bin/sh", "-c", command]
+def shell_program(command: str, variables: Mapping[str, str] | None = None) -> list[str]:
+    """The command line of a shell. `variables` are set only there, not for the program that makes the sandbox."""
+    shell = [find_system_program("bash") or "/bin/sh", "-c", command]
+    if not variables:
+        return shell
+    return ["/usr/bin/env", *(f"{name}={value}" for name, value in variables.items()), *shell]
 
 
 def choose_sandbox(view: View) -> Sandbox:
@@ -85,7 +90,7 @@ def choose_sandbox(view: View) -> Sandbox:
 def probe_bubblewrap() -> str:
     """Why bubblewrap cannot be used; empty if it can. Distributions forbid what it needs in different ways."""
     base = [
-        shutil.which(bubblewrap.PROGRAM) or "",
+        find_system_program(bubblewrap.PROGRAM) or "",
         *bubblewrap.ISOLATION,
         "--unshare-net",
         "--ro-bind",
@@ -108,7 +113,9 @@ def probe_landlock() -> str:
 
 @cache
 def probe_seatbelt() -> str:
-    return _problem_of([seatbelt.PROGRAM, "-p", "(version 1)(allow default)", "/usr/bin/true"])
+    return _problem_of(
+        [find_system_program(seatbelt.PROGRAM) or "", "-p", "(version 1)(allow default)", "/usr/bin/true"]
+    )
 
 
 def _problem_of(command: list[str]) -> str:

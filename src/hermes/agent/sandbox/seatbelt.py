@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
+from hermes.agent.sandbox.programs import find_system_program
 from hermes.agent.sandbox.view import View
 
 PROGRAM = "sandbox-exec"
@@ -27,11 +27,15 @@ NETWORK = "(allow network-outbound (remote ip)) (allow network-inbound (local ip
 
 
 def is_installed() -> bool:
-    return shutil.which(PROGRAM) is not None
+    return find_system_program(PROGRAM) is not None
 
 
 def arguments(view: View, *, network: bool, read_only: bool = False) -> list[str]:
-    return [shutil.which(PROGRAM) or PROGRAM, "-p", profile(view, network=network, read_only=read_only)]
+    return [
+        find_system_program(PROGRAM) or PROGRAM,
+        "-p",
+        profile(view, network=network, read_only=read_only),
+    ]
 
 
 def profile(view: View, *, network: bool, read_only: bool = False) -> str:

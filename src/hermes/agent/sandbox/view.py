@@ -54,7 +54,8 @@ SYSTEM_SECRETS = (
     "/etc/ppp/pap-secrets", "/etc/ppp/chap-secrets", "/etc/ssh/ssh_host_rsa_key", "/etc/ssh/ssh_host_ecdsa_key",
     "/etc/ssh/ssh_host_ed25519_key", "/etc/security/opasswd", "/etc/cni", "/etc/kubernetes", "/etc/letsencrypt",
 )  # fmt: skip
-GIT_SETTINGS = ("hooks", "config", "config.worktree", "info/attributes")
+GIT_SETTINGS = ("hooks", "config", "config.worktree", "commondir", "info/attributes")
+SUBMODULE_SETTINGS = ("modules/*/hooks", "modules/*/config", "modules/*/info/attributes")
 TEMPORARY = Path("/tmp")
 
 
@@ -104,9 +105,8 @@ class View:
     @cached_property
     def system(self) -> list[Path]:
         """What programs need: the system, toolchains of the home, and the interpreter of this program."""
-        runtime = [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parents[2]]
         toolchains = [self.person / name for name in TOOLCHAINS]
-        return _existing([*map(Path, SYSTEM), *toolchains, *runtime, *self._extra_readable])
+        return _existing([*map(Path, SYSTEM), *toolchains, *_runtime(), *self._extra_readable])
 
     @cached_property
     def readable(self) -> list[Path]:
@@ -143,16 +143,42 @@ class View:
 
     @cached_property
     def protected(self) -> list[Path]:
-        """Files of git that make it start programs. Nobody would notice a change there."""
-        link = self.workspace / ".git"
-        inside = [] if self.git_folder is None else [self.git_folder / name for name in GIT_SETTINGS]
-        return _existing([*inside, link] if link.is_file() else inside)
+        """This program itself, and files of git that make it start programs. Nobody would notice a change there.
+
+        A sandbox shows what is protected, so a link that an earlier command left must not lead anywhere else.
+        """
+        link, folder = self.workspace / ".git", self.git_folder
+        inside = [] if folder is None else [folder / name for name in GIT_SETTINGS]
+        for pattern in SUBMODULE_SETTINGS:
+            inside += [] if folder is None else folder.glob(pattern)
+        return [
+            path
+            for path in _existing([*self.own_program, *inside, *([link] if link.is_file() else [])])
+            if _is_below(path, self.writable) and not self.is_hidden(path)
+        ]
+
+    @cached_property
+    def own_program(self) -> list[Path]:
+        """The folders of this program that lie in what commands can change: it may be installed in the workspace."""
+        inside = [path for path in _real(_runtime()) if _is_below(path, self.writable)]
+        return [path for path in inside if path != self.workspace]
+
+    @cached_property
+    def unprotected_git_settings(self) -> list[str]:
+        """Names of the git folder that are in `GIT_SETTINGS` and not in `protected`: mostly, they do not exist."""
+        folder = self.git_folder
+        return (
+            [] if folder is None else [name for name in GIT_SETTINGS if folder / name not in self.protected]
+        )
 
     @cached_property
     def git_folder(self) -> Path | None:
-        """Where git keeps the settings of the workspace."""
+        """Where git keeps the settings of the workspace. A link out of the workspace may be a command's work."""
         own = self.workspace / ".git"
-        return own.resolve() if own.is_dir() else self.shared_git_folder
+        if not own.is_dir():
+            return self.shared_git_folder
+        real = own.resolve()
+        return real if real != self.workspace and real.is_relative_to(self.workspace) else None
 
     # ---------------------------------------------------------------- questions of the file tools
 
@@ -165,9 +191,16 @@ class View:
         return (
             _is_below(path, self.writable)
             and not self.is_hidden(path)
-            and ".git" not in path.relative_to(_holder(path, self.writable)).parts
+            and not any(
+                part.lower() == ".git" for part in path.relative_to(_holder(path, self.writable)).parts
+            )
+            and not _is_below(path, self.own_program)
             and not (self.shared_git_folder and path.is_relative_to(self.shared_git_folder))
         )
+
+    def can_change(self, path: Path) -> bool:
+        """Whether a command in the sandbox can change what is at a real path."""
+        return _is_below(path, self.writable)
 
     def is_hidden(self, path: Path) -> bool:
         return _is_below(path, self.hidden)
@@ -215,6 +248,11 @@ def _agent_files(store: Path | None) -> list[Path]:
         *beside,
         database.parent / "spool",
     ]
+
+
+def _runtime() -> list[Path]:
+    """The interpreter, its packages, and the source of this program."""
+    return [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parents[2]]
 
 
 def _existing(paths: Iterable[Path]) -> list[Path]:

@@ -19,8 +19,8 @@ from typing import NamedTuple
 from hermes import home
 from hermes.agent.approvals.grants import Grants
 from hermes.agent.approvals.policy import ASK, Policy
-from hermes.agent.sandbox.child_environment import child_environment
-from hermes.agent.sandbox.sandbox import Sandbox, choose_sandbox
+from hermes.agent.sandbox.child_environment import child_environment, loader_environment
+from hermes.agent.sandbox.sandbox import Sandbox, choose_sandbox, shell_program
 from hermes.agent.sandbox.view import View
 from hermes.agent.tool import ToolContext
 from hermes.partial import KEY_NOTE
@@ -92,6 +92,13 @@ class Access:
             folder = self._temporary_folder()
         return child_environment(
             folder, extra=settings.environment, withheld=settings.withheld, environment=given
+        )
+
+    def shell_program(self, command: str) -> list[str]:
+        """The command line of a shell that runs a command."""
+        settings = self.settings
+        return shell_program(
+            command, loader_environment(extra=settings.environment, withheld=settings.withheld)
         )
 
     def _temporary_folder(self) -> Path:

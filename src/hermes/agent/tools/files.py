@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from hermes.agent.approvals.policy import Policy, Refused
 from hermes.agent.sandbox.view import View
 from hermes.agent.tool import ToolContext, ToolFailed
-from hermes.partial import clear_partials, partial_file, sync_folder
+from hermes.partial import PARTIAL, clear_partials
 
 LONGEST_PATH = 4_000
 LARGEST_EDIT = 10_000_000
@@ -116,23 +117,75 @@ def text_to_edit(path: Path, view: View) -> str:
 def put(path: Path, text: str) -> None:
     """Give the file this text, at once or not at all. Its mode stays; missing folders are made.
 
-    The path was checked as a real one: if a folder in it has become a link since, nothing is written.
+    The path was checked as a real one. A command in the background may put a link in the place of a folder at any
+    moment, so the folder is opened without following links, and everything else is done in what was opened.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.parent.resolve() != path.parent or path.is_symlink():
-            raise ToolFailed(f"{path} was replaced by a link meanwhile; try again")
-        mode = stat.S_IMODE(regular_file(path).st_mode) if path.exists() else 0o666 & ~_umask()
-        clear_partials(path.parent)
-        with partial_file(path.parent, path.name[:40]) as (partial, descriptor):
-            with os.fdopen(os.dup(descriptor), "wb") as fresh:
-                fresh.write(text.encode())
-            os.fchmod(descriptor, mode)
-            os.fsync(descriptor)
-            partial.replace(path)
-        sync_folder(path.parent)
+        folder = _open_folder(path.parent)
+        try:
+            clear_partials(path.parent)
+            _put_in(folder, path, text)
+        finally:
+            os.close(folder)
     except OSError as problem:
         raise ToolFailed(f"{path} could not be written: {problem.strerror or problem}") from problem
+
+
+def _open_folder(path: Path) -> int:
+    """A descriptor of a folder by its real path, made where it is missing."""
+    flags = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    opened = os.open(path.anchor, flags)
+    for name in path.parts[1:]:
+        try:
+            with suppress(OSError):  # opening it says what is wrong
+                os.mkdir(name, dir_fd=opened)
+            below = os.open(name, flags, dir_fd=opened)
+        except OSError as problem:
+            if _is_link(name, opened):
+                raise ToolFailed(f"{path} was replaced by a link meanwhile; try again") from problem
+            raise
+        finally:
+            os.close(opened)
+        opened = below
+    return opened
+
+
+def _put_in(folder: int, path: Path, text: str) -> None:
+    if _is_link(path.name, folder):
+        raise ToolFailed(f"{path} was replaced by a link meanwhile; try again")
+    try:
+        found = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
+        _refuse_irregular(path, found)
+        mode = stat.S_IMODE(found.st_mode)
+    except FileNotFoundError:
+        mode = 0o666 & ~_umask()
+    partial = f".{path.name[:40]}.{os.urandom(6).hex()}{PARTIAL}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(partial, flags, 0o600, dir_fd=folder), "wb") as fresh:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(fresh, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fresh.write(text.encode())
+            fresh.flush()
+            os.fchmod(fresh.fileno(), mode)
+            os.fsync(fresh.fileno())
+            os.rename(partial, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+    finally:
+        with suppress(OSError):
+            os.unlink(partial, dir_fd=folder)
+    with suppress(PermissionError):  # a folder that may be written and not listed
+        listed = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+        try:
+            os.fsync(listed)
+        finally:
+            os.close(listed)
+
+
+def _is_link(name: str, folder: int) -> bool:
+    try:
+        return stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    except OSError:
+        return False
 
 
 def shown_path(path: Path, context: ToolContext) -> str:

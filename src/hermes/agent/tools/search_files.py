@@ -77,11 +77,13 @@ class SearchFiles:
     def _program(self, top: Path, given: Mapping[str, Any], policy: Policy) -> list[str]:
         """The command line of a search that sees what the view shows.
 
-        Ripgrep cannot be told what is hidden, so it runs in a sandbox, or not at all.
+        Ripgrep cannot be told what is hidden, so it runs in a sandbox, or not at all. The other search does so where
+        it can: a command in the background may exchange a folder with a link while it is searched.
         """
         name, content, ignore_case = given.get("name"), given.get("content"), given.get("ignore_case", False)
         view, sandbox = policy.view, policy.sandbox
-        if self._ripgrep is None or not sandbox.is_there or not view.can_read(top):
+        has_walls = sandbox.is_there and view.can_read(top)
+        if self._ripgrep is None or not has_walls:
             _refuse_bad(name, content)
             question = {
                 "top": str(top),
@@ -91,7 +93,10 @@ class SearchFiles:
                 "hidden": [str(path) for path in view.hidden],
             }
             # By itself (-I -S): a workspace may have a json.py of its own.
-            return outside([sys.executable, "-I", "-S", searching.__file__, json.dumps(question)])
+            program = [sys.executable, "-I", "-S", searching.__file__, json.dumps(question)]
+            if not has_walls:
+                return outside(program)
+            return sandbox.start(program, view.workspace, network=False, read_only=True)
         program = [self._ripgrep, "--no-config", "--color=never", "--sort=path", "--no-messages", "--hidden"]
         program += [] if name is None else ["--glob", name]
         program += ["--glob", "!.git"]

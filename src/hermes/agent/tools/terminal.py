@@ -7,8 +7,8 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
-from hermes.agent.approvals.policy import Policy, Refused
-from hermes.agent.sandbox.sandbox import outside, shell_program
+from hermes.agent.approvals.policy import Policy, Refused, Walls
+from hermes.agent.sandbox.sandbox import outside
 from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.tools.access import Access
 from hermes.agent.tools.checking import checked, objects, text_field
@@ -73,10 +73,12 @@ class Terminal:
             raise ToolFailed(
                 f"{folder} is outside the sandbox; run it with `outside` saying why it must be there"
             )
-        inside = await _checked(command, policy, context, reach)
-        program = shell_program(command)
-        if inside:
-            program = policy.sandbox.start(program, folder, network=self._access.settings.network)
+        walls = await _checked(command, policy, context, reach)
+        program = self._access.shell_program(command)
+        if walls:
+            only_reads = walls is Walls.READ_ONLY
+            network = self._access.settings.network and not only_reads
+            program = policy.sandbox.start(program, folder, network=network, read_only=only_reads)
         else:
             program = outside(program)
         environment = self._access.environment()
@@ -92,13 +94,13 @@ class Terminal:
             raise
         output = running.output.text()
         lines = [output] if output else []
-        if inside and running.exit_code and any(denial in output for denial in DENIALS):
+        if walls and running.exit_code and any(denial in output for denial in DENIALS):
             lines.append(HINT)
         return "\n".join([*lines, f"[{problem or how_it_ended(running.exit_code)}]"])
 
 
-async def _checked(command: str, policy: Policy, context: ToolContext, reach: str | None) -> bool:
-    """Whether it runs in the sandbox; `ToolFailed` if it does not run at all."""
+async def _checked(command: str, policy: Policy, context: ToolContext, reach: str | None) -> Walls:
+    """What is to be around it; `ToolFailed` if it does not run at all."""
     try:
         return await policy.check_command(command, context.approve, outside=reach)
     except Refused as refusal:

@@ -1,0 +1,95 @@
+"""Programs that a command has put where PATH finds them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hermes.agent.approvals.policy import Policy, Refused, Walls
+from hermes.agent.approvals.request import DENY, ApprovalRequest, Decision
+from hermes.agent.sandbox.programs import is_replaceable
+from hermes.agent.sandbox.sandbox import Sandbox, shell_program
+from hermes.agent.sandbox.view import View
+
+
+def plant(folder: Path, name: str) -> Path:
+    """A program that leaves a mark where it is."""
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / name
+    program.write_text(f"#!/bin/sh\ntouch '{folder}/ran'\n")
+    program.chmod(0o755)
+    return folder / "ran"
+
+
+async def deny(request: ApprovalRequest) -> Decision:
+    return DENY
+
+
+@pytest.mark.parametrize("name", ["bwrap", "bash"])
+def test_what_makes_the_sandbox_is_not_taken_from_the_workspace(
+    box: Sandbox, workspace: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    mark = plant(workspace / ".venv" / "bin", name)
+    monkeypatch.setenv("PATH", f"{mark.parent}{os.pathsep}.{os.pathsep}{os.environ['PATH']}")
+    done = subprocess.run(
+        box.start(shell_program("echo done"), workspace), cwd=workspace, capture_output=True, text=True
+    )
+    assert done.stdout == "done\n"
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("kind", ["bubblewrap", None])
+async def test_a_reading_command_that_the_workspace_replaces_is_asked_about(
+    workspace: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch, kind: str | None
+) -> None:
+    policy = Policy(Sandbox(View(workspace, temporary), kind))
+    await policy.check_command("ls", deny)
+    mark = plant(workspace / "bin", "ls")
+    monkeypatch.setenv("PATH", f"{mark.parent}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(Refused):
+        await policy.check_command("ls", deny)
+    await policy.check_command("cat a.txt", deny)
+    monkeypatch.setenv("PATH", f".{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(Refused):
+        await policy.check_command("cat a.txt", deny)
+
+
+def test_a_link_to_a_file_of_the_workspace_is_replaceable_too(
+    workspace: Path, temporary: Path, tmp_path: Path
+) -> None:
+    plant(workspace, "ls")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "ls").symlink_to(workspace / "ls")
+    view = View(workspace, temporary)
+    assert is_replaceable("ls", view, str(tmp_path / "bin"))
+    assert not is_replaceable("ls", view, "/usr/bin:/bin")
+    assert not is_replaceable("echo", view, ".")
+
+
+async def test_a_command_that_nobody_was_asked_about_cannot_write_or_send(
+    box: Sandbox, workspace: Path
+) -> None:
+    assert await Policy(box).check_command("git status; cat a.txt", deny) is Walls.READ_ONLY
+    program = shell_program("cat a.txt; echo x > b.txt; exec 3<>/dev/tcp/127.0.0.1/9")
+    done = subprocess.run(
+        box.start(program, workspace, network=False, read_only=True),
+        cwd=workspace,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "mine\n"
+    assert not (workspace / "b.txt").exists()
+
+
+def test_the_export_of_the_browser_imports_nothing_from_the_working_directory(workspace: Path) -> None:
+    from hermes.browser.exporting import COMMAND
+
+    (workspace / "hermes").mkdir()
+    (workspace / "hermes" / "__init__.py").write_text("raise SystemExit('planted')\n")
+    done = subprocess.run([*COMMAND, "--help"], cwd=workspace, capture_output=True, text=True)
+    assert (done.returncode, "planted" in done.stderr) == (0, False)
+    assert COMMAND[0] == sys.executable
