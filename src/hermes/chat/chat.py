@@ -23,7 +23,7 @@ from hermes.chat.question import Option, Stopped
 from hermes.chat.recap import recap
 from hermes.chat.rendering import status
 from hermes.config import setting
-from hermes.text import printable, reveal
+from hermes.text import counted, printable, reveal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,6 +45,7 @@ SCOPES = {
     Scope.EDITS: ("yes, and edits in this project from now on", "a"),
 }
 """How a consent that reaches further is offered, and its letter."""
+MOST_LINES_UNSAID, MOST_CHARACTERS_UNSAID = 12, 900
 EXPLAIN = Decision(False, note="?")
 """Stands for a refusal whose reason is still to be asked."""
 ENDINGS = (signal.SIGTERM, signal.SIGHUP)
@@ -361,7 +362,9 @@ class Chat:
         options.append(Option(DENY, "no", "n"))
         options.append(Option(EXPLAIN, "no, and tell it why", "w"))
         chosen = await self._choose(
-            f"May it? ({printable(request.reason)})", options, default=len(options) - 2
+            f"May it? ({printable(request.reason)}{_extent(request.subject)})",
+            options,
+            default=len(options) - 2,
         )
         if chosen is not EXPLAIN:
             return chosen or DENY
@@ -369,6 +372,14 @@ class Chat:
             return Decision(False, note=(await self.prompting.ask_line("Why not? ") or "").strip())
         finally:
             self._listen()
+
+
+def _extent(subject: str) -> str:
+    """How much there is to read, if the beginning may have left the screen by the time of the question."""
+    lines = subject.count("\n") + 1
+    if lines <= MOST_LINES_UNSAID and len(subject) <= MOST_CHARACTERS_UNSAID:
+        return ""
+    return f"; the whole has {counted(lines, 'line')} and {len(subject):,} characters, read it from its beginning"
 
 
 def _nobody_listens() -> None:
