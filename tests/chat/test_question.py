@@ -19,6 +19,7 @@ from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyPress
 from prompt_toolkit.output import DummyOutput
 
+from hermes.chat.approval import describe_length
 from hermes.chat.prompting import Prompting
 from hermes.chat.question import Option, Stopped, only_text
 from hermes.terminal import AnswerReader, is_answer
@@ -87,6 +88,13 @@ async def test_typed_ahead_text_passes_all_questions_before_the_next_prompt(
 async def test_keys_of_a_question(typing: Typing, keys: str, answer: str) -> None:
     shown = await typing("use shout may I", keys=f"{SEEN}{keys}")
     assert f"the tool said: {answer}" in shown
+
+
+@pytest.mark.parametrize(("length", "is_said"), [(50, False), (1_500, True)])
+def test_a_question_about_a_long_command_says_how_long_it_is(length: int, is_said: bool) -> None:
+    """Its beginning may have left the screen."""
+    assert ("read it from its beginning" in describe_length("x" * length)) is is_said
+    assert ("read it from its beginning" in describe_length("rm x" + "\n" * (length // 10) + "ls")) is is_said
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hermes.agent.approvals.request import ALLOW_ONCE, DENY, ApprovalRequest, De
 from hermes.chat import question
 from hermes.chat.question import Option
 from hermes.chat.rendering import Screen
-from hermes.text import printable, reveal
+from hermes.text import counted, printable, reveal
 
 SCOPES = {
     Scope.COMMAND: ("yes, and this command in this project from now on", "a"),
@@ -24,6 +24,7 @@ SCOPES = {
 """How a consent that reaches further is offered, and its letter."""
 EXPLAIN = Decision(False, note="?")
 """Stands for a refusal whose reason is still to be asked."""
+MOST_LINES_UNSAID, MOST_CHARACTERS_UNSAID = 12, 900
 
 
 class Asker(Protocol):
@@ -47,10 +48,19 @@ async def ask_approval(request: ApprovalRequest, screen: Screen, asker: Asker) -
         options.append(Option(Decision(True, scope), label.format(printable(request.prefix)), key))
     options.append(Option(DENY, "no", "n"))
     options.append(Option(EXPLAIN, "no, and tell it why", "w"))
-    chosen = await asker.choose(f"May it? ({printable(request.reason)})", options, default=len(options) - 2)
+    text = f"May it? ({printable(request.reason)}{describe_length(request.subject)})"
+    chosen = await asker.choose(text, options, default=len(options) - 2)
     if chosen is not EXPLAIN:
         return chosen or DENY
     return Decision(False, note=(await asker.ask_line("Why not? ") or "").strip())
+
+
+def describe_length(subject: str) -> str:
+    """How much there is to read, if the beginning may have left the screen by the time of the question."""
+    lines = subject.count("\n") + 1
+    if lines <= MOST_LINES_UNSAID and len(subject) <= MOST_CHARACTERS_UNSAID:
+        return ""
+    return f"; the whole has {counted(lines, 'line')} and {len(subject):,} characters, read it from its beginning"
 
 
 class PlainAsker:

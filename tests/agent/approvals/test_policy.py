@@ -96,6 +96,12 @@ async def test_commands_that_begin_like_this_are_allowed_alone_or_with_reading_o
         "git commit | sh",
         "git commitx",
         "git",
+        "cd /tmp && git commit",
+        "cd .. && git commit",
+        "cd && git commit",
+        "git commit --template=/tmp/x",
+        'git commit -F "$TMPDIR/x"',
+        "git commit --exec=x",
     ):
         with pytest.raises(Refused):
             await inside.check_command(other, person.approve)
@@ -110,6 +116,17 @@ async def test_commands_that_begin_like_this_are_allowed_alone_or_with_reading_o
         ("python3 tools/check.py x", "python3 tools/check.py"),
         ("python3 -c 'print(1)'", ""),
         ("bash -c ls", ""),
+        ("/bin/bash -c ls", ""),
+        ("python3.11 -c 'print(1)'", ""),
+        ("python3.11 tools/check.py x", "python3.11 tools/check.py"),
+        ("find . -delete", ""),
+        ("tar xf a", ""),
+        (". x.sh", ""),
+        ("uv run bash -c ls", ""),
+        ("uv run pytest -q", "uv run pytest"),
+        ("uv run --with x y", ""),
+        ("git bisect run x", "git bisect run"),
+        ("npx x", ""),
         ("sudo make", ""),
         ("env make", ""),
         ("xargs rm", ""),
@@ -174,6 +191,35 @@ async def test_without_a_sandbox_nothing_is_remembered_and_auto_means_nothing(vi
     for _ in range(2):
         await bare.check_command("make", person.approve)
     assert len(person.asked) == 2
+
+
+async def test_without_a_sandbox_a_folder_out_of_view_is_asked_about(bare: Policy, view: View) -> None:
+    secret = Path.home() / ".ssh"
+    secret.mkdir(parents=True)
+    for command in ("cat id_rsa", "ls", "pwd"):
+        person = Person(DENY)
+        with pytest.raises(Refused):
+            await bare.check_command(command, person.approve, folder=secret)
+        assert person.asked[0].subject == f"cd {secret}\n{command}"
+    (view.workspace / "sub").mkdir()
+    await bare.check_command("ls", Person(DENY).approve, folder=view.workspace / "sub")
+
+
+async def test_a_consent_does_not_hold_in_a_folder_that_the_person_did_not_see(
+    inside: Policy, view: View
+) -> None:
+    (view.workspace / "sub").mkdir()
+    for command, scope in (("make test", Scope.COMMAND), ("make test -k", Scope.PREFIX)):
+        await inside.check_command(command, Person(Decision(True, scope)).approve)
+    await inside.check_command("make test", Person(DENY).approve)
+    await inside.check_command("make test", Person(DENY).approve, folder=view.workspace / "sub")
+    for command in ("make test -C /tmp", "make test SHELL=./x", "make test X='$(shell x)'"):
+        with pytest.raises(Refused):
+            await inside.check_command(command, Person(DENY).approve)
+    person = Person(DENY)
+    with pytest.raises(Refused):
+        await inside.check_command("make test", person.approve, folder=view.temporary)
+    assert person.asked[0].subject == f"cd {view.temporary}\nmake test"
 
 
 async def test_a_link_in_the_workspace_is_followed_before_it_is_read_without_a_sandbox(

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from hermes.agent.approvals.policy import Policy, Refused, Walls
 from hermes.agent.approvals.request import DENY, ApprovalRequest, Decision
+from hermes.agent.sandbox.child_environment import child_environment
 from hermes.agent.sandbox.programs import is_replaceable
 from hermes.agent.sandbox.sandbox import Sandbox, shell_program
 from hermes.agent.sandbox.view import View
+from hermes.agent.tools.running import Output, Running
 
 
 def plant(folder: Path, name: str) -> Path:
@@ -93,3 +96,32 @@ def test_the_export_of_the_browser_imports_nothing_from_the_working_directory(wo
     done = subprocess.run([*COMMAND, "--help"], cwd=workspace, capture_output=True, text=True)
     assert (done.returncode, "planted" in done.stderr) == (0, False)
     assert COMMAND[0] == sys.executable
+
+
+HOPPING = """
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+until = time.monotonic() + 30  # so that nothing stays if the test fails
+for _ in range(40):
+    if os.fork() == 0:
+        while time.monotonic() < until:
+            if os.fork():
+                os._exit(0)
+            os.setsid()
+        os._exit(0)
+print("hopping", flush=True)
+time.sleep(30)
+"""
+
+
+def test_processes_that_start_themselves_anew_all_the_time_end_with_the_command(
+    box: Sandbox, workspace: Path
+) -> None:
+    (workspace / "hop.py").write_text(HOPPING)
+    command = box.start([sys.executable, "-I", "hop.py"], workspace)
+    running = Running("hop", command, workspace, child_environment(box.view.temporary), Output(1000, 0))
+    until = time.monotonic() + 20
+    while "hopping" not in running.output.raw() and time.monotonic() < until:
+        running.wait(0.01)
+    running.kill()
+    assert running.over

@@ -119,6 +119,23 @@ def test_a_setuid_program_gives_no_rights(run: Run) -> None:
 # ---------------------------------------------------------------- git
 
 
+def test_no_setting_of_the_kernel_can_be_opened_for_writing(run: Run) -> None:
+    """Also not by root, who needs no capability for it. Opening a file to append changes nothing yet."""
+    program = """
+import os
+for folder in ("/proc/sys/kernel", "/proc/sys/vm", "/proc/sys/fs", "/proc/pressure", "/proc"):
+    for entry in os.scandir(folder):
+        if entry.is_file(follow_symlinks=False):
+            try:
+                os.close(os.open(entry.path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK))
+                print(entry.path)
+            except OSError:
+                pass
+"""
+    done = run(f"{PYTHON} -I -c '{program}'")
+    assert (done.stdout, done.stderr) == ("", "")
+
+
 @pytest.fixture
 def repository(workspace: Path) -> Path:
     subprocess.run(["git", "init", "-q", workspace], check=True)

@@ -8,13 +8,14 @@ there is no sandbox, everything is but a command that plainly reads files in vie
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Sequence
 from enum import IntEnum
 from pathlib import Path
 
 from hermes.agent.approvals.grants import Grants
 from hermes.agent.approvals.prefix import covers, prefix_of
-from hermes.agent.approvals.read_only import is_read_only
+from hermes.agent.approvals.read_only import CHANGES_FOLDER, is_read_only
 from hermes.agent.approvals.request import ALLOW_ONCE, ApprovalRequest, Approve, Decision, Scope
 from hermes.agent.approvals.shell import SimpleCommand, parse_shell
 from hermes.agent.sandbox.programs import is_replaceable
@@ -51,63 +52,72 @@ class Policy:
 
     # ---------------------------------------------------------------- commands
 
-    async def check_command(self, command: str, approve: Approve, *, outside: str | None = None) -> Walls:
+    async def check_command(
+        self, command: str, approve: Approve, *, outside: str | None = None, folder: Path | None = None
+    ) -> Walls:
         """What is to be around the command when it runs. Refused if it does not run at all.
 
-        `outside`: what the command needs to reach that the sandbox hides.
+        `outside`: what the command needs to reach that the sandbox hides. `folder`: where it runs (a real path), if
+        not in the working directory. The person sees it, and a stored consent holds only for it.
         """
+        folder = self.view.directory if folder is None else folder
+        subject = command if folder == self.view.directory else f"cd {shlex.quote(str(folder))}\n{command}"
         if self._mode == OFF:
             return Walls.NONE
         if outside is not None and self.sandbox.is_there:
             await self._ask(
-                ApprovalRequest(command, f"leaves the sandbox: {outside}"), approve, "this command"
+                ApprovalRequest(subject, f"leaves the sandbox: {outside}"), approve, "this command"
             )
             return Walls.NONE
         commands = await asyncio.to_thread(parse_shell, command)
-        if self._only_reads(commands):
+        if self._only_reads(commands, folder):
             return Walls.READ_ONLY if self.sandbox.is_there else Walls.NONE
         if not self.sandbox.is_there:
             reason = f"runs without a sandbox ({self.sandbox.reason})"
-            await self._ask(ApprovalRequest(command, reason), approve, "this command")
+            await self._ask(ApprovalRequest(subject, reason), approve, "this command")
             return Walls.NONE
-        if self._mode == AUTO or await asyncio.to_thread(self._is_granted, command, commands):
+        if self._mode == AUTO or await asyncio.to_thread(self._is_granted, subject, commands, folder):
             return Walls.SANDBOX
         prefix = " ".join(prefix_of(commands)) if commands else ""
         scopes = (Scope.COMMAND, Scope.PREFIX) if prefix else (Scope.COMMAND,)
         request = ApprovalRequest(
-            command,
+            subject,
             "may change files of the workspace",
             scopes,
             prefix,
-            is_granted=lambda: self._is_granted(command, commands),
+            is_granted=lambda: self._is_granted(subject, commands, folder),
         )
         decision = await self._ask(request, approve, "this command")
         if decision.scope is not None:
-            text = prefix if decision.scope is Scope.PREFIX else command.strip()
+            text = prefix if decision.scope is Scope.PREFIX else subject.strip()
             await asyncio.to_thread(self._grants.add, self.view.workspace, decision.scope, text)
         return Walls.SANDBOX
 
-    def _only_reads(self, commands: Sequence[SimpleCommand] | None) -> bool:
+    def _only_reads(self, commands: Sequence[SimpleCommand] | None, folder: Path) -> bool:
         if commands is None:
             return False
         inside = self.sandbox.is_there
         return all(
             is_read_only(command, sandboxed=inside)
             and not is_replaceable(command.program, self.view)
-            and (inside or self._is_in_view(command))
+            and (inside or self._is_in_view(command, folder))
             for command in commands
         )
 
-    def _is_in_view(self, command: SimpleCommand) -> bool:
+    def _is_in_view(self, command: SimpleCommand, folder: Path) -> bool:
         """Whether a command without a sandbox can only read files that the view shows."""
         words = (*command.words[1:], *command.reads)
-        return not any(word.glob for word in words) and all(
-            self.view.can_read(self.view.locate(self.view.directory / Path(part).expanduser()))
-            for word in words
-            for part in _possible_paths(word.text)
+        return (
+            self.view.can_read(folder)
+            and not any(word.glob for word in words)
+            and all(
+                self.view.can_read(self.view.locate(folder / Path(part).expanduser()))
+                for word in words
+                for part in _possible_paths(word.text)
+            )
         )
 
-    def _is_granted(self, command: str, commands: Sequence[SimpleCommand] | None) -> bool:
+    def _is_granted(self, command: str, commands: Sequence[SimpleCommand] | None, folder: Path) -> bool:
         try:
             grants = self._grants.of(self.view.workspace)
         except HermesError as problem:  # what cannot be read was not granted
@@ -116,7 +126,22 @@ class Policy:
         if any(grant.scope is Scope.COMMAND and grant.text == command.strip() for grant in grants):
             return True
         prefixes = [grant.text.split(" ") for grant in grants if grant.scope is Scope.PREFIX]
-        return commands is not None and bool(prefixes) and covers(prefixes, commands)
+        if commands is None or not prefixes or not self._stays_in_workspace(commands, folder):
+            return False
+        return covers(prefixes, commands)
+
+    def _stays_in_workspace(self, commands: Sequence[SimpleCommand], folder: Path) -> bool:
+        """Whether no command runs elsewhere. In the private folder a `make test` is whatever was written there."""
+        places = [folder]
+        for command in commands:
+            if command.program == CHANGES_FOLDER:
+                word = command.words[1].text if len(command.words) > 1 else "~"
+                places.append(self.view.locate(places[-1] / Path(word).expanduser()))
+        temporary = self.view.temporary
+        return all(
+            place.is_relative_to(self.view.workspace) and not place.is_relative_to(temporary)
+            for place in places
+        )
 
     # ---------------------------------------------------------------- files
 

@@ -20,6 +20,13 @@ ISOLATION = (
 )  # fmt: skip
 LINKED = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 """On most systems these are links into /usr."""
+SETTINGS_OF_THE_KERNEL = ("sys", "sysrq-trigger", "irq", "bus", "acpi", "scsi", "fs", "mtrr", "pressure")
+PROC = (
+    "--proc", "/proc",
+    *(word for name in SETTINGS_OF_THE_KERNEL for word in ("--ro-bind-try", f"/proc/{name}", f"/proc/{name}")),
+)  # fmt: skip
+"""Root owns the files in /proc/sys and needs no capability to write them: `kernel.core_pattern` names a program that
+the kernel starts outside of every sandbox."""
 LAUNCHER_SPEC: dict[str, Any] = {"scope": True, "keyring": True}
 
 
@@ -41,7 +48,7 @@ def arguments(view: View, folder: Path, *, network: bool, read_only: bool = Fals
         made.append("--unshare-net")
     covered = [path for path in view.system if any(map(path.is_relative_to, (view.person, TEMPORARY)))]
     made += [*_links(), *_mount("--ro-bind-try", *(path for path in view.system if path not in covered))]
-    made += ["--proc", "/proc", "--dev", "/dev", "--bind", str(view.temporary), str(TEMPORARY)]
+    made += [*PROC, "--dev", "/dev", "--bind", str(view.temporary), str(TEMPORARY)]
     if not view.is_read_only:
         made += ["--tmpfs", str(view.person)]
     made += _mount("--ro-bind-try", *covered)

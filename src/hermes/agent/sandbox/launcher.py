@@ -114,8 +114,7 @@ def _end_processes() -> None:
         time.sleep(0.01)
     deadline = time.monotonic() + 5
     while _reap() and time.monotonic() < deadline:
-        _signal_all(signal.SIGKILL)
-        time.sleep(0.005)
+        _signal_all(signal.SIGKILL)  # without a pause: a process that forks all the time must not win
 
 
 def _put_back(git: GitSettings | None, *, is_over: bool = True) -> None:

@@ -98,7 +98,7 @@ def probe_bubblewrap() -> str:
         "/",
     ]
     return _problem_of(
-        _launched(bubblewrap.LAUNCHER_SPEC, [*base, "--proc", "/proc", "--dev", "/dev", "--", "true"])
+        _launched(bubblewrap.LAUNCHER_SPEC, [*base, *bubblewrap.PROC, "--dev", "/dev", "--", "true"])
     )
 
 

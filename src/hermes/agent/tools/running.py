@@ -18,8 +18,11 @@ from hermes.text import readable
 
 CHUNK = 65_536
 SIGNALLED = 128
-PATIENCE_S = 1.0
-"""How long a group that was asked to end may take before it is made to. The launcher takes a third of that."""
+PATIENCE_S = 7.0
+"""How long a group that was asked to end may take before it is made to. Usually the launcher takes a third of a second.
+
+It is longer than the launcher fights processes that start themselves anew: killed before, it would leave them running
+and a changed git setting in its place."""
 
 
 class Output:

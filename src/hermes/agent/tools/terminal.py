@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from hermes.agent.approvals.policy import Policy, Refused, Walls
@@ -73,7 +74,7 @@ class Terminal:
             raise ToolFailed(
                 f"{folder} is outside the sandbox; run it with `outside` saying why it must be there"
             )
-        walls = await _checked(command, policy, context, reach)
+        walls = await _checked(command, policy, context, reach, folder)
         program = self._access.shell_program(command)
         if walls:
             only_reads = walls is Walls.READ_ONLY
@@ -99,10 +100,12 @@ class Terminal:
         return "\n".join([*lines, f"[{problem or how_it_ended(running.exit_code)}]"])
 
 
-async def _checked(command: str, policy: Policy, context: ToolContext, reach: str | None) -> Walls:
+async def _checked(
+    command: str, policy: Policy, context: ToolContext, reach: str | None, folder: Path
+) -> Walls:
     """What is to be around it; `ToolFailed` if it does not run at all."""
     try:
-        return await policy.check_command(command, context.approve, outside=reach)
+        return await policy.check_command(command, context.approve, outside=reach, folder=folder)
     except Refused as refusal:
         raise ToolFailed(str(refusal)) from None
 
