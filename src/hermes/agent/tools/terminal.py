@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import signal
 from collections.abc import Mapping
 from typing import Any
@@ -73,7 +74,9 @@ class Terminal:
             raise ToolFailed(
                 f"{folder} is outside the sandbox; run it with `outside` saying why it must be there"
             )
-        walls = await _checked(command, policy, context, reach)
+        # The folder is part of what is judged, granted and shown to the person.
+        whole = command if folder == policy.view.directory else f"cd {shlex.quote(str(folder))} && {command}"
+        walls = await _checked(whole, policy, context, reach)
         program = self._access.shell_program(command)
         if walls:
             only_reads = walls is Walls.READ_ONLY
