@@ -153,6 +153,7 @@ async def test_diff_shows_every_edit_by_file(typing: Typing, tmp_path: Path) -> 
         call("patch", path="a.txt", old_text="nothing like it", new_text="x"),
         call("write_file", path="sub/b.txt", content="b\n"),
         call("terminal", command="echo c > c.txt"),
+        call("terminal", command="echo never", folder="nowhere"),
         "/diff",
         parts=with_tools(),
     )
