@@ -20,7 +20,7 @@ from hermes.chat.prompting import Prompting
 from hermes.chat.rendering import Screen
 from hermes.chat.session import Talk
 from hermes_state import SessionDB
-from tests.chat.conftest import ENTER, INTERRUPT, LEAVE, Typing
+from tests.chat.conftest import ENTER, INTERRUPT, LEAVE, SEEN, Typing
 from tests.chat.test_chat import Compressing
 from tests.chat.tooling import call, calls, with_tools
 
@@ -99,7 +99,7 @@ async def test_outputs_can_be_opened_after_a_resume_a_compression_and_an_undo(
     shown = await typing(
         call("terminal", command="echo taken"),
         "/undo",
-        keys=f"{ENTER}{INTERRUPT}/output{ENTER}",
+        keys=f"{SEEN}y{INTERRUPT}/output{ENTER}",
         parts=parts,
         resuming=tip,
     )
@@ -191,7 +191,7 @@ async def test_diff_knows_what_was_before_a_compression_and_what_was_taken_back(
         call("write_file", path="b.txt", content="b\n"),
         "/undo",
         parts=parts,
-        keys=ENTER + INTERRUPT,
+        keys=f"{SEEN}y{INTERRUPT}",
     )
     tip = db.tip("long")
     assert tip is not None
