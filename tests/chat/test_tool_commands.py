@@ -20,7 +20,7 @@ from hermes.chat.prompting import Prompting
 from hermes.chat.rendering import Screen
 from hermes.chat.session import Talk
 from hermes_state import SessionDB
-from tests.chat.conftest import ENTER, INTERRUPT, LEAVE, Typing
+from tests.chat.conftest import ENTER, INTERRUPT, LEAVE, SEEN, Typing
 from tests.chat.test_chat import Compressing
 from tests.chat.tooling import call, calls, with_tools
 
@@ -99,7 +99,7 @@ async def test_outputs_can_be_opened_after_a_resume_a_compression_and_an_undo(
     shown = await typing(
         call("terminal", command="echo taken"),
         "/undo",
-        keys=f"{ENTER}{INTERRUPT}/output{ENTER}",
+        keys=f"{SEEN}y{INTERRUPT}/output{ENTER}",
         parts=parts,
         resuming=tip,
     )
@@ -153,6 +153,7 @@ async def test_diff_shows_every_edit_by_file(typing: Typing, tmp_path: Path) -> 
         call("patch", path="a.txt", old_text="nothing like it", new_text="x"),
         call("write_file", path="sub/b.txt", content="b\n"),
         call("terminal", command="echo c > c.txt"),
+        call("terminal", command="echo never", folder="nowhere"),
         "/diff",
         parts=with_tools(),
     )
@@ -190,7 +191,7 @@ async def test_diff_knows_what_was_before_a_compression_and_what_was_taken_back(
         call("write_file", path="b.txt", content="b\n"),
         "/undo",
         parts=parts,
-        keys=ENTER + INTERRUPT,
+        keys=f"{SEEN}y{INTERRUPT}",
     )
     tip = db.tip("long")
     assert tip is not None

@@ -66,6 +66,11 @@ class Call(NamedTuple):
         return not self.exit_state or _SUCCEEDED.match(self.exit_state) is not None
 
     @property
+    def has_started(self) -> bool:
+        """False if the tool refused before it did anything, such as a command that was not allowed."""
+        return not self.failed or bool(self.exit_state) or not (self.output or "").startswith("error:")
+
+    @property
     def printed(self) -> str:
         """The output without the line that reports the exit state."""
         output = self.output or ""

@@ -133,7 +133,7 @@ def _show_file(chat: Chat, file: FileEdits, room: int | None) -> int | None:
 
 async def _tell_of_commands(chat: Chat, calls: Iterable[Call]) -> None:
     """Commands change files, too; git is only named, for the configuration of a repository can start programs."""
-    ran = sum(call.name == TERMINAL for call in calls)
+    ran = sum(call.name == TERMINAL and call.has_started for call in calls)
     if ran:
         chat.screen.note(f"{counted(ran, 'command')} also ran and may have changed files (/output [n]).")
     top = await asyncio.to_thread(workspace_of, chat.talk.cwd)

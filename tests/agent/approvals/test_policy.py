@@ -266,3 +266,14 @@ def test_the_file_says_what_it_is(view: View, home: Path) -> None:
     Grants().add(view.workspace, Scope.COMMAND, "make")
     data = json.loads((home / "approvals.json").read_text())
     assert data["workspaces"][str(view.workspace)][0]["text"] == "make"
+
+
+async def test_without_a_sandbox_the_shared_temporary_folder_is_not_the_private_one(
+    bare: Policy, tmp_path: Path
+) -> None:
+    """A sandbox shows the private folder as /tmp. Without one, a command reads what is really there."""
+    for path in (tmp_path / "of another program", Path("/tmp/of another program")):
+        person = Person(DENY)
+        with pytest.raises(Refused):
+            await bare.check_command(f"cat '{path}'", person.approve)
+        assert len(person.asked) == 1

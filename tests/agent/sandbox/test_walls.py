@@ -8,11 +8,13 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from hermes.agent.sandbox import landlock
+from hermes.agent.sandbox.child_environment import child_environment
 from hermes.agent.sandbox.sandbox import Sandbox, choose_sandbox, shell_program
 from hermes.agent.sandbox.view import View
 from tests.agent.sandbox.conftest import Run
@@ -286,3 +288,15 @@ def test_inside_the_agents_home_there_is_no_sandbox(home: Path, temporary: Path)
     chosen = choose_sandbox(View(folder, temporary))
     assert not chosen.is_there
     assert "belongs to the agent" in chosen.reason
+
+
+def test_a_folder_that_the_person_shows_is_readable_wherever_it_lies(
+    box: Sandbox, workspace: Path, temporary: Path
+) -> None:
+    """Also below /tmp, which the sandbox replaces by the private folder."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        (Path(name) / "data").write_text("shown\n")
+        view = View(workspace, temporary, readable=[Path(name)])
+        program = Sandbox(view, box.kind).start(shell_program(f"cat {name}/data"), workspace)
+        done = subprocess.run(program, env=child_environment(temporary), capture_output=True, text=True)
+        assert (done.stdout, done.stderr) == ("shown\n", "")

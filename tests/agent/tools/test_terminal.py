@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from hermes.agent.approvals.request import DENY, Decision, Scope
+from hermes.agent.sandbox.sandbox import Sandbox
 from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.tools.access import Access
 from hermes.agent.tools.process import Process
@@ -19,6 +21,7 @@ from hermes.agent.tools.processes import MOST_AT_ONCE, Processes, conversation_o
 from hermes.agent.tools.running import Output
 from hermes.agent.tools.terminal import Terminal
 from hermes_state import SessionDB
+from tests.agent.tools.conftest import Person
 from tests.agent.tools.processes import eventually, runs
 
 
@@ -46,6 +49,53 @@ async def test_it_runs_in_the_working_directory_or_in_a_folder_that_is_named(
     )
     with pytest.raises(ToolFailed, match="there is no folder"):
         await terminal.run({"command": "pwd", "folder": "nowhere"}, context)
+
+
+async def test_the_folder_of_a_command_is_part_of_the_question(
+    terminal: Terminal, context: ToolContext, person: Person
+) -> None:
+    """Whoever allows `rm -rf *` has to see where."""
+    elsewhere = Path.home() / "else where"
+    elsewhere.mkdir(parents=True)
+    given = {"command": "touch made", "folder": str(elsewhere), "outside": "it is a test"}
+    await terminal.run(given, context)
+    assert [request.subject for request in person.asked] == [f"cd '{elsewhere}'\ntouch made"]
+    assert (elsewhere / "made").exists()
+
+
+async def test_a_command_allowed_here_is_asked_about_in_another_folder(
+    terminal: Terminal, context: ToolContext, person: Person
+) -> None:
+    (context.cwd / "sub").mkdir()
+    person.says = Decision(True, Scope.COMMAND)
+    for folder in (".", ".", "sub", "sub"):
+        await terminal.run({"command": "touch made", "folder": folder}, context)
+    assert [request.subject for request in person.asked] == [
+        "touch made",
+        f"cd {context.cwd}/sub && touch made",
+    ]
+
+
+class AccessWithoutSandbox(Access):
+    def choose_sandbox(self, folder: Path, store: Path) -> Sandbox:
+        return super().choose_sandbox(folder, store)._replace(kind=None, reason="there is none")
+
+
+@pytest.mark.parametrize("command", ["cat id_rsa", "ls", "cat < id_rsa"])
+async def test_without_a_sandbox_a_folder_out_of_view_is_asked_about(
+    context: ToolContext, processes: Processes, person: Person, command: str
+) -> None:
+    keys = Path.home() / ".ssh"
+    keys.mkdir(parents=True)
+    (keys / "id_rsa").write_text("hunter2")
+    person.says = DENY
+    access = AccessWithoutSandbox()
+    try:
+        with pytest.raises(ToolFailed, match="was not allowed"):
+            await Terminal(processes, access).run({"command": command, "folder": str(keys)}, context)
+    finally:
+        access.close()
+    assert [request.subject for request in person.asked] == [f"cd {keys} && {command}"]
 
 
 async def test_a_command_has_no_keyboard(terminal: Terminal, context: ToolContext) -> None:

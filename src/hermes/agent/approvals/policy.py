@@ -105,13 +105,13 @@ class Policy:
         )
 
     def _is_in_view(self, command: SimpleCommand, folder: Path) -> bool:
-        """Whether a command without a sandbox can only read files that the view shows."""
+        """Whether a command without a sandbox can only read files that the view shows. Its `/tmp` is the shared one."""
         words = (*command.words[1:], *command.reads)
         return (
             self.view.can_read(folder)
             and not any(word.glob for word in words)
             and all(
-                self.view.can_read(self.view.locate(folder / Path(part).expanduser()))
+                self.view.can_read((folder / Path(part).expanduser()).resolve())
                 for word in words
                 for part in _possible_paths(word.text)
             )

@@ -43,7 +43,7 @@ class Decision(NamedTuple):
 ALLOW_ONCE = Decision(True)
 DENY = Decision(False)
 UNANSWERABLE = Decision(
-    False, note="nobody can be asked here; `approvals.mode`, or a conversation at a terminal, allows it"
+    False, note="nobody can be asked here; the person can allow it in a conversation at a terminal"
 )
 
 Approve = Callable[[ApprovalRequest], Awaitable[Decision]]

@@ -98,7 +98,8 @@ def probe_bubblewrap() -> str:
         "/",
     ]
     return _problem_of(
-        _launched(bubblewrap.LAUNCHER_SPEC, [*base, *bubblewrap.PROC, "--dev", "/dev", "--", "true"])
+        "bubblewrap",
+        _launched(bubblewrap.LAUNCHER_SPEC, [*base, *bubblewrap.PROC, "--dev", "/dev", "--", "true"]),
     )
 
 
@@ -107,30 +108,32 @@ def probe_landlock() -> str:
     if not launcher.landlock_version():
         return "the kernel has no Landlock"
     return _problem_of(
-        _launched({"landlock": [["/", "read"]], "scope": True, "keyring": True, "deny_sockets": []}, ["true"])
+        "Landlock",
+        _launched(
+            {"landlock": [["/", "read"]], "scope": True, "keyring": True, "deny_sockets": []}, ["true"]
+        ),
     )
 
 
 @cache
 def probe_seatbelt() -> str:
     return _problem_of(
-        [find_system_program(seatbelt.PROGRAM) or "", "-p", "(version 1)(allow default)", "/usr/bin/true"]
+        "sandbox-exec",
+        [find_system_program(seatbelt.PROGRAM) or "", "-p", "(version 1)(allow default)", "/usr/bin/true"],
     )
 
 
-def _problem_of(command: list[str]) -> str:
+def _problem_of(name: str, command: list[str]) -> str:
+    """Why the sandbox of this name cannot run the command; empty if it can."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_S, check=False)
     except (OSError, subprocess.SubprocessError) as problem:
-        return f"{command[0]} cannot be run: {problem}"
+        return f"{name} cannot be run: {problem}"
     if done.returncode == 0:
         return ""
     lines = done.stderr.strip().splitlines()
-    return (
-        f"it does not work here: {lines[-1][:200]}"
-        if lines
-        else f"it does not work here (exit {done.returncode})"
-    )
+    why = f": {lines[-1][:200]}" if lines else f" (exit {done.returncode})"
+    return f"{name} does not work here{why}"
 
 
 def _launched(spec: dict[str, Any], program: list[str]) -> list[str]:
