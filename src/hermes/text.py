@@ -220,6 +220,25 @@ def readable(text: str | bytes) -> str:
     return re.sub(_UNSAFE_IN_LINES, "", lines)
 
 
+# Characters that are printable by their category and still show nothing, or only change the one before.
+_UNSEEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+
+
+def make_visible(text: str) -> str:
+    """The text with every character that cannot be seen, or reorders others, as `⟨U+202E⟩`. Lines and tabs stay.
+
+    For what a person is asked to allow: stricter than `reveal`, and not to be mistaken for typed text.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        char if char in "\n\t" or (char.isprintable() and not _UNSEEN.match(char)) else f"⟨U+{ord(char):04X}⟩"
+        for char in text
+    )
+
+
 def reveal(text: str | bytes) -> str:
     """Text of several lines in which nothing is hidden: what a terminal obeys or does not show becomes `\\x1b`.
 

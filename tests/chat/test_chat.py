@@ -140,7 +140,7 @@ async def test_a_tool_that_asks_waits_for_the_person(typing: Typing) -> None:
 async def test_nothing_of_a_command_hides_from_the_person_who_allows_it(typing: Typing) -> None:
     paste = "\x1b[200~use shout may I \x1b]0;; rm -rf ~ #\x07\x1b[201~"
     shown = await typing(paste, keys=YES)
-    assert "\nrm -rf / \\x1b]0;; rm -rf ~ #\\x07\n" in shown
+    assert "\nrm -rf / ⟨U+001B⟩]0;; rm -rf ~ #⟨U+0007⟩\n" in shown
 
 
 async def test_a_failure_is_told_and_what_was_said_is_kept(db: SessionDB, typing: Typing) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from hermes import errors
 from hermes.agent.memory import Memory
-from hermes.agent.skills import Skills
+from hermes.agent.skills import Skill, Skills
 from hermes.cli.main import main
 from hermes.gateway import incoming, index_file
 from hermes.gateway.events import Attachment
@@ -40,7 +40,7 @@ def test_what_holds_words_is_sealed_and_read_as_before(store: Path, home: Path) 
     assert read_words() == [
         [TEXT],
         [TEXT],
-        [("release", TEXT)],
+        [Skill("release", TEXT)],
         f'---\nname: release\ndescription: "{TEXT}"\n---\n\nTag {SECRET}.\n',
         f"See {SECRET}.",
         ["notes/more.md"],
@@ -271,6 +271,7 @@ def plain_neighbours(home: Path) -> None:
     (home / "sessions" / "sessions.json").write_text("{}")
     (home / "sessions" / "request_dump_s0_1.json").write_text(TEXT)
     (home / "config.yaml").write_text("sessions: {}\n")
+    (home / "config.yaml").chmod(0o600)
     (home / "export.md").write_text(TEXT)
 
 

@@ -14,12 +14,12 @@ from hermes.gateway.approval_text import (
     Measure,
     choices_of,
     fence_code,
-    make_visible,
     question_parts,
     split_code,
 )
 from hermes.gateway.platforms import telegram_text
 from hermes.gateway.platforms.matrix_text import measure as in_bytes
+from hermes.text import make_visible
 from tests.gateway.asking_world import code_in
 from tests.gateway.telegram_markup import parsed
 

@@ -14,7 +14,7 @@ from hermes.agent.approvals.request import ALLOW_ONCE, DENY, ApprovalRequest, De
 from hermes.chat import question
 from hermes.chat.question import Option
 from hermes.chat.rendering import Screen
-from hermes.text import counted, printable, reveal
+from hermes.text import counted, make_visible, printable
 
 SCOPES = {
     Scope.COMMAND: ("yes, and this command in this project from now on", "a"),
@@ -39,9 +39,9 @@ class Asker(Protocol):
 
 async def ask_approval(request: ApprovalRequest, screen: Screen, asker: Asker) -> Decision:
     """Show what the tool wants to do and ask. Raises `question.Stopped` for Ctrl-C."""
-    screen.line(reveal(request.subject), "bold")  # nothing of a command may hide from who allows it
+    screen.line(make_visible(request.subject), "bold")  # nothing of a command may hide from who allows it
     if request.diff:
-        screen.diff(request.diff)
+        screen.diff(make_visible(request.diff))
     options = [Option(ALLOW_ONCE, "yes, once", "y")]
     for scope in request.scopes:
         label, key = SCOPES[scope]

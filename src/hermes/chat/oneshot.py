@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
-from hermes.agent.approvals.request import DENY, ApprovalRequest, Decision
+from hermes.agent.approvals.request import DENY, UNANSWERABLE, ApprovalRequest, Decision
 from hermes.agent.events import (
     ApprovalAsked,
     Discarded,
@@ -102,7 +102,7 @@ class CallLines:
         if edit is not None:
             what = f"{edit.action}, {format_counts(edit.added, edit.removed)}"
             self._tell(f"{describe_call(name, call.arguments)}: {what}")
-        elif not call.succeeded and name not in READERS:
+        elif not call.succeeded and name not in READERS and UNANSWERABLE.note not in output:
             limit = None if name in EDITORS else REPEATED
             shown = describe_call(name, call.arguments, width_limit=limit)
             self._tell(f"{shown}: {call.exit_state or printable(output, width_limit=200)}")

@@ -15,6 +15,7 @@ from hermes.agent.approvals.request import ApprovalRequest, Scope
 from hermes.gateway.adapter import Choice
 from hermes.gateway.commands_shown import code, plain
 from hermes.insights.wording import duration
+from hermes.text import make_visible
 
 Measure = Callable[[str], int]
 
@@ -28,20 +29,6 @@ LONGEST_REASON = 400
 LONGEST_PREFIX = 80
 
 _BACKTICKS = re.compile("`+")
-# Characters that are printable by their category and still show nothing, or only change the one before.
-_BLANK = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
-)
-
-
-def make_visible(text: str) -> str:
-    """The text with every character that cannot be seen, or reorders others, as `⟨U+202E⟩`. Lines and tabs stay."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(
-        char if char in "\n\t" or (char.isprintable() and not _BLANK.match(char)) else f"⟨U+{ord(char):04X}⟩"
-        for char in text
-    )
 
 
 def fence_code(text: str, language: str = "") -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.agent.sandbox import landlock
+from hermes.agent.sandbox import landlock, seatbelt
 from hermes.agent.sandbox.child_environment import child_environment
 from hermes.agent.sandbox.sandbox import Sandbox, choose_sandbox, shell_program
 from hermes.agent.sandbox.view import View
@@ -192,7 +192,7 @@ def test_a_planted_setting_of_git_goes_while_the_command_still_runs(run: Run, re
 
 def test_the_settings_of_a_submodule_cannot_be_changed_in_bubblewrap(box: Sandbox, repository: Path) -> None:
     if box.kind != "bubblewrap":
-        pytest.skip("Landlock cannot protect a file inside a folder that can be written")
+        return  # Landlock cannot protect a file inside a folder that can be written
     module = repository / ".git" / "modules" / "x"
     subprocess.run(["git", "init", "-q", "--bare", module], check=True)
     before = (module / "config").read_bytes()
@@ -270,16 +270,39 @@ def test_a_workspace_that_holds_the_agents_home_shows_nothing_of_it(
     assert subprocess.run(command, capture_output=True, text=True).stdout == ""
 
 
-def test_the_persons_home_as_a_workspace_is_read_only(temporary: Path, secrets: dict[str, Path]) -> None:
-    view = View(Path.home(), temporary)
-    assert view.is_read_only
+@pytest.mark.parametrize("folder", [".", "..", "/"])
+def test_in_the_persons_home_or_above_it_nothing_is_in_view_and_everything_asks(
+    temporary: Path, secrets: dict[str, Path], folder: str
+) -> None:
+    view = View(Path.home() / folder, temporary)
     assert view.writable == [temporary]
+    assert not any(view.can_read(path) for path in secrets.values())
+    assert not view.can_read(Path.home() / "notes.txt")
     chosen = choose_sandbox(view)
-    assert chosen.kind in ("bubblewrap", None)
-    if chosen.kind is not None:
-        command = chosen.start(["/bin/sh", "-c", "echo x > .bashrc; cat .ssh/id_ed25519"], Path.home())
-        assert "hunter2" not in subprocess.run(command, capture_output=True, text=True).stdout
-        assert not (Path.home() / ".bashrc").exists()
+    assert not chosen.is_there
+    assert "start in the folder of a project" in chosen.reason
+
+
+def test_a_home_that_is_a_git_repository_is_no_project_of_the_folders_in_it(temporary: Path) -> None:
+    folder = Path.home() / "notes"
+    folder.mkdir()
+    (Path.home() / ".git").mkdir()
+    assert View(folder, temporary).workspace == folder
+    (folder / ".git").mkdir()
+    (folder / "sub").mkdir()
+    assert View(folder / "sub", temporary).workspace == folder
+
+
+def test_tmp_is_the_private_folder_unless_a_file_is_only_in_the_shared_one(
+    workspace: Path, temporary: Path
+) -> None:
+    view = View(workspace, temporary)
+    assert view.locate(Path("/tmp/not-there")) == temporary / "not-there"
+    (temporary / "made").write_text("x")
+    assert view.locate(Path("/tmp/made")) == temporary / "made"
+    with tempfile.NamedTemporaryFile(dir="/tmp") as shared:
+        assert view.locate(Path(shared.name)) == Path(shared.name)
+        assert not view.can_read(Path(shared.name))
 
 
 def test_inside_the_agents_home_there_is_no_sandbox(home: Path, temporary: Path) -> None:
@@ -300,3 +323,38 @@ def test_a_folder_that_the_person_shows_is_readable_wherever_it_lies(
         program = Sandbox(view, box.kind).start(shell_program(f"cat {name}/data"), workspace)
         done = subprocess.run(program, env=child_environment(temporary), capture_output=True, text=True)
         assert (done.stdout, done.stderr) == ("shown\n", "")
+
+
+# ---------------------------------------------------------------- macOS
+
+
+def test_the_profile_of_macos_allows_the_view_and_denies_what_is_hidden_last(
+    workspace: Path, temporary: Path, secrets: dict[str, Path], repository: Path
+) -> None:
+    view = View(workspace, temporary)
+    lines = seatbelt.profile(view, network=False).splitlines()
+    assert "(deny default)" in lines
+    writable = [line for line in lines if line.startswith("(allow file-write* (subpath")]
+    assert writable == [f'(allow file-write* (subpath "{path}"))' for path in view.writable]
+    last_allowed = max(number for number, line in enumerate(lines) if line.startswith("(allow"))
+    for path in (secrets["keys"].parent, secrets["ssh"].parent):
+        denied = f'(deny file-read* file-write* (subpath "{path}"))'
+        assert lines.index(denied) > last_allowed
+    assert f'(deny file-write* (subpath "{repository / ".git" / "hooks"}"))' in lines
+    assert "network" not in "\n".join(lines)
+    assert seatbelt.NETWORK in seatbelt.profile(view, network=True)
+    assert not any(line.startswith("(allow file-write*") for line in _writes(view, read_only=True)[1:])
+
+
+def _writes(view: View, *, read_only: bool) -> list[str]:
+    profile = seatbelt.profile(view, network=False, read_only=read_only)
+    return [line for line in profile.splitlines() if line.startswith("(allow file-write* (subpath")]
+
+
+def test_a_name_with_a_quote_cannot_end_its_place_in_the_profile(tmp_path: Path, temporary: Path) -> None:
+    odd = tmp_path / 'a") (allow default) ("'
+    odd.mkdir()
+    assert "(allow default)" not in [
+        line.strip() for line in seatbelt.profile(View(odd, temporary), network=False).splitlines()
+    ]
+    assert 'a\\") (allow default) (\\"' in seatbelt.profile(View(odd, temporary), network=False)

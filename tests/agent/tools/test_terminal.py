@@ -72,7 +72,7 @@ async def test_a_command_allowed_here_is_asked_about_in_another_folder(
         await terminal.run({"command": "touch made", "folder": folder}, context)
     assert [request.subject for request in person.asked] == [
         "touch made",
-        f"cd {context.cwd}/sub && touch made",
+        f"cd {context.cwd}/sub\ntouch made",
     ]
 
 
@@ -95,7 +95,7 @@ async def test_without_a_sandbox_a_folder_out_of_view_is_asked_about(
             await Terminal(processes, access).run({"command": command, "folder": str(keys)}, context)
     finally:
         access.close()
-    assert [request.subject for request in person.asked] == [f"cd {keys} && {command}"]
+    assert [request.subject for request in person.asked] == [f"cd {keys}\n{command}"]
 
 
 async def test_a_command_has_no_keyboard(terminal: Terminal, context: ToolContext) -> None:

@@ -36,7 +36,7 @@ def is_installed() -> bool:
 
 def spec(view: View, *, read_only: bool = False) -> dict[str, Any]:
     """What the launcher is told. A file that does not exist cannot be mounted, so the launcher looks after it."""
-    if view.git_folder is None or view.is_read_only or read_only or not view.unprotected_git_settings:
+    if view.git_folder is None or read_only or not view.unprotected_git_settings:
         return LAUNCHER_SPEC
     return LAUNCHER_SPEC | {"git": str(view.git_folder), "git_names": view.unprotected_git_settings}
 
@@ -49,10 +49,8 @@ def arguments(view: View, folder: Path, *, network: bool, read_only: bool = Fals
     covered = [path for path in view.system if any(map(path.is_relative_to, (view.person, TEMPORARY)))]
     made += [*_links(), *_mount("--ro-bind-try", *(path for path in view.system if path not in covered))]
     made += [*PROC, "--dev", "/dev", "--bind", str(view.temporary), str(TEMPORARY)]
-    if not view.is_read_only:
-        made += ["--tmpfs", str(view.person)]
-    made += _mount("--ro-bind-try", *covered)
-    if view.is_read_only or read_only:
+    made += ["--tmpfs", str(view.person), *_mount("--ro-bind-try", *covered)]
+    if read_only:
         made += _mount("--ro-bind-try", view.workspace, *view.writable)
     else:
         made += _mount("--bind-try", *view.writable)

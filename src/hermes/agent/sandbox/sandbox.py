@@ -69,6 +69,10 @@ def choose_sandbox(view: View) -> Sandbox:
     """The best one there is: bubblewrap, else Landlock; on macOS Seatbelt."""
     if view.is_inside_hidden:
         return Sandbox(view, None, "the working directory belongs to the agent or holds the person's keys")
+    if view.is_too_wide:
+        return Sandbox(
+            view, None, "the working directory holds the whole home; start in the folder of a project"
+        )
     if sys.platform == "darwin":
         problem = probe_seatbelt() if seatbelt.is_installed() else "sandbox-exec is not installed"
         return Sandbox(view, None, problem) if problem else Sandbox(view, "seatbelt")

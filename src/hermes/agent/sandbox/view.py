@@ -77,9 +77,9 @@ class View:
         `readable` and `writable` are further folders that the person set.
         """
         self.directory = directory.resolve()
-        self.workspace = workspace_of(self.directory).resolve()
-        self.temporary = temporary.resolve()
         self.person = Path.home().resolve()
+        self.workspace = _workspace_of(self.directory, self.person)
+        self.temporary = temporary.resolve()
         self.agent_files = _real([*_agent_files(store), *key_files])
         secrets = [*(self.person / name for name in SECRETS), *map(Path, SYSTEM_SECRETS)]
         self.hidden = [*self.agent_files, *_real(secrets)]
@@ -93,8 +93,11 @@ class View:
         return any(self.workspace.is_relative_to(path) for path in self.hidden)
 
     @cached_property
-    def is_read_only(self) -> bool:
-        """Whether the workspace holds the person's whole home: too much to let a command change it."""
+    def is_too_wide(self) -> bool:
+        """Whether the workspace holds the person's whole home, other projects and their keys among it.
+
+        Then it counts as outside the view.
+        """
         return self.person.is_relative_to(self.workspace)
 
     @cached_property
@@ -110,13 +113,13 @@ class View:
 
     @cached_property
     def readable(self) -> list[Path]:
-        own = [] if self.is_inside_hidden else [self.workspace]
+        own = [] if self.is_too_wide or self.is_inside_hidden else [self.workspace]
         git = [] if self.shared_git_folder is None else [self.shared_git_folder]
         return [*self.system, *own, self.temporary, *self._extra_writable, *git]
 
     @cached_property
     def writable(self) -> list[Path]:
-        if self.is_read_only or self.is_inside_hidden:
+        if self.is_too_wide or self.is_inside_hidden:
             return [self.temporary, *self._extra_writable]
         git = self.shared_git_folder
         return [self.workspace, self.temporary, *self._extra_writable, *([git] if git else [])]
@@ -223,13 +226,25 @@ class View:
         }
 
     def locate(self, path: Path) -> Path:
-        """The real path of what a tool named. `/tmp` stands for the private folder, as it does in the sandbox."""
+        """The real path of what a tool named. `/tmp` stands for the private folder, as it does in the sandbox.
+
+        A file that is only in the shared `/tmp` is meant as it is.
+        """
         real = path.resolve()
         known = (*self.readable, *self.hidden, self.person)
         if not path.is_relative_to(TEMPORARY) or _is_below(real, known):
             return real
         private = (self.temporary / path.relative_to(TEMPORARY)).resolve()
-        return private if private.is_relative_to(self.temporary) else real
+        if not private.is_relative_to(self.temporary) or (real.exists() and not private.exists()):
+            return real
+        return private
+
+
+def _workspace_of(directory: Path, person: Path) -> Path:
+    """The project of a directory. A home that is a git repository is no project of the folders in it."""
+    found = workspace_of(directory).resolve()
+    is_whole_home = person.is_relative_to(found) and not person.is_relative_to(directory)
+    return directory if is_whole_home else found
 
 
 def _agent_files(store: Path | None) -> list[Path]:
