@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hermes import audit
 from hermes.agent import record
 from hermes.gateway import streaming
 from hermes.gateway.adapter import Can, Undeliverable, Unreachable
@@ -370,13 +371,22 @@ async def test_the_lease_is_renewed_while_it_waits(monkeypatch: pytest.MonkeyPat
         await world.asks(ANN, "/approve")
 
 
-async def test_a_decision_is_recorded_without_what_was_said(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_decision_is_in_the_audit_log_and_what_was_said_in_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO, "hermes.gateway.approvals")
     async with AskingWorld() as world:
         await world.asked(ANN, "rm secret-name")
         await world.asks(ANN, "/approve")
-    assert "an approval on telegram was given, once" in caplog.text
+    assert "an approval on telegram was given" in caplog.text
     assert "secret-name" not in caplog.text
+    [entry] = [entry for entry in audit.read() if entry["action"] == "approval answered"]
+    assert entry["details"] == {
+        "subject": "rm secret-name",
+        "allowed": True,
+        "scope": None,
+        "surface": "telegram",
+    }
 
 
 # ---------------------------------------------------------------- buttons

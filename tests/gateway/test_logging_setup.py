@@ -16,9 +16,12 @@ KEY = "sk-" + "proj-" + "MadeUpForThisTest0123456789"
 
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
-    root, ours = logging.getLogger(), logging.getLogger("hermes")
+    root, ours, client = logging.getLogger(), logging.getLogger("hermes"), logging.getLogger("httpx")
     before = root.handlers[:], root.level, ours.level
+    client_level = client.level
+    client.setLevel(logging.NOTSET)  # the Telegram adapter of another test may have quietened it
     yield
+    client.setLevel(client_level)
     root.handlers[:] = before[0]
     root.setLevel(before[1])
     ours.setLevel(before[2])

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 import time_machine
 
+from hermes import config
 from hermes.gateway import resetting
 from hermes.gateway.settings import GatewaySettings, ResetPolicy
 from tests.gateway.world import ANN, BOB, WORKS_IN, World, another_program, in_group, in_thread, settings_of
@@ -168,6 +169,7 @@ async def test_what_is_open_in_a_terminal_is_not_reset_and_nobody_is_told_of_tha
 
 
 async def test_a_process_in_the_background_keeps_its_conversation(clock: time_machine.Traveller) -> None:
+    config.change("approvals.mode", "off")
     settings = settings_of(reset=IDLE, platform={"owners": frozenset({"1"})})
     async with World(settings) as world:
         await world.asks(ANN, 'use terminal {"command": "sleep 60", "background": true}')
