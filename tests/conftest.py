@@ -40,10 +40,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A home of the test's own, not made yet. Nobody's real files are within reach."""
-    person = tmp_path / "person"
-    person.mkdir()
+def home(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
+    """A home of the test's own, not made yet. Nobody's real files are within reach.
+
+    The person's folder is not below `tmp_path`: a workspace that holds a whole home counts for nothing.
+    """
+    person = tmp_path_factory.mktemp("person")
     hermes_home = tmp_path / "home"
     monkeypatch.setenv("HOME", str(person))
     monkeypatch.setenv("HERMES_HOME", str(hermes_home))

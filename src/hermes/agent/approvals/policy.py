@@ -50,6 +50,11 @@ class Policy:
         self._grants = grants or Grants()
         self._files_allowed: set[Path] = set()
 
+    def locate(self, path: Path) -> Path:
+        """The real path of what a tool named, as a command would find it."""
+        is_private = self.sandbox.has_private_tmp and self._mode != OFF
+        return self.view.locate(path) if is_private else path.resolve()
+
     # ---------------------------------------------------------------- commands
 
     async def check_command(

@@ -30,6 +30,11 @@ class Sandbox(NamedTuple):
     def is_there(self) -> bool:
         return self.kind is not None
 
+    @property
+    def has_private_tmp(self) -> bool:
+        """Whether `/tmp` is the private folder for a command inside."""
+        return self.kind == "bubblewrap"
+
     def start(
         self, program: list[str], folder: Path, *, network: bool = True, read_only: bool = False
     ) -> list[str]:

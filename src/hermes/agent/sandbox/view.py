@@ -231,7 +231,7 @@ class View:
         A file that is only in the shared `/tmp` is meant as it is.
         """
         real = path.resolve()
-        known = (*self.readable, *self.hidden, self.person)
+        known = (*self.readable, *self.hidden, self.person, self.workspace)
         if not path.is_relative_to(TEMPORARY) or _is_below(real, known):
             return real
         private = (self.temporary / path.relative_to(TEMPORARY)).resolve()

@@ -23,12 +23,12 @@ EDITING = threading.Lock()
 """Calls of one answer run at once: two changes of one file must not undo each other."""
 
 
-def locate(path: str, context: ToolContext, view: View) -> Path:
+def locate(path: str, context: ToolContext, policy: Policy) -> Path:
     """Where a path leads, seen from the working directory, every link followed; nothing need be there."""
     if "\0" in path:
         raise ToolFailed("the path holds a NUL character")
     try:
-        found = view.locate(context.cwd / Path(path.strip()).expanduser())
+        found = policy.locate(context.cwd / Path(path.strip()).expanduser())
         found.stat()
     except (FileNotFoundError, NotADirectoryError):
         return found

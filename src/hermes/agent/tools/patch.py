@@ -52,7 +52,7 @@ class Patch:
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
         given = checked(self.parameters, arguments)
         policy = await asyncio.to_thread(self._access.policy_of, context)
-        path = locate(given["path"], context, policy.view)
+        path = locate(given["path"], context, policy)
         await check_read(
             path, policy, context
         )  # the answer quotes the file, also where the change cannot be made

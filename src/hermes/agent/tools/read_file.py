@@ -61,7 +61,7 @@ class ReadFile:
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
         given = checked(self.parameters, arguments)
         policy = await asyncio.to_thread(self._access.policy_of, context)
-        path = locate(given["path"], context, policy.view)
+        path = locate(given["path"], context, policy)
         await check_read(path, policy, context)
         first, limit = given.get("offset", 1), given.get("limit", LINES)
         return await asyncio.to_thread(numbered, path, policy.view, first, limit)

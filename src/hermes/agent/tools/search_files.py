@@ -66,7 +66,7 @@ class SearchFiles:
         if given.get("name") is None and given.get("content") is None:
             raise ToolFailed("say what to look for: name, content, or both")
         policy = await asyncio.to_thread(self._access.policy_of, context)
-        top = locate(given.get("path", "."), context, policy.view)
+        top = locate(given.get("path", "."), context, policy)
         await check_read(top, policy, context)
         if not top.exists():
             raise ToolFailed(f"there is no {top}")

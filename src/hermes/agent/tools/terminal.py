@@ -66,7 +66,7 @@ class Terminal:
         if "\0" in command:
             raise ToolFailed("the command holds a NUL character, which no shell takes")
         policy = await asyncio.to_thread(self._access.policy_of, context)
-        folder = locate(given.get("folder", "."), context, policy.view)
+        folder = locate(given.get("folder", "."), context, policy)
         if not folder.is_dir():
             raise ToolFailed(f"there is no folder {folder}")
         reach = given.get("outside")

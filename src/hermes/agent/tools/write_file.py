@@ -45,7 +45,7 @@ class WriteFile:
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
         given = checked(self.parameters, arguments)
         policy = await asyncio.to_thread(self._access.policy_of, context)
-        path = locate(given["path"], context, policy.view)
+        path = locate(given["path"], context, policy)
         if policy.view.is_of_agent(path):
             await check_edit(path, "", policy, context)  # refused: to open the store would drop its locks
         before = await asyncio.to_thread(_text_before, path, policy.view)
