@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hermes.agent.approvals.grants import Grants
+from tests.sandboxes import require_sandbox
 from tests.terminal import ENTER, INTERRUPT, Terminal
 
 QUESTION = [sys.executable, "-m", "hermes.cli.main", "-q", "run touch made"]
@@ -67,6 +68,7 @@ def test_keys_typed_before_the_question_do_not_answer_it(project: Path) -> None:
 
 
 def test_a_choice_for_the_project_is_kept(project: Path) -> None:
+    require_sandbox(project)
     with Terminal(QUESTION) as terminal:
         terminal.sees(ASKED)
         terminal.is_asked_behind(ASKED)

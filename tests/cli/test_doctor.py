@@ -10,6 +10,7 @@ import pytest
 from hermes.agent.tools.access import Access
 from hermes_state import SessionDB
 from tests.cli.conftest import Hermes
+from tests.sandboxes import require_sandbox
 
 
 @pytest.fixture
@@ -71,9 +72,8 @@ def sandbox_findings(hermes: Hermes, *words: str, **environment: str) -> list[di
 
 
 def test_the_sandbox_of_the_directory_is_named(hermes: Hermes, stored: Path, project: Path) -> None:
+    require_sandbox(project)
     sandbox = Access().choose_sandbox(project, stored)
-    if not sandbox.is_there:
-        pytest.skip(sandbox.reason)
     (finding,) = sandbox_findings(hermes)
     assert (finding["level"], finding["what"]) == ("ok", f"Sandbox: {sandbox.describe()}")
 
