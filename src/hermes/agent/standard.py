@@ -144,7 +144,7 @@ class Standard:
         """How tools reach the machine. From then on no other process can read this one's memory."""
         from hermes import config
         from hermes.agent.sandbox.child_environment import names_of_keys
-        from hermes.agent.sandbox.own_process import make_unreadable
+        from hermes.agent.sandbox.sandbox import make_unreadable
         from hermes.agent.tools.access import Access, AccessSettings
 
         make_unreadable()

@@ -147,13 +147,13 @@ def _descendants() -> list[int]:
     """Every process below this one. Where there is no /proc, those of its process group."""
     children: dict[int, list[int]] = {}
     try:
-        names = os.listdir("/proc")  # noqa: PTH208
+        names = os.listdir("/proc")
     except OSError:
         names = []
     for name in names:
         if name.isdecimal():
             try:
-                with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+                with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
                     parent = int(file.read().rpartition(")")[2].split()[1])
             except (OSError, ValueError, IndexError):
                 continue
@@ -204,12 +204,12 @@ class GitSettings:
 
     def _move_back(self) -> bool:
         """Give the folder its name again, if another was put in its place; whether that was so."""
-        actual = os.readlink(f"/proc/self/fd/{self._folder}")  # noqa: PTH115
+        actual = os.readlink(f"/proc/self/fd/{self._folder}")
         if actual == self._path:
             return False
         if os.path.lexists(self._path):
-            os.rename(self._path, f"{self._path}.replaced.{os.getpid()}")  # noqa: PTH104
-        os.rename(actual, self._path)  # noqa: PTH104
+            os.rename(self._path, f"{self._path}.replaced.{os.getpid()}")
+        os.rename(actual, self._path)
         return True
 
     def _read(self) -> dict[str, tuple[bytes, int]]:
@@ -275,7 +275,7 @@ class GitSettings:
         if opened is None:
             return []
         try:
-            return os.listdir(opened)[:MOST_HOOKS]  # noqa: PTH208
+            return os.listdir(opened)[:MOST_HOOKS]
         finally:
             os.close(opened)
 
@@ -354,7 +354,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     except OSError:  # gone since the rules were made: nothing to allow
         return
     try:
-        if not os.path.isdir(path):  # noqa: PTH112
+        if not os.path.isdir(path):
             rights &= OF_FILES
         attributes = struct.pack("=Qi", rights, descriptor)
         _checked(

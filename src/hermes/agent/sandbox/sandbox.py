@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from hermes.agent.sandbox.programs import find_system_program
 from hermes.agent.sandbox.view import View
 
 PROBE_S = 10.0
+PR_SET_DUMPABLE = 4
 INSTALL = "install bubblewrap (`apt install bubblewrap`, `dnf install bubblewrap`)"
 
 
@@ -90,6 +92,15 @@ def choose_sandbox(view: View) -> Sandbox:
     if problem:
         return Sandbox(view, None, f"{missing}; {problem}")
     return Sandbox(view, "landlock", f"weaker than bubblewrap ({missing})")
+
+
+def make_unreadable() -> None:
+    """No other process of the same user can read the memory, the environment or the open files of this one.
+
+    It also writes no core dump. A debugger cannot attach any more, unless it runs as root.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 # ---------------------------------------------------------------- whether it works here
