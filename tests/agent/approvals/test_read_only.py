@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -241,8 +240,3 @@ def test_no_listed_option_is_one_that_writes_or_runs() -> None:
         assert not {"ext-diff", "textconv", "output=", "exec=", "open-files-in-pager"} & set(
             listed.long.split()
         ), name
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux")
-def test_every_listed_program_that_is_installed_knows_how_to_be_asked() -> None:
-    assert all(name.isascii() and name == name.lower() for name in PROGRAMS)

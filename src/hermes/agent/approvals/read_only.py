@@ -189,7 +189,7 @@ LOG = Program(
     " ignore-blank-lines ignore-space-change invert-grep left-right max-count= merge-base merges minimal name-only"
     " name-status no-abbrev no-color no-decorate no-merges no-patch no-prefix no-renames not numstat oneline patch"
     " patch-with-stat patience pickaxe-all pickaxe-regex pretty pretty= quiet raw reflog regexp-ignore-case relative"
-    " relative-date remotes reverse shortstat show-signature-none since= skip= source staged cached stat stat="
+    " relative-date remotes reverse shortstat since= skip= source staged cached stat stat="
     " submodule summary tags text topo-order unified= until= walk-reflogs word-diff word-diff=",
     digits=True,
 )
