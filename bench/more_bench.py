@@ -62,7 +62,7 @@ import json, sys
 from pathlib import Path
 from hermes_state import SessionDB
 with SessionDB(Path(sys.argv[1])) as db, open("/dev/null", "w") as out:
-    for session in db.iter_export():
+    for session in db.export_each():
         json.dump(session, out)
 with open("/proc/self/status") as status:
     print(next(line.split()[1] for line in status if line.startswith("VmHWM")))

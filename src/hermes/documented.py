@@ -13,7 +13,7 @@ from hermes.store.sessions import Sessions, Usage
 from hermes.store.titles import Titles
 
 if TYPE_CHECKING:
-    from hermes.store.values import ExportedSessions, SearchResults
+    from hermes.store.values import SearchResults
 
 
 class Documented(Handle):
@@ -254,13 +254,24 @@ class Documented(Handle):
 
         return Transfer(self._reading()).export(session_id, redact)
 
-    def export_all(self, source: str | None = None, *, redact: bool = False) -> ExportedSessions:
-        """Every session with its messages, as a list that reads one session at a time; `redact` masks secrets."""
+    def export_all(self, source: str | None = None, *, redact: bool = False) -> list[Row]:
+        """Every session with its messages, complete when the call returns; `redact` masks secrets.
+
+        All of them are in memory at once: `export_each` reads one at a time.
+        """
         from hermes.store.transfer import Transfer
 
         return Transfer(self._reading()).export_all(source, redact)
 
-    def iter_export(self, source: str | None = None, *, redact: bool = False) -> Iterator[Row]:
+    def export_each(self, source: str | None = None, *, redact: bool = False) -> Iterator[Row]:
+        """The sessions of `export_all`, each read from the store when its turn comes.
+
+        A session created after the call is not included, and one deleted before its turn is left out.
+        """
         from hermes.store.transfer import Transfer
 
-        return Transfer(self._reading()).iter_export(source, redact)
+        return Transfer(self._reading()).export_each(source, redact)
+
+    def iter_export(self, source: str | None = None, *, redact: bool = False) -> Iterator[Row]:
+        """The earlier name of `export_each`."""
+        return self.export_each(source, redact=redact)

@@ -135,7 +135,7 @@ def test_an_attachment_is_kept_as_bytes_and_read_back_unchanged_everywhere(a: Se
     assert [said["content"] for said in a.get_messages_as_conversation("a", include_ancestors=True)] == [
         content
     ]
-    for exported in (a.export_session("a"), next(a.iter_export()), a.export_all()[0]):
+    for exported in (a.export_session("a"), next(a.export_each()), a.export_all()[0]):
         assert exported is not None
         assert [row["content"] for row in exported["messages"]] == [content]
     assert a.verify().ok

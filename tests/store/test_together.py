@@ -50,7 +50,7 @@ class TestContextAndCopies:
     ) -> None:
         db.create_session("s", "cli")
         child = db.begin_continuation("s", "sum", talk(db, "s", "one", "two"))
-        alone, whole = db.export_session(child), list(db.iter_export())
+        alone, whole = db.export_session(child), list(db.export_each())
         assert alone is not None
         assert other.import_sessions([alone], trusted=True).incomplete == (child,)
         assert said(other, child) == ["sum"]
@@ -62,7 +62,7 @@ class TestContextAndCopies:
         ids = talk(db, "s", "one", "two", "three")
         branch = db.branch("s")
         db.rewind_to_message(branch, ids[1])
-        other.import_sessions(db.iter_export())
+        other.import_sessions(db.export_each())
         assert said(other, branch) == ["one"]
         assert other.restore_rewound(branch) == 2
         assert db.restore_rewound(branch, ids[2]) == 1

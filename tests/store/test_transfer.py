@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from hermes.store import transfer
+from hermes.store.people import Principal
 from hermes_state import SessionDB
 
 PLACES = ("id", "session_id")
 """Ids of rows belong to one store; everything else must be the same in the next."""
+BOB = Principal("telegram", "bob", "dm-bob")
 
 
 @pytest.fixture
@@ -39,7 +41,7 @@ def export(db: SessionDB, session_id: str) -> dict[str, Any]:
 
 def through_json(db: SessionDB) -> list[dict[str, Any]]:
     """An export as it is after a file."""
-    return [json.loads(json.dumps(session)) for session in db.iter_export()]
+    return [json.loads(json.dumps(session)) for session in db.export_each()]
 
 
 def contents(db: SessionDB, session_id: str) -> list[Any]:
@@ -103,18 +105,41 @@ def test_a_source_exports_alone_under_either_spelling(db: SessionDB) -> None:
     assert [session["id"] for session in db.export_all(source="api_server")] == ["b"]
 
 
-def test_the_list_reads_a_session_when_it_is_looked_at(db: SessionDB) -> None:
-    talk(db, "a", "first")
+def test_a_list_of_all_is_complete_at_the_call(db: SessionDB) -> None:
+    """A script that exports, then prunes, has everything that it exported."""
+    talk(db, "a", "first", started_at=1.0)
+    talk(db, "b", "kept", started_at=2.0)
+    db.end_session("a", "done")
     everything = db.export_all()
-    assert len(everything) == 1
-    db.append_message("a", "user", "second")
-    assert [row["content"] for row in everything[0]["messages"]] == ["first", "second"]
+    assert type(everything) is list
+    assert db.prune_sessions(older_than_days=1) == 1
+    db.append_message("b", "user", "later")
+    assert [[row["content"] for row in session["messages"]] for session in everything] == [
+        ["kept"],
+        ["first"],
+    ]
+    assert json.loads(json.dumps(everything)) == everything
+    assert json.loads(json.dumps(db.scoped(BOB).export_all(redact=True))) == []
+
+
+def test_a_stream_is_of_the_sessions_at_the_call_and_reads_each_at_its_turn(db: SessionDB) -> None:
+    for at, name in enumerate(("a", "b", "c")):
+        talk(db, name, "x", started_at=100.0 + at)
+    stream = db.export_each()
+    talk(db, "new", "x", started_at=500.0)
+    db.delete_session("b")
+    db.append_message("a", "user", "later")
+    found = {session["id"]: [row["content"] for row in session["messages"]] for session in stream}
+    assert found == {"c": ["x"], "a": ["x", "later"]}
+    assert [session["id"] for session in db.export_each(source="telegram")] == []
+    with pytest.raises(ValueError, match="source"):
+        db.export_each(source=cast("str", 7))
 
 
 def test_a_session_deleted_during_an_export_is_left_out(db: SessionDB) -> None:
     for name in ("a", "b", "c"):
         talk(db, name, "x")
-    stream = db.iter_export()
+    stream = db.export_each()
     first = next(stream)["id"]
     db.delete_session("b")
     assert [first, *(session["id"] for session in stream)] == ["c", "a"]
@@ -469,7 +494,7 @@ def test_an_export_can_be_redacted(db: SessionDB) -> None:
     assert secret in str(db.export_session("a"))
     for told in (
         db.export_session("a", redact=True),
-        *db.iter_export(redact=True),
+        *db.export_each(redact=True),
         *db.export_all(redact=True),
     ):
         assert secret not in str(told)
@@ -547,12 +572,12 @@ def test_a_dry_run_tells_what_an_import_would_do(db: SessionDB, other: SessionDB
     other.import_sessions([one for one in given if one["id"] in ("same", "thrown")])
     other.trash_session("thrown")
     talk(other, "clash", "mine")
-    before = list(other.iter_export())
+    before = list(other.export_each())
     with other.importing(dry_run=True) as taking:
         for one in [*given, *given]:
             taking.take(one)
     dry = taking.told()
-    assert list(other.iter_export()) == before
+    assert list(other.export_each()) == before
     real = other.import_sessions([*given, *given])
     assert (len(dry.added), dry.messages, list(dry.renamed)) == (len(real.added), real.messages, ["clash"])
     assert (dry.detached, list(real.renamed)) == (real.detached, ["clash"])

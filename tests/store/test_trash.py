@@ -68,7 +68,7 @@ def everything_seen(db: SessionDB) -> dict[str, object]:
         "prefixes": [db.resolve_session_id(name[:3]) for name in every],
         "tips": [db.get_compression_tip(name) for name in every],
         "resumed": [db.resolve_resume_session_id(name) for name in every],
-        "exported": [session["id"] for session in db.iter_export()],
+        "exported": [session["id"] for session in db.export_each()],
         "export": [db.export_session(name) for name in every],
         "candidates": db.list_prune_candidates(0),
         "handoffs": db.list_pending_handoffs(),

@@ -59,7 +59,7 @@ def test_circles_end_everywhere(circles: SessionDB, reason: str | None) -> None:
 
 
 def test_a_circle_can_be_imported_and_exported(circles: SessionDB, home: Path) -> None:
-    exported = list(circles.iter_export())
+    exported = list(circles.export_each())
     with SessionDB(home / "second.db") as other:
         report = other.import_sessions(exported)
         assert len(report.added) == 6
@@ -152,7 +152,7 @@ def test_a_chain_of_ten_thousand_is_one_conversation(chain: SessionDB) -> None:
     assert (first["id"], first["_lineage_root_id"]) == (LAST, "s0")
     assert second["id"] == "apart"
     assert len(db.list_sessions_rich(limit=-1, include_children=True)) == LENGTH + 1
-    assert sum(1 for _ in db.iter_export()) == LENGTH + 1
+    assert sum(1 for _ in db.export_each()) == LENGTH + 1
     assert time.monotonic() - began < SLOWEST
 
 

@@ -49,7 +49,7 @@ def test_text_comes_back_as_it_was_given(db: SessionDB, home: Path, name: str) -
         assert [hit["id"] for hit in db.search_messages(word)] == [first]
     assert len(db.search_messages("nextword")) == 1
 
-    exported = list(db.iter_export())
+    exported = list(db.export_each())
     assert exported[0]["messages"][0]["content"] == content
     with SessionDB(home / "second.db") as other:
         other.import_sessions(exported)

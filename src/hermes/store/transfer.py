@@ -18,7 +18,7 @@ from hermes.store.importing import Import
 from hermes.store.keeping import TAGS_OF
 from hermes.store.messages import decoded, known_empty
 from hermes.store.sessions import EXISTS, source_name
-from hermes.store.values import ExportedSessions, Imported
+from hermes.store.values import Imported
 
 MESSAGES_AT_ONCE = 500
 
@@ -72,15 +72,26 @@ class Transfer:
             exported = redact_value(exported)
         return exported
 
-    def export_all(self, source: str | None = None, redact: bool = False) -> ExportedSessions:
-        """Every session but the trash, newest activity first; each is read when it is looked at."""
+    def export_all(self, source: str | None = None, redact: bool = False) -> list[dict[str, Any]]:
+        """Every session but the trash, newest activity first, all of them in memory."""
+        return list(self.export_each(source, redact))
+
+    def export_each(self, source: str | None = None, redact: bool = False) -> Iterator[dict[str, Any]]:
+        """The same sessions, read one at a time.
+
+        Which sessions they are is fixed by this call, not by the first step. A session that is deleted before its
+        turn is left out.
+        """
         name = None if source is None else source_name(source)
         with self._engine.read(settled=True) as reader:
             ids = [row[0] for row in reader.rows(IDS_BY_ACTIVITY, name, name)]
-        return ExportedSessions(ids, lambda session_id: self.export(session_id, redact))
+        return self._export_ids(ids, redact)
 
-    def iter_export(self, source: str | None = None, redact: bool = False) -> Iterator[dict[str, Any]]:
-        return iter(self.export_all(source, redact))
+    def _export_ids(self, ids: list[str], redact: bool) -> Iterator[dict[str, Any]]:
+        for session_id in ids:
+            session = self.export(session_id, redact)
+            if session is not None:
+                yield session
 
     def import_sessions(self, sessions: Iterable[Mapping[str, Any]], *, trusted: bool = False) -> Imported:
         """Take exported sessions in. Bad input stops it with one clear error; what came before it stays."""

@@ -5,10 +5,10 @@ They are named tuples because a dataclass costs half a millisecond at import, ea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple
 
 from hermes.text import counted
 
@@ -315,39 +315,3 @@ class ScrubReceipt(NamedTuple):
         if self.sessions:
             told.append(f"sessions: {', '.join(self.sessions)}")
         return told + [f"left: {what}" for what in self.left]
-
-
-class ExportedSessions(Sequence[dict[str, Any]]):
-    """Every session with its messages, read one at a time: a list to look at, flat in memory at any size."""
-
-    def __init__(self, ids: list[str], load: Any) -> None:
-        self._ids = ids
-        self._load = load
-
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    @overload
-    def __getitem__(self, index: int) -> dict[str, Any]: ...
-    @overload
-    def __getitem__(self, index: slice) -> ExportedSessions: ...
-    def __getitem__(self, index: int | slice) -> dict[str, Any] | ExportedSessions:
-        if isinstance(index, slice):
-            return ExportedSessions(self._ids[index], self._load)
-        found = self._load(self._ids[index])
-        if found is None:
-            raise IndexError(f"session {self._ids[index]} was deleted while it was being exported")
-        return dict(found)
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        for session_id in self._ids:
-            found = self._load(session_id)
-            if found is not None:
-                yield found
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, list | ExportedSessions):
-            return NotImplemented
-        return list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]
