@@ -84,19 +84,24 @@ def exclusive(folder: Path) -> Iterator[None]:
 @contextmanager
 def new_file(file: Path, *, replace: bool) -> Iterator[BinaryIO]:
     """A private file that gets its name when it is whole. Without `replace` it never takes the place of another."""
+    with published_file(file, os.replace if replace else link_or_rename) as fresh:
+        yield fresh
+
+
+@contextmanager
+def published_file(file: Path, publish: Callable[[Path, Path], None]) -> Iterator[BinaryIO]:
+    """A private file that `publish(partial, file)` puts in its place when it is whole and on the disk."""
     clear_partials(file.parent)
     with partial_file(file.parent, file.name[:LONGEST_NAME]) as (partial, descriptor):
         with open(descriptor, "wb", closefd=False) as fresh:
             yield fresh
         os.fsync(descriptor)
-        if replace:
-            os.replace(partial, file)
-        else:
-            _link_or_rename(partial, file)
+        publish(partial, file)
     sync_folder(file.parent)
 
 
-def _link_or_rename(partial: Path, file: Path) -> None:
+def link_or_rename(partial: Path, file: Path) -> None:
+    """Give a partial file its name, unless the name is taken: then FileExistsError."""
     try:
         os.link(partial, file)
     except FileExistsError:

@@ -259,9 +259,17 @@ def test_an_existing_page_is_kept_without_force(hermes: Hermes, busy: SessionDB,
     file.write_text("mine")
     result = hermes("insights", "--html", str(file))
     assert (result.returncode, result.stdout, file.read_text()) == (1, "", "mine")
-    assert result.stderr == f"hermes: '{file}' exists; --force overwrites it\n"
+    assert result.stderr.startswith(f"hermes: {file} exists and is not an earlier export; ")
     assert hermes("insights", "--html", str(file), "--force").returncode == 0
-    assert file.read_text(encoding="utf-8").startswith("<!doctype html>")
+    page = file.read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    assert [path.name for path in tmp_path.glob("*~*")] == []
+    again = hermes("insights", "--html", str(file))
+    assert (again.returncode, again.stdout) == (
+        0,
+        f"Wrote {file}\nKept the previous page as insights.html~\n",
+    )
+    assert (tmp_path / "insights.html~").read_text(encoding="utf-8") == page
 
 
 def test_a_page_goes_to_stdout_whatever_its_encoding_is(hermes: Hermes, busy: SessionDB) -> None:

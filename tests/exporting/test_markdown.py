@@ -214,7 +214,8 @@ def test_a_document_tells_who_said_what_and_when(db: SessionDB, written: Written
     talk(db, "a", ("user", "What is *this*?"), ("assistant", "# That\n\nA thing."), model="some/model")
     db.set_session_title("a", "Things <3 [x]")
     document = written("md", "a")
-    assert document.startswith("# Things \\<3 \\[x\\]\n\n- **Source:** cli · some/model\n")
+    mark = "<!-- Exported by Hermes Sessions -->"
+    assert document.startswith(f"# Things \\<3 \\[x\\]\n{mark}\n\n- **Source:** cli · some/model\n")
     assert "- **Session:** `a`\n" in document
     assert "\n\nWhat is *this*?\n" in document
     assert "\n\n### That\n\nA thing.\n" in document

@@ -19,6 +19,7 @@ def test_an_event_has_its_envelope(db: SessionDB, written: Written) -> None:
     (event,) = events(written("trace", "a"))
     assert UUID(event.pop("uuid")).version == 7
     assert event == {
+        "generator": "Hermes Sessions",
         "parentUuid": None,
         "isSidechain": False,
         "userType": "external",

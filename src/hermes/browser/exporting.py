@@ -1,6 +1,7 @@
 """Writing one conversation to a file: `hermes sessions export` does it, and what it says is passed on.
 
-The ending of the file's name says the format. An existing file is not replaced: the command refuses to.
+The ending of the file's name says the format. The command replaces an earlier export, which it keeps as `FILE~`, and
+no other file.
 """
 
 from __future__ import annotations

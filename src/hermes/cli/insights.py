@@ -28,7 +28,11 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
         metavar="FILE",
         help="write a page with charts that needs no network; - is stdout",
     )
-    parser.add_argument("--force", action="store_true", help="overwrite FILE")
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="overwrite FILE; an earlier page is replaced without it and kept as FILE~",
+    )
 
 
 def insights(arguments: argparse.Namespace) -> int:
@@ -54,17 +58,15 @@ def insights(arguments: argparse.Namespace) -> int:
 
 
 def _write_page(report: dict[str, Any], file: Path, force: bool) -> None:
+    from hermes.cli.output_file import output_file
     from hermes.insights.page import page
-    from hermes.partial import new_file
 
     if str(file) == STDOUT:
         say_document(page(report))
         return
     if file.is_dir():
         raise Refused(f"'{file}' is a directory; name a file")
-    try:
-        with new_file(file, replace=force) as written:
-            written.write(page(report).encode())
-    except FileExistsError:
-        raise Refused(f"'{file}' exists; --force overwrites it") from None
-    say([f"Wrote {printable(str(file))}"])
+    with output_file(file, force=force) as output:
+        output.stream.write(page(report).encode())
+    kept = [] if output.kept is None else [f"Kept the previous page as {printable(output.kept.name)}"]
+    say([f"Wrote {printable(str(file))}", *kept])

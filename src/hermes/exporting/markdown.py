@@ -15,6 +15,7 @@ from typing import Any
 
 from hermes.exporting.containing import contained
 from hermes.exporting.plan import Conversation, Load, Session
+from hermes.exporting.recognition import MARKDOWN_MARK
 from hermes.exporting.said import Part, calls_of, indented, is_said, parts_of, role_of, text_of_parts, when
 from hermes.text import printable, readable
 
@@ -55,7 +56,7 @@ def _head(conversation: Conversation, session: Session) -> str:
         ("Session" if len(segments) == 1 else "Sessions", ", ".join(_code(one.id) for one in segments)),
     ]
     lines = [f"- **{name}:** {told}" for name, told in facts if told]
-    return "\n".join([f"# {plain(conversation.heading)}", "", *lines, ""])
+    return "\n".join([f"# {plain(conversation.heading)}", MARKDOWN_MARK, "", *lines, ""])
 
 
 def _origin(session: Session) -> str:

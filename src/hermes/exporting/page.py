@@ -17,6 +17,7 @@ from typing import Any
 
 from hermes import clock
 from hermes.exporting.plan import Conversation, Load, Session
+from hermes.exporting.recognition import HTML_MARK
 from hermes.exporting.rendering import rendered, text
 from hermes.exporting.said import (
     Call,
@@ -39,6 +40,7 @@ HEAD = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
+{mark}
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src '{style}'; \
 script-src '{script}'; base-uri 'none'; form-action 'none'">
@@ -74,7 +76,9 @@ def write(conversations: Sequence[Conversation], load: Load) -> Iterator[str]:
     css, js = _asset("page.css"), _asset("page.js")
     counted = _counted(len(conversations), "conversation")
     title = conversations[0].heading if len(conversations) == 1 else counted
-    yield HEAD.format(title=text(title), css=css, style=_hash(css), script=_hash(js), counted=counted)
+    yield HEAD.format(
+        mark=HTML_MARK, title=text(title), css=css, style=_hash(css), script=_hash(js), counted=counted
+    )
     for number, conversation in enumerate(conversations, 1):
         yield _entry(number, conversation)
     yield MAIN

@@ -16,6 +16,7 @@ from uuid import UUID, uuid5
 from hermes import __version__
 from hermes.exporting.jsonl import line
 from hermes.exporting.plan import Conversation, Load, Session
+from hermes.exporting.recognition import TRACE_MARK
 from hermes.exporting.said import calls_of, is_said, parts_of, reasoning_of, text_of_parts
 
 OURS = UUID("6f0b6c1e-0b0f-5c5e-9a35-3f7f5f3a4d10")
@@ -25,6 +26,7 @@ STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_
 
 
 def write(conversations: Sequence[Conversation], load: Load) -> Iterator[str]:
+    mark = TRACE_MARK  # in the first event of a file
     for conversation in conversations:
         last: str | None = None
         for segment in conversation.segments:
@@ -33,7 +35,8 @@ def write(conversations: Sequence[Conversation], load: Load) -> Iterator[str]:
                 continue
             for event in _events(conversation, session, last):
                 last = event["uuid"]
-                yield line(event)
+                yield line({**mark, **event})
+                mark = {}
         if last is not None and conversation.title is not None:
             yield line({"type": "summary", "summary": conversation.title, "leafUuid": last})
 

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
@@ -15,10 +15,10 @@ from hermes.cli.command import DONE, Refused, Words, WrongUsage, days, plain_tex
 from hermes.cli.filters import is_filtered, selection, takes_selection, takes_times
 from hermes.cli.opening import existing, is_stream, one_session, opened, refuse_own
 from hermes.cli.output import say, size_of
+from hermes.cli.output_file import check_target, output_file, put_back
 from hermes.cli.progress import Progress
 from hermes.exporting.formats import FORMATS, Format, format_for
 from hermes.exporting.plan import Conversation, Session, conversations, file_stem, only_prompts
-from hermes.partial import new_file
 from hermes.text import counted, printable
 
 if TYPE_CHECKING:
@@ -35,7 +35,11 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
         metavar="OUTPUT",
         help="a file, a folder (which gets a file named for the session), or - for stdout",
     )
-    parser.add_argument("--force", action="store_true", help="replace a file that exists")
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="replace a file that exists; an earlier export is replaced without it and kept as FILE~",
+    )
     parser.add_argument(
         "--format",
         choices=FORMATS,
@@ -114,11 +118,11 @@ def export(arguments: argparse.Namespace) -> int:
         total = sum(one.message_count + 1 for one in outlines)
         with Progress("Exporting", total, shown=where != STDOUT or not sys.stdout.isatty()) as progress:
             read = Reading(db, arguments, progress)
-            _write_all(targets, chosen_format, read, arguments)
+            kept = _write_all(targets, chosen_format, read, arguments)
     if arguments.dry_run:
         say([_would(len(chosen), read, where)])
     elif where != STDOUT:
-        say([f"Exported {counted(read.sessions, 'session')} to {printable(where)}"])
+        say([f"Exported {counted(read.sessions, 'session')} to {printable(where)}", *_kept_line(kept)])
     return DONE
 
 
@@ -222,8 +226,8 @@ def _refuse_what_cannot_be(targets: Sequence[Target], store: Path, force: bool, 
     for path in paths:
         if not path.parent.is_dir() and not makes_folder:
             raise Refused(f"there is no folder {path.parent}")
-        if os.path.lexists(path) and not force and not is_stream(path):
-            raise Refused(f"{path} exists; choose another name, or replace it with --force")
+        if not is_stream(path):
+            check_target(path, force=force)
 
 
 # Writing
@@ -231,8 +235,10 @@ def _refuse_what_cannot_be(targets: Sequence[Target], store: Path, force: bool, 
 
 def _write_all(
     targets: Sequence[Target], wanted: Format, read: Reading, arguments: argparse.Namespace
-) -> None:
+) -> list[Path]:
+    """Write every file; the previous exports that were kept."""
     made: list[Path] = []
+    replaced: dict[Path, Path] = {}
     try:
         for path, inside in targets:
             options = {"remote_images": True} if arguments.remote_images else {}
@@ -240,34 +246,45 @@ def _write_all(
             if arguments.dry_run:
                 read.bytes += sum(map(len, pieces))
                 continue
-            is_new = path is not None and not os.path.lexists(path)
-            with _file(path, arguments.force) as file:
-                file.writelines(pieces)
-            if is_new and path is not None:
+            if path is None or is_stream(path):
+                with _stream(path) as stream:
+                    stream.writelines(pieces)
+                continue
+            is_new = not os.path.lexists(path)
+            with output_file(path, force=arguments.force) as output:
+                output.stream.writelines(pieces)
+            if output.kept is not None:
+                replaced[path] = output.kept
+            elif is_new:
                 made.append(path)
-    except BaseException:
-        for path in made:  # all files or none, as far as no older one was replaced
-            path.unlink(missing_ok=True)
+    except BaseException:  # all files or none, as far as none was forced
+        for path in made:
+            with suppress(OSError):
+                path.unlink()
+        for path, kept in replaced.items():
+            put_back(path, kept)
         raise
+    return list(replaced.values())
 
 
 @contextmanager
-def _file(path: Path | None, force: bool) -> Iterator[BinaryIO]:
+def _stream(path: Path | None) -> Iterator[BinaryIO]:
     if path is None:
         sys.stdout.flush()
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
-    elif is_stream(path):
-        # Links in /dev lead to streams of this process. No other link is followed, whenever it appeared.
-        follow = 0 if path.absolute().is_relative_to("/dev") else os.O_NOFOLLOW
-        with os.fdopen(os.open(path, os.O_WRONLY | follow), "wb") as stream:
-            yield stream
-    else:
-        try:
-            with new_file(path, replace=force) as file:
-                yield file
-        except FileExistsError:
-            raise Refused(f"{path} exists; choose another name, or replace it with --force") from None
+        return
+    # Links in /dev lead to streams of this process. No other link is followed, whenever it appeared.
+    follow = 0 if path.absolute().is_relative_to("/dev") else os.O_NOFOLLOW
+    with os.fdopen(os.open(path, os.O_WRONLY | follow), "wb") as stream:
+        yield stream
+
+
+def _kept_line(kept: Sequence[Path]) -> list[str]:
+    if not kept:
+        return []
+    name = kept[0].name if len(kept) == 1 else "names that end in ~"
+    return [f"Kept {counted(len(kept), 'previous export')} as {printable(name)}"]
 
 
 def _would(count: int, read: Reading, where: str) -> str:

@@ -1,0 +1,71 @@
+"""Recognise a file that this program wrote for a person, by the beginning of its content.
+
+HTML has a `generator`, Markdown a comment below its first heading, a trace a field in its first event. JSONL has no
+mark: its first fields are those of a session, in the documented order. A file that was cut off is recognised by what
+is left of its beginning.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+HEAD_BYTES = 64 * 1024
+"""Every mark comes before anything that may be longer than this."""
+
+GENERATOR = "Hermes Sessions"
+HTML_MARK = f'<meta name="generator" content="{GENERATOR}">'
+MARKDOWN_MARK = f"<!-- Exported by {GENERATOR} -->"
+TRACE_MARK = {"generator": GENERATOR}
+
+SESSION_FIELDS = ("id", "source", "user_id", "model")
+"""The first columns of a session; what follows them may be of any length."""
+
+_SPACE = re.compile(r"\s*")
+
+
+def is_own_output(head: bytes) -> bool:
+    """Whether a file that begins with `head` is an export or a report of this program."""
+    text = head[:HEAD_BYTES].decode("utf-8", "ignore")
+    return _is_page(text) or _is_document(text) or _is_session_or_event(text)
+
+
+def _is_page(text: str) -> bool:
+    return text.startswith("<!doctype html>") and HTML_MARK in text.partition("<title>")[0]
+
+
+def _is_document(text: str) -> bool:
+    heading, _, rest = text.partition("\n")
+    return heading.startswith("# ") and rest.partition("\n")[0].rstrip() == MARKDOWN_MARK
+
+
+def _is_session_or_event(text: str) -> bool:
+    fields = _leading_fields(text)
+    if tuple(fields)[: len(SESSION_FIELDS)] == SESSION_FIELDS:
+        return isinstance(fields["id"], str) and isinstance(fields["source"], str)
+    return "parentUuid" in fields and fields.get("generator") == GENERATOR
+
+
+def _leading_fields(text: str) -> dict[str, Any]:
+    """The fields of a JSON object, which may be cut off, as far as they are whole."""
+    fields: dict[str, Any] = {}
+    if not text.startswith("{"):
+        return fields
+    decode, at = json.JSONDecoder().raw_decode, 0
+    try:
+        while text[at] in "{,":
+            name, at = decode(text, _after_space(text, at + 1))
+            at = _after_space(text, at)
+            if not isinstance(name, str) or text[at] != ":":
+                break
+            fields[name], at = decode(text, _after_space(text, at + 1))
+            at = _after_space(text, at)
+    except (ValueError, IndexError, RecursionError):
+        pass  # cut off, or no JSON
+    return fields
+
+
+def _after_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return at if found is None else found.end()
