@@ -14,8 +14,9 @@ from hermes.agent.approvals.request import ApprovalRequest
 from hermes.agent.boundaries import is_summary
 from hermes.agent.memory import Memory
 from hermes.agent.model import ContextOverflow, Used
+from hermes.agent.parts import LEAST_SAID
 from hermes.agent.record import StoredRecord
-from hermes.agent.saving import LEAST_SAID, ROOM_TASK, TASK, Saver
+from hermes.agent.saving import ROOM_TASK, TASK, Saver
 from hermes.agent.tool import ToolContext
 from hermes.agent.tools.memory import MemoryTool
 from hermes_state import SessionDB
@@ -167,3 +168,20 @@ async def test_a_compression_saves_beside_and_nothing_of_it_is_in_the_context(db
     said = [str(row["content"]) for one in ("talk", record.session_id) for row in db.get_context(one)]
     assert not any("likes tea" in text or TASK in text for text in said)
     assert sum(map(is_summary, await record.context())) == 1
+
+
+async def test_one_message_is_enough_where_the_conversation_is_left_by_itself(db: SessionDB) -> None:
+    saving, model, _ = saver(db, says("done"))
+    rows = db.get_context(talk(db, exchanges=1))
+    assert not await saving.save("talk", rows)
+    assert await saving.save("talk", rows, least=1)
+    assert not await saving.save("talk", rows, least=1)
+    assert len(model.requests) == 1
+
+
+async def test_what_could_not_be_saved_is_new_for_the_next_time(db: SessionDB) -> None:
+    saving, model, _ = saver(db, [ContextOverflow("too large")], says("done"))
+    rows = db.get_context(talk(db))
+    assert not await saving.save("talk", rows)
+    assert await saving.save("talk", rows)
+    assert len(model.requests) == 2

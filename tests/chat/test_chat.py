@@ -230,8 +230,9 @@ async def test_always_is_kept_as_a_setting(db: SessionDB, typing: Typing, home: 
 async def test_what_matters_is_saved_before_a_conversation_ends(db: SessionDB, typing: Typing) -> None:
     saved: list[str] = []
 
-    async def save(agent: Agent) -> None:
+    async def save(agent: Agent, least: int = 1) -> bool:
         saved.append(agent.record.session_id)
+        return True
 
     await typing("/new", "one", "/new", keys=f"{YES}slow 1{ENTER}", parts=PARTS._replace(save=save))
     assert saved == [sessions(db)[-1]["id"]]

@@ -201,6 +201,58 @@ async def test_before_a_reset_the_agent_saves_what_matters(clock: time_machine.T
         assert not any("about to leave" in text for text in world.heard(ANN))
 
 
+def savings(world: World) -> list[str]:
+    asked = (str(request.messages[-1]["content"]) for request in world.brain.requests)
+    return [text for text in asked if "about to leave your context" in text]
+
+
+@pytest.mark.parametrize("policy", [IDLE, DAILY])
+async def test_the_agent_saves_before_every_reset_in_which_anything_was_said(
+    clock: time_machine.Traveller, policy: ResetPolicy
+) -> None:
+    async with World(settings_of(reset=policy)) as world:
+        for number in range(1, 4):
+            await world.asks(ANN, f"my name is Ann {number}")
+            old = world.session_of(ANN)
+            clock.shift(DAY)
+            await looks(world)
+            await world.until(lambda old=old: world.session_of(ANN) != old)  # type: ignore[misc]
+            assert len(savings(world)) == number
+        clock.shift(DAY)
+        await looks(world)  # nobody spoke since: nothing is due
+        assert len(savings(world)) == 3
+
+
+async def test_the_agent_saves_when_the_next_message_makes_the_reset(clock: time_machine.Traveller) -> None:
+    async with World(idle()) as world:
+        await world.asks(ANN, "my name is Ann")
+        old = world.session_of(ANN)
+        await world.restart()
+        clock.shift(DAY)
+        await world.asks(ANN, "again")
+        assert world.session_of(ANN) != old
+        assert len(savings(world)) == 1
+
+
+async def test_a_reset_that_is_tried_again_saves_once_also_in_the_next_process(
+    clock: time_machine.Traveller,
+) -> None:
+    async with World(idle()) as world:
+        await world.asks(ANN, "my name is Ann")
+        old = world.session_of(ANN)
+        clock.shift(DAY)
+        block = "CREATE TRIGGER broken BEFORE INSERT ON sessions BEGIN SELECT RAISE(ABORT, 'not now'); END"
+        world.db.raw().execute(block)
+        await looks(world)
+        await world.until(lambda: len(savings(world)) == 1)
+        await world.restart()
+        await looks(world)
+        world.db.raw().execute("DROP TRIGGER broken")
+        await world.asks(ANN, "again")
+        assert world.session_of(ANN) != old
+        assert len(savings(world)) == 1
+
+
 async def test_undo_brings_the_conversation_back_and_it_stays(clock: time_machine.Traveller) -> None:
     async with World(idle()) as world:
         await world.asks(ANN, "hello")

@@ -46,6 +46,15 @@ class ByHand(Compressor, Protocol):
     def compress_by_hand(self, focus: str | None = None) -> AsyncIterator[Event]: ...
 
 
+LEAST_SAID = 4
+"""New messages by the person from which a conversation that ends is worth a turn to save; see `saving`."""
+
+
+class Save(Protocol):
+    def __call__(self, agent: Agent, least: int = LEAST_SAID) -> Awaitable[bool]:
+        """Whether it came to its end; False also if the person said less than `least` since the last time."""
+
+
 class Parts(NamedTuple):
     """What is None does not exist, and the chat says so where it is asked for."""
 
@@ -60,7 +69,7 @@ class Parts(NamedTuple):
     make_compressor: Callable[[StoredRecord, Working], ByHand] | None = None
     make_title: Callable[[AnyStore, str], Awaitable[str | None]] | None = None
     """Titles a session after its first exchange if it has no title; the title it got."""
-    save: Callable[[Agent], Awaitable[object]] | None = None
+    save: Save | None = None
     """One silent, bounded turn in which the agent keeps what matters of a conversation that ends."""
     memory: Callable[[], str] | None = None
     skills: Callable[[], Sequence[tuple[str, str]]] | None = None

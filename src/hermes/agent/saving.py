@@ -17,6 +17,7 @@ from hermes.agent.boundaries import Row, is_summary, tail_within
 from hermes.agent.events import Done
 from hermes.agent.model import Model
 from hermes.agent.participants import UNKNOWN, Speaker, is_marked, speakers_in
+from hermes.agent.parts import LEAST_SAID
 from hermes.agent.record import IncognitoRecord
 from hermes.agent.shortening import shortened
 from hermes.agent.tool import Tool, ToolContext
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 log = log_of(__name__)
 
-LEAST_SAID = 4
-"""Messages by the person, since the last time; before that there is rarely anything to remember."""
 SECONDS, GRACE_S = 30.0, 2.0
 MOST_STEPS = 4
 OF_WINDOW = 0.6
@@ -74,25 +73,28 @@ class Saver:
         self._one_at_a_time = asyncio.Lock()
         self._working: set[asyncio.Task[bool]] = set()
 
-    def begin(self, session_id: str, rows: Sequence[Row]) -> asyncio.Task[bool] | None:
-        """Before these messages leave: save what matters of them. None if there is too little that is new."""
+    def begin(
+        self, session_id: str, rows: Sequence[Row], least: int = LEAST_SAID
+    ) -> asyncio.Task[bool] | None:
+        """Before these messages leave: save what matters of them. None if fewer than `least` are new."""
         said = [row.get("id") for row in rows if row.get("role") == "user"]
         new = [message_id for message_id in said if message_id not in self._seen]
-        if not self._enabled or len(new) < LEAST_SAID:
+        if not self._enabled or len(new) < least:
             return None
         if not self._shared and is_marked(
             rows
         ):  # a room's conversation, taken up by one person: it is not about them
             return None
-        self._seen.update(message_id for message_id in new if message_id is not None)
-        task = asyncio.create_task(self._save(session_id, list(rows)), name="saving")
+        numbers = {message_id for message_id in new if message_id is not None}
+        self._seen |= numbers
+        task = asyncio.create_task(self._save(session_id, list(rows), numbers), name="saving")
         self._working.add(task)
         task.add_done_callback(self._working.discard)
         return task
 
-    async def save(self, session_id: str, rows: Sequence[Row]) -> bool:
+    async def save(self, session_id: str, rows: Sequence[Row], least: int = LEAST_SAID) -> bool:
         """The same, for who waits for it; whether it came to its end."""
-        task = self.begin(session_id, rows)
+        task = self.begin(session_id, rows, least)
         return False if task is None else await task
 
     async def close(self, grace: float = GRACE_S) -> None:
@@ -104,14 +106,18 @@ class Saver:
             task.cancel()
         await asyncio.gather(*late, return_exceptions=True)
 
-    async def _save(self, session_id: str, rows: list[Row]) -> bool:
-        """Whether it came to its end."""
+    async def _save(self, session_id: str, rows: list[Row], new: set[int]) -> bool:
+        """Whether it came to its end. If not, these messages are new again for whoever saves next."""
+        done = False
         try:
             async with self._one_at_a_time, asyncio.timeout(self._seconds):
-                return await self._turn(session_id, rows)
+                done = await self._turn(session_id, rows)
         except (TimeoutError, errors.HermesError) as problem:
             log.info("saving from session %s did not end: %r", session_id, problem)
-            return False
+        finally:
+            if not done:
+                self._seen -= new
+        return done
 
     async def _turn(self, session_id: str, rows: list[Row]) -> bool:
         session = await asyncio.to_thread(self._db.get_session, session_id)

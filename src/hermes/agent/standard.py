@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from hermes import clock, errors
 from hermes.agent.agent import Agent
 from hermes.agent.model import Model, Used
-from hermes.agent.parts import ByHand, Parts, Wish, Working
+from hermes.agent.parts import LEAST_SAID, ByHand, Parts, Wish, Working
 from hermes.agent.record import StoredRecord
 from hermes.agent.tool import Tool
 
@@ -223,9 +223,9 @@ class Standard:
         auxiliary = await asyncio.to_thread(lambda: self.auxiliary)
         return await TitleMaker(db, auxiliary, self.price).make(session_id)
 
-    async def save(self, agent: Agent) -> None:
+    async def save(self, agent: Agent, least: int = LEAST_SAID) -> bool:
         working = Working(agent.db, agent.model, agent.tools, agent.cwd, "", False)
-        await self._saver(working).save(agent.record.session_id, await agent.record.context())
+        return await self._saver(working).save(agent.record.session_id, await agent.record.context(), least)
 
     def _saver(self, working: Working) -> Saver:
         from hermes.agent.saving import Saver

@@ -49,6 +49,15 @@ def came_at(db: SessionDB, key: str) -> float:
     return float((_entry(db, key) or {}).get("came", 0.0))
 
 
+def saved(db: SessionDB, key: str, session_id: str, spoke: float | None) -> None:
+    """The agent has saved what matters before a reset of this session, in which a person last spoke at `spoke`."""
+    _change(db, key, lambda entry: {"saved": {"session": session_id, "spoke": spoke}})
+
+
+def is_saved(db: SessionDB, key: str, session_id: str, spoke: float | None) -> bool:
+    return (_entry(db, key) or {}).get("saved") == {"session": session_id, "spoke": spoke}
+
+
 def shown(db: SessionDB, key: str, entry_id: int, preview: str) -> None:
     """While a message of the inbox is answered, this message on the platform shows what there is of the answer."""
     _change(db, key, lambda entry: {"preview": {"message": entry_id, "shown": preview}})

@@ -75,7 +75,7 @@ class Resetting:
 
     async def _reset(self, session_id: str, reason: str) -> None:
         chat = self._chat
-        await chat.save()
+        await self._save(session_id)
         title = await asyncio.to_thread(chat.store.get_session_title, session_id)
         new = await asyncio.to_thread(
             partial(chat.store.reset, session_id, reason=reason, lease_epoch=chat.epoch, session_key=chat.key)
@@ -94,6 +94,18 @@ class Resetting:
                 None if alone else plain(str(source.user_name)),
             )
             await chat.post(text, f"reset:{new}", silent=True)
+
+    async def _save(self, session_id: str) -> None:
+        """Give the agent its turn to save, once for a reset, however often that is tried.
+
+        The reset does not depend on it: the conversation stays, and can be gone back to.
+        """
+        db, chat = self._office.db, self._chat
+        spoke = await asyncio.to_thread(self._last, session_id)
+        if await asyncio.to_thread(happened.is_saved, db, chat.key, session_id, spoke):
+            return
+        if await chat.talking.save(least=1):
+            await asyncio.to_thread(happened.saved, db, chat.key, session_id, spoke)
 
 
 async def watch(office: Office, router: Router) -> None:

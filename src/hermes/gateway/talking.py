@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hermes import clock, errors
 from hermes.agent.approvals.request import Decision
 from hermes.agent.events import Done, Event, Failed, Moved, Note
+from hermes.agent.parts import LEAST_SAID
 from hermes.agent.record import StoredRecord
 from hermes.agent.titles import title_while_young
 from hermes.agent.turn import Turn
@@ -143,15 +144,17 @@ class Talking:
 
     # ---------------------------------------------------------------- beside the turn
 
-    async def save(self) -> None:
-        """Give the agent its silent turn to keep what matters; it may fail, and it may not take long."""
+    async def save(self, least: int = LEAST_SAID) -> bool:
+        """Give the agent its silent turn to keep what matters, if the person said at least so much since the last
+        time. It may fail, and it may not take long; whether it came to its end."""
         if self._record is None:
-            return
+            return False
         with suppress(errors.HermesError, TimeoutError):
             mind = await self._ready(self._record)
             if mind.parts.save is not None:
                 async with asyncio.timeout(SAVING_S):
-                    await mind.parts.save(mind.agent)
+                    return await mind.parts.save(mind.agent, least)
+        return False
 
     async def compress(self, focus: str | None) -> list[str]:
         """Make room by hand; what happened, a line each."""
