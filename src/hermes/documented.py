@@ -169,6 +169,10 @@ class Documented(Handle):
         mine = Titles(self._writing(session_id))
         return self._quietly(lambda: mine.set_if_empty(session_id, title), None)
 
+    def claim_auto_title(self, session_id: str, seconds: float = 60.0, *, most_times: int = 3) -> bool:
+        """Whether to ask a model for a title now; nobody else is told so for as many seconds, in any process."""
+        return Titles(self._writing(session_id)).claim(session_id, seconds, most_times)
+
     def get_session_title(self, session_id: str) -> str | None:
         return Titles(self._reading()).get(session_id)
 

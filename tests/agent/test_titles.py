@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
+import time_machine
 
 from hermes.agent.model import Text, Unreachable, Used
 from hermes.agent.record import StoredRecord
-from hermes.agent.titles import LONGEST, TitleMaker, cleaned, from_words
+from hermes.agent.titles import LONGEST, TitleMaker, cleaned, from_words, title_while_young
 from hermes_state import SessionDB
 from tests.agent.long_talk import Summarizer, compressor, done, talk
 from tests.agent.scripted import Script, ScriptedModel
@@ -77,6 +78,38 @@ async def test_it_is_tried_once(db: SessionDB) -> None:
     assert task is not None
     assert await task == "One"
     assert titles.begin("s") is None
+
+
+async def test_a_second_turn_does_not_ask_again_while_the_first_request_runs(db: SessionDB) -> None:
+    """Every turn makes its own maker, and a second process has its own store."""
+    gate = asyncio.Event()
+    first, second, third = (maker(db, [gate, Text("Login page")], [Text("Twice")]) for _ in range(3))
+    with SessionDB(db.db_path) as other:
+        third._db = other
+        task = asyncio.create_task(title_while_young(db, exchange(db), lambda _db, one: first.make(one)))
+        await asked(first)
+        db.append_message("s", "user", "and now?")
+        db.append_message("s", "assistant", "done")
+        await title_while_young(db, "s", lambda _db, one: second.make(one))
+        await title_while_young(other, "s", lambda _db, one: third.make(one))
+        gate.set()
+        await task
+    assert db.get_session_title("s") == "Login page"
+    assert [len(cast("ScriptedModel", one._model).requests) for one in (first, second, third)] == [1, 0, 0]
+
+
+async def test_what_a_killed_process_asked_for_is_tried_again_later_and_not_for_ever(db: SessionDB) -> None:
+    exchange(db)
+    with time_machine.travel(1_780_000_000.0, tick=False) as clock:
+        for _ in range(3):
+            assert db.claim_auto_title("s", 60)
+            assert not db.claim_auto_title("s", 60)
+            clock.shift(61)
+        assert not db.claim_auto_title("s", 60)
+        assert await maker(db, [Text("Never")]).make("s") is None
+    db.set_session_title("s", "Mine")
+    assert not db.claim_auto_title("s")
+    assert not db.claim_auto_title("nobody")
 
 
 async def test_a_person_s_title_stays_also_if_it_comes_while_the_model_thinks(db: SessionDB) -> None:

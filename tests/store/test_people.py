@@ -214,6 +214,7 @@ VERBS: dict[str, Any] = {
     "restore": lambda s, i: s.restore_rewound(i),
     "recent": lambda s, i: s.list_recent_user_messages(i),
     "set_title": lambda s, i: s.set_session_title(i, "another"),
+    "claim_title": lambda s, i: s.claim_auto_title(i),
     "auto_title": lambda s, i: s.set_auto_title_if_empty(i, "another"),
     "get_title": lambda s, i: s.get_session_title(i),
     "by_title": lambda s, i: s.get_session_by_title("secret title"),

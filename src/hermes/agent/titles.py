@@ -99,6 +99,8 @@ class TitleMaker:
             begun = await asyncio.to_thread(self._beginning, session_id)
             if begun is None:
                 return None
+            if self._model is not None and not await asyncio.to_thread(self._claim, session_id):
+                return None  # somebody asks already: an earlier turn, or another process
             try:
                 title = await self._asked(session_id, begun)
             except asyncio.CancelledError:
@@ -108,6 +110,9 @@ class TitleMaker:
         except errors.HermesError as problem:
             log.info("no title for session %s: %s", session_id, problem)
             return None
+
+    def _claim(self, session_id: str) -> bool:
+        return self._db.claim_auto_title(session_id, 2 * self._seconds)
 
     def _beginning(self, session_id: str) -> Exchange | None:
         """What was said first on both sides; None if there is a title, or nothing was answered yet."""

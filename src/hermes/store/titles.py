@@ -6,7 +6,7 @@ import re
 import unicodedata
 from typing import Any
 
-from hermes import errors
+from hermes import clock, errors
 from hermes.store.arguments import required_text
 from hermes.store.engine import Access, Reader, Writer
 from hermes.store.lineage import is_ancestor, tip
@@ -28,6 +28,9 @@ HELD_BY = "SELECT id, root_id FROM sessions WHERE title = ? AND owner = ? AND id
 # A title given to what lies in the trash would be taken from the living.
 SET = "UPDATE sessions SET title = ?, title_by = ? WHERE id = ? AND trashed_at IS NULL"
 SET_IF_EMPTY = "UPDATE sessions SET title = ?, title_by = 'auto' WHERE id = ? AND title IS NULL"
+# Until there is a title, `title_by` holds who asks a model for one: `asked <times> <until>`.
+ASKED = "SELECT title_by FROM sessions WHERE id = ? AND title IS NULL AND trashed_at IS NULL"
+CLAIM = "UPDATE sessions SET title_by = ? WHERE id = ? AND title IS NULL"
 # Whoever may see several owners' sessions means their own first.
 BY_TITLE = """SELECT id, owner FROM sessions WHERE title = ? AND trashed_at IS NULL
     ORDER BY owner, started_at DESC, id DESC LIMIT 1"""
@@ -138,6 +141,24 @@ class Titles:
 
         return self._engine.write(work)
 
+    def claim(self, session_id: str, seconds: float, most_times: int) -> bool:
+        """Whether to ask a model for a title now: there is none, nobody else asks, and it was not tried too often.
+
+        Nobody else may ask for so many seconds. If the process ends before it has a title, others may try then.
+        """
+        now = clock.now()
+
+        def work(writer: Writer) -> bool:
+            row = writer.row(ASKED, session_id)
+            if row is None:
+                return False
+            times, until = _asked(row[0])
+            if now < until or times >= most_times:
+                return False
+            return writer.run(CLAIM, f"asked {times + 1} {now + seconds:.0f}", session_id) > 0
+
+        return self._engine.write(work)
+
     def get(self, session_id: str) -> str | None:
         with self._engine.read() as reader:
             return reader.value(GET, session_id)  # type: ignore[no-any-return]
@@ -169,6 +190,12 @@ class Titles:
         base = base or title
         with self._engine.read() as reader:
             return next_title(reader, base)
+
+
+def _asked(title_by: object) -> tuple[int, float]:
+    """(how often a model was asked for a title, until when nobody else may ask)."""
+    found = re.fullmatch(r"asked (\d{1,4}) (\d{1,12})", title_by) if isinstance(title_by, str) else None
+    return (int(found[1]), float(found[2])) if found else (0, 0.0)
 
 
 def free_title(reader: Reader, title: str, owner: str, session_id: str) -> str:
