@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from hermes import environment
 from hermes.agent.choosing import auxiliary_model, endpoint, main_model
 from hermes.agent.endpoints import found_servers, models_at
 from hermes.agent.model import BadRequest, ModelError, NotAuthorized, Request, Text, Unreachable
-from hermes.agent.settings import AuxiliarySettings, ModelSettings, Settings
+from hermes.agent.settings import AuxiliarySettings, ModelSettings, Settings, read_settings
 from tests.agent.openai_server import ModelServer, Reply, refuses, says
 
 HELLO = Request([{"role": "user", "content": "hello"}])
@@ -63,6 +65,21 @@ async def test_the_main_and_the_auxiliary_model_are_asked_apart(model_server: Mo
     assert Text("hi") in [piece async for piece in small.stream(HELLO)]
     assert model_server.requests[0].headers["authorization"] == "Bearer two"
     await small.close()
+
+
+def test_the_size_that_is_set_counts_for_every_kind_of_model_and_every_way_to_it(home: Path) -> None:
+    home.mkdir(exist_ok=True)
+    (home / "config.yaml").write_text(
+        "model: {default: usual, base_url: 'http://127.0.0.1:1/v1', context_window: 5000}\n"
+        "auxiliary: {model: usual}\n"
+    )
+    resumed = read_settings({"model.default": "usual"})
+    assert main_model(resumed).context_window == 5_000
+    elsewhere = read_settings({"model.default": "another"})
+    assert (main_model(elsewhere).name, main_model(elsewhere).context_window) == ("another", 128_000)
+    assert auxiliary_model(elsewhere).context_window == 5_000
+    environment.change("HERMES_MODEL", "offline")
+    assert main_model(read_settings()).context_window == 5_000
 
 
 def test_the_auxiliary_model_is_the_main_one_unless_another_is_chosen() -> None:

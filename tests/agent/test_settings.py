@@ -75,6 +75,18 @@ def test_the_size_of_one_model_is_not_taken_for_that_of_another(home: Path) -> N
     assert read_settings(told).model.context_window == 9_000
 
 
+@pytest.mark.parametrize("file", ["{default: m, context_window: 4096}", "{context_window: 4096}"])
+def test_the_size_of_the_usual_model_counts_however_it_is_named(home: Path, file: str) -> None:
+    """A conversation that is resumed names its model, and so may the environment."""
+    write(home, f"model: {file}")
+    assert read_settings({"model.default": "m"}).model.context_window == 4096
+    environment.change("HERMES_MODEL", "named")
+    assert read_settings().model.context_window == 4096
+    assert read_settings({"model.default": "named"}).model.context_window == 4096
+    assert read_settings({"model.default": "other"}).model.context_window is None
+    assert read_settings({"model.default": "other"}).windows["named"] == 4096
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

@@ -52,12 +52,13 @@ def auxiliary_model(settings: Settings) -> Model:
 
 def open_model(name: str, settings: Settings, base_url: str | None, key_env: str | None = None) -> Model:
     """A model by its name, at an address or wherever there is a key for."""
+    window = settings.model.context_window if name == settings.model.default else settings.windows.get(name)
     if name == OFFLINE:
         from hermes.agent.offline import OfflineModel
 
-        return OfflineModel()
+        return OfflineModel() if window is None else OfflineModel(window)
     if name == local.NAME:
-        return local.LocalModel()
+        return local.LocalModel(most_tokens=window)
     from hermes.agent.openai_model import OpenAIModel
     from hermes.agent.prices import window_of
 
@@ -67,7 +68,6 @@ def open_model(name: str, settings: Settings, base_url: str | None, key_env: str
         )
 
     at = endpoint(base_url, key_env)
-    window = settings.model.context_window if name == settings.model.default else None
     return OpenAIModel(
         name,
         base_url=at.base_url,

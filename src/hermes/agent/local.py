@@ -211,11 +211,15 @@ class LocalModel:
     base_url = None
     """It is a part of this program: where it listens is another port each time, and nothing for the accounts."""
 
-    def __init__(self, client: Callable[[Address, int], Model] = _asked_over_http) -> None:
+    def __init__(
+        self, client: Callable[[Address, int], Model] = _asked_over_http, *, most_tokens: int | None = None
+    ) -> None:
+        """`most_tokens` makes its context window smaller, never larger than it is."""
         found = parts()
         if found is None:
             raise ModelError(f"the local model is not installed: {' && '.join(HOW_TO_INSTALL)}")
-        self.context_window = window_of(found.weights)
+        whole = window_of(found.weights)
+        self.context_window = whole if most_tokens is None else min(most_tokens, whole)
         self.server = LocalServer(found)
         self._client = client
 

@@ -79,7 +79,10 @@ INTENTS = (
 
 
 class OfflineModel:
-    name, provider, base_url, context_window = "offline", "offline", None, 128_000
+    name, provider, base_url = "offline", "offline", None
+
+    def __init__(self, context_window: int = 128_000) -> None:
+        self.context_window = context_window
 
     async def stream(self, request: Request) -> AsyncIterator[Piece]:
         call = _call_for(request)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from hermes import config, environment, errors
@@ -108,6 +109,8 @@ class Settings(NamedTuple):
     store: StoreSettings = StoreSettings()
     prices: Mapping[str, Rates] = {}
     """Dollars per million tokens of a model: `input`, `output`, `cache_read`, `cache_write`."""
+    windows: Mapping[str, int] = {}
+    """`model.context_window` by the names of the usual model, for when another one answers."""
     origins: Mapping[str, str] = {}
     """Where each value that is no default comes from."""
     warning: str | None = None
@@ -121,7 +124,7 @@ SETTINGS = {
     ),
     "model.key_env": Setting(VARIABLE, "the variable that holds its key; else that of its provider"),
     "model.context_window": Setting(
-        whole(1_000, 100_000_000), "how many tokens it takes; else what is known of it"
+        whole(1_000, 100_000_000), "how many tokens the usual model takes; else what is known of it"
     ),
     "model.timeout_seconds": Setting(number(1, 86_400), "the longest silence before it is asked again"),
     "model.max_retries": Setting(
@@ -208,11 +211,13 @@ def settings_from(
     found: dict[str, tuple[object, str]] = {}
     for key in SETTINGS:
         found |= _given(key, values, file, arguments or {})
-    if (
-        found.get("model.default", ("", file))[1] != file
-        and found.get("model.context_window", ("", ""))[1] == file
-    ):
-        del found["model.context_window"]  # it is that of the model in the file
+    usual = _usual_models(values, file)
+    in_file = found.get("model.context_window", ("", ""))[1] == file
+    asked = (arguments or {}).get("model.default")
+    if in_file and usual and asked is not None and asked not in usual:
+        window, _ = found.pop("model.context_window")  # it is that of the usual model
+    else:
+        window = found["model.context_window"][0] if in_file else None
     checked = {key: checked_value(key, value, origin) for key, (value, origin) in found.items()}
     sections = {
         section: getattr(Settings(), section)._replace(
@@ -223,6 +228,9 @@ def settings_from(
     return Settings(
         **sections,
         prices=_prices(values.get("prices"), file),
+        windows={}
+        if window is None
+        else dict.fromkeys(usual, checked_value("model.context_window", window, file)),
         origins={key: origin for key, (_, origin) in found.items()},
         warning=_warning(_unknown(values), file),
     )
@@ -296,6 +304,10 @@ def _given(
         return {key: (arguments[key], "the command line")}
     if (name := VARIABLES.get(key)) and (told := environment.variable(name)):
         return {key: (told, name)}
+    return _in_file(key, values, file)
+
+
+def _in_file(key: str, values: Mapping[str, Any], file: str) -> dict[str, tuple[object, str]]:
     section, _, rest = key.partition(".")
     inner = values.get(section)
     if inner is not None and not isinstance(inner, Mapping):
@@ -304,6 +316,16 @@ def _given(
         )
     value = inner.get(rest) if inner is not None else None
     return {} if value is None else {key: (value, file)}
+
+
+def _usual_models(values: Mapping[str, Any], file: str) -> list[str]:
+    """The models that `model.context_window` in the file is about: the one in the file, and that of the environment."""
+    given = (_given("model.default", values, file, {}), _in_file("model.default", values, file))
+    names: list[str] = []
+    for value, origin in (pair for one in given for pair in one.values()):
+        with suppress(errors.BadConfig):  # told by whoever reads it
+            names.append(str(expanded("model.default", value, origin)))
+    return list(dict.fromkeys(names))
 
 
 def expanded(key: str, value: object, origin: str) -> object:
