@@ -34,6 +34,7 @@ OF_THE_MACHINE = [tool.name for tool in standard_tools() if tool.name not in FOR
 ALONE = Keying(group_sessions_per_user=True, thread_sessions_per_user=True)
 DEFAULT = Keying()
 ROOMS = Keying(group_sessions_per_user=False)
+THREADS_ALONE = Keying(group_sessions_per_user=False, thread_sessions_per_user=True)
 
 Place = Callable[[Source], Source]
 PLACES: dict[str, Place] = {"dm": lambda who: who, "group": in_group, "thread": in_thread}
@@ -205,6 +206,7 @@ async def without_ann(
         (DEFAULT, ["dm", "group"], ["group"]),
         (DEFAULT, ["dm", "group"], ["thread"]),
         (ALONE, ["dm", "group", "thread"], ["thread"]),
+        (THREADS_ALONE, ["dm", "group", "thread"], ["thread"]),
     ],
     ids=str,
 )
@@ -274,7 +276,7 @@ async def test_what_one_tells_the_agent_in_private_it_remembers_for_them_only() 
             assert (SECRET in system["content"]) is (who == ANN)
 
 
-@pytest.mark.parametrize("keying", [DEFAULT, ALONE, ROOMS], ids=str)
+@pytest.mark.parametrize("keying", [DEFAULT, ALONE, ROOMS, THREADS_ALONE], ids=str)
 async def test_only_its_owner_alone_reaches_the_machine(keying: Keying) -> None:
     settings = settings_of(keying=keying, platform={"owners": frozenset({"1"})})
     async with World(settings) as world:

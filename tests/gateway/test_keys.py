@@ -81,7 +81,7 @@ CHATS = st.builds(Chat, st.just("telegram"), st.sampled_from(["dm", "group"]), F
         (THREAD, Keying(), "telegram:group:-100:5"),
         (THREAD, TOGETHER, "telegram:group:-100:5"),
         (THREAD, APART, "telegram:group:-100:5:7"),
-        (THREAD, THREADS_ONLY, "telegram:group:-100:5"),
+        (THREAD, THREADS_ONLY, "telegram:group:-100:5:7"),
         (THREAD._replace(user_id=None), APART, "telegram:group:-100:5"),
         (THREAD._replace(chat_type="thread"), Keying(), "telegram:group:-100:5"),
         (THREAD._replace(chat_type="thread"), APART, "telegram:group:-100:5:7"),
@@ -109,7 +109,9 @@ def test_every_documented_form(source: Source, keying: Keying, key: str) -> None
         (CHANNEL, TOGETHER, True),
         (THREAD, Keying(), True),
         (THREAD, APART, False),
-        (THREAD, THREADS_ONLY, True),
+        (THREAD, THREADS_ONLY, False),
+        (GROUP, THREADS_ONLY, True),
+        (THREAD._replace(user_id=None), THREADS_ONLY, True),
         (THREAD._replace(user_id=None), APART, True),
     ],
 )
@@ -201,7 +203,7 @@ def as_documented(source: Source, keying: Keying) -> tuple[str, ...]:
     if kind == "dm":
         named = "" if source.chat_id or thread else person
     else:
-        by_person = keying.group_sessions_per_user and (not thread or keying.thread_sessions_per_user)
+        by_person = keying.thread_sessions_per_user if thread else keying.group_sessions_per_user
         named = person if by_person else ""
     return source.platform, kind, source.chat_id, thread, named
 

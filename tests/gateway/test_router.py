@@ -98,7 +98,7 @@ async def test_who_shares_a_conversation(group: bool, thread: bool) -> None:
             for who in (ANN, BOB):
                 await world.asks(place(who), f"{who.user_name} says so")
         assert (world.session_of(in_group(ANN)) == world.session_of(in_group(BOB))) is not group
-        shares_threads = not (group and thread)
+        shares_threads = not thread
         assert (world.session_of(in_thread(ANN)) == world.session_of(in_thread(BOB))) is shares_threads
         assert ("Ann" in " ".join(world.talk(in_thread(BOB)))) is shares_threads
         assert world.session_of(in_group(ANN)) != world.session_of(in_thread(ANN))

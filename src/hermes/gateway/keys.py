@@ -35,7 +35,7 @@ def is_shared_multi_user_session(
         return False
     if not source.participant:
         return True
-    apart = group_sessions_per_user and (not source.thread_id or thread_sessions_per_user)
+    apart = thread_sessions_per_user if source.thread_id else group_sessions_per_user
     return not apart
 
 
