@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import stat
+import time
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -118,6 +120,67 @@ async def test_a_follower_writes_at_once_and_once_more_at_the_end(db: SessionDB,
     stop.set()
     await following
     assert sorted(read(folder)) == [KEY, "later"]
+
+
+def test_an_entry_is_updated_with_every_message_and_the_others_stay(db: SessionDB, folder: Path) -> None:
+    chat = begun(db, key=KEY)
+    begun(db, ROOM, key="other")
+    index = IndexFile(db, folder)
+    index.write()
+    other = read(folder)["other"]
+    later = time.time() + 3600
+    for number in range(3):
+        db.append_message(chat, "user" if number % 2 else "assistant", "hi", timestamp=later + 60 * number)
+        assert index.write()
+        assert datetime.fromisoformat(read(folder)[KEY]["updated_at"]).timestamp() == int(later) + 60 * number
+    assert read(folder)["other"] == other
+
+
+async def test_a_follower_sees_within_a_second_what_any_process_does(db: SessionDB, folder: Path) -> None:
+    """Nobody touches it here: a message, a chat that begins and one that moves are seen by themselves."""
+    chat = begun(db, key=KEY)
+    stop = asyncio.Event()
+    following = asyncio.create_task(IndexFile(db, folder).follow(stop))
+
+    async def within_a_second(is_there: Callable[[dict[str, Any]], bool]) -> float:
+        began = time.monotonic()
+        async with asyncio.timeout(20):
+            while not ((folder / "sessions.json").exists() and is_there(read(folder))):
+                await asyncio.sleep(0.01)
+        return time.monotonic() - began
+
+    await within_a_second(lambda told: KEY in told)
+    waits = []
+    with SessionDB(db.db_path) as other:
+        at = time.time() + 60
+        other.append_message(chat, "user", "hi", timestamp=at)
+        waits.append(
+            await within_a_second(
+                lambda told: datetime.fromisoformat(told[KEY]["updated_at"]).timestamp() == int(at)
+            )
+        )
+        begun(other, ROOM, key="later")
+        waits.append(await within_a_second(lambda told: "later" in told))
+        new = other.reset(chat, reason="idle", session_key=KEY)
+        waits.append(await within_a_second(lambda told: told[KEY]["session_id"] == new))
+    stop.set()
+    await following
+    assert sorted(waits)[1] < 1.0, "two of three, whatever else the machine does"
+
+
+def test_a_write_with_many_chats_is_cheap(db: SessionDB, folder: Path) -> None:
+    for number in range(400):
+        begun(db, ANN._replace(user=str(number), chat=str(number)), key=f"key {number}")
+    index = IndexFile(db, folder)
+    index.write()
+    whole = index._cost
+    costs = []
+    for number in range(5):
+        db.routing.update("key 7", {"last_prompt_tokens": number})
+        assert index.write()
+        costs.append(index._cost)
+    assert min(costs) < whole / 2, "only what changed is composed again"
+    assert read(folder)["key 7"]["last_prompt_tokens"] == 4
 
 
 async def test_what_cannot_be_written_stops_nothing(db: SessionDB, folder: Path) -> None:

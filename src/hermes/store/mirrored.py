@@ -64,8 +64,13 @@ CALLS = """SELECT id, at, model, provider, base_url, purpose, input_tokens, outp
 
 CHATS = """SELECT r.session_key, r.platform, r.chat_type, r.chat_id, r.thread_id, r.participant, r.session_id,
         r.created_at, r.updated_at, r.entry_json, s.user_id, s.display_name, s.origin_json, s.input_tokens,
-        s.output_tokens, s.cache_read_tokens, s.cache_write_tokens, s.estimated_cost_usd, s.cost_status
+        s.output_tokens, s.cache_read_tokens, s.cache_write_tokens, s.estimated_cost_usd, s.cost_status,
+        s.last_active
     FROM routing r JOIN sessions s ON s.id = r.session_id AND s.trashed_at IS NULL ORDER BY r.session_key"""
+
+# What tells in no time that a chat may have changed.
+CHATS_STATE = """SELECT (SELECT max(id) FROM messages), (SELECT count(*) FROM routing),
+    (SELECT max(updated_at) FROM routing)"""
 
 Mark = tuple[str | None, int, float | None]
 """Of a message: its uid, whether it is in the conversation, and when it was taken back."""
@@ -98,6 +103,8 @@ class Chatting(NamedTuple):
     cache_write_tokens: int | None
     estimated_cost_usd: float | None
     cost_status: str | None
+    last_active: float | None
+    """When the last message was stored in it."""
 
     @classmethod
     def of(cls, row: Row) -> Chatting:
@@ -166,6 +173,11 @@ class Mirrored:
         with self._engine.read() as reader:
             rows = (reader.dict(MESSAGE, one, session_id) for one in ids)
             return [decoded(reader, row) for row in rows if row is not None]
+
+    def chats_state(self) -> Row | None:
+        """Different whenever a message was stored or a chat began, moved or was forgotten; cheap to ask for often."""
+        with self._engine.read() as reader:
+            return reader.row(CHATS_STATE)
 
     def chats(self) -> list[Row]:
         """Every chat, in one pass, in the order of keys; `Chatting.of` reads such a row."""
