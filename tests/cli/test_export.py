@@ -365,6 +365,28 @@ class TestBrokenOff:
         assert (child.returncode, said, complained) == (130, "", "hermes: interrupted\n")
         assert files() == []
 
+    def test_a_kill_leaves_the_earlier_export_and_the_next_one_replaces_it(
+        self, hermes: Hermes, tmp_path: Path
+    ) -> None:
+        out = tmp_path / "out" / "all.jsonl"
+        out.parent.mkdir()
+        assert hermes("sessions", "export", str(out), "--session-id", "s1").returncode == 0
+        before = out.read_bytes()
+
+        def partials() -> list[Path]:
+            return [path for path in out.parent.iterdir() if path != out and path.stat().st_size]
+
+        child = subprocess.Popen([*COMMAND, "sessions", "export", str(out)])
+        while child.poll() is None and not partials():
+            time.sleep(0.001)
+        child.kill()
+        assert child.wait() == -signal.SIGKILL
+        assert out.read_bytes() == before
+        assert hermes("sessions", "export", str(out)).returncode == 0
+        assert len(ids(out)) == 25
+        assert (tmp_path / "out" / "all.jsonl~").read_bytes() == before
+        assert len(list(out.parent.iterdir())) == 2
+
     def test_a_full_disk_leaves_the_old_file(self, tmp_path: Path) -> None:
         out = tmp_path / "out" / "all.jsonl"
         out.parent.mkdir()

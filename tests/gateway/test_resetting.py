@@ -234,6 +234,24 @@ async def test_the_agent_saves_when_the_next_message_makes_the_reset(clock: time
         assert len(savings(world)) == 1
 
 
+async def test_a_model_that_cannot_be_reached_keeps_no_reset_from_being_made_and_told(
+    clock: time_machine.Traveller,
+) -> None:
+    async with World(idle()) as world:
+        await world.asks(ANN, "my name is Ann")
+        old = world.session_of(ANN)
+        world.brain.is_away = True
+        clock.shift(DAY)
+        await looks(world)
+        await world.until(lambda: world.session_of(ANN) != old)
+        await world.until(lambda: len(world.heard(ANN)) == 2)
+        assert "automatically reset" in world.heard(ANN)[1]
+        assert [row["content"] for row in world.db.get_messages(old)] == [
+            "my name is Ann",
+            "you said: my name is Ann",
+        ]
+
+
 async def test_a_reset_that_is_tried_again_saves_once_also_in_the_next_process(
     clock: time_machine.Traveller,
 ) -> None:

@@ -79,6 +79,8 @@ class Brain:
         self.held: list[str] = []
         """What it has begun to wait for, in that order."""
         self.gates: dict[str, asyncio.Event] = {}
+        self.is_away = False
+        """Nobody answers, whatever is said."""
 
     def gate(self, name: str) -> asyncio.Event:
         return self.gates.setdefault(name, asyncio.Event())
@@ -88,7 +90,7 @@ class Brain:
         last = request.messages[-1]
         text = said(last["content"])
         word, _, rest = re.sub(r"^\[[^\]]*\] ", "", text).partition(" ")
-        if last["role"] == "tool":
+        if last["role"] == "tool" and not self.is_away:
             held = _held_after_tool(request)
             if held is not None:
                 yield Text("and ")
@@ -102,7 +104,7 @@ class Brain:
             yield Text("well, ")
             await self._wait(rest.split()[0])
             yield Text(f"you said: {text}")
-        elif word == "fail":
+        elif word == "fail" or self.is_away:
             raise Unreachable("nobody answers at http://localhost:1")
         else:
             yield Text(f"you said: {text}")
