@@ -1,0 +1,52 @@
+"""Titles in chats: asked of a model behind HTTP, once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hermes.agent.standard import Standard
+from hermes.gateway.minds import StandardMinds
+from tests.agent.openai_server import ModelServer, Reply, says
+from tests.gateway.world import ANN, World
+
+
+@pytest.fixture
+def server() -> Iterator[ModelServer]:
+    server = ModelServer()
+    yield server
+    server.close()
+
+
+class WithServer(World):
+    def minds(self) -> StandardMinds:
+        return StandardMinds(Standard())
+
+
+async def test_a_message_that_comes_while_a_title_is_made_asks_for_no_other(
+    home: Path, server: ModelServer
+) -> None:
+    home.mkdir(exist_ok=True)
+    (home / "config.yaml").write_text(
+        f"model: {{default: small-model, base_url: '{server.base_url}', max_retries: 0}}\n"
+    )
+    go_on = threading.Event()
+    title = says("Naming of things")
+    server.will(says("first answer"), Reply([go_on, *title.steps]), says("second answer"))
+    try:
+        async with WithServer() as world:
+            await world.says(ANN, "hello there")
+            await world.until(lambda: len(server.requests) == 2)
+            await world.says(ANN, "and now?")
+            await world.until(lambda: world.heard(ANN) == ["first answer", "second answer"])
+            # What a second maker of titles would do is done before the gateway has ended.
+            go_on.set()
+            session = world.session_of(ANN)
+            await world.until(lambda: world.db.get_session_title(session) == "Naming of things")
+    finally:
+        go_on.set()
+    asked = [str(one.body["messages"][0]["content"]) for one in server.requests]
+    assert sum(text.startswith("Name a conversation") for text in asked) == 1
