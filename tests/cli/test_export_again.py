@@ -55,7 +55,7 @@ def test_a_nightly_export_goes_on_backing_up(hermes: Hermes, folder: Path, told:
         result = hermes("sessions", "export", str(file))
         assert (result.returncode, result.stderr) == (0, "")
         assert result.stdout.splitlines()[0] == f"Exported {night + 2} sessions to {file}"
-    assert result.stdout.splitlines()[1:] == ["Kept 1 previous export as backup.jsonl~"]
+    assert result.stdout.splitlines()[1:] == ["Kept the previous export as backup.jsonl~"]
     assert names(folder) == ["backup.jsonl", "backup.jsonl~"]
     lines = [len(path.read_bytes().splitlines()) for path in sorted(folder.iterdir())]
     assert lines == [4, 3]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import stat
 import time
@@ -270,6 +271,14 @@ def test_an_existing_page_is_kept_without_force(hermes: Hermes, busy: SessionDB,
         f"Wrote {file}\nKept the previous page as insights.html~\n",
     )
     assert (tmp_path / "insights.html~").read_text(encoding="utf-8") == page
+
+
+def test_a_page_takes_the_place_of_no_pipe(hermes: Hermes, busy: SessionDB, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    result = hermes("insights", "--html", str(pipe), "--force")
+    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (1, "", 1)
+    assert pipe.is_fifo()
 
 
 def test_a_page_goes_to_stdout_whatever_its_encoding_is(hermes: Hermes, busy: SessionDB) -> None:

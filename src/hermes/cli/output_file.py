@@ -17,6 +17,7 @@ from shutil import copyfileobj
 from typing import BinaryIO
 
 from hermes.cli.command import Refused
+from hermes.cli.opening import is_stream
 from hermes.exporting.recognition import HEAD_BYTES, is_own_output
 from hermes.partial import exclusive, link_or_rename, new_file, published_file
 
@@ -77,12 +78,14 @@ def kept_name(path: Path) -> Path:
         kept = path.with_name(f"{path.name}~{'' if number == 1 else number}")
         if look_at(kept) is not Found.OTHER:
             return kept
-    raise Refused(f"{path} cannot be kept: {path.name}~ and its numbered names belong to other files")
+    raise Refused(f"{path} cannot be replaced: no name such as {path.name}~ is free for the earlier export")
 
 
 @contextmanager
 def output_file(path: Path, *, force: bool) -> Iterator[Output]:
     """A private file beside `path` that takes its place when it is complete."""
+    if is_stream(path):
+        raise Refused(f"{path} is a device or a pipe, which a file cannot replace")
     output: Output | None = None
 
     def publish(partial: Path, file: Path) -> None:

@@ -281,10 +281,9 @@ def _stream(path: Path | None) -> Iterator[BinaryIO]:
 
 
 def _kept_line(kept: Sequence[Path]) -> list[str]:
-    if not kept:
-        return []
-    name = kept[0].name if len(kept) == 1 else "names that end in ~"
-    return [f"Kept {counted(len(kept), 'previous export')} as {printable(name)}"]
+    if len(kept) == 1:
+        return [f"Kept the previous export as {printable(kept[0].name)}"]
+    return [f"Kept {len(kept)} previous exports, with ~ behind their names"] if kept else []
 
 
 def _would(count: int, read: Reading, where: str) -> str:
