@@ -262,6 +262,37 @@ def test_what_is_said_in_a_branch_there_comes_to_the_session_that_it_is_a_copy_o
     assert contents(other, "a") == ["one", "y2", "x3 answers y2"]
 
 
+def test_copies_that_diverged_from_an_empty_one_become_a_branch(db: SessionDB, other: SessionDB) -> None:
+    begin(db, "a")
+    hold_same(db, other)
+    say(db, "a", "there")
+    say(other, "a", "here")
+    for store, theirs in ((other, export(db)), (db, export(other, "a"))):
+        (branch,) = store.import_sessions(theirs, trusted=True).branched.values()
+        assert len(contents(store, branch)) == 1
+    for store in (db, other):
+        theirs = export(other if store is db else db)
+        assert store.import_sessions(theirs, trusted=True).messages == 0
+
+
+def test_a_branch_of_a_branch_is_found_again_wherever_its_messages_are(
+    db: SessionDB, other: SessionDB
+) -> None:
+    begin(db, "a", "1")
+    hold_same(db, other)
+    say(db, "a", "x2")
+    say(other, "a", "y3")
+    branch = other.import_sessions(export(db), trusted=True).branched["a"]
+    say(db, "a", "x4")
+    say(other, branch, "y5")
+    for _ in range(2):
+        given = export(db)
+        db.import_sessions(export(other), trusted=True)
+        other.import_sessions(given, trusted=True)
+    for store in (db, other):
+        assert len(uids(store)) == count_rows(store) == 5
+
+
 # ---------------------------------------------------------------- taken back, removed, thrown away
 
 

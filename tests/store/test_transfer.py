@@ -537,7 +537,7 @@ def test_a_dry_run_tells_what_an_import_would_do(db: SessionDB, other: SessionDB
     given = through_json(db)
     other.import_sessions([one for one in given if one["id"] in ("same", "thrown")])
     other.trash_session("thrown")
-    talk(other, "clash", "mine")
+    talk(other, "clash", "mine", started_at=900.0)
     before = list(other.iter_export())
     with other.importing(dry_run=True) as taking:
         for one in [*given, *given]:

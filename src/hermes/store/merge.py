@@ -43,6 +43,8 @@ CONTENTS_HERE = """SELECT role, content, content_kind, tool_call_id, tool_calls,
 MODEL_CALLS = """SELECT at, model, provider, base_url, purpose, input_tokens, output_tokens, cache_read_tokens,
     cache_write_tokens, reasoning_tokens, estimated_cost_usd, actual_cost_usd, cost_status, cost_source,
     pricing_version FROM model_usage WHERE session_id = ? ORDER BY id"""
+# Among them are all branches that merges made; `find_branch_origin` tells of which session.
+BRANCHES = "SELECT id FROM sessions WHERE id >= 'branch_' AND id < 'branch`'"
 REWIND = "UPDATE messages SET active = 0, rewound_at = ? WHERE id = ?"
 RESTORE = "UPDATE messages SET active = 1, rewound_at = NULL WHERE id = ?"
 SET_LABELS = "UPDATE sessions SET ended_at = ?, end_reason = ?, archived = ?, pinned_at = ? WHERE id = ?"
@@ -150,7 +152,7 @@ def read_copy(reader: Reader, session_id: str) -> Copy | None:
 def find_merge(
     reader: Reader, session_id: str, given: Given, *, trusted: bool, is_alias: bool = False
 ) -> Merge | None:
-    """Compare an incoming session with the one of this id. None if the two have nothing in common.
+    """Compare an incoming session with the one of this id, source and start. None if they have nothing in common.
 
     Without trust only a session that such an import brought grows. The end of any other becomes a branch, and a session
     of another owner is left alone.
@@ -165,26 +167,69 @@ def find_merge(
         part = incoming if len(places) == len(ids) else incoming.select(places)
         plan = plan_messages(target.transcript, part, may_append=trusted or target.is_untrusted)
         if plan.action == "unrelated":
-            if target is session:
+            if target is session and not (
+                given.start_known and all(part.uids) and all(target.transcript.uids)
+            ):
                 return None
+            # The same id, source and start, and messages of our own: it was empty when the copy was made.
             plan = plan._replace(action="branch")
         if plan.missing and not trusted and session.row["owner"] != LOCAL:
             return None
         for place, match in zip(places, plan.matches, strict=True):
             ids[place] = 0 if match is None else target.ids[match]
-        if plan.action != "branch":
-            return Merge(session, target, None, plan, places, ids, visited, is_alias)
         missing = [places[place] for place in plan.missing]
-        first = incoming.identify(missing[0])
-        branch = name_branch(session_id, first)
-        while branch in visited:  # its own first message was removed
-            first += "'"
-            branch = name_branch(session_id, first)
-        following = read_copy(reader, branch)
-        if following is None:
-            return Merge(session, target, branch, plan, places, ids, visited, is_alias)
-        places, target = missing, following
+        branch = None
+        if plan.action == "branch":
+            branch = _name_free_branch(session_id, incoming.identify(missing[0]), visited)
+            following = read_copy(reader, branch)
+            if following is not None:
+                places, target = missing, following
+                continue
+        elsewhere = _find_elsewhere(reader, session_id, incoming, missing, visited)
+        if elsewhere:
+            for place, (_owner, message_id) in elsewhere.items():
+                ids[place] = message_id
+            plan = plan._replace(missing=[at for at in plan.missing if places[at] not in elsewhere])
+            if not plan.missing:
+                last = elsewhere[missing[-1]][0]
+                plan, branch = plan._replace(action="unchanged"), None
+                target = read_copy(reader, last) or target
+                visited.append(last)
+                places, plan = [], plan._replace(matches=[], newer_here=0)
+            elif branch is not None:
+                branch = name_branch(session_id, incoming.identify(places[plan.missing[0]]))
+        return Merge(session, target, branch, plan, places, ids, visited, is_alias)
     return None
+
+
+def _name_free_branch(session_id: str, first: str, visited: Sequence[str]) -> str:
+    branch = name_branch(session_id, first)
+    while branch in visited:  # its own first message was removed
+        first += "'"
+        branch = name_branch(session_id, first)
+    return branch
+
+
+def _find_elsewhere(
+    reader: Reader, session_id: str, incoming: Transcript, places: Sequence[int], visited: Sequence[str]
+) -> dict[int, tuple[str, int]]:
+    """Which of these incoming messages are in another branch of the same session: (branch, id) by their place."""
+    wanted = {incoming.uids[place]: place for place in places if incoming.uids[place]}
+    found: dict[int, tuple[str, int]] = {}
+    for member in _find_family(reader, session_id) if wanted else ():
+        if member not in visited:
+            for message_id, uid, _active in reader.rows(MESSAGES_HERE, member):
+                place = wanted.get(uid_text(uid))
+                if place is not None:
+                    found[place] = (member, message_id)
+    return found
+
+
+def _find_family(reader: Reader, session_id: str) -> list[str]:
+    """A session and the branches that merges made of it, if there are any."""
+    origin = find_branch_origin(session_id) or session_id
+    branches = [row[0] for row in reader.rows(BRANCHES) if find_branch_origin(row[0]) == origin]
+    return [origin, *branches] if branches else []
 
 
 def find_alias(reader: Reader, given: Given, parent: str | None) -> str | None:
@@ -196,10 +241,10 @@ def find_alias(reader: Reader, given: Given, parent: str | None) -> str | None:
     first = uid_text(given.messages[0][-1]) if given.messages else None
     if origin is None or first is None or name_branch(origin, first) != given.id:
         return None
-    for candidate in (parent, origin):
-        copy = read_copy(reader, candidate) if candidate is not None else None
-        if copy is not None and first in copy.transcript.uids:
-            return copy.id
+    for candidate in dict.fromkeys((parent, origin, *_find_family(reader, origin))):
+        rows = reader.rows(MESSAGES_HERE, candidate) if candidate is not None else []
+        if any(uid_text(uid) == first for _id, uid, _active in rows):
+            return candidate
     return None
 
 

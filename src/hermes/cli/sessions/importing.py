@@ -184,13 +184,15 @@ def _summarize(told: Imported, *, dry_run: bool) -> list[str]:
 
 def _describe_merges(told: Imported, *, dry_run: bool, trusted: bool) -> list[str]:
     """A line for each session that was here and is not just the same or grown."""
-    are = "would be" if dry_run else "are"
     why = "went on here and in the file" if trusted else "has messages in the file that are not here"
-    lines = [
-        f"{given} {why}; the file's {counted(told.grown[branch], 'message')} {are} in the branch {branch}"
-        for given, branch in told.branched.items()
-        if branch in told.grown
-    ]
+    lines = []
+    for given, branch in told.branched.items():
+        count = told.grown.get(branch, 0)
+        are = "would be" if dry_run else "is" if count == 1 else "are"
+        if count:
+            lines.append(
+                f"{given} {why}; the file's {counted(count, 'message')} {are} in the branch {branch}"
+            )
     lines += [
         f"{given} continues a session that went on here; it {'would be' if dry_run else 'is'} a branch"
         for given, branch in told.branched.items()
