@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
@@ -32,7 +34,7 @@ STEPS = st.tuples(
             "send",
         ]
     ),
-    st.integers(0, 1),
+    st.integers(0, 5),
     st.integers(0, 5),
 )
 LINEAR_STEPS = st.tuples(
@@ -43,12 +45,13 @@ LINEAR_STEPS = st.tuples(
 class Machines:
     """Two stores, and what happens in them."""
 
-    def __init__(self, folder: str) -> None:
-        self.stores = [SessionDB(Path(folder, name, "state.db")) for name in "xy"]
+    def __init__(self, folder: str, names: str) -> None:
+        self.stores = [SessionDB(Path(folder, name, "state.db"), durability="normal") for name in names]
         self.clock = 0
         self.stores[0].create_session("a", "cli", started_at=T)
         self.append(0, "a")
-        self.send(0)
+        for at in range(1, len(names)):
+            self.send(0, at)
 
     def close(self) -> None:
         for store in self.stores:
@@ -61,8 +64,12 @@ class Machines:
     def append(self, at: int, session_id: str) -> None:
         self.stores[at].append_message(session_id, "user", f"said at {self.clock % 3}", timestamp=self.now())
 
-    def send(self, at: int) -> None:
-        self.stores[1 - at].import_sessions(export(self.stores[at]), trusted=True)
+    def send(self, at: int, to: int) -> None:
+        self.stores[to].import_sessions(export(self.stores[at]), trusted=True)
+
+    def pairs(self) -> list[tuple[int, int]]:
+        """Everybody to everybody else."""
+        return list(permutations(range(len(self.stores)), 2))
 
     def do(self, what: str, at: int, which: int) -> None:
         store = self.stores[at]
@@ -80,12 +87,12 @@ class Machines:
             case "compress":
                 if store.get_compression_tip(session_id) == session_id:
                     carried = [row["id"] for row in store.get_context(session_id)][-1:]
-                    name = f"c{self.clock}{'xy'[at]}"
+                    name = f"c{self.clock}{'xyz'[at]}"
                     store.begin_continuation(
                         session_id, "summary", carried, session_id=name, started_at=self.now()
                     )
             case "branch":
-                store.branch(session_id, session_id=f"b{self.clock}{'xy'[at]}", started_at=self.now())
+                store.branch(session_id, session_id=f"b{self.clock}{'xyz'[at]}", started_at=self.now())
             case "end":
                 store.end_session(session_id, "user_exit")
             case "rewind":
@@ -93,7 +100,8 @@ class Machines:
                 if said:
                     store.rewind_to_message(session_id, said[0]["id"])
             case "send":
-                self.send(at)
+                others = [other for other in range(len(self.stores)) if other != at]
+                self.send(at, others[which % len(others)])
 
 
 def export(db: SessionDB) -> list[dict[str, Any]]:
@@ -118,45 +126,47 @@ def check(db: SessionDB) -> None:
     assert db.verify().ok
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(STEPS, max_size=25))
-def test_two_machines_that_exchange_everything_hold_the_same_messages(
-    steps: list[tuple[str, int, int]],
+@pytest.mark.parametrize("names", ["xy", "xyz"])
+@settings(max_examples=settings().max_examples // 2, suppress_health_check=list(HealthCheck))
+@given(steps=st.lists(STEPS, max_size=18))
+def test_machines_that_exchange_everything_hold_the_same_messages(
+    names: str, steps: list[tuple[str, int, int]]
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        machines = Machines(folder)
-        x, y = machines.stores
-        for step in steps:
-            machines.do(*step)
-        said = set(uids(x)) | set(uids(y))
-        machines.send(0)
-        machines.send(1)
-        note(f"{outline(x)}\n{outline(y)}")
-        assert set(uids(x)) == set(uids(y)) == said
-        for at, store in enumerate(machines.stores):
+        machines = Machines(folder, names)
+        for what, at, which in steps:
+            machines.do(what, at % len(names), which)
+        said = set().union(*map(uids, machines.stores))
+        for _ in range(len(names) - 1):
+            for at, to in machines.pairs():
+                machines.send(at, to)
+        for store in machines.stores:
+            note(str(outline(store)))
+            assert set(uids(store)) == said, "nothing is lost"
             check(store)
-            before, theirs = export(store), export(machines.stores[1 - at])
-            again = store.import_sessions(theirs, trusted=True)
-            twice = store.import_sessions(theirs, trusted=True)
-            assert (again.messages, twice.messages, twice.updated, twice.branched) == (0, 0, (), {})
-            assert {row["id"] for row in before} <= {row["id"] for row in export(store)}
+        for at, to in machines.pairs():
+            again, twice = (
+                machines.stores[to].import_sessions(export(machines.stores[at]), trusted=True) for _ in "12"
+            )
+            assert again.messages == 0
+            assert (twice.messages, twice.added, twice.updated, twice.branched) == (0, (), (), {})
         machines.close()
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=settings().max_examples // 2, suppress_health_check=list(HealthCheck))
 @given(st.lists(LINEAR_STEPS, max_size=15), st.lists(st.booleans(), max_size=15))
 def test_a_copy_that_follows_is_the_same_whenever_it_was_sent(
     steps: list[tuple[str, int]], sends: list[bool]
 ) -> None:
     """One machine works, the other follows: how often and when does not matter."""
     with tempfile.TemporaryDirectory() as folder:
-        machines = Machines(folder)
+        machines = Machines(folder, "xy")
         x, y = machines.stores
         for at, (what, which) in enumerate(steps):
             machines.do(what, 0, which)
             if at < len(sends) and sends[at]:
-                machines.send(0)
-        machines.send(0)
+                machines.send(0, 1)
+        machines.send(0, 1)
         assert [strip(one) for one in export(y)] == [strip(one) for one in export(x)]
         older = export(x)
         machines.append(0, "a")

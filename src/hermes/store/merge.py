@@ -192,10 +192,9 @@ def find_merge(
             plan = plan._replace(missing=[at for at in plan.missing if places[at] not in elsewhere])
             if not plan.missing:
                 last = elsewhere[missing[-1]][0]
-                plan, branch = plan._replace(action="unchanged"), None
-                target = read_copy(reader, last) or target
+                target, branch = read_copy(reader, last) or target, None
+                plan, places = Plan("unchanged", [], [], 0), []
                 visited.append(last)
-                places, plan = [], plan._replace(matches=[], newer_here=0)
             elif branch is not None:
                 branch = name_branch(session_id, incoming.identify(places[plan.missing[0]]))
         return Merge(session, target, branch, plan, places, ids, visited, is_alias)
