@@ -1,10 +1,12 @@
 """Sessions into the store, without loss: one per transaction, and doing it again adds nothing.
 
+A session of which a copy is here is merged with that copy; see `merge`.
+
 Parents and carried messages may come later in an import than what refers to them, so they are joined at the end.
 
-Messages keep their ids where those are free and higher than any that the store held when the import began, so that
-what is exported from an empty store that took an export in is that export again. A number that was ever another
-message's here is not used again: somebody may still refer to it.
+Messages of a new session keep their ids where those are free and higher than any that the store held when the import
+began, so that what is exported from an empty store that took an export in is that export again. A number that was ever
+another message's here is not used again: somebody may still refer to it.
 
 Without trust an import only adds: it takes over what `import_policy` calls data, joins the new sessions to each other
 alone, and changes nothing that was in the store before, but sessions of such imports in which nothing was said since.
@@ -15,15 +17,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from hermes.store import blobs, derived, import_policy, meta
+from hermes.store import blobs, derived, import_policy, leases, meta
 from hermes.store.carried import Run, length, ranges_here, runs
-from hermes.store.content import from_json
-from hermes.store.context import LIVE, LOWEST, carry, set_aside
+from hermes.store.context import LIVE, LOWEST, SET_ASIDE, carry, set_aside
 from hermes.store.engine import Access, Reader, Writer
-from hermes.store.incoming import Given, likeness
+from hermes.store.incoming import INSERT_MESSAGE, INSERT_SESSION, INSERT_WITH_ID, Given
 from hermes.store.keeping import ADD_TAG
+from hermes.store.merge import Merge, apply_merge, find_alias, find_merge, note_labels
 from hermes.store.sessions import EXISTS, new_session_id
 from hermes.store.titles import free_title
 from hermes.store.usage import INSERT as RECORD_CALL
@@ -31,28 +33,7 @@ from hermes.store.values import Imported
 
 LINKS_AT_ONCE = 100
 
-PLACE = "SELECT source, started_at, trashed_at FROM sessions WHERE id = ?"
-LIKE_GIVEN = """SELECT id, uid, role, content, content_kind, tool_call_id, tool_calls, tool_name FROM messages
-    WHERE session_id = ? ORDER BY id"""
-UNTOUCHED = """SELECT model_config, (SELECT count(*) FROM messages m WHERE m.session_id = sessions.id)
-    FROM sessions WHERE id = ? AND trashed_at IS NULL"""
-INSERT_SESSION = """INSERT INTO sessions (id, source, started_at, title, owner, parent_session_id, relation,
-        message_count, tool_call_count,
-        user_id, model, system_prompt, end_reason, billing_provider, billing_base_url, billing_mode, cost_status,
-        cost_source, pricing_version, handoff_state, handoff_platform, handoff_error, title_by, session_key, chat_id,
-        chat_type, thread_id, display_name, workspace, cwd, git_branch,
-        model_config, origin_json, process,
-        ended_at, estimated_cost_usd, actual_cost_usd, pinned_at,
-        input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, reasoning_tokens, api_call_count, archived,
-        rewind_count)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
-        ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
-MESSAGE = """session_id, role, content, content_kind, tool_call_id, tool_calls, tool_name,
-        timestamp, finish_reason, reasoning, reasoning_content, platform_message_id, reasoning_details,
-        codex_reasoning_items, codex_message_items, token_count, rewound_at, thinned_bytes, active, uid)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?"""
-INSERT_MESSAGE = " ".join(("INSERT INTO messages (", MESSAGE, ")"))
-INSERT_WITH_ID = " ".join(("INSERT INTO messages (id,", MESSAGE, ", ?)"))
+PLACE = "SELECT source, started_at FROM sessions WHERE id = ?"
 HIGHEST = "SELECT coalesce(max(id), 0) FROM messages"
 IS_TAKEN = "SELECT 1 FROM messages WHERE id = ?"
 # The index goes on above the highest row it has seen; what comes in below is told to it.
@@ -60,6 +41,10 @@ NOTE_BELOW = "INSERT INTO changed_messages (message_id) VALUES (?) ON CONFLICT D
 SET_PARENT = (
     "UPDATE sessions SET parent_session_id = ?, relation = ? WHERE id = ? AND parent_session_id IS NULL"
 )
+OTHER_CONTINUATIONS = """SELECT id FROM sessions WHERE parent_session_id = ? AND relation = 'compression'
+    AND trashed_at IS NULL AND id <> ?"""
+HOW_ENDED = "SELECT end_reason FROM sessions WHERE id = ?"
+HAS_PARENT = "SELECT parent_session_id IS NOT NULL FROM sessions WHERE id = ?"
 SAME_OWNER = """SELECT 1 FROM sessions s, messages m JOIN sessions o ON o.id = m.session_id
     WHERE s.id = ? AND m.id = ? AND o.owner = s.owner"""
 
@@ -71,6 +56,7 @@ class _Joint(NamedTuple):
     """What of a stored session can be said only when all are there: its parent, and what it carries."""
 
     id: str
+    given: str
     parent: str | None
     relation: str | None
     context: list[Mapping[str, Any]]
@@ -81,13 +67,24 @@ class _Joint(NamedTuple):
 class _Place(NamedTuple):
     """Where a given session is in the store."""
 
-    id: str | None
-    """Its id here, if it is here already."""
+    merge: Merge | None = None
+    """How it is merged with the copy that is here, if there is one."""
     taken: bool = False
     """Whether its own id belongs to a different session."""
-    ids: Sequence[int] = ()
-    """Where its messages are, if it is here."""
-    trashed_at: float | None = None
+
+
+class _Outcome(NamedTuple):
+    """What was done with a given session, or what would be in a dry run."""
+
+    here: str
+    kind: Literal["new", "restored", "grown", "branched", "unchanged", "in use"]
+    added: int
+    """How many messages."""
+    ids: Sequence[int]
+    """The id here of each of its messages; 0 if not known."""
+    merge: Merge | None = None
+    is_changed: bool = False
+    """Whether anything but messages changed in a session that was here."""
 
 
 class Taken(NamedTuple):
@@ -97,7 +94,7 @@ class Taken(NamedTuple):
     here: str
     """Its id in this store; another one if `given` belonged to a different session."""
     messages: int | None
-    """How many it added; None if the session was here already, and 0 if it came back from the trash."""
+    """How many it added; None if all of it was here already, and 0 if it came back from the trash."""
 
 
 class Import:
@@ -116,10 +113,19 @@ class Import:
         self.unjoined: set[str] = set()
         self.in_trash: set[str] = set()
         self.added: list[str] = []
+        self.new: set[str] = set()
+        """The sessions that this import made."""
         self.skipped: list[str] = []
+        self.grown: Counter[str] = Counter()
+        self.branched: dict[str, str] = {}
+        self.newer_here: dict[str, int] = {}
+        self.updated: list[str] = []
+        self.in_use: list[str] = []
         self.renamed: dict[str, str] = {}
         self.detached: list[str] = []
         self.incomplete: list[str] = []
+        self.count = 0
+        """How many sessions were given."""
         self.messages = 0
         # The id here of every session that was given, and where its messages are.
         self.here: dict[str, str] = {}
@@ -140,28 +146,54 @@ class Import:
         given = self._read(session)
         spare = new_session_id()
         if self.dry_run:
-            session_id, added, ids = self._look(given, spare)
+            outcome = self._look(given, spare)
         else:
-            session_id, added, ids = self.engine.write(
-                lambda writer: self._store(writer, given, spare), share=False
-            )
-        self.here[given.id] = session_id
-        if added is not None:
-            self.joinable.add(session_id)
-        is_mine = self._may_be_parent(session_id)
-        self.runs[given.id] = runs(zip(given.old_ids, ids, strict=True)) if is_mine else []
-        if is_mine and (given.parent is not None or given.context or given.rewound):
+            outcome = self.engine.write(lambda writer: self._store(writer, given, spare), share=False)
+        self.here[given.id] = outcome.here
+        if outcome.kind in ("new", "restored", "branched"):
+            self.joinable.add(outcome.here)
+        if outcome.kind in ("new", "branched"):
+            self.new.add(outcome.here)
+        is_mine = self._may_be_parent(outcome.here)
+        self.runs[given.id] = runs(zip(given.old_ids, outcome.ids, strict=True)) if is_mine else []
+        is_itself = outcome.merge is None or not (outcome.merge.is_branched or outcome.merge.is_alias)
+        if is_mine and is_itself and (given.parent is not None or given.context or given.rewound):
+            is_new = outcome.kind in ("new", "restored")
             carried = (given.context, given.rewound)
-            self.waiting.append(_Joint(session_id, given.parent, given.relation, *carried, added is not None))
-        if added is None:
+            self.waiting.append(
+                _Joint(outcome.here, given.id, given.parent, given.relation, *carried, is_new)
+            )
+        self._count(session, given, outcome)
+        if outcome.kind == "new" and outcome.here == spare:
+            self.renamed[given.id] = spare
+        is_here = outcome.kind in ("unchanged", "in use")
+        return Taken(given.id, outcome.here, None if is_here else outcome.added)
+
+    def _count(self, session: Mapping[str, Any], given: Given, outcome: _Outcome) -> None:
+        """Note what became of a session, for the report."""
+        merge = outcome.merge
+        self.count += 1
+        self.messages += outcome.added
+        if outcome.kind == "unchanged":
             self.skipped.append(given.id)
-        else:
-            self.added.append(session_id)
-            self.messages += added
+        elif outcome.kind == "in use":
+            self.in_use.append(outcome.here)
+        elif outcome.kind == "grown":
+            self.grown[outcome.here] += outcome.added
+        elif outcome.kind in ("new", "restored"):
+            self.added.append(merge.session.id if merge is not None else outcome.here)
+        if merge is not None and merge.branch is not None and outcome.added:
+            self.branched[given.id] = merge.branch
+            self.grown[merge.branch] += outcome.added
+        if merge is not None and not merge.missing and merge.plan.newer_here:
+            self.newer_here[outcome.here] = merge.plan.newer_here
+        if outcome.is_changed:
+            self.updated.append(outcome.here)
+        if merge is None:
             self.steering += import_policy.count_steering(session)
-            if session_id == spare:
-                self.renamed[given.id] = spare
-        return Taken(given.id, session_id, added)
+        elif outcome.added:
+            said = session["messages"]
+            self.steering += import_policy.count_steering({"messages": [said[at] for at in merge.missing]})
 
     def _read(self, session: Mapping[str, Any]) -> Given:
         if self.trusted:
@@ -170,31 +202,64 @@ class Import:
         # A start in the future became the time of the import, which is another one the next time.
         return given if given.started_at == session.get("started_at") else given._replace(start_known=False)
 
-    def _look(self, given: Given, spare: str) -> tuple[str, int | None, Sequence[int]]:
-        """What `_store` would answer; ids that messages would be given are not known."""
+    def _look(self, given: Given, spare: str) -> _Outcome:
+        """What `_store` would do; ids that messages would be given are not known."""
         nowhere = [0] * len(given.old_ids)
         if given.note() in self.would_be_here:
-            return self.here[given.id], None, nowhere
+            return _Outcome(self.here[given.id], "unchanged", 0, nowhere)
         self.would_be_here.add(given.note())
         with self.engine.read(settled=True) as reader:
             place = self._place(reader, given)
-            self._allow_joins(reader, place)
-        if place.id is not None:
-            return place.id, 0 if self._comes_back(place) else None, nowhere
+            merge = place.merge
+            if merge is not None:
+                kind = self._find_kind(reader, merge)
+                self._allow_joins(merge)
+                added = len(merge.missing) if kind in ("grown", "branched", "restored") else 0
+                return _Outcome(merge.branch or merge.target.id, kind, added, merge.ids, merge)
         is_other = place.taken or given.id in self.here
-        return spare if is_other else given.id, len(given.messages), nowhere
+        return _Outcome(spare if is_other else given.id, "new", len(given.messages), nowhere)
 
-    def _store(self, writer: Writer, given: Given, spare: str) -> tuple[str, int | None, Sequence[int]]:
-        """(id here, how many messages that added or None if it was here, ids of its messages here)."""
+    def _store(self, writer: Writer, given: Given, spare: str) -> _Outcome:
         place = self._place(writer, given)
-        self._allow_joins(writer, place)
-        if place.id is not None:
-            return place.id, _bring_back(writer, place.id) if self._comes_back(place) else None, place.ids
+        if place.merge is not None:
+            return self._merge(writer, given, place.merge)
         session_id = spare if place.taken else given.id
         ids = self._insert(writer, given, session_id)
         if place.taken:
-            writer.run(meta.SET, given.note(), spare)
-        return session_id, len(given.messages), ids
+            writer.run(meta.SET, given.notes()[0], spare)
+        return _Outcome(session_id, "new", len(given.messages), ids)
+
+    def _merge(self, writer: Writer, given: Given, merge: Merge) -> _Outcome:
+        """Merge a session with the copy that is here."""
+        kind = self._find_kind(writer, merge)
+        if kind == "restored":
+            for session_id in merge.visited:
+                _bring_back(writer, session_id)
+            again = find_merge(writer, merge.session.id, given, trusted=True, is_alias=merge.is_alias)
+            assert again is not None  # the same messages as before
+            merge = again
+        self._allow_joins(merge)
+        here = merge.branch or merge.target.id
+        if kind == "in use" or merge.session.id in self.in_trash:
+            return _Outcome(here, kind, 0, merge.ids, merge)
+        ids, is_changed = apply_merge(writer, merge, given, trusted=self.trusted, added=self.joinable)
+        return _Outcome(here, kind, len(merge.missing), ids, merge, is_changed)
+
+    def _find_kind(
+        self, reader: Reader, merge: Merge
+    ) -> Literal["restored", "grown", "branched", "unchanged", "in use"]:
+        """What a merge comes to."""
+        if any(copy.row["trashed_at"] is not None for copy in (merge.session, merge.target)):
+            if self.trusted:
+                return "restored"
+            self.in_trash.add(merge.session.id)  # a person put it there
+            return "unchanged"
+        if not merge.missing:
+            return "unchanged"
+        if merge.branch is not None:
+            return "branched"
+        # Whoever works in it may be between a tool call and its result.
+        return "in use" if leases.standing(reader, merge.target.id) is not None else "grown"
 
     def _insert(self, writer: Writer, given: Given, session_id: str) -> list[int]:
         title = given.title
@@ -215,6 +280,8 @@ class Import:
             writer.run(ADD_TAG, session_id, tag)
         for call in given.model_calls:
             writer.insert(RECORD_CALL, session_id, *call)
+        labels = given.labels()
+        note_labels(writer, session_id, labels._replace(title=title), labels)
         writer.run(derived.NOTE, session_id)
         derived.refresh(writer)
         return ids
@@ -266,13 +333,10 @@ class Import:
             self.unjoined.add(one.id)
         return None
 
-    def _allow_joins(self, reader: Reader, place: _Place) -> None:
+    def _allow_joins(self, merge: Merge) -> None:
         """What an earlier import added can be completed, while nothing was said in it since."""
-        if self.trusted or place.id is None:
-            return
-        config, count = reader.row(UNTOUCHED, place.id) or (None, None)
-        if from_json(config or "null", None) == import_policy.UNTRUSTED_CONFIG and count == len(place.ids):
-            self.joinable.add(place.id)
+        if not self.trusted and merge.target.is_untrusted and not merge.plan.newer_here:
+            self.joinable.add(merge.target.id)
 
     def _may_be_parent(self, session_id: str) -> bool:
         return self.trusted or session_id in self.joinable
@@ -282,7 +346,7 @@ class Import:
         for one in some:
             parent = self._find_parent(writer, one)
             if parent is not None:
-                writer.run(SET_PARENT, parent, one.relation, one.id)
+                self._join(writer, one, parent)
             elif self._is_alone(writer, one):
                 alone.append(one.id)
             if one.context or one.rewound:
@@ -290,11 +354,27 @@ class Import:
         derived.refresh(writer)
         return alone
 
+    def _join(self, writer: Writer, one: _Joint, parent: str) -> None:
+        """Give a session its parent. A second continuation of a conversation is a branch of it."""
+        if writer.value(HAS_PARENT, one.id):
+            return
+        relation = one.relation
+        if relation == "compression" or (
+            relation is None and writer.value(HOW_ENDED, parent) == "compression"
+        ):
+            others = [row[0] for row in writer.rows(OTHER_CONTINUATIONS, parent, one.id)]
+            went_on = parent in self.newer_here or any(other not in self.new for other in others)
+            if went_on and parent not in self.new:
+                relation = "branch"
+                self.branched[one.given] = one.id
+        writer.run(SET_PARENT, parent, relation, one.id)
+
     def _carry(self, writer: Writer, one: _Joint) -> None:
         """Restore what a session carries, and complete what an earlier import could not."""
         ids = self._ids(writer, one.context)
         same = [message_id for message_id in ids if writer.value(SAME_OWNER, one.id, message_id)]
-        if len(same) > len(writer.rows(LIVE, one.id)):
+        is_rewound = not one.new and writer.rows(SET_ASIDE, one.id)  # on purpose, here
+        if len(same) > len(writer.rows(LIVE, one.id)) and not is_rewound:
             carry(writer, one.id, same)
         if len(same) < sum(length(told) for told in one.context):
             self.incomplete.append(one.id)
@@ -313,6 +393,11 @@ class Import:
             tuple(self.detached),
             self.messages,
             tuple(dict.fromkeys(self.incomplete)),
+            grown=dict(self.grown),
+            branched=self.branched,
+            newer_here=self.newer_here,
+            updated=tuple(dict.fromkeys(self.updated)),
+            in_use=tuple(self.in_use),
             taken_over=dict(self.steering) if self.trusted else {},
             left_out={} if self.trusted else dict(self._left_out()),
         )
@@ -323,61 +408,35 @@ class Import:
         )
         return self.steering + found
 
-    def _comes_back(self, place: _Place) -> bool:
-        """Whether a session that is here comes back from the trash, into which a person put it."""
-        if place.trashed_at is not None and place.id is not None and not self.trusted:
-            self.in_trash.add(place.id)
-        return place.trashed_at is not None and self.trusted
-
     def _place(self, reader: Reader, given: Given) -> _Place:
-        """Where a given session is. Without trust it gets no id by which a person means another one."""
-        place = _place(reader, given)
-        if self.trusted or place.id is not None or place.taken:
-            return place
-        if not import_policy.is_misleading_id(reader, given.id):
-            return place
-        return _place_by_note(reader, given) or _Place(None, taken=True)
+        """Where a given session is.
+
+        A session that went on since, or got another id the last time, is recognised by its messages. Without trust it
+        gets no id by which a person means another one.
+        """
+        row = reader.row(PLACE, given.id)
+        merge = None
+        if row is None:
+            parent = None if given.parent is None else self.here.get(given.parent, given.parent)
+            alias = find_alias(reader, given, parent)
+            if alias is not None:
+                merge = find_merge(reader, alias, given, trusted=self.trusted, is_alias=True)
+        elif row[0] == given.source and (row[1] == given.started_at or not given.start_known):
+            merge = find_merge(reader, given.id, given, trusted=self.trusted)
+        if merge is not None:
+            return _Place(merge)
+        if row is None and (self.trusted or not import_policy.is_misleading_id(reader, given.id)):
+            return _Place()
+        for note in given.notes():
+            other = reader.value(meta.GET, note)
+            merge = None if other is None else find_merge(reader, other, given, trusted=self.trusted)
+            if merge is not None:
+                return _Place(merge)
+        return _Place(taken=True)
 
 
-def _place(reader: Reader, given: Given) -> _Place:
-    """A session that went on since, or got another id the last time, is recognised by what was said in it."""
-    row = reader.row(PLACE, given.id)
-    if row is None:
-        return _Place(None)
-    source, started_at, trashed_at = row
-    if source == given.source and (started_at == given.started_at or not given.start_known):
-        known = _found_in_order(reader, given.id, given)
-        if known is not None:
-            return _Place(given.id, ids=known, trashed_at=trashed_at)
-    return _place_by_note(reader, given) or _Place(None, taken=True)
-
-
-def _place_by_note(reader: Reader, given: Given) -> _Place | None:
-    """The session to which an earlier import gave another id."""
-    other = reader.value(meta.GET, given.note())
-    if other is None or not reader.value(EXISTS, other):
-        return None
-    known = _found_in_order(reader, other, given)
-    return _Place(other, ids=[0] * len(given.old_ids) if known is None else known)
-
-
-def _bring_back(writer: Writer, session_id: str) -> int:
-    """How many messages it adds that a session comes back from the trash."""
+def _bring_back(writer: Writer, session_id: str) -> None:
     from hermes.store.trash import bring_back
 
     bring_back(writer, session_id)
     derived.refresh(writer)
-    return 0
-
-
-def _found_in_order(reader: Reader, session_id: str, given: Given) -> list[int] | None:
-    """Where a stored session holds all the given messages, in their order; None if it does not."""
-    likes, uids = given.likes, [row[-1] for row in given.messages]
-    found: list[int] = []
-    for message_id, uid, *shape in reader.rows(LIKE_GIVEN, session_id):
-        if len(found) == len(likes):
-            break
-        # A message that was thinned since is still the same one.
-        if (uid is not None and uid == uids[len(found)]) or likeness(*shape) == likes[len(found)]:
-            found.append(message_id)
-    return found if len(found) == len(likes) else None

@@ -12,11 +12,12 @@ from hermes.store.content import calls_counted, from_json, to_json
 from hermes.store.import_policy import UNFINISHED_HANDOFFS
 from hermes.store.keeping import clean_tag
 from hermes.store.kinds import IMPORTED_ROLES
+from hermes.store.merge_plan import Labels, Transcript
 from hermes.store.sessions import source_name
 from hermes.store.titles import MAX_TITLE_LENGTH, one_line
 from hermes.text import clean_in
 
-# The columns of `sessions` that an import restores, by kind, in the order of `importing.INSERT_SESSION`.
+# The columns of `sessions` that an import restores, by kind, in the order of `INSERT_SESSION`.
 TEXTS = (
     *(
         "user_id",
@@ -46,9 +47,11 @@ COUNTERS = (
     *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens"),
     *("api_call_count", "archived", "rewind_count"),
 )
+REST = (*TEXTS, *JSONS, *NUMBERS, *COUNTERS)
+"""The columns of `Given.rest`."""
 RELATIONS = ("compression", "branch", "reset", "delegate")
 
-# The same for `messages` and `importing.INSERT_MESSAGE`.
+# The same for `messages` and `INSERT_MESSAGE`.
 MESSAGE_TEXTS = ("finish_reason", "reasoning", "reasoning_content", "platform_message_id")
 MESSAGE_JSONS = ("reasoning_details", "codex_reasoning_items", "codex_message_items")
 MESSAGE_NUMBERS = ("token_count", "rewound_at", "thinned_bytes")
@@ -60,6 +63,24 @@ CALL_NUMBERS = (
     *("estimated_cost_usd", "actual_cost_usd"),
 )
 CALL_PRICES = ("cost_status", "cost_source", "pricing_version")
+
+INSERT_SESSION = """INSERT INTO sessions (id, source, started_at, title, owner, parent_session_id, relation,
+        message_count, tool_call_count,
+        user_id, model, system_prompt, end_reason, billing_provider, billing_base_url, billing_mode, cost_status,
+        cost_source, pricing_version, handoff_state, handoff_platform, handoff_error, title_by, session_key, chat_id,
+        chat_type, thread_id, display_name, workspace, cwd, git_branch,
+        model_config, origin_json, process,
+        ended_at, estimated_cost_usd, actual_cost_usd, pinned_at,
+        input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, reasoning_tokens, api_call_count, archived,
+        rewind_count)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+        ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+MESSAGE = """session_id, role, content, content_kind, tool_call_id, tool_calls, tool_name,
+        timestamp, finish_reason, reasoning, reasoning_content, platform_message_id, reasoning_details,
+        codex_reasoning_items, codex_message_items, token_count, rewound_at, thinned_bytes, active, uid)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?"""
+INSERT_MESSAGE = " ".join(("INSERT INTO messages (", MESSAGE, ")"))
+INSERT_WITH_ID = " ".join(("INSERT INTO messages (id,", MESSAGE, ", ?)"))
 
 FILE_ROLES = {here: in_file for in_file, here in IMPORTED_ROLES.items()}
 
@@ -139,13 +160,57 @@ class Given(NamedTuple):
             model_calls=[_call(one, float(at)) for one in _objects(column, "model_calls", "a model call")],
         )
 
+    def column(self, name: str) -> Any:
+        """One of the columns in `rest`."""
+        return self.rest[REST.index(name)]
+
+    def transcript(self) -> Transcript:
+        """Its messages, for a comparison with another copy."""
+        return Transcript(
+            [uid_text(row[-1]) for row in self.messages],
+            [bool(row[-2]) for row in self.messages],
+            lambda: self.likes,
+            self.column("rewind_count"),
+            self.column("end_reason") == "compression",
+        )
+
+    def labels(self) -> Labels:
+        """Its title, tags and end, for a comparison with another copy."""
+        return Labels(
+            self.title,
+            self.column("title_by") if self.title is not None else None,
+            (self.column("ended_at"), self.column("end_reason")),
+            bool(self.column("archived")),
+            self.column("pinned_at"),
+            frozenset(self.tags),
+        )
+
+    def notes(self) -> list[str]:
+        """The names under which `state_meta` may hold the other id that this session was given here.
+
+        The first is the current one. It depends on the first message, so that a session is known again when it has
+        grown. The next is for a session that was empty then. The last is the name that earlier releases used.
+        """
+        first = [uid_text(self.messages[0][-1]) or self.likes[0]] if self.messages else []
+        return [self._note(first), self._note([]), self.note()]
+
     def note(self) -> str:
-        """The name under which it is remembered that this very session was given another id."""
+        """A name for this session with exactly these messages."""
+        return self._note(self.likes)
+
+    def _note(self, said: Sequence[Any]) -> str:
         from hashlib import blake2b
 
         start = self.started_at if self.start_known else None
-        digest = blake2b(repr((self.source, start, self.likes)).encode(), digest_size=16)
+        digest = blake2b(repr((self.source, start, said)).encode(), digest_size=16)
         return f"imported:{self.id}:{digest.hexdigest()}"
+
+
+def uid_text(stored: object) -> str | None:
+    """A message's uid as 32 hexadecimal digits, however the column holds it. None if it has none."""
+    if isinstance(stored, bytes):
+        return stored.hex()
+    return stored if isinstance(stored, str) and stored else None
 
 
 class _Columns:

@@ -46,6 +46,7 @@ UNLEASE = "DELETE FROM leases WHERE conversation_id = ?"
 # What the trash set aside for a session, and for bringing it back.
 FORGET_TITLE = "DELETE FROM state_meta WHERE key = 'trashed_title:' || ?"
 FORGET_NEXT = "DELETE FROM state_meta WHERE key = 'trashed_next:' || ?"
+FORGET_MERGE = "DELETE FROM state_meta WHERE key = 'merged:' || ?"
 DELETE = "DELETE FROM sessions WHERE id = ?"
 
 # A conversation is found by its first session, and goes as a whole, with the subagents that worked for it: those are
@@ -234,6 +235,7 @@ class Retention:
             UNLEASE,
             FORGET_TITLE,
             FORGET_NEXT,
+            FORGET_MERGE,
             DELETE,
         ):
             writer.run(sql, session_id)

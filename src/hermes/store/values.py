@@ -269,6 +269,16 @@ class Imported(NamedTuple):
     """What of a trusted import steers behaviour, counted by name: `system prompt`, `directory`, `chat key`."""
     left_out: Mapping[str, int] = MappingProxyType({})
     """The same of an import without trust, which does not take it over."""
+    grown: Mapping[str, int] = MappingProxyType({})
+    """Sessions that were here and got messages, and branches that were made, with the number of messages."""
+    branched: Mapping[str, str] = MappingProxyType({})
+    """Sessions that went on here and in the import, and the branch that holds the messages of the import."""
+    newer_here: Mapping[str, int] = MappingProxyType({})
+    """Sessions that are here whole, with the number of messages that the import does not have."""
+    updated: tuple[str, ...] = ()
+    """Sessions that were here of which a title, tags, an end, rewinds or counters were taken over."""
+    in_use: tuple[str, ...] = ()
+    """Sessions that were not grown because somebody is working in them now."""
 
 
 class Erased(NamedTuple):

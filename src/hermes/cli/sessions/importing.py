@@ -2,6 +2,8 @@
 
 A line is what stands between two line feeds, and holds one session. A line that cannot be read is told with its number
 and left out; all others are taken in, each whole. Running it again adds nothing.
+
+A session that is here already is merged: messages that are missing are added; see `hermes.store.merge_plan`.
 """
 
 from __future__ import annotations
@@ -120,13 +122,19 @@ def _decoded(text: bytes) -> Any:
 
 def _tell(taking: Import, unreadable: list[Unreadable], arguments: argparse.Namespace) -> None:
     told = taking.told()
+    read = taking.count + len(unreadable)
     if arguments.json:
         say_json(
             {
                 "dry_run": arguments.dry_run,
-                "read": len(told.added) + len(told.skipped) + len(unreadable),
+                "read": read,
                 "added": told.added,
+                "grown": dict(told.grown),
+                "branched": dict(told.branched),
                 "already_here": told.skipped,
+                "newer_here": dict(told.newer_here),
+                "updated": told.updated,
+                "in_use": told.in_use,
                 "messages": told.messages,
                 "renamed": told.renamed,
                 "detached": told.detached,
@@ -138,13 +146,10 @@ def _tell(taking: Import, unreadable: list[Unreadable], arguments: argparse.Name
             }
         )
         return
-    read = len(told.added) + len(told.skipped)
-    would = "would be " if arguments.dry_run else ""
-    parts = [f"{len(told.added)} {would}added ({counted(told.messages, 'message')})"]
-    if told.skipped:
-        parts.append(f"{len(told.skipped)} already here")
     left_out = f"; {counted(len(unreadable), 'line')} unreadable" if unreadable else ""
-    say([f"Read {counted(read, 'session')}: {', '.join(parts)}{left_out}"])
+    parts = ", ".join(_summarize(told, dry_run=arguments.dry_run))
+    say([f"Read {counted(taking.count, 'session')}: {parts}{left_out}"])
+    say(shortened(_describe_merges(told, dry_run=arguments.dry_run, trusted=arguments.trusted)))
     say(shortened(_renamed(told.renamed, arguments.dry_run)))
     say(shortened([f"{one}: its parent is neither here nor in the file" for one in told.detached]))
     say(
@@ -156,6 +161,55 @@ def _tell(taking: Import, unreadable: list[Unreadable], arguments: argparse.Name
     if unreadable:
         complain(f"{counted(len(unreadable), 'line')} could not be read:")
         add_details(shortened([f"{one.file}:{one.line}: {one.why}" for one in unreadable]))
+
+
+def _summarize(told: Imported, *, dry_run: bool) -> list[str]:
+    """The parts of the first line: how many sessions were added, grew, branched or stayed."""
+    would = "would be " if dry_run else ""
+    grown = {name: count for name, count in told.grown.items() if name not in told.branched.values()}
+    merged = sum(told.grown.values())
+    parts = [f"{len(told.added)} {would}added ({counted(told.messages - merged, 'message')})"]
+    if grown:
+        verb = "would grow" if dry_run else "grown"
+        parts.append(f"{len(grown)} {verb} by {counted(sum(grown.values()), 'message')}")
+    if told.branched:
+        count = counted(merged - sum(grown.values()), "message")
+        parts.append(f"{len(told.branched)} {would}branched ({count})")
+    if told.skipped:
+        parts.append(f"{len(told.skipped)} already here")
+    if told.in_use:
+        parts.append(f"{len(told.in_use)} in use")
+    return parts
+
+
+def _describe_merges(told: Imported, *, dry_run: bool, trusted: bool) -> list[str]:
+    """A line for each session that was here and is not just the same or grown."""
+    why = "went on here and in the file" if trusted else "has messages in the file that are not here"
+    lines = []
+    for given, branch in told.branched.items():
+        count = told.grown.get(branch, 0)
+        are = "would be" if dry_run else "is" if count == 1 else "are"
+        if count:
+            lines.append(
+                f"{given} {why}; the file's {counted(count, 'message')} {are} in the branch {branch}"
+            )
+    lines += [
+        f"{given} continues a session that went on here; it {'would be' if dry_run else 'is'} a branch"
+        for given, branch in told.branched.items()
+        if branch not in told.grown
+    ]
+    lines += [
+        f"{session_id}: already here, with {counted(count, 'newer message')}"
+        for session_id, count in told.newer_here.items()
+    ]
+    lines += [
+        f"{session_id}: somebody is working in it now; close it there and import again"
+        for session_id in told.in_use
+    ]
+    if told.updated:
+        verb = "Would update" if dry_run else "Updated"
+        lines.append(f"{verb} titles, tags, ends or counts of {counted(len(told.updated), 'session')}")
+    return lines
 
 
 def _is_store(path: Path) -> bool:

@@ -1,0 +1,469 @@
+"""Merge an incoming copy of a session into the copy that is here.
+
+`find_merge` compares the copies and decides; it only reads. `apply_merge` carries the decision out in the caller's
+transaction. Both speak plain SQL through the engine's seam.
+
+Where the copies diverged, the incoming messages become a branch: a session of its own that holds only the messages that
+are new here, and carries the others. If the branch is here already, the rest is merged into it in the same way.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from hermes.store import blobs, context, derived, import_policy, meta
+from hermes.store.content import from_json, to_json
+from hermes.store.engine import Reader, Writer
+from hermes.store.incoming import INSERT_MESSAGE, INSERT_SESSION, REST, Given, likeness, uid_text
+from hermes.store.keeping import ADD_TAG, REMOVE_TAG, TAGS_OF
+from hermes.store.merge_plan import (
+    Base,
+    Labels,
+    Plan,
+    Side,
+    Transcript,
+    find_branch_origin,
+    mark_labels,
+    merge_labels,
+    name_branch,
+    plan_messages,
+)
+from hermes.store.people import LOCAL
+from hermes.store.rewind import NOTE_TAKEN
+from hermes.store.sessions import SELECT_ROW, SETTLE_CHILDREN
+from hermes.store.titles import CONTINUED, free_title
+from hermes.store.titles import SET as SET_TITLE
+from hermes.store.usage import INSERT as RECORD_CALL
+
+MESSAGES_HERE = "SELECT id, uid, active FROM messages WHERE session_id = ? ORDER BY id"
+CONTENTS_HERE = """SELECT role, content, content_kind, tool_call_id, tool_calls, tool_name FROM messages
+    WHERE session_id = ? ORDER BY id"""
+MODEL_CALLS = """SELECT at, model, provider, base_url, purpose, input_tokens, output_tokens, cache_read_tokens,
+    cache_write_tokens, reasoning_tokens, estimated_cost_usd, actual_cost_usd, cost_status, cost_source,
+    pricing_version FROM model_usage WHERE session_id = ? ORDER BY id"""
+# Among them are all branches that merges made; `find_branch_origin` tells of which session.
+BRANCHES = "SELECT id FROM sessions WHERE id >= 'branch_' AND id < 'branch`'"
+REWIND = "UPDATE messages SET active = 0, rewound_at = ? WHERE id = ?"
+RESTORE = "UPDATE messages SET active = 1, rewound_at = NULL WHERE id = ?"
+SET_LABELS = "UPDATE sessions SET ended_at = ?, end_reason = ?, archived = ?, pinned_at = ? WHERE id = ?"
+SET_COUNTERS = """UPDATE sessions SET input_tokens = ?, output_tokens = ?, cache_read_tokens = ?,
+    cache_write_tokens = ?, reasoning_tokens = ?, api_call_count = ?, rewind_count = ?, estimated_cost_usd = ?,
+    actual_cost_usd = ? WHERE id = ?"""
+# What a session worked with last. What the incoming copy does not tell stays.
+SET_MODEL = """UPDATE sessions SET model = coalesce(?, model), billing_provider = coalesce(?, billing_provider),
+    billing_base_url = coalesce(?, billing_base_url), billing_mode = coalesce(?, billing_mode),
+    cost_status = coalesce(?, cost_status), cost_source = coalesce(?, cost_source),
+    pricing_version = coalesce(?, pricing_version) WHERE id = ?"""
+SET_PLACE = """UPDATE sessions SET system_prompt = coalesce(?, system_prompt),
+    model_config = coalesce(?, model_config), workspace = coalesce(?, workspace), cwd = coalesce(?, cwd),
+    git_branch = coalesce(?, git_branch) WHERE id = ?"""
+
+MODEL_COLUMNS = (
+    *("model", "billing_provider", "billing_base_url", "billing_mode"),
+    *("cost_status", "cost_source", "pricing_version"),
+)
+PLACE_COLUMNS = ("system_prompt", "model_config", "workspace", "cwd", "git_branch")
+TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+COSTS = ("estimated_cost_usd", "actual_cost_usd")
+COUNTER_COLUMNS = (*TOKENS, "api_call_count", "rewind_count", *COSTS)
+NOT_OF_A_BRANCH = (
+    *("session_key", "process", "pinned_at", "handoff_state", "handoff_platform", "handoff_error"),
+    *COUNTER_COLUMNS,
+)
+"""Columns that a branch does not get from the session that it branches from."""
+TIMESTAMP, REWOUND_AT, ACTIVE = 6, -4, -2
+"""Places in the message rows of `Given`."""
+
+BASE_KEY = "merged:"
+"""Before a session's id, the key in `state_meta` of the labels at its last merge."""
+
+
+class Copy(NamedTuple):
+    """A session that is here."""
+
+    id: str
+    row: dict[str, Any]
+    ids: list[int]
+    """The ids of its messages, in order."""
+    transcript: Transcript
+
+    @property
+    def is_untrusted(self) -> bool:
+        """Whether an import without trust brought it."""
+        config = self.row["model_config"]
+        return bool(from_json(config or "null", None) == import_policy.UNTRUSTED_CONFIG)
+
+
+class Merge(NamedTuple):
+    """What is to be done with an incoming session of which a copy is here."""
+
+    session: Copy
+    target: Copy
+    """Where messages are appended, or from where the branch starts: the session, or an earlier branch of it."""
+    branch: str | None
+    """The id of the branch that is to be made."""
+    plan: Plan
+    places: list[int]
+    """The incoming messages that the plan is about, by their place."""
+    ids: list[int]
+    """The id here of every incoming message; 0 if it is not here."""
+    visited: list[str]
+    is_alias: bool
+    """Whether the incoming session is another store's branch whose messages are in this session."""
+
+    @property
+    def missing(self) -> list[int]:
+        return [self.places[place] for place in self.plan.missing]
+
+    @property
+    def is_branched(self) -> bool:
+        """Whether the end of the incoming copy is, or will be, in a branch."""
+        return self.branch is not None or self.target.id != self.session.id
+
+    @property
+    def newer_side(self) -> Side | None:
+        return "here" if self.is_branched else self.plan.newer_side
+
+
+def read_copy(reader: Reader, session_id: str) -> Copy | None:
+    row = reader.dict(SELECT_ROW, session_id)
+    if row is None:
+        return None
+    messages = reader.rows(MESSAGES_HERE, session_id)
+    contents: list[Any] = []
+
+    def read_contents() -> Sequence[Any]:
+        if not contents:
+            contents.extend(likeness(*shape) for shape in reader.rows(CONTENTS_HERE, session_id))
+        return contents
+
+    transcript = Transcript(
+        [uid_text(uid) for _id, uid, _active in messages],
+        [bool(active) for _id, _uid, active in messages],
+        read_contents,
+        row["rewind_count"] or 0,
+        reader.value(CONTINUED, session_id) is not None,
+    )
+    return Copy(session_id, row, [message[0] for message in messages], transcript)
+
+
+def find_merge(
+    reader: Reader, session_id: str, given: Given, *, trusted: bool, is_alias: bool = False
+) -> Merge | None:
+    """Compare an incoming session with the one of this id, source and start. None if they have nothing in common.
+
+    Without trust only a session that such an import brought grows. The end of any other becomes a branch, and a session
+    of another owner is left alone.
+    """
+    session = target = read_copy(reader, session_id)
+    incoming = given.transcript()
+    places = list(range(len(incoming.uids)))
+    ids = [0] * len(places)
+    visited: list[str] = []
+    while session is not None and target is not None:
+        visited.append(target.id)
+        part = incoming if len(places) == len(ids) else incoming.select(places)
+        plan = plan_messages(target.transcript, part, may_append=trusted or target.is_untrusted)
+        if plan.action == "unrelated":
+            if target is session and not (
+                given.start_known and all(part.uids) and all(target.transcript.uids)
+            ):
+                return None
+            # The same id, source and start, and messages of our own: it was empty when the copy was made.
+            plan = plan._replace(action="branch")
+        if plan.missing and not trusted and session.row["owner"] != LOCAL:
+            return None
+        for place, match in zip(places, plan.matches, strict=True):
+            ids[place] = 0 if match is None else target.ids[match]
+        missing = [places[place] for place in plan.missing]
+        branch = None
+        if plan.action == "branch":
+            branch = _name_free_branch(session_id, incoming.identify(missing[0]), visited)
+            following = read_copy(reader, branch)
+            if following is not None:
+                places, target = missing, following
+                continue
+        elsewhere = _find_elsewhere(reader, session_id, incoming, missing, visited)
+        if elsewhere:
+            for place, (_owner, message_id) in elsewhere.items():
+                ids[place] = message_id
+            plan = plan._replace(missing=[at for at in plan.missing if places[at] not in elsewhere])
+            if not plan.missing:
+                last = elsewhere[missing[-1]][0]
+                target, branch = read_copy(reader, last) or target, None
+                plan, places = Plan("unchanged", [], [], 0), []
+                visited.append(last)
+            elif branch is not None:
+                branch = name_branch(session_id, incoming.identify(places[plan.missing[0]]))
+        return Merge(session, target, branch, plan, places, ids, visited, is_alias)
+    return None
+
+
+def _name_free_branch(session_id: str, first: str, visited: Sequence[str]) -> str:
+    branch = name_branch(session_id, first)
+    while branch in visited:  # its own first message was removed
+        first += "'"
+        branch = name_branch(session_id, first)
+    return branch
+
+
+def _find_elsewhere(
+    reader: Reader, session_id: str, incoming: Transcript, places: Sequence[int], visited: Sequence[str]
+) -> dict[int, tuple[str, int]]:
+    """Which of these incoming messages are in another branch of the same session: (branch, id) by their place."""
+    wanted = {incoming.uids[place]: place for place in places if incoming.uids[place]}
+    found: dict[int, tuple[str, int]] = {}
+    for member in _find_family(reader, session_id) if wanted else ():
+        if member not in visited:
+            for message_id, uid, _active in reader.rows(MESSAGES_HERE, member):
+                place = wanted.get(uid_text(uid))
+                if place is not None:
+                    found[place] = (member, message_id)
+    return found
+
+
+def _find_family(reader: Reader, session_id: str) -> list[str]:
+    """A session and the branches that merges made of it, if there are any."""
+    origin = find_branch_origin(session_id) or session_id
+    branches = [row[0] for row in reader.rows(BRANCHES) if find_branch_origin(row[0]) == origin]
+    return [origin, *branches] if branches else []
+
+
+def find_alias(reader: Reader, given: Given, parent: str | None) -> str | None:
+    """The session here that holds the messages of another store's branch.
+
+    Two stores that exchange diverged copies each keep their own messages in the session and the other's in a branch.
+    """
+    origin = find_branch_origin(given.id)
+    first = uid_text(given.messages[0][-1]) if given.messages else None
+    if origin is None or first is None or name_branch(origin, first) != given.id:
+        return None
+    for candidate in dict.fromkeys((parent, origin, *_find_family(reader, origin))):
+        rows = reader.rows(MESSAGES_HERE, candidate) if candidate is not None else []
+        if any(uid_text(uid) == first for _id, uid, _active in rows):
+            return candidate
+    return None
+
+
+# ---------------------------------------------------------------- applying
+
+
+def apply_merge(
+    writer: Writer, merge: Merge, given: Given, *, trusted: bool, added: set[str]
+) -> tuple[list[int], bool]:
+    """Carry a merge out: (the ids here of all incoming messages, whether anything but messages changed).
+
+    `added` are the sessions that this import brought; without trust, titles stay clear of all others.
+    """
+    ids = list(merge.ids)
+    is_changed = bool(merge.plan.to_rewind or merge.plan.to_restore)
+    if merge.branch is not None:
+        ids = _make_branch(writer, merge, merge.branch, given, trusted=trusted, added=added)
+    elif merge.missing:
+        ids = _insert_messages(writer, merge.target.id, given, merge.missing, ids)
+    if merge.branch is None and (merge.missing or is_changed):
+        _apply_rewinds(writer, merge, given)
+        context.recount(writer, merge.target.id)
+    is_unused = not merge.plan.newer_here  # nothing was said in it here
+    if merge.branch is None and (trusted or (merge.target.is_untrusted and is_unused)):
+        is_changed |= _take_usage(writer, merge, given, trusted=trusted)
+    is_from_file = merge.session.is_untrusted and is_unused and not merge.is_branched
+    if not merge.is_alias and (trusted or is_from_file):
+        is_changed |= _take_labels(writer, merge, given, trusted=trusted, added=added)
+    if merge.missing or is_changed:
+        for session_id in merge.visited:
+            writer.run(derived.NOTE, session_id)
+        derived.refresh(writer)
+    return ids, is_changed
+
+
+def note_labels(writer: Writer, session_id: str, here: Labels, incoming: Labels) -> None:
+    """Remember the labels of both copies, for the next merge."""
+    marks = [mark_labels(here), mark_labels(incoming)]
+    text = to_json(marks[:1] if marks[0] == marks[1] else marks)
+    if writer.value(meta.GET, BASE_KEY + session_id) != text:
+        writer.run(meta.SET, BASE_KEY + session_id, text)
+
+
+def read_labels(reader: Reader, copy: Copy) -> Labels:
+    row = copy.row
+    return Labels(
+        row["title"],
+        row["title_by"],
+        (row["ended_at"], row["end_reason"]),
+        bool(row["archived"]),
+        row["pinned_at"],
+        frozenset(tag for (tag,) in reader.rows(TAGS_OF, copy.id)),
+    )
+
+
+def _insert_messages(
+    writer: Writer, session_id: str, given: Given, places: Sequence[int], ids: Sequence[int]
+) -> list[int]:
+    """Append incoming messages to a session; the ids here of all incoming messages."""
+    found = list(ids)
+    for place in places:
+        found[place] = writer.insert(INSERT_MESSAGE, session_id, *given.messages[place])
+        blobs.attach(writer, found[place], given.attachments[place])
+    return found
+
+
+def _make_branch(
+    writer: Writer, merge: Merge, branch: str, given: Given, *, trusted: bool, added: set[str]
+) -> list[int]:
+    source = merge.target.row
+    title = given.title or merge.session.row["title"]
+    if title is not None and not trusted:
+        title = import_policy.clear_title(writer, title, added)
+    if title is not None:
+        title = free_title(writer, title, source["owner"], branch)
+    calls = _find_missing_calls(writer, merge, given, trusted=trusted)
+    columns: dict[str, Any] = dict(zip(REST, given.rest, strict=True))
+    columns |= dict.fromkeys(NOT_OF_A_BRANCH) | {"archived": 0, "rewind_count": 0} | _add_up(calls)
+    started_at = min(given.messages[place][TIMESTAMP] for place in merge.missing)
+    writer.run(
+        *(
+            INSERT_SESSION,
+            branch,
+            given.source,
+            started_at,
+            title,
+            source["owner"],
+            merge.target.id,
+            "branch",
+        ),
+        *(0, 0, *(columns[name] for name in REST)),
+    )
+    ids = _insert_messages(writer, branch, given, merge.missing, merge.ids)
+    context.carry(writer, branch, _find_carried(writer, merge, given, ids))
+    context.recount(writer, branch)
+    for call in calls:
+        writer.insert(RECORD_CALL, branch, *call)
+    writer.run(derived.NOTE, branch)
+    return ids
+
+
+def _find_carried(reader: Reader, merge: Merge, given: Given, ids: Sequence[int]) -> list[int]:
+    """What a branch carries, so that its context is that of the incoming copy."""
+    target, known = merge.target, set(merge.ids)
+    matched = [match for match in merge.plan.matches if match is not None]
+    before = target.ids[: min(matched, default=0)]
+    own, live = set(target.ids), {row[0] for row in reader.rows(context.OWN, target.id)}
+    carried = [row[0] for row in reader.rows(context.LIVE, target.id) if row[0] not in own or row[0] in known]
+    carried += [message_id for message_id in before if message_id in live]
+    carried += [ids[place] for place, row in enumerate(given.messages) if row[ACTIVE]]
+    carried = list(dict.fromkeys(carried))
+    new = {ids[place] for place in merge.missing}
+    while carried and carried[-1] in new:  # its own messages follow what it carries anyway
+        carried.pop()
+    return carried
+
+
+def _apply_rewinds(writer: Writer, merge: Merge, given: Given) -> None:
+    at = {match: place for place, match in zip(merge.places, merge.plan.matches, strict=True)}
+    for match in merge.plan.to_rewind:
+        message_id = merge.target.ids[match]
+        writer.run(REWIND, given.messages[at[match]][REWOUND_AT], message_id)
+        writer.run(NOTE_TAKEN, message_id)
+    for match in merge.plan.to_restore:
+        writer.run(RESTORE, merge.target.ids[match])
+        writer.run(NOTE_TAKEN, merge.target.ids[match])
+
+
+def _find_missing_calls(
+    reader: Reader, merge: Merge, given: Given, *, trusted: bool
+) -> list[tuple[Any, ...]]:
+    """The model calls of the incoming copy that are not recorded here."""
+    # Without trust a time in the future becomes the time of the import, which is another one each time.
+    start = 0 if trusted else 1
+    recorded = Counter(
+        tuple(call[start:]) for session_id in merge.visited for call in reader.rows(MODEL_CALLS, session_id)
+    )
+    missing: list[tuple[Any, ...]] = []
+    for call in given.model_calls:
+        if recorded[call[start:]] > 0:
+            recorded[call[start:]] -= 1
+        else:
+            missing.append(call)
+    return missing
+
+
+def _add_up(calls: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+    """The counters of a session with these model calls."""
+    first = 5
+    sums: dict[str, Any] = {"api_call_count": len(calls)}
+    for place, name in enumerate((*TOKENS, *COSTS), start=first):
+        told = [call[place] for call in calls if call[place] is not None]
+        sums[name] = sum(told) if told or name in TOKENS else None
+    return sums
+
+
+def _take_usage(writer: Writer, merge: Merge, given: Given, *, trusted: bool) -> bool:
+    """Record calls that are missing; each counter becomes the higher one of both copies."""
+    calls = _find_missing_calls(writer, merge, given, trusted=trusted)
+    for call in calls:
+        writer.insert(RECORD_CALL, merge.target.id, *call)
+    if merge.is_branched or merge.is_alias:
+        if calls:
+            added = _add_up(calls)
+            row = merge.target.row
+            sums = [_add(row[name], added.get(name)) for name in COUNTER_COLUMNS]
+            writer.run(SET_COUNTERS, *sums, merge.target.id)
+        return bool(calls)
+    row = merge.session.row
+    before = [row[name] for name in COUNTER_COLUMNS]
+    # A rewind that was not taken over does not count.
+    stays = () if merge.newer_side == "incoming" else ("rewind_count",)
+    counters = [
+        row[name] if name in stays else _higher(row[name], given.column(name)) for name in COUNTER_COLUMNS
+    ]
+    if counters != before:
+        writer.run(SET_COUNTERS, *counters, merge.session.id)
+    return bool(calls) or counters != before
+
+
+def _add(here: float | None, more: float | None) -> float | None:
+    return here if more is None else (here or 0) + more
+
+
+def _higher(here: float | None, incoming: float | None) -> float | None:
+    return max((value for value in (here, incoming) if value is not None), default=None)
+
+
+def _take_labels(writer: Writer, merge: Merge, given: Given, *, trusted: bool, added: set[str]) -> bool:
+    """Take over a newer title, end, tags, archive and pin, and what the session worked with; True iff any changed."""
+    session, here, incoming = merge.session, read_labels(writer, merge.session), given.labels()
+    if not trusted:  # a pin is left out, and so is not a removed one
+        incoming = incoming._replace(pinned_at=here.pinned_at)
+    merged = merge_labels(here, incoming, _read_base(writer, session.id), merge.newer_side)
+    if session.transcript.is_continued:
+        merged = merged._replace(end=here.end)
+    if merged.title != here.title:
+        title = merged.title
+        if title is not None and not trusted:
+            title = import_policy.clear_title(writer, title, added | {session.id})
+        if title is not None:
+            title = free_title(writer, title, session.row["owner"], session.id)
+        merged = merged._replace(title=title)
+        writer.run(SET_TITLE, title, merged.title_by, session.id)
+    if merged.end != here.end and merged.end[1] in ("compression", "branched"):
+        writer.run(SETTLE_CHILDREN, session.id)
+    if merged[2:5] != here[2:5]:
+        writer.run(SET_LABELS, *merged.end, int(merged.is_archived), merged.pinned_at, session.id)
+    for tag in merged.tags - here.tags:
+        writer.run(ADD_TAG, session.id, tag)
+    for tag in here.tags - merged.tags:
+        writer.run(REMOVE_TAG, session.id, tag)
+    if merge.newer_side == "incoming":
+        writer.run(SET_MODEL, *(given.column(name) for name in MODEL_COLUMNS), session.id)
+        if trusted and not session.is_untrusted:
+            writer.run(SET_PLACE, *(given.column(name) for name in PLACE_COLUMNS), session.id)
+    note_labels(writer, session.id, merged, incoming)
+    return merged != here
+
+
+def _read_base(reader: Reader, session_id: str) -> Base | None:
+    marks = from_json(reader.value(meta.GET, BASE_KEY + session_id) or "null", None)
+    return Base(marks[0], marks[-1]) if isinstance(marks, list) and marks else None

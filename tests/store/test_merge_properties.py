@@ -1,0 +1,224 @@
+"""Random histories of two stores that exchange exports: nothing is lost, nothing is there twice, and it ends."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+
+from hermes.store.merge_plan import Transcript, plan_messages
+from hermes_state import SessionDB
+
+T = 1_780_000_000.0
+
+STEPS = st.tuples(
+    st.sampled_from(
+        [
+            "append",
+            "append",
+            "append",
+            "rename",
+            "tag",
+            "untag",
+            "compress",
+            "branch",
+            "end",
+            "rewind",
+            "send",
+        ]
+    ),
+    st.integers(0, 5),
+    st.integers(0, 5),
+)
+LINEAR_STEPS = st.tuples(
+    st.sampled_from(["append", "append", "rename", "tag", "end", "compress"]), st.integers(0, 5)
+)
+
+
+class Machines:
+    """Two stores, and what happens in them."""
+
+    def __init__(self, folder: str, names: str) -> None:
+        self.stores = [SessionDB(Path(folder, name, "state.db"), durability="normal") for name in names]
+        self.clock = 0
+        self.stores[0].create_session("a", "cli", started_at=T)
+        self.append(0, "a")
+        for at in range(1, len(names)):
+            self.send(0, at)
+
+    def close(self) -> None:
+        for store in self.stores:
+            store.close()
+
+    def now(self) -> float:
+        self.clock += 1
+        return T + self.clock
+
+    def append(self, at: int, session_id: str) -> None:
+        self.stores[at].append_message(session_id, "user", f"said at {self.clock % 3}", timestamp=self.now())
+
+    def send(self, at: int, to: int) -> None:
+        self.stores[to].import_sessions(export(self.stores[at]), trusted=True)
+
+    def pairs(self) -> list[tuple[int, int]]:
+        """Everybody to everybody else."""
+        return list(permutations(range(len(self.stores)), 2))
+
+    def do(self, what: str, at: int, which: int) -> None:
+        store = self.stores[at]
+        ids = sorted(row["id"] for row in store.search_sessions(limit=1000))
+        session_id = ids[which % len(ids)]
+        match what:
+            case "append":
+                self.append(at, session_id)
+            case "rename":
+                store.set_session_title(session_id, f"title {self.now():.0f}")
+            case "tag":
+                store.add_tags(session_id, f"tag{which}")
+            case "untag":
+                store.remove_tags(session_id, f"tag{which}")
+            case "compress":
+                if store.get_compression_tip(session_id) == session_id:
+                    carried = [row["id"] for row in store.get_context(session_id)][-1:]
+                    name = f"c{self.clock}{'xyz'[at]}"
+                    store.begin_continuation(
+                        session_id, "summary", carried, session_id=name, started_at=self.now()
+                    )
+            case "branch":
+                store.branch(session_id, session_id=f"b{self.clock}{'xyz'[at]}", started_at=self.now())
+            case "end":
+                store.end_session(session_id, "user_exit")
+            case "rewind":
+                said = store.list_recent_user_messages(session_id, limit=1)
+                if said:
+                    store.rewind_to_message(session_id, said[0]["id"])
+            case "send":
+                others = [other for other in range(len(self.stores)) if other != at]
+                self.send(at, others[which % len(others)])
+
+
+def export(db: SessionDB) -> list[dict[str, Any]]:
+    return [json.loads(json.dumps(session)) for session in db.iter_export()]
+
+
+def uids(db: SessionDB) -> Counter[str]:
+    return Counter(row["uid"] for session in db.iter_export() for row in session["messages"])
+
+
+def outline(db: SessionDB) -> dict[str, list[str]]:
+    return {session["id"]: [row["uid"][-4:] for row in session["messages"]] for session in db.iter_export()}
+
+
+def check(db: SessionDB) -> None:
+    counted = uids(db)
+    assert set(counted.values()) <= {1}, "no message is stored twice"
+    for session in db.iter_export():
+        live = [row["id"] for row in db.get_context(session["id"])]
+        assert len(live) == len(set(live))
+        assert session["message_count"] == len(db.get_messages(session["id"]))
+    assert db.verify().ok
+
+
+@pytest.mark.parametrize("names", ["xy", "xyz"])
+@settings(max_examples=settings().max_examples // 2, suppress_health_check=list(HealthCheck))
+@given(steps=st.lists(STEPS, max_size=18))
+def test_machines_that_exchange_everything_hold_the_same_messages(
+    names: str, steps: list[tuple[str, int, int]]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        machines = Machines(folder, names)
+        for what, at, which in steps:
+            machines.do(what, at % len(names), which)
+        said = set().union(*map(uids, machines.stores))
+        for _ in range(len(names) - 1):
+            for at, to in machines.pairs():
+                machines.send(at, to)
+        for store in machines.stores:
+            note(str(outline(store)))
+            assert set(uids(store)) == said, "nothing is lost"
+            check(store)
+        for at, to in machines.pairs():
+            again, twice = (
+                machines.stores[to].import_sessions(export(machines.stores[at]), trusted=True) for _ in "12"
+            )
+            assert again.messages == 0
+            assert (twice.messages, twice.added, twice.updated, twice.branched) == (0, (), (), {})
+        machines.close()
+
+
+@settings(max_examples=settings().max_examples // 2, suppress_health_check=list(HealthCheck))
+@given(st.lists(LINEAR_STEPS, max_size=15), st.lists(st.booleans(), max_size=15))
+def test_a_copy_that_follows_is_the_same_whenever_it_was_sent(
+    steps: list[tuple[str, int]], sends: list[bool]
+) -> None:
+    """One machine works, the other follows: how often and when does not matter."""
+    with tempfile.TemporaryDirectory() as folder:
+        machines = Machines(folder, "xy")
+        x, y = machines.stores
+        for at, (what, which) in enumerate(steps):
+            machines.do(what, 0, which)
+            if at < len(sends) and sends[at]:
+                machines.send(0, 1)
+        machines.send(0, 1)
+        assert [strip(one) for one in export(y)] == [strip(one) for one in export(x)]
+        older = export(x)
+        machines.append(0, "a")
+        before = export(x)
+        x.import_sessions(older, trusted=True)
+        assert export(x) == before
+        machines.close()
+
+
+def strip(session: dict[str, Any]) -> dict[str, Any]:
+    """Without what only one store knows: ids of rows, and numbers that make titles unique."""
+    messages = [{**row, "id": 0} for row in session["messages"]]
+    title = (session["title"] or "").split(" (")[0]
+    carried = [
+        {name: value for name, value in entry.items() if name not in ("first", "last")}
+        for entry in session.get("context", [])
+    ]
+    return {**session, "messages": messages, "title": title, "context": carried}
+
+
+LETTERS = st.lists(st.sampled_from("abc"), max_size=6)
+
+
+def transcript(letters: list[str], has_uids: bool) -> Transcript:
+    seen: Counter[str] = Counter()
+    names = []
+    for letter in letters:
+        seen[letter] += 1
+        names.append(f"{letter}{seen[letter]}")
+    return Transcript(names if has_uids else [None] * len(names), [True] * len(names), lambda: letters)
+
+
+@given(LETTERS, LETTERS, st.booleans(), st.booleans())
+def test_a_plan_accounts_for_every_message(
+    here: list[str], incoming: list[str], uids_here: bool, uids_there: bool
+) -> None:
+    plan = plan_messages(transcript(here, uids_here), transcript(incoming, uids_there))
+    known = [match for match in plan.matches if match is not None]
+    assert len(plan.matches) == len(incoming)
+    assert len(set(known)) == len(known)
+    assert len(plan.missing) + len(known) == len(incoming)
+    assert all(incoming[at] == here[match] for at, match in enumerate(plan.matches) if match is not None)
+    if plan.action == "append":
+        merged = iter(here + [incoming[at] for at in plan.missing])
+        assert all(letter in merged for letter in incoming), "in the order of the incoming copy"
+    if incoming[: len(here)] == here:
+        assert plan.action in ("append", "unchanged")
+
+
+@given(LETTERS, LETTERS)
+def test_a_longer_copy_without_uids_only_adds_its_end(beginning: list[str], end: list[str]) -> None:
+    plan = plan_messages(transcript(beginning, True), transcript(beginning + end, False))
+    assert plan.missing == list(range(len(beginning), len(beginning + end)))
+    back = plan_messages(transcript(beginning + end, False), transcript(beginning, True))
+    assert (back.action, back.missing) == ("unchanged", [])
