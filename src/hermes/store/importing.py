@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from hermes.store import blobs, derived, import_policy, meta
 from hermes.store.carried import Run, length, ranges_here, runs
-from hermes.store.content import from_json
+from hermes.store.content import from_json, uid_text
 from hermes.store.context import LIVE, LOWEST, carry, set_aside
 from hermes.store.engine import Access, Reader, Writer
 from hermes.store.incoming import Given, likeness
@@ -378,6 +378,6 @@ def _found_in_order(reader: Reader, session_id: str, given: Given) -> list[int] 
         if len(found) == len(likes):
             break
         # A message that was thinned since is still the same one.
-        if (uid is not None and uid == uids[len(found)]) or likeness(*shape) == likes[len(found)]:
+        if (uid is not None and uid_text(uid) == uids[len(found)]) or likeness(*shape) == likes[len(found)]:
             found.append(message_id)
     return found if len(found) == len(likes) else None

@@ -228,11 +228,11 @@ def _shape(row: _Columns) -> tuple[tuple[Any, ...], Iterable[Attachment], int, i
 def _tail(row: _Columns, active: int) -> tuple[Any, ...]:
     uid = row.text("uid")
     try:
-        raw = bytes.fromhex(uid) if uid else None
+        uid = bytes.fromhex(uid).hex() if uid else None
     except ValueError:
         raise _refused(f"uid of {row.what} must be hexadecimal, got {uid!r:.40}") from None
     texts, jsons = map(row.text, MESSAGE_TEXTS), map(row.json, MESSAGE_JSONS)
-    return (*texts, *jsons, *map(row.number, MESSAGE_NUMBERS), active, raw)
+    return (*texts, *jsons, *map(row.number, MESSAGE_NUMBERS), active, uid)
 
 
 def likeness(role: Any, content: Any, kind: Any, call_id: Any, calls: Any, tool: Any) -> tuple[Any, ...]:

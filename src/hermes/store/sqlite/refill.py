@@ -14,7 +14,7 @@ from typing import Any, LiteralString
 import apsw
 
 from hermes.store import blobs, derived
-from hermes.store.content import calls_counted, from_json
+from hermes.store.content import calls_counted, from_json, readable_uid
 from hermes.store.sqlite import index
 from hermes.store.sqlite.connection import SqliteWriter, run
 from hermes.store.sqlite.pages import Row
@@ -198,8 +198,8 @@ class Refill:
         if table == "blobs" and not blobs.is_whole(values.get("hash"), values.get("bytes")):
             self._garbled_blobs.add(values.get("hash"))
             return False
-        if not isinstance(values.get("uid", b""), bytes | None):
-            values["uid"] = None
+        if table == "messages" and values.get("uid") is not None:
+            values["uid"] = readable_uid(values["uid"])
         refusal = self._refusal(table, values)
         if refusal and table == "sessions" and run(self._connection, LACKS_SESSION, values.get("id"))[0][0]:
             # Another session has its title, or its place: it is kept without them.
