@@ -115,7 +115,7 @@ class Given(NamedTuple):
             rows.append((*shape, float(now), *_tail(row, active)))
         return cls(
             id=clean_in(session_id),
-            source=source_name(column.text("source") or "unknown"),
+            source=source_name((column.text("source") or "").strip() or "unknown"),
             started_at=float(at),
             start_known=started is not None,
             title=one_line(column.text("title") or "")[:MAX_TITLE_LENGTH].rstrip() or None,

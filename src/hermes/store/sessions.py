@@ -77,6 +77,14 @@ def source_name(source: str) -> str:
     return canonical_source(required_text("source", source))
 
 
+def new_source(source: str, name: str = "source") -> str:
+    """A source, or the platform it stands for, under which a row may be made. A blank one would be in no list."""
+    given = required_text(name, source)
+    if not given.strip():
+        raise errors.raised(errors.InvalidArgument, f"{name} must not be empty, got {given!r:.40}")
+    return canonical_source(given)
+
+
 def new_session_id() -> str:
     return f"{clock.stamp()}_{os.urandom(4).hex()}"
 
@@ -162,7 +170,7 @@ class Sessions:
     ) -> str:
         """Insert the row if it is not there; a second call for the same id changes nothing."""
         session_id = new_name(session_id)
-        source = source_name(required_text("source", source))
+        source = new_source(source)
         started = clock.now() if started_at is None else moment("started_at", started_at)
         parent = optional_text("parent_session_id", parent_session_id)
         place: tuple[object, ...] = (session_id, 1, started, started)
