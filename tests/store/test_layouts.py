@@ -282,7 +282,7 @@ def test_every_value_of_the_documented_tables_is_json(tmp_path: Path) -> None:
             "a", "assistant", [{"type": "text", "text": "structured"}], tool_calls=[{"id": "1"}]
         )
         image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "QUJD" * 2000}}
-        db.append_message("a", "user", [image], platform_message_id=12)
+        db.append_message("a", "user", [image], platform_message_id="12")
         db.append_message("a", "assistant", None, reasoning="r", reasoning_details=[{"t": 1}], token_count=3)
         db.append_message("a", "tool", "result", tool_name="t", tool_call_id="1")
         db.replace_messages("a", [*db.get_messages("a"), {"role": "user", "content": "one more"}])
@@ -290,8 +290,8 @@ def test_every_value_of_the_documented_tables_is_json(tmp_path: Path) -> None:
         db.set_session_title("a", "a title")
         db.set_meta("key", "value")
         db.update_system_prompt("a", "other")
-        db.enable_telegram_topic_mode(chat_id=1, user_id=7)
-        db.bind_telegram_topic(chat_id=1, thread_id=2, user_id=7, session_key="k", session_id="a")
+        db.enable_telegram_topic_mode(chat_id="1", user_id="7")
+        db.bind_telegram_topic(chat_id="1", thread_id="2", user_id="7", session_key="k", session_id="a")
         db.request_handoff("a", "telegram")
         db.create_session("b", "cli", parent_session_id="a")
         target = db.append_message("b", "user", "to be taken back")

@@ -269,6 +269,7 @@ VERBS: dict[str, Any] = {
     "auxiliary": lambda s, i: s.record_auxiliary_usage(i, model="m"),
     "place": lambda s, i: s.set_session_workspace(i, "/"),
     "model": lambda s, i: s.set_session_model(i, "other"),
+    "model_config": lambda s, i: s.set_session_model_config(i, {"model": "other"}),
     "seen": lambda s, i: s.has_platform_message_id(i, "m1"),
     "list": lambda s, i: s.list_sessions_rich(limit=100),
     "list_all": lambda s, i: s.list_sessions_rich(limit=100, include_children=True),
