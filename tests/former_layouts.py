@@ -6,10 +6,11 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-# Where layout 1 differs from layout 2: the type of `uid`, and two triggers.
+# Where layout 1 differs from layout 2: the type of `uid`, and three triggers.
 TRIGGERS_1 = """
 DROP TRIGGER hermes_change_noted;
 DROP TRIGGER hermes_message_arrived;
+DROP TRIGGER hermes_uid_written;
 CREATE TRIGGER hermes_noted INSTEAD OF INSERT ON hermes_changed BEGIN
     INSERT INTO changed_sessions SELECT m.session_id FROM messages m WHERE m.id = new.message_id
         AND NOT EXISTS (SELECT 1 FROM changed_sessions c WHERE c.session_id = m.session_id);

@@ -48,8 +48,6 @@ FIRST_SAID = """SELECT content, content_kind FROM messages
 
 # How other programs spell a source; lists and filters know one name for it.
 SET_SOURCE = "UPDATE sessions SET source = ? WHERE id = ? AND source = ?"
-# A program that still writes layout 1 may have replaced messages; no trigger changes the form of their uids.
-TEXT_UIDS = "UPDATE messages SET uid = lower(hex(uid)) WHERE session_id = ? AND typeof(uid) = 'blob'"
 SET_FAMILY = "UPDATE sessions SET relation = ?, root_id = ?, listed = ?, kind = ? WHERE id = ?"
 # Who joins a conversation stands behind its fence: a writer whose lease was lost is refused in a continuation too.
 JOIN_FENCE = """UPDATE sessions SET lease_epoch = (SELECT r.lease_epoch FROM sessions r WHERE r.id = sessions.root_id)
@@ -78,7 +76,6 @@ def refresh(writer: Writer) -> bool:
     for session_id in noted:
         for spelled, name in SOURCE_ALIASES.items():
             writer.run(SET_SOURCE, name, session_id, spelled)
-        writer.run(TEXT_UIDS, session_id)
         writer.run(CLEAR_NOTE, session_id)
     if noted:
         Family(writer).refresh(noted)

@@ -280,6 +280,9 @@ END;
 CREATE TRIGGER IF NOT EXISTS hermes_message_arrived AFTER INSERT ON messages WHEN typeof(new.uid) <> 'text' BEGIN
     INSERT INTO hermes_changed VALUES (new.id, new.session_id, 1);
 END;
+CREATE TRIGGER IF NOT EXISTS hermes_uid_written AFTER UPDATE OF uid ON messages WHEN typeof(new.uid) = 'blob' BEGIN
+    UPDATE messages SET uid = lower(hex(uid)) WHERE id = new.id;
+END;
 CREATE TRIGGER IF NOT EXISTS hermes_message_renumbered BEFORE UPDATE OF id ON messages WHEN new.id <> old.id BEGIN
     INSERT INTO hermes_changed VALUES (new.id, NULL, 1);
 END;
