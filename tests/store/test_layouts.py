@@ -301,6 +301,7 @@ def test_every_value_of_the_documented_tables_is_json(tmp_path: Path) -> None:
         db.update_system_prompt("a", "other")
         db.enable_telegram_topic_mode(chat_id="1", user_id="7")
         db.bind_telegram_topic(chat_id="1", thread_id="2", user_id="7", session_key="k", session_id="a")
+        db.routing.route("k", "telegram", "dm", 1, None, None, "a", {"name": "Ann"})
         db.request_handoff("a", "telegram")
         db.create_session("b", "cli", parent_session_id="a")
         target = db.append_message("b", "user", "to be taken back")

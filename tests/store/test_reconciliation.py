@@ -16,7 +16,7 @@ import pytest
 from hermes import errors
 from hermes.cli.main import main
 from hermes.store.sqlite.migrations.shape import Shape
-from hermes.store.sqlite.schema import declared, schema_sql
+from hermes.store.sqlite.schema import TOPIC_COLUMNS, declared, schema_sql
 from hermes_state import SessionDB
 from tests.store.test_migrations import shape
 
@@ -278,6 +278,51 @@ def test_titles_that_came_in_twice_are_told_apart(store: Path) -> None:
         assert len({*titles}) == len(titles)
         assert len(db.inbox.waiting("key")) == 2, "no event is dropped"
         assert db.verify().ok
+
+
+@pytest.fixture
+def topics(store: Path) -> Path:
+    with SessionDB(store) as db:
+        db.enable_telegram_topic_mode(chat_id="1", user_id="7")
+        db.bind_telegram_topic(chat_id="1", thread_id="2", user_id="7", session_key="k", session_id="first")
+    return store
+
+
+def test_the_columns_of_topics_are_those_that_are_made(topics: Path) -> None:
+    for table, columns in TOPIC_COLUMNS.items():
+        assert {*columns_in(topics, table)} == columns
+
+
+TOPICS = [(table, column) for table, columns in TOPIC_COLUMNS.items() for column in sorted(columns)]
+
+
+@pytest.mark.parametrize(("table", "column"), TOPICS)
+def test_columns_of_topics_come_back_or_are_named(topics: Path, table: str, column: str) -> None:
+    wanted = shape(topics)[f"table {table}"]
+    take_away(topics, table, column)
+    with pytest.raises(errors.StoreReadOnly, match=rf"lacks the column {table}\.{column}"):
+        SessionDB(topics, read_only=True)
+    if column in ("chat_id", "thread_id", "user_id", "session_key", "session_id"):
+        with pytest.raises(errors.StoreDamaged, match=f"the table {table} lacks its column {column}"):
+            SessionDB(topics)
+        return
+    with SessionDB(topics) as db:
+        assert db.is_telegram_topic_mode_enabled(chat_id="1", user_id="7")
+        bound = db.get_telegram_topic_binding(chat_id="1", thread_id="2")
+        assert bound is not None
+        assert bound["session_id"] == "first"
+        assert db.verify().ok
+    assert shape(topics)[f"table {table}"] == wanted
+
+
+@pytest.mark.parametrize("table", TOPIC_COLUMNS)
+def test_tables_of_topics_come_back(topics: Path, table: str) -> None:
+    with closing(sqlite3.connect(topics)) as connection:
+        connection.execute(f"DROP TABLE {table}")
+        connection.commit()
+    with SessionDB(topics) as db:
+        db.enable_telegram_topic_mode(chat_id="3", user_id="7")
+        assert db.is_telegram_topic_mode_enabled(chat_id="3", user_id="7")
 
 
 def test_verify_names_what_another_program_took_away_meanwhile(store: Path) -> None:

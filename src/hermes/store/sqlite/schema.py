@@ -14,6 +14,22 @@ from hermes.store.sqlite.connection import SqliteReader
 OBJECTS = "SELECT type, lower(name) FROM sqlite_master WHERE type IN ('table', 'index', 'view', 'trigger')"
 COLUMNS = """SELECT lower(m.name), lower(c.name) FROM sqlite_master m JOIN pragma_table_info(m.name) c
     WHERE m.type = 'table' AND m.sql NOT LIKE 'CREATE VIRTUAL%'"""
+TOPIC_COLUMNS = {
+    "telegram_dm_topic_mode": frozenset(
+        [
+            *("chat_id", "user_id", "enabled", "has_topics_enabled", "allows_users_to_create_topics"),
+            *("activated_at", "updated_at"),
+        ]
+    ),
+    "telegram_dm_topic_bindings": frozenset(
+        [
+            *("chat_id", "thread_id", "user_id", "session_key", "session_id", "managed_mode"),
+            *("linked_at", "updated_at"),
+        ]
+    ),
+}
+"""The tables that `store.topics` makes when topics are turned on, for a store in which that was done."""
+HAS_TOPICS = "SELECT 1 FROM state_meta WHERE key = 'telegram_dm_topic_columns'"
 CONSTRAINTS = ("FOREIGN", "PRIMARY", "UNIQUE", "CHECK", "CONSTRAINT")
 """How lines of a table begin that declare no column."""
 
@@ -82,18 +98,20 @@ def _name_in(words: list[str]) -> tuple[str, int]:
 
 def missing_in(reader: SqliteReader) -> Missing:
     """What a store of ours lacks of `schema.sql`. The search index is looked after elsewhere."""
-    want = declared()
+    columns, rules = declared()
     there = {(kind, name) for kind, name in reader.rows(OBJECTS)}
     have: dict[str, set[str]] = {}
     for table, column in reader.rows(COLUMNS):
         have.setdefault(table, set()).add(column)
+    if "key" in have.get("state_meta", ()) and reader.value(HAS_TOPICS):
+        columns = columns | TOPIC_COLUMNS
     return Missing(
-        tuple(name for name in want.columns if ("table", name) not in there),
+        tuple(name for name in columns if ("table", name) not in there),
         tuple(
             (name, column)
-            for name, columns in want.columns.items()
+            for name, wanted in columns.items()
             if ("table", name) in there
-            for column in sorted(columns - have.get(name, set()))
+            for column in sorted(wanted - have.get(name, set()))
         ),
-        tuple(name for name, kind in want.rules.items() if (kind, name) not in there),
+        tuple(name for name, kind in rules.items() if (kind, name) not in there),
     )

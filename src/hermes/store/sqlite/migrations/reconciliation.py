@@ -13,6 +13,7 @@ from typing import LiteralString
 
 import apsw
 
+from hermes.store import topics
 from hermes.store.derived import Family
 from hermes.store.sqlite import index
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, damaged, run
@@ -22,7 +23,7 @@ from hermes.store.sqlite.migrations.names import named
 from hermes.store.sqlite.migrations.proof import WORKED_OUT
 from hermes.store.sqlite.migrations.shape import Column, Shape, add_column, drop_changed, wanted
 from hermes.store.sqlite.migrations.steps import set_version
-from hermes.store.sqlite.schema import Missing, missing_in, schema_sql
+from hermes.store.sqlite.schema import TOPIC_COLUMNS, Missing, missing_in, schema_sql
 
 TRUTH = ("sessions", "messages")
 """Tables that are never made anew: an empty history must not be shown where there was one."""
@@ -75,7 +76,8 @@ FROM_REFERENCES = """UPDATE messages SET content_kind = 'blobs'
 
 def complete(connection: apsw.Connection, path: Path) -> Missing:
     """Add what is missing, inside the caller's transaction; what that was. StoreDamaged if it cannot be made up."""
-    lacking = missing_in(SqliteReader(connection, {}))
+    every = missing_in(SqliteReader(connection, {}))
+    lacking = _restore_topics(connection, path, every)
     lost = [table for table in lacking.tables if table in TRUTH]
     if lost:
         raise damaged(path, f"it has no table {lost[0]}")
@@ -97,7 +99,22 @@ def complete(connection: apsw.Connection, path: Path) -> Missing:
     _compute(SqliteWriter(connection, {}), added)
     if added & SEARCHED:  # the index has words that no row holds any more
         index.reset(connection)
-    return lacking
+    return every
+
+
+def _restore_topics(connection: apsw.Connection, path: Path, lacking: Missing) -> Missing:
+    """Make the tables of Telegram topics anew, with the rows that they have; what else is missing."""
+    columns = [(table, name) for table, name in lacking.columns if table in TOPIC_COLUMNS]
+    tables = [table for table in lacking.tables if table in TOPIC_COLUMNS]
+    for table, name in columns:
+        if name not in topics.OPTIONAL and run(connection, named(ANY_ROW, table=table)):
+            raise damaged(path, f"the table {table} lacks its column {name}, which cannot be made up")
+    if columns or tables:
+        topics.make_tables(SqliteWriter(connection, {}))
+    return lacking._replace(
+        tables=tuple(table for table in lacking.tables if table not in tables),
+        columns=tuple(column for column in lacking.columns if column not in columns),
+    )
 
 
 def _drop_unfit_tables(
