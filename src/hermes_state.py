@@ -33,7 +33,7 @@ def __getattr__(name: str) -> Any:
 
         return default_db_path()
     if name == "SCHEMA_SQL":
-        from hermes.store.sqlite.opening import schema_sql
+        from hermes.store.sqlite.schema import schema_sql
 
         return schema_sql()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,7 +5,7 @@ Both handles have it. Each verb fetches its manager when it is called, so that o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,6 +100,13 @@ class Care(Handle):
 
         mine = Sessions(self._writing(session_id))
         return self._quietly(lambda: mine.set_model(session_id, model), False)
+
+    def set_session_model_config(self, session_id: str, model_config: Mapping[str, Any]) -> bool:
+        """Record what the model of a session is configured with; True iff there is one."""
+        from hermes.store.sessions import Sessions
+
+        mine = Sessions(self._writing(session_id))
+        return self._quietly(lambda: mine.set_model_config(session_id, model_config), False)
 
     @staticmethod
     def workspace_of(directory: Path | str) -> Path:

@@ -74,8 +74,8 @@ _VERSION_7 = 7 << 76 | 2 << 62
 _CHANCE = ~(15 << 76 | 3 << 62)
 
 
-def new_uid() -> bytes:
-    """A UUID of version 7: time-ordered, 16 bytes, unique without asking anybody."""
+def new_uid() -> str:
+    """A UUID of version 7 as 32 hexadecimal digits: time-ordered, unique without asking anybody."""
     moment = time.time_ns() // 1_000_000
     chance = int.from_bytes(os.urandom(10), "big") & _CHANCE
-    return (moment << 80 | _VERSION_7 | chance).to_bytes(16, "big")
+    return f"{moment << 80 | _VERSION_7 | chance:032x}"

@@ -275,7 +275,3 @@ class Documented(Handle):
         from hermes.store.transfer import Transfer
 
         return Transfer(self._reading()).export_each(source, redact)
-
-    def iter_export(self, source: str | None = None, *, redact: bool = False) -> Iterator[Row]:
-        """The earlier name of `export_each`."""
-        return self.export_each(source, redact=redact)

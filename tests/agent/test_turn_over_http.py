@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,17 @@ from hermes_state import SessionDB
 from tests.agent.openai_server import DROP, ModelServer, Reply, calls, chunk, refuses, says, usage
 from tests.agent.test_turn import Echo
 
+DONE = b"data: [DONE]\n\n"
 RATES = {"small-model": {"input": 1.0, "output": 10.0}}
 
 
-def a_turn(db: SessionDB, server: ModelServer, record: StoredRecord) -> tuple[Turn, OpenAIModel]:
+def a_turn(
+    db: SessionDB, server: ModelServer, record: StoredRecord, base_url: str | None = None
+) -> tuple[Turn, OpenAIModel]:
     async def prompt() -> str:
         return "be kind"
 
-    model = OpenAIModel("small-model", base_url=server.base_url, first_pause=0.01)
+    model = OpenAIModel("small-model", base_url=base_url or server.base_url, first_pause=0.01)
     context = lambda approve, stop: ToolContext(db, "", Path("/"), approve, stop)  # noqa: E731
     return Turn(record, model, [Echo()], context, price=price_at(model.base_url, RATES), prompt=prompt), model
 
@@ -94,3 +98,68 @@ async def test_a_refusal_is_one_line_and_the_question_is_kept(
     assert isinstance(happened[-1], events.Failed)
     assert "wants a key: set OPENAI_API_KEY" in happened[-1].why
     assert [row["content"] for row in rows] == ["hello"]
+
+
+async def test_the_configuration_and_the_tokens_of_each_answer_are_stored(
+    db: SessionDB, model_server: ModelServer
+) -> None:
+    model_server.will(
+        Reply([*calls(("c1", "echo", '{"text": "one"}')).steps[:-1], usage(completion_tokens=7), DONE]),
+        says("all done", used=usage(prompt_tokens=1_000, completion_tokens=100)),
+    )
+    _happened, rows, session_id = await run(db, model_server)
+    counts = [(row["role"], row["token_count"]) for row in rows]
+    assert counts == [("user", None), ("assistant", 7), ("tool", None), ("assistant", 100)]
+    session = db.get_session(session_id)
+    assert session is not None
+    config = json.loads(session["model_config"])
+    assert config == {
+        "model": "small-model",
+        "provider": "local",
+        "endpoint": model_server.base_url,
+        "context_window": OpenAIModel("small-model", base_url=model_server.base_url).context_window,
+    }
+
+
+async def test_a_provider_that_tells_no_usage_leaves_the_count_unknown(
+    db: SessionDB, model_server: ModelServer
+) -> None:
+    model_server.will(says("hello"))
+    _happened, rows, _id = await run(db, model_server)
+    assert [row["token_count"] for row in rows] == [None, None]
+
+
+async def test_keys_in_the_address_are_not_stored_with_the_configuration(
+    db: SessionDB, model_server: ModelServer
+) -> None:
+    model_server.will(says("hello"))
+    record = StoredRecord(db)
+    secret = model_server.base_url.replace("http://", "http://ann:hunter2@")
+    turn, _model = a_turn(db, model_server, record, base_url=secret)
+    assert isinstance([event async for event in turn.events("hello")][-1], events.Done)
+    await record.close()
+    await _model.close()
+    session = db.get_session(record.session_id)
+    assert session is not None
+    assert json.loads(session["model_config"])["endpoint"] == model_server.base_url
+    assert "hunter2" not in session["model_config"]
+
+
+async def test_a_configuration_follows_the_model_and_keeps_what_others_put_there(
+    db: SessionDB, model_server: ModelServer
+) -> None:
+    db.create_session("mine", "cli", model_config={"temperature": 0.2, "model": "older"})
+    db.create_session("theirs", "cli", model_config={"imported": True})
+    db.create_session("broken", "cli")
+    db.raw().execute("UPDATE sessions SET model_config = 'no JSON' WHERE id = 'broken'")
+    for session_id in ("mine", "theirs", "broken"):
+        model_server.will(says("hello"))
+        record = StoredRecord(db, session_id)
+        turn, model = a_turn(db, model_server, record)
+        assert isinstance([event async for event in turn.events("hello")][-1], events.Done)
+        await record.close()
+        await model.close()
+    stored = dict(db.raw().execute("SELECT id, model_config FROM sessions").fetchall())
+    mine = json.loads(stored["mine"])
+    assert (mine["temperature"], mine["model"]) == (0.2, "small-model")
+    assert (stored["theirs"], stored["broken"]) == ('{"imported":true}', "no JSON")

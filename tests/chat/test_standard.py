@@ -50,6 +50,12 @@ async def test_a_conversation_with_a_model_behind_http(
     session = db.get_session(row["id"])
     assert session is not None
     assert "session_search" in session["system_prompt"]
+    config = json.loads(session["model_config"])
+    assert (config["model"], config["endpoint"]) == ("large-model", chosen.base_url)
+    assert config["context_window"] > 0
+    assert "sk-test" not in session["model_config"]
+    answers = [message for message in db.get_messages(row["id"]) if message["role"] == "assistant"]
+    assert [answer["token_count"] for answer in answers] == [None, 5]
 
 
 def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:

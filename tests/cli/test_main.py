@@ -209,3 +209,21 @@ def test_a_home_that_cannot_be_made_is_one_line_and_exit_1(hermes: Hermes, tmp_p
     assert result.returncode == 1
     assert result.stdout == ""
     one_complaint(result.stderr)
+
+
+@pytest.mark.parametrize("source", ["", " \t"])
+@pytest.mark.parametrize(
+    "words", [("chat", "-q", "hello"), ("sessions", "list"), ("sessions", "export", "-")]
+)
+def test_a_blank_source_is_wrong_usage(hermes: Hermes, words: tuple[str, ...], source: str) -> None:
+    result = hermes(*words, "--source", source)
+    assert result.returncode == 2
+    assert "a source must not be empty" in one_complaint(result.stderr)
+    assert result.stdout == ""
+
+
+def test_a_blank_source_in_the_environment_counts_as_none(hermes: Hermes, home: Path) -> None:
+    result = hermes("chat", "-q", "hello", "-m", "offline", HERMES_SESSION_SOURCE="  ")
+    assert result.returncode == 0, result.stderr
+    with SessionDB(home / "state.db") as db:
+        assert [row["source"] for row in db.list_sessions_rich()] == ["cli"]

@@ -21,6 +21,13 @@ BAD_WRITES: dict[str, Verb] = {
     "create: id bytes": lambda db: db.create_session(b"x", "cli"),
     "create: source None": lambda db: db.create_session("new", None),
     "create: source number": lambda db: db.create_session("new", 5),
+    "create: source empty": lambda db: db.create_session("new", ""),
+    "create: source blank": lambda db: db.create_session("new", " \t\n"),
+    "ensure: source empty": lambda db: db.ensure_session("new", ""),
+    "ensure: source blank": lambda db: db.ensure_session("a", "\u00a0"),
+    "route: platform blank": lambda db: db.routing.route("k", " ", "dm", "1", None, None, "a"),
+    "inbox: platform empty": lambda db: db.inbox.accept("k", "", {}),
+    "outbox: platform empty": lambda db: db.outbox.put("k", "", {}, "once"),
     "create: model list": lambda db: db.create_session("new", "cli", model=LIST),
     "create: model_config text": lambda db: db.create_session("new", "cli", model_config="text"),
     "create: system_prompt list": lambda db: db.create_session("new", "cli", system_prompt=LIST),
@@ -106,6 +113,22 @@ def test_what_cannot_be_stored_is_one_clear_error_and_nothing_is_written(a: Sess
     assert "\n" not in str(refused.value)
     assert everything(a) == before
     assert a.append_message("a", "user", "still here") > 2
+
+
+@pytest.mark.parametrize("source", ["", "  ", "\n"])
+def test_a_blank_source_is_a_value_error(a: SessionDB, source: str) -> None:
+    for verb in (a.create_session, a.ensure_session):
+        with pytest.raises(ValueError, match="source must not be empty"):
+            verb("new", source)
+    assert a.get_session("new") is None
+
+
+@pytest.mark.parametrize("source", ["", "  ", None])
+def test_an_import_without_a_source_is_of_an_unknown_one(a: SessionDB, source: str | None) -> None:
+    a.import_sessions([{"id": "new", "source": source, "messages": [{"role": "user", "content": "x"}]}])
+    row = a.get_session("new")
+    assert row is not None
+    assert row["source"] == "unknown"
 
 
 @pytest.mark.parametrize("verb", BAD_READS.values(), ids=BAD_READS.keys())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,11 @@ async def test_instructions_tools_and_usage_go_through_the_real_agent(model_serv
         names = {tool["function"]["name"] for tool in sent["tools"]}
         assert "todo" in names
         assert not names & {"terminal", "read_file", "write_file"}  # whose machine it is was not said
+        (row,) = house.db.search_sessions()
+        config = json.loads(row["model_config"])
+        assert (config["model"], config["endpoint"]) == ("small-model", model_server.base_url)
+        assert "sk-of-the-model" not in row["model_config"]
+        assert house.db.get_messages(row["id"])[-1]["token_count"] == 5
 
 
 async def test_the_owner_has_the_tools_that_reach_the_machine(model_server: ModelServer) -> None:

@@ -50,7 +50,7 @@ def export(db: SessionDB, *session_ids: str) -> list[dict[str, Any]]:
     """An export as it is after a file: of these sessions, or of all."""
     return [
         json.loads(json.dumps(session))
-        for session in db.iter_export()
+        for session in db.export_each()
         if not session_ids or session["id"] in session_ids
     ]
 
@@ -735,7 +735,7 @@ def test_an_import_that_was_killed_is_completed_by_the_next(db: SessionDB, tmp_p
 
 
 def uids(db: SessionDB) -> set[str]:
-    return {row["uid"] for one in db.iter_export() for row in one["messages"]}
+    return {row["uid"] for one in db.export_each() for row in one["messages"]}
 
 
 def count_rows(db: SessionDB) -> int:

@@ -105,21 +105,21 @@ class Machines:
 
 
 def export(db: SessionDB) -> list[dict[str, Any]]:
-    return [json.loads(json.dumps(session)) for session in db.iter_export()]
+    return [json.loads(json.dumps(session)) for session in db.export_each()]
 
 
 def uids(db: SessionDB) -> Counter[str]:
-    return Counter(row["uid"] for session in db.iter_export() for row in session["messages"])
+    return Counter(row["uid"] for session in db.export_each() for row in session["messages"])
 
 
 def outline(db: SessionDB) -> dict[str, list[str]]:
-    return {session["id"]: [row["uid"][-4:] for row in session["messages"]] for session in db.iter_export()}
+    return {session["id"]: [row["uid"][-4:] for row in session["messages"]] for session in db.export_each()}
 
 
 def check(db: SessionDB) -> None:
     counted = uids(db)
     assert set(counted.values()) <= {1}, "no message is stored twice"
-    for session in db.iter_export():
+    for session in db.export_each():
         live = [row["id"] for row in db.get_context(session["id"])]
         assert len(live) == len(set(live))
         assert session["message_count"] == len(db.get_messages(session["id"]))

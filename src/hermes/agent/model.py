@@ -98,6 +98,28 @@ class Model(Protocol):
     async def close(self) -> None: ...
 
 
+def describe_model(model: Model) -> dict[str, Any]:
+    """What `sessions.model_config` says about the model that answers. It holds no secret."""
+    config: dict[str, Any] = {
+        "model": model.name,
+        "provider": model.provider,
+        "endpoint": None if model.base_url is None else harmless_address(model.base_url),
+        "context_window": model.context_window,
+    }
+    return {name: value for name, value in config.items() if value is not None}
+
+
+def harmless_address(url: str) -> str:
+    """An address without name, password, query and fragment, in which people put keys."""
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return ""
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
 # What can go wrong, each with one line for a person.
 
 

@@ -7,11 +7,12 @@ conversation goes on; an incognito one is remembered here and nowhere else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from hermes import errors
 from hermes.agent.events import NotStored, Stored
+from hermes.store.content import from_json
 from hermes.store.sessions import new_session_id
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ T = TypeVar("T")
 Row = dict[str, Any]
 
 LEASE_S, RENEW_S = 60.0, 20.0
+LEFT_ALONE: Row = {"imported": True}
+"""A configuration that is a record of somebody else: of an untrusted file, or nothing that can be read."""
 
 
 class Record(Protocol):
@@ -38,6 +41,9 @@ class Record(Protocol):
         """That of the session; None until one was kept."""
 
     async def keep_prompt(self, text: str) -> None: ...
+
+    async def keep_model_config(self, config: Mapping[str, Any]) -> None:
+        """Record what the model that answers is configured with, if that is not recorded yet."""
 
     async def count(self, **call: Any) -> None:
         """Add a model call to the accounts; the arguments are those of `record_usage`."""
@@ -71,6 +77,8 @@ class StoredRecord:
         self._source, self._surface, self._new = source, surface, new
         self._unsaved: list[Row] = []
         self._prompt: str | None = None
+        self._config: Row | None = None
+        """The `model_config` of the session, once it was read."""
         self._renewing: asyncio.Task[None] | None = None
 
     @property
@@ -116,6 +124,7 @@ class StoredRecord:
         if self._prompt is None and self._exists:
             session = await asyncio.to_thread(self.db.get_session, self._id)
             self._prompt = None if session is None else session["system_prompt"]
+            self._config = _config_of(session)
         return self._prompt
 
     async def keep_prompt(self, text: str) -> None:
@@ -123,13 +132,28 @@ class StoredRecord:
         if self._exists:
             await asyncio.to_thread(self.db.update_system_prompt, self._id, text)
 
+    async def keep_model_config(self, config: Mapping[str, Any]) -> None:
+        if not self._exists:
+            return
+        if self._config is None:
+            session = await asyncio.to_thread(self.db.get_session, self._id)
+            self._config = _config_of(session)
+        merged = {**self._config, **config}
+        if merged == self._config or "imported" in self._config:
+            return
+        try:
+            await asyncio.to_thread(self.db.set_session_model_config, self._id, merged)
+        except errors.StoreError:
+            return  # the next turn tries again
+        self._config = merged
+
     async def count(self, **call: Any) -> None:
         if self._exists:
             await asyncio.to_thread(lambda: self.db.record_usage(self._id, **call))
 
     async def move(self, session_id: str) -> None:
         """Go on in another session of the conversation, which the same lease holds; its prompt is its own."""
-        self._id, self._exists, self._prompt = session_id, True, None
+        self._id, self._exists, self._prompt, self._config = session_id, True, None, None
 
     async def continue_with(
         self, summary: str, *, head: Sequence[int], carried: Sequence[int], prompt: str
@@ -185,6 +209,12 @@ class StoredRecord:
                 continue  # a busy store; there is time for two more
 
 
+def _config_of(session: Row | None) -> Row:
+    stored = None if session is None else session["model_config"]
+    config = {} if stored is None else from_json(stored, None)
+    return config if isinstance(config, dict) else LEFT_ALONE
+
+
 class IncognitoRecord:
     """A conversation of which not a byte is written anywhere."""
 
@@ -212,6 +242,9 @@ class IncognitoRecord:
 
     async def keep_prompt(self, text: str) -> None:
         self._prompt = text
+
+    async def keep_model_config(self, config: Mapping[str, Any]) -> None:
+        """It would be written."""
 
     async def count(self, **call: Any) -> None:
         """Accounts would be written; there are none."""

@@ -133,7 +133,7 @@ class Skills:
                 raise _bad(f"skill {name!r} has no file {printable(file)[:80]!r} that could be deleted alone")
             kept = self.folder / DELETED
             home.private_folder(kept)
-            gone.rename(kept / f"{clock.stamp()}_{clock.new_uid().hex()[-6:]}_{gone.name}")
+            gone.rename(kept / f"{clock.stamp()}_{clock.new_uid()[-6:]}_{gone.name}")
 
     def _place(self, name: str) -> Path:
         if not _is_name(name):

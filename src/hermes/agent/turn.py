@@ -170,6 +170,7 @@ class Turn:
                 yield await self._record.say("user", content, **fields)
             if await self._record.system_prompt() is None:
                 await self._record.keep_prompt(await self._prompt())
+            await self._record.keep_model_config(models.describe_model(self._model))
             async with aclosing(self._steps()) as steps:
                 async for event in steps:
                     yield event
@@ -296,6 +297,7 @@ class Turn:
         yield Answer("".join(text), "".join(thought), made, reason, used, stopped)
 
     async def _keep(self, answer: Answer) -> AsyncGenerator[Event, None]:
+        used = answer.used or models.Used()
         if answer.text or answer.calls:
             yield await self._record.say(
                 "assistant",
@@ -303,8 +305,8 @@ class Turn:
                 tool_calls=answer.calls or None,
                 finish_reason="interrupted" if answer.stopped else answer.reason,
                 reasoning=answer.thought or None,
+                token_count=used.output_tokens or None,
             )
-        used = answer.used or models.Used()
         cost, told = self._price(self._model.name, used)
         try:
             await self._record.count(

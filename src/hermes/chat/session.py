@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hermes import clock, errors
 from hermes.agent.agent import Agent
 from hermes.agent.events import Counted, Done, Event, Failed, Moved, Note, Stored
-from hermes.agent.model import Model, NoSuchModel, Unreachable, Used
+from hermes.agent.model import Model, NoSuchModel, Unreachable, Used, harmless_address
 from hermes.agent.parts import NO_WISH, ByHand, Parts, Wish, Working
 from hermes.agent.record import IncognitoRecord, StoredRecord
 from hermes.agent.turn import Turn
@@ -122,7 +122,7 @@ class Talk:
             return IncognitoRecord()
         new: dict[str, Any] = place.belonging(self.cwd)
         if self.answering.wish.base_url is not None:
-            new["model_config"] = {"base_url": self.answering.wish.base_url}
+            new["model_config"] = {"base_url": harmless_address(self.answering.wish.base_url)}
         return StoredRecord(self.db, source=self.source, **new)
 
     def _enter(self, record: StoredRecord | IncognitoRecord, *, is_open: bool) -> None:

@@ -21,6 +21,7 @@ from hermes.cli.command import (
     Words,
     WrongUsage,
     plain_text,
+    source_text,
     takes_json,
     takes_store,
 )
@@ -92,7 +93,7 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
     parser.add_argument("-m", "--model", type=plain_text, metavar="NAME", help="which model answers")
     parser.add_argument("--base-url", type=plain_text, metavar="URL", help="where the model is")
     parser.add_argument(
-        "--source", type=plain_text, metavar="S", help="what new conversations are tagged with (cli)"
+        "--source", type=source_text, metavar="S", help="what new conversations are tagged with (cli)"
     )
     parser.add_argument("--incognito", action="store_true", help="keep nothing of this conversation")
     parser.add_argument("--in", dest="cwd", type=Path, metavar="DIR", help="work in this directory")
@@ -298,7 +299,7 @@ def _transcribe(arguments: argparse.Namespace, db: AnyStore, session_id: str) ->
 def _source(arguments: argparse.Namespace) -> str:
     import os
 
-    return arguments.source or os.environ.get("HERMES_SESSION_SOURCE") or "cli"
+    return arguments.source or os.environ.get("HERMES_SESSION_SOURCE", "").strip() or "cli"
 
 
 def _new_talk(db: SessionDB, arguments: argparse.Namespace, *, can_ask: bool) -> Talk:

@@ -167,6 +167,13 @@ def days(text: str) -> float:
     return count
 
 
+def source_text(text: str) -> str:
+    """The name of a source, which is never blank."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("a source must not be empty")
+    return plain_text(text)
+
+
 def plain_text(text: str) -> str:
     """An argument that is compared with stored text, so it has to be text."""
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes import clock
-from hermes.cli.command import plain_text, row_count
+from hermes.cli.command import plain_text, row_count, source_text
 
 if TYPE_CHECKING:
     from hermes.store.selection import Selection
@@ -17,7 +17,7 @@ def takes_sources(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--source",
         action="append",
-        type=plain_text,
+        type=source_text,
         metavar="S",
         help="only those of this source, such as telegram; may be given again",
     )

@@ -31,7 +31,7 @@ class Marks:
         """What is remembered of this very store, if that has not gone back in time since."""
         store = db.get_meta(STORE_KEY)
         if store is None:
-            store = new_uid().hex()
+            store = new_uid()
             db.set_meta(STORE_KEY, store)
         told = _told(folder / FILE)
         if told.get("store") != store:

@@ -78,7 +78,7 @@ def _message_here(reader: Reader, session_id: str, message_id: Any, uid: Any) ->
     """A message of a session that is here but was not in the import."""
     if isinstance(uid, str):
         try:
-            return reader.value(BY_UID, session_id, bytes.fromhex(uid))  # type: ignore[no-any-return]
+            return reader.value(BY_UID, session_id, bytes.fromhex(uid).hex())  # type: ignore[no-any-return]
         except ValueError:
             return None
     return reader.value(BY_ID, session_id, message_id) if isinstance(message_id, int) else None

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+from hermes.store.content import uid_text
 from hermes.store.engine import Reader, Row
 
 MOST_MESSAGES = 200
@@ -61,7 +62,7 @@ def fingerprint(reader: Reader, session_id: str, *, uids: bool = True) -> Finger
 
 def _mark(session_id: str, session: Row | None, message: Row) -> str:
     uid, *rest = message
-    return uid.hex() if isinstance(uid, bytes) else _digest([session_id, *(session or ()), *rest])
+    return uid_text(uid) or _digest([session_id, *(session or ()), *rest])
 
 
 def _digest(values: Iterable[object]) -> str:

@@ -16,7 +16,7 @@ from hermes.store.arguments import moment, optional_id, optional_text, optional_
 from hermes.store.content import document, from_document
 from hermes.store.engine import Access, Reader, Row, Writer
 from hermes.store.leases import ROOT, demand_epoch, lost, standing
-from hermes.store.sessions import source_name
+from hermes.store.sessions import new_source
 
 LONGEST_ERROR = 500
 WHY = "hermes:error"
@@ -80,7 +80,7 @@ class Inbox:
         session_id: str | None = None,
     ) -> InboxEntry | None:
         """Take a message in for good; None if this one was taken in before."""
-        key, source = required_text("session_key", session_key), source_name(platform)
+        key, source = required_text("session_key", session_key), new_source(platform, "platform")
         message = optional_id("platform_message_id", platform_message_id)
         text, at = document("event", event), clock.now()
         values = (key, optional_text("session_id", session_id), source, message, text, at, at)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from hermes import clock, errors
 from hermes.store import attachments
 from hermes.store.attachments import Attachment
-from hermes.store.content import calls_counted, from_json, to_json
+from hermes.store.content import calls_counted, from_json, to_json, uid_text
 from hermes.store.import_policy import UNFINISHED_HANDOFFS
 from hermes.store.keeping import clean_tag
 from hermes.store.kinds import IMPORTED_ROLES
@@ -136,7 +136,7 @@ class Given(NamedTuple):
             rows.append((*shape, float(now), *_tail(row, active)))
         return cls(
             id=clean_in(session_id),
-            source=source_name(column.text("source") or "unknown"),
+            source=source_name((column.text("source") or "").strip() or "unknown"),
             started_at=float(at),
             start_known=started is not None,
             title=one_line(column.text("title") or "")[:MAX_TITLE_LENGTH].rstrip() or None,
@@ -204,13 +204,6 @@ class Given(NamedTuple):
         start = self.started_at if self.start_known else None
         digest = blake2b(repr((self.source, start, said)).encode(), digest_size=16)
         return f"imported:{self.id}:{digest.hexdigest()}"
-
-
-def uid_text(stored: object) -> str | None:
-    """A message's uid as 32 hexadecimal digits, however the column holds it. None if it has none."""
-    if isinstance(stored, bytes):
-        return stored.hex()
-    return stored if isinstance(stored, str) and stored else None
 
 
 class _Columns:
@@ -293,11 +286,11 @@ def _shape(row: _Columns) -> tuple[tuple[Any, ...], Iterable[Attachment], int, i
 def _tail(row: _Columns, active: int) -> tuple[Any, ...]:
     uid = row.text("uid")
     try:
-        raw = bytes.fromhex(uid) if uid else None
+        uid = bytes.fromhex(uid).hex() if uid else None
     except ValueError:
         raise _refused(f"uid of {row.what} must be hexadecimal, got {uid!r:.40}") from None
     texts, jsons = map(row.text, MESSAGE_TEXTS), map(row.json, MESSAGE_JSONS)
-    return (*texts, *jsons, *map(row.number, MESSAGE_NUMBERS), active, raw)
+    return (*texts, *jsons, *map(row.number, MESSAGE_NUMBERS), active, uid)
 
 
 def likeness(role: Any, content: Any, kind: Any, call_id: Any, calls: Any, tool: Any) -> tuple[Any, ...]:

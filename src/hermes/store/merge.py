@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from hermes.store import blobs, context, derived, import_policy, meta
-from hermes.store.content import from_json, to_json
+from hermes.store.content import from_json, to_json, uid_text
 from hermes.store.engine import Reader, Writer
-from hermes.store.incoming import INSERT_MESSAGE, INSERT_SESSION, REST, Given, likeness, uid_text
+from hermes.store.incoming import INSERT_MESSAGE, INSERT_SESSION, REST, Given, likeness
 from hermes.store.keeping import ADD_TAG, REMOVE_TAG, TAGS_OF
 from hermes.store.merge_plan import (
     Base,

@@ -14,7 +14,7 @@ from hermes import clock, errors
 from hermes.store import blobs, context, derived, replacing
 from hermes.store.arguments import mappings, moment, optional_id, optional_text, optional_whole, required_text
 from hermes.store.attachments import encode
-from hermes.store.content import calls_counted, from_json, json_or_none
+from hermes.store.content import calls_counted, from_json, json_or_none, uid_text
 from hermes.store.context import COUNT_OF, SET_COUNTS
 from hermes.store.engine import Access, Reader, Unreachable, Writer
 from hermes.store.kinds import KEPT_FROM_MODELS
@@ -92,7 +92,7 @@ class Messages:
         platform_message_id: str | None = None,
         lease_epoch: int | None = None,
         *,
-        uid: bytes | None = None,
+        uid: str | None = None,
     ) -> int:
         """Store one message; its id. A writer that names its lease is refused once somebody has taken over.
 
@@ -250,7 +250,7 @@ def known_empty(reader: Reader, session_id: str) -> list[Any]:
     return []
 
 
-def insert_plain(writer: Writer, session_id: str, role: str, text: str, at: float, uid: bytes) -> int:
+def insert_plain(writer: Writer, session_id: str, role: str, text: str, at: float, uid: str) -> int:
     """A message that is text and nothing else, for verbs that count it themselves."""
     place, rest = (session_id, role, text, None, None, None, at), (None,) * 7
     return writer.insert(INSERT, *place, *rest, uid, "text", None)
@@ -283,7 +283,7 @@ def decoded(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
     row["content"] = blobs.decode(reader, row["content"], row.pop("content_kind"))
     if row["tool_calls"] is not None:
         row["tool_calls"] = from_json(row["tool_calls"], [])
-    row["uid"] = row["uid"].hex() if isinstance(row["uid"], bytes) else None
+    row["uid"] = uid_text(row["uid"])
     return row
 
 

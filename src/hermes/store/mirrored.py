@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, LiteralString, NamedTuple
 
+from hermes.store.content import uid_text
 from hermes.store.engine import Access, Row
 from hermes.store.lineage import MEMBERS, ROOT
 from hermes.store.messages import decoded
@@ -190,4 +191,4 @@ def _by_session(rows: list[Row]) -> dict[str, tuple[Row, ...]]:
 
 
 def _mark(row: Row) -> Mark:
-    return row[1].hex() if isinstance(row[1], bytes) else None, row[2], row[3]
+    return uid_text(row[1]), row[2], row[3]

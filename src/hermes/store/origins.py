@@ -12,7 +12,7 @@ from hermes.store.arguments import optional_id, required_text
 from hermes.store.engine import Reader, Row, Writer
 from hermes.store.lineage import tip
 from hermes.store.people import Principal
-from hermes.store.sessions import source_name
+from hermes.store.sessions import new_source
 
 # Only where nothing is known: a session that was resumed in another chat stays of the chat it was made for.
 REMEMBER = """UPDATE sessions SET session_key = ?, chat_type = ?, chat_id = ?, thread_id = ?,
@@ -53,7 +53,7 @@ class Chat(NamedTuple):
         """The chat as it is stored: its parts are text, and none is the empty one."""
         named = zip(("chat_id", "thread_id", "participant"), parts, strict=True)
         texts = (optional_id(name, part) or "" for name, part in named)
-        return cls(source_name(platform), required_text("chat_type", chat_type), *texts)
+        return cls(new_source(platform, "platform"), required_text("chat_type", chat_type), *texts)
 
 
 def remember(writer: Writer, session_id: str, session_key: str, chat: Chat) -> None:

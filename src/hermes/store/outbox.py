@@ -17,7 +17,7 @@ from hermes.store.engine import Access, Row, Writer
 from hermes.store.inbox import LONGEST_ERROR, ROUTED
 from hermes.store.leases import demand_epoch
 from hermes.store.processes import is_gone, this_process
-from hermes.store.sessions import source_name
+from hermes.store.sessions import new_source, source_name
 
 ELSEWHERE_S = 10 * clock.MINUTE
 """How long a delivery by a process of another host, which cannot be asked, is believed to be under way."""
@@ -86,7 +86,7 @@ class Outbox:
         lease_epoch: int | None = None,
     ) -> OutboxEntry:
         """Something to be delivered, once per idempotency key: the second time it is the same entry."""
-        key, source = required_text("session_key", session_key), source_name(platform)
+        key, source = required_text("session_key", session_key), new_source(platform, "platform")
         once = required_text("idempotency_key", idempotency_key)
         session, epoch = optional_text("session_id", session_id), optional_whole("lease_epoch", lease_epoch)
         text, at = document("payload", payload), clock.now()

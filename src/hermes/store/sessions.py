@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from hermes import clock, errors
@@ -39,6 +40,7 @@ END = "UPDATE sessions SET ended_at = ?, end_reason = ? WHERE id = ? AND ended_a
 REOPEN = "UPDATE sessions SET ended_at = NULL, end_reason = NULL WHERE id = ?"
 SET_PROMPT = "UPDATE sessions SET system_prompt = ? WHERE id = ?"
 SET_MODEL = "UPDATE sessions SET model = ? WHERE id = ? AND trashed_at IS NULL"
+SET_MODEL_CONFIG = "UPDATE sessions SET model_config = ? WHERE id = ? AND trashed_at IS NULL"
 COUNT = "SELECT count(*) FROM sessions WHERE trashed_at IS NULL AND (? IS NULL OR source = ?)"
 PREFIX = (
     """SELECT id FROM sessions WHERE trashed_at IS NULL AND lower(id) LIKE lower(?) ESCAPE '\\' LIMIT 2"""
@@ -75,6 +77,14 @@ LONGEST_PREFIX = 1000
 def source_name(source: str) -> str:
     """The documented name of a source; older spellings are accepted on input and in filters."""
     return canonical_source(required_text("source", source))
+
+
+def new_source(source: str, name: str = "source") -> str:
+    """A source, or the platform it stands for, under which a row may be made. A blank one would be in no list."""
+    given = required_text(name, source)
+    if not given.strip():
+        raise errors.raised(errors.InvalidArgument, f"{name} must not be empty, got {given!r:.40}")
+    return canonical_source(given)
 
 
 def new_session_id() -> str:
@@ -162,7 +172,7 @@ class Sessions:
     ) -> str:
         """Insert the row if it is not there; a second call for the same id changes nothing."""
         session_id = new_name(session_id)
-        source = source_name(required_text("source", source))
+        source = new_source(source)
         started = clock.now() if started_at is None else moment("started_at", started_at)
         parent = optional_text("parent_session_id", parent_session_id)
         place: tuple[object, ...] = (session_id, 1, started, started)
@@ -229,6 +239,10 @@ class Sessions:
         """What a session goes on with; its usage tells with which models it was held."""
         name = required_text("model", model)
         return self._engine.write(lambda writer: writer.run(SET_MODEL, name, session_id) > 0)
+
+    def set_model_config(self, session_id: str, model_config: Mapping[str, Any]) -> bool:
+        stored = json_or_none(optional_mapping("model_config", model_config))
+        return self._engine.write(lambda writer: writer.run(SET_MODEL_CONFIG, stored, session_id) > 0)
 
     def get(self, session_id: str) -> dict[str, Any] | None:
         with self._engine.read(settled=True) as reader:

@@ -93,11 +93,11 @@ class Spooling:
             return False
 
     def _told(
-        self, problem: errors.HermesError, verb: str, uid: bytes, at: float, arguments: dict[str, Any]
+        self, problem: errors.HermesError, verb: str, uid: str, at: float, arguments: dict[str, Any]
     ) -> errors.HermesError:
         """Keep a write; the same kind of error, which says where it is kept."""
         said = {name: _plain(name, value) for name, value in arguments.items()}
-        entry = Entry(verb, str(said["session_id"]), uid.hex(), at, self._store, said)
+        entry = Entry(verb, str(said["session_id"]), uid, at, self._store, said)
         file = None
         try:
             file = self._spool.keep(entry)
@@ -132,7 +132,7 @@ class Spooling:
     def _store_late(self, entry: Entry) -> None:
         try:
             if entry.verb == "append_message":
-                self._append_late(bytes.fromhex(entry.uid), **entry.arguments)
+                self._append_late(bytes.fromhex(entry.uid).hex(), **entry.arguments)
             elif entry.verb == "create_session":
                 self._late_sessions.create(**entry.arguments)
             else:
@@ -140,7 +140,7 @@ class Spooling:
         except NEVER as problem:
             raise Unstorable(str(problem)) from problem
 
-    def _append_late(self, uid: bytes, owners: list[str] | None = None, **arguments: Any) -> None:
+    def _append_late(self, uid: str, owners: list[str] | None = None, **arguments: Any) -> None:
         messages = self._late_messages
         if owners is not None:
             messages = Messages(self._engine.scoped(tuple(owners)).owning(arguments["session_id"]))

@@ -42,6 +42,13 @@ CREATE_BINDINGS = """CREATE TABLE IF NOT EXISTS telegram_dm_topic_bindings (
     updated_at REAL,
     PRIMARY KEY (chat_id, thread_id)
 )"""
+OPTIONAL = frozenset(
+    [
+        *("enabled", "has_topics_enabled", "allows_users_to_create_topics", "activated_at", "managed_mode"),
+        *("linked_at", "updated_at"),
+    ]
+)
+"""Columns that tables of another program may lack."""
 ALL_MODES = "SELECT * FROM telegram_dm_topic_mode"
 ALL_BINDINGS = "SELECT * FROM telegram_dm_topic_bindings"
 DROP_MODE = "DROP TABLE telegram_dm_topic_mode"
@@ -193,8 +200,12 @@ def unbind_session(writer: Writer, session_id: str) -> None:
 
 
 def _ensure_tables(writer: Writer) -> None:
-    if writer.value(meta.GET, COMPLETE_KEY) and writer.value(meta.GET, VERSION_KEY) == VERSION:
-        return
+    if not writer.value(meta.GET, COMPLETE_KEY) or writer.value(meta.GET, VERSION_KEY) != VERSION:
+        make_tables(writer)
+
+
+def make_tables(writer: Writer) -> None:
+    """Make the tables anew, with every column, and with the rows of those that are there."""
     writer.run(CREATE_MODE)
     writer.run(CREATE_BINDINGS)
     modes, bindings = writer.dicts(ALL_MODES), writer.dicts(ALL_BINDINGS)

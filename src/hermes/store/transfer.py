@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import Any, LiteralString
 
 from hermes.store.arguments import several
+from hermes.store.content import uid_text
 from hermes.store.context import RANGES, SET_ASIDE
 from hermes.store.engine import Access, Reader
 from hermes.store.importing import Import
@@ -118,6 +119,6 @@ def _carried(reader: Reader, which: LiteralString, session_id: str) -> list[dict
             rows = list(group)
             one: dict[str, Any] = {"session_id": owner, "count": len(rows)}
             for end, (_owner, message_id, uid) in (("first", rows[0]), ("last", rows[-1])):
-                one |= {end: message_id, f"{end}_uid": uid.hex() if uid else None}
+                one |= {end: message_id, f"{end}_uid": uid_text(uid)}
             told.append(one)
     return told

@@ -21,6 +21,7 @@ from hermes.store.sqlite.connection import SqliteReader, connect, pragma, run, u
 from hermes.store.sqlite.copying import unsound
 from hermes.store.sqlite.filesystem import journal_for
 from hermes.store.sqlite.migrations import check_version
+from hermes.store.sqlite.schema import missing_in
 from hermes.store.sqlite.surroundings import way_out
 from hermes.text import counted
 
@@ -83,6 +84,18 @@ def journal(connection: apsw.Connection, path: Path) -> Iterator[Finding]:
 def _header(connection: apsw.Connection) -> bytes:
     """How the file says it is written. SQLite itself calls every file that it reads as it stands a plain one."""
     return connection.read("main", 0, FORMAT_AT, 1)[1]
+
+
+def schema(reader: SqliteReader, path: Path) -> Iterator[Finding]:
+    names = missing_in(reader).names
+    if names:
+        yield Finding(
+            "warning",
+            f"Schema: {', '.join(names)} {'is' if len(names) == 1 else 'are'} missing",
+            f"added when the store is next opened for writing: `{upkeep(path, 'list')}`",
+        )
+    else:
+        yield Finding("ok", "Schema: every table, column, index and trigger is there")
 
 
 def size(reader: SqliteReader, path: Path) -> Iterator[Finding]:

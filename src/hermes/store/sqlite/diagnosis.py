@@ -116,6 +116,7 @@ def _inside(path: Path, holders: list[Holder], deep: bool) -> Iterable[Finding]:
             yield from _asked(path, "Plain files", lambda: surroundings.plain_files(path))
         reader = SqliteReader(connection, {})
         for about, check in {
+            "Schema": lambda: checkup.schema(reader, path),
             "Journal": lambda: checkup.journal(connection, path),
             "Size": lambda: checkup.size(reader, path),
             "Index": lambda: checkup.index_lag(reader, path),

@@ -11,6 +11,7 @@ from hermes.store import blobs, derived
 from hermes.store.sqlite import blocks, index
 from hermes.store.sqlite.connection import SqliteReader, connect, connect_read_only, run
 from hermes.store.sqlite.given import held
+from hermes.store.sqlite.schema import missing_in
 from hermes.store.sqlite.texts import fields_of
 from hermes.store.values import Health
 from hermes.terms import SEPARATOR, index_texts
@@ -36,6 +37,7 @@ MISROOTED = """SELECT s.id FROM sessions s LEFT JOIN sessions r ON r.id = s.root
     WHERE r.id IS NULL AND s.id IS NOT NULL LIMIT 20"""
 STALE_CONVERSATION = """SELECT s.id FROM sessions s WHERE s.root_id = s.id AND s.conversation_active IS NOT
     (SELECT max(member.last_active) FROM sessions member WHERE member.root_id = s.id) LIMIT 20"""
+BINARY_UIDS = "SELECT count(*) FROM messages WHERE typeof(uid) = 'blob'"
 GHOSTS = """SELECT count(*) FROM messages_fts_words_docsize d LEFT JOIN messages m ON m.id = d.id
     WHERE m.id IS NULL AND NOT EXISTS (SELECT 1 FROM changed_messages c WHERE c.message_id = d.id)"""
 UNINDEXED = """SELECT count(*) FROM messages m LEFT JOIN messages_fts_words_docsize d ON d.id = m.id
@@ -89,10 +91,27 @@ def verify(reader: SqliteReader, path: Path) -> Health:
     return health._replace(damage=tuple([*_broken_pages(path), *health.damage][:MOST_TOLD]))
 
 
+def incomplete(reader: SqliteReader, path: Path) -> Health | None:
+    """What the store lacks of the schema; None if every table and column is there, so that more can be asked."""
+    lacking = missing_in(reader)
+    if not lacking.unreadable:
+        return None
+    sessions, messages = (
+        0 if table in lacking.tables else int(reader.value(count))
+        for table, count in (("sessions", COUNT_SESSIONS), ("messages", COUNT_MESSAGES))
+    )
+    return Health(path, sessions, messages, drift=tuple(f"{name} is missing" for name in lacking.names))
+
+
 def health_of(reader: SqliteReader, path: Path) -> Health:
     """Everything but SQLite's own check of the pages, which a caller that holds the file alone makes itself."""
+    if (lacking := incomplete(reader, path)) is not None:
+        return lacking
     damage = [f"messages without a session: {row[0]}" for row in reader.rows(ORPHANS)] + blobs.damage(reader)
-    drift = _derived_drift(reader) + _index_drift(reader) + _block_drift(reader) + blobs.drift(reader)
+    drift = [f"{name} is missing" for name in missing_in(reader).names]
+    if binary := reader.value(BINARY_UIDS):
+        drift.append(f"uid of {counted(binary, 'message')}, stored as bytes")
+    drift += _derived_drift(reader) + _index_drift(reader) + _block_drift(reader) + blobs.drift(reader)
     _mark, above, _changed = index.behind(reader, 1 << 60)
     sessions, messages = int(reader.value(COUNT_SESSIONS)), int(reader.value(COUNT_MESSAGES))
     return Health(path, sessions, messages, tuple(damage[:MOST_TOLD]), tuple(drift[:MOST_TOLD]), above)

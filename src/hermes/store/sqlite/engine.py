@@ -263,6 +263,9 @@ class SqliteEngine(SqliteFollower):
     def verify(self) -> Health:
         from hermes.store.sqlite import doctor
 
+        with self.read() as reader:  # derived columns can only be settled once all columns are there
+            if (lacking := doctor.incomplete(cast(SqliteReader, reader), self.path)) is not None:
+                return lacking
         with self.read(settled=True) as reader:
             return doctor.verify(cast(SqliteReader, reader), self.path)
 

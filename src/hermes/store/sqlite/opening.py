@@ -22,6 +22,7 @@ from hermes.store.sqlite import guard as guards
 from hermes.store.sqlite.connection import (
     READ_SOMETHING,
     WAL_ERRORS,
+    SqliteReader,
     connect,
     connect_read_only,
     damaged,
@@ -38,8 +39,10 @@ from hermes.store.sqlite.migrations import (
     check_documented_version,
     check_version,
     drop_foreign_search,
+    has_former_layout,
     migrate,
 )
+from hermes.store.sqlite.schema import missing_in, schema_sql
 
 log = log_of(__name__)
 
@@ -53,26 +56,15 @@ INSERT_VERSION = "INSERT INTO schema_version (version) VALUES (?)"
 # Not search tables of an older form, which are made anew: they had to be given terms, of ASCII too. Asked of the
 # schema, which can be read also where the tables cannot.
 KEPT_UP = """SELECT name FROM sqlite_master WHERE name IN ('messages_fts_words', 'index_progress',
-    'messages_fts_blocks', 'messages_fts_ranges', 'messages_fts_members') AND sql NOT LIKE '%tokenchars%'
-    OR type = 'trigger' AND name GLOB 'hermes_*'"""
+    'messages_fts_blocks', 'messages_fts_ranges', 'messages_fts_members') AND sql NOT LIKE '%tokenchars%'"""
 INDEX_TABLES = {"messages_fts_words", "index_progress"}
 SEARCH_TABLES = INDEX_TABLES | {"messages_fts_blocks", "messages_fts_ranges", "messages_fts_members"}
-TRIGGERS = {
-    *("hermes_noted", "hermes_message_placed", "hermes_message_added", "hermes_message_renumbered"),
-    *("hermes_message_updated", "hermes_message_deleted", "hermes_session_placed", "hermes_session_replaced"),
-    *("hermes_session_renamed", "hermes_session_changed", "hermes_session_removed"),
-}
-"""By which changes of other programs are noticed; under these names with the text that they have in `schema.sql`."""
 
 JOURNAL_AT = 18
 IS_WAL = b"\2\2"
 """Where the header of the file says which journal it has, and how it says so."""
 
 Opened = tuple[apsw.Connection, guards.Guard, Journal]
-
-
-def schema_sql() -> str:
-    return Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
 
 
 def open_database(path: Path, *, read_only: bool = False) -> Opened:
@@ -149,9 +141,14 @@ def _open_read_only(path: Path) -> Opened:
     try:
         connection = connect_read_only(path)
         check_version(connection, path)
-        if not is_current(connection):
+        if not is_current(connection) and not has_former_layout(connection):
             raise errors.raised(
                 errors.StoreReadOnly, f"{path} is of an older version; open it once for writing to migrate it"
+            )
+        if unreadable := missing_in(SqliteReader(connection, {})).unreadable:
+            raise errors.raised(
+                errors.StoreReadOnly,
+                f"{path} lacks {', '.join(unreadable)}; open it once for writing to add that",
             )
         journal: Journal = "wal" if _is_wal(connection) else "delete"
         if journal == "wal":
@@ -289,20 +286,18 @@ def _bring_up_to_date(path: Path, connection: apsw.Connection) -> None:
 
 
 def _look_over_schema(path: Path, connection: apsw.Connection, identity: tuple[int, int]) -> None:
-    """Undo what another program did to the search tables, and give an older store of ours the triggers of today;
-    looked at again only when the schema has changed."""
+    """Undo what another program did to the search tables, and add what the store lacks of `schema.sql`; looked at
+    again only when the schema has changed."""
     cookie = pragma(connection, "PRAGMA schema_version")
     if _looked_over.get(identity) == cookie:
         return  # the version that stands in a row is looked at by whoever first reads or writes
     check_documented_version(connection, path)
     for name in drop_foreign_search(connection):
         log.warning("%s: removed %s, which another program had made; ours replaces it", path, name)
+    if any(missing_in(SqliteReader(connection, {}))):
+        _complete(path, connection)
     # Another program may have dropped our index: the next search fills a new one.
     there = {row[0] for row in run(connection, KEPT_UP)}
-    if not there >= TRIGGERS:
-        from hermes.store.sqlite.migrations.shape import renew_rules
-
-        renew_rules(connection)
     if not there >= SEARCH_TABLES:
         from hermes.store.sqlite import index
 
@@ -310,6 +305,16 @@ def _look_over_schema(path: Path, connection: apsw.Connection, identity: tuple[i
             index.rebuild(connection)
         index.add_blocks(connection)
     _looked_over[identity] = pragma(connection, "PRAGMA schema_version")
+
+
+def _complete(path: Path, connection: apsw.Connection) -> None:
+    from hermes.store.sqlite.migrations.foreign import transaction
+    from hermes.store.sqlite.migrations.reconciliation import complete
+
+    with transaction(connection):
+        added = complete(connection, path).unreadable
+    if added:
+        log.warning("%s lacked %s; added with the values that follow from other rows", path, ", ".join(added))
 
 
 _looked_over: dict[tuple[int, int], int] = {}

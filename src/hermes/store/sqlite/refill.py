@@ -14,7 +14,7 @@ from typing import Any, LiteralString
 import apsw
 
 from hermes.store import blobs, derived
-from hermes.store.content import calls_counted, from_json
+from hermes.store.content import calls_counted, from_json, readable_uid
 from hermes.store.sqlite import index
 from hermes.store.sqlite.connection import SqliteWriter, run
 from hermes.store.sqlite.pages import Row
@@ -46,6 +46,7 @@ NOT_COPIED = (
 MENTIONED = re.compile(r"\bmessages_fts\w*")
 ALREADY_THERE = (apsw.SQLITE_CONSTRAINT_ROWID, apsw.SQLITE_CONSTRAINT_PRIMARYKEY)
 """How SQLite refuses an older copy of a row that is stored by now."""
+WITHOUT_ROWID = "SELECT name FROM pragma_table_list WHERE schema = 'main' AND wr"
 OURS = "SELECT name FROM sqlite_master"
 COLUMNS_OF = "SELECT name FROM pragma_table_info(?)"
 SESSION_ROWS = "SELECT rowid FROM sessions"
@@ -95,6 +96,7 @@ class Refill:
         self._refused: dict[str, int] = defaultdict(int)
         self._garbled_blobs: set[Any] = set()
         self._exact = True
+        self._keyed = {row[0] for row in run(connection, WITHOUT_ROWID)}
         self.own = {row[0] for row in run(connection, OURS)}
         """Tables, indexes and triggers of every store, as against those of other programs."""
         self.lost: list[str] = []
@@ -180,7 +182,7 @@ class Refill:
         }
         if layout.alias is not None:
             values[layout.columns[layout.alias].name] = row.rowid
-        elif layout.rowid:
+        elif layout.rowid and layout.name not in self._keyed:
             values = {"_rowid_": row.rowid, **values}
         if row.whole:
             self._insert(layout.name, values)
@@ -198,8 +200,8 @@ class Refill:
         if table == "blobs" and not blobs.is_whole(values.get("hash"), values.get("bytes")):
             self._garbled_blobs.add(values.get("hash"))
             return False
-        if not isinstance(values.get("uid", b""), bytes | None):
-            values["uid"] = None
+        if table == "messages" and values.get("uid") is not None:
+            values["uid"] = readable_uid(values["uid"])
         refusal = self._refusal(table, values)
         if refusal and table == "sessions" and run(self._connection, LACKS_SESSION, values.get("id"))[0][0]:
             # Another session has its title, or its place: it is kept without them.

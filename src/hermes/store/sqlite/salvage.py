@@ -30,10 +30,13 @@ from hermes.store.sqlite.connection import (
     run,
     translated,
 )
-from hermes.store.sqlite.migrations import ENCODING, check_version
+from hermes.store.sqlite.migrations import ENCODING, check_version, has_former_layout
+from hermes.store.sqlite.migrations.layouts import TEXT_UIDS, raise_layout, without_triggers
+from hermes.store.sqlite.migrations.reconciliation import complete
 from hermes.store.sqlite.pages import Image, Log
 from hermes.store.sqlite.refill import ADOPT, DANGLING, NOTE_ALL, PLACEHOLDER, Refill, recount, refresh_all
 from hermes.store.sqlite.remains import Remains
+from hermes.store.sqlite.schema import missing_in, schema_sql
 from hermes.store.sqlite.takeover import alone, beside, busy, fold_log, keep_aside, retire, size_of, sync
 from hermes.store.values import Health, Repair
 from hermes.text import as_text, counted
@@ -138,7 +141,7 @@ def _mended(path: Path, connection: apsw.Connection, check_only: bool) -> Repair
         if run(connection, doctor.INTEGRITY) != [("ok",)]:
             return None
         raise
-    if standing != "ours":
+    if standing != "ours" and not has_former_layout(connection):
         if run(connection, doctor.INTEGRITY) != [("ok",)]:
             return None
         if (encoding := pragma(connection, "PRAGMA encoding")) != ENCODING:  # no migration takes it
@@ -148,6 +151,8 @@ def _mended(path: Path, connection: apsw.Connection, check_only: bool) -> Repair
         return Repair(path, (told,))
     try:
         return _settled(path, connection, check_only)
+    except errors.StoreDamaged:  # it lacks a column that cannot be made up
+        return None
     except BROKEN:
         pass
     if not doctor.truth_is_whole(connection):
@@ -173,6 +178,7 @@ def _settled(path: Path, connection: apsw.Connection, check_only: bool) -> Repai
     try:
         if run(connection, doctor.INTEGRITY) != [("ok",)]:
             raise apsw.CorruptError("integrity_check")
+        done += _schema_completed(path, connection)
         adopted = run(connection, ADOPT, PLACEHOLDER)
         if adopted:
             done.append(
@@ -204,6 +210,21 @@ def _settled(path: Path, connection: apsw.Connection, check_only: bool) -> Repai
     told = f"{path}: {said}; {held}"
     done += _still_out_of_step(health)
     return Repair(path, (told, *done), ok=not (health.drift or (done and check_only)))
+
+
+def _schema_completed(path: Path, connection: apsw.Connection) -> list[str]:
+    """Bring tables and columns to the current layout, inside the caller's transaction; what was done."""
+    done: list[str] = []
+    with without_triggers(connection):
+        if has_former_layout(connection):
+            raise_layout(connection, path)
+            return ["brought to the current layout"]
+        if any(missing_in(SqliteReader(connection, {}))):
+            done += [f"added again: {name}" for name in complete(connection, path).names]
+        run(connection, TEXT_UIDS)
+    if count := connection.changes():
+        done.append(f"uids stored as bytes, which are text now: {count}")
+    return done
 
 
 # -------------------------------------------------------------------- what has to be carried over into a new file
@@ -259,7 +280,7 @@ def _image(real: Path, descriptor: int | None, log: Log | None) -> Iterator[Imag
 def _fill(path: Path, fresh: Path, image: Image) -> tuple[Health, list[str]]:
     """Build the new store, complete, verified and on the disk. What only follows from the rows keeps none back."""
     opening.build(fresh)
-    remains = Remains(image, opening.schema_sql())
+    remains = Remains(image, schema_sql())
     connection = connect(fresh)
     try:
         run(connection, "PRAGMA synchronous=OFF")
@@ -291,7 +312,7 @@ def _still_out_of_step(health: Health) -> list[str]:
 
 def _forecast(path: Path, image: Image) -> Repair:
     found: dict[str, set[int]] = {"sessions": set(), "messages": set()}
-    remains = Remains(image, opening.schema_sql())
+    remains = Remains(image, schema_sql())
     for layout, row in remains.rows():
         if layout.name in found:
             found[layout.name].add(row.rowid)

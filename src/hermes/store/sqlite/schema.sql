@@ -89,9 +89,10 @@ CREATE TABLE IF NOT EXISTS messages (
     reasoning_details TEXT,
     codex_reasoning_items TEXT,
     codex_message_items TEXT,
-    -- ours: identity across machines (uuid7; NULL says that another program wrote the row), what `content` holds
-    -- (text or json), whether a rewind took the row out of the conversation, and what became of large bodies.
-    uid BLOB,
+    -- ours: identity across machines (uuid7 as 32 hexadecimal digits; NULL says that another program wrote the row),
+    -- what `content` holds (text or json), whether a rewind took the row out of the conversation, and what became of
+    -- large bodies.
+    uid TEXT,
     content_kind TEXT,
     active INTEGER NOT NULL DEFAULT 1,
     rewound_at REAL,
@@ -255,7 +256,8 @@ CREATE TABLE IF NOT EXISTS changed_sessions (session_id TEXT PRIMARY KEY) WITHOU
 -- about to displace without any DELETE trigger. If it is not `sure` that the index has to be told of it, it is told of
 -- ids that were in use before; what is above them it finds itself.
 CREATE VIEW IF NOT EXISTS hermes_changed (message_id, session_id, sure) AS SELECT NULL, NULL, NULL WHERE 0;
-CREATE TRIGGER IF NOT EXISTS hermes_noted INSTEAD OF INSERT ON hermes_changed BEGIN
+-- A row whose uid is bytes comes from a copy in layout 1, or from a program that still writes that layout.
+CREATE TRIGGER IF NOT EXISTS hermes_change_noted INSTEAD OF INSERT ON hermes_changed BEGIN
     INSERT INTO changed_sessions SELECT m.session_id FROM messages m WHERE m.id = new.message_id
         AND NOT EXISTS (SELECT 1 FROM changed_sessions c WHERE c.session_id = m.session_id);
     INSERT INTO changed_sessions SELECT new.session_id WHERE new.session_id IS NOT NULL
@@ -264,6 +266,7 @@ CREATE TRIGGER IF NOT EXISTS hermes_noted INSTEAD OF INSERT ON hermes_changed BE
             coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'messages'), new.message_id),
             coalesce((SELECT max(id) FROM messages), 0)))
         AND NOT EXISTS (SELECT 1 FROM changed_messages WHERE message_id = new.message_id);
+    UPDATE messages SET uid = lower(hex(uid)) WHERE id = new.message_id AND typeof(uid) = 'blob';
 END;
 
 -- A trigger whose text changes gets another name: by their names an opener sees whether a store has all of them as
@@ -274,8 +277,11 @@ END;
 CREATE TRIGGER IF NOT EXISTS hermes_message_placed BEFORE INSERT ON messages WHEN new.id <> -1 BEGIN
     INSERT INTO hermes_changed VALUES (new.id, new.session_id, new.content_kind = 'blobs');
 END;
-CREATE TRIGGER IF NOT EXISTS hermes_message_added AFTER INSERT ON messages WHEN new.uid IS NULL BEGIN
+CREATE TRIGGER IF NOT EXISTS hermes_message_arrived AFTER INSERT ON messages WHEN typeof(new.uid) <> 'text' BEGIN
     INSERT INTO hermes_changed VALUES (new.id, new.session_id, 1);
+END;
+CREATE TRIGGER IF NOT EXISTS hermes_uid_written AFTER UPDATE OF uid ON messages WHEN typeof(new.uid) = 'blob' BEGIN
+    UPDATE messages SET uid = lower(hex(uid)) WHERE id = new.id;
 END;
 CREATE TRIGGER IF NOT EXISTS hermes_message_renumbered BEFORE UPDATE OF id ON messages WHEN new.id <> old.id BEGIN
     INSERT INTO hermes_changed VALUES (new.id, NULL, 1);

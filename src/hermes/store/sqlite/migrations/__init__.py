@@ -28,13 +28,17 @@ __all__ = [
     "check_documented_version",
     "check_version",
     "drop_foreign_search",
+    "has_former_layout",
     "migrate",
 ]
 
 APPLICATION_ID = 0x48524D53
 """`PRAGMA application_id` of a store of ours: HRMS."""
-LAYOUT = 1
-"""`PRAGMA user_version` of a store of ours: which columns, tables and triggers stand beside the documented ones."""
+LAYOUT = 2
+"""`PRAGMA user_version` of a store of ours: which columns, tables and triggers stand beside the documented ones.
+
+Layout 1 stored `messages.uid` as 16 bytes, layout 2 stores it as text.
+"""
 ENCODING = "UTF-8"
 """How SQLite writes the text of every store but one that another program made otherwise."""
 SCHEMA_VERSION = 11
@@ -78,6 +82,13 @@ def check_version(connection: apsw.Connection, path: Path) -> Standing:
     return "ours" if marked and layout == LAYOUT else "older"
 
 
+def has_former_layout(connection: apsw.Connection) -> bool:
+    """Whether this is a store of ours in an older layout: it can be read as it is."""
+    if pragma(connection, "PRAGMA application_id") != APPLICATION_ID:
+        return False
+    return bool(0 < pragma(connection, "PRAGMA user_version") < LAYOUT)
+
+
 def check_documented_version(connection: apsw.Connection, path: Path) -> None:
     """Of a store of ours, which has that table: one statement, for a connection that has to read the schema anyway."""
     try:
@@ -116,11 +127,16 @@ def _looks_like(connection: apsw.Connection, table: str) -> bool:
 
 
 def migrate(path: Path, connection: apsw.Connection) -> MigrationReport | None:
-    """Bring a database to our layout; None if it is ours already, or empty and so for the opener to fill.
+    """Bring a database to our layout; None if it is ours, of whatever layout, or empty and so for the opener to fill.
 
     The caller holds the lock beside the store and gives a connection that may write and is in no transaction.
     """
     if check_version(connection, path) != "older":
+        return None
+    if has_former_layout(connection):
+        from hermes.store.sqlite.migrations.layouts import migrate_layout
+
+        migrate_layout(connection, path)
         return None
     if (encoding := pragma(connection, "PRAGMA encoding")) != ENCODING:
         raise errors.raised(

@@ -112,12 +112,19 @@ def remove(connection: apsw.Connection, strike: bool) -> list[str]:
 def strike_names(connection: apsw.Connection, tables: Collection[str]) -> None:
     if not tables:
         return
+    with writable_schema(connection):
+        for name in tables:
+            run(connection, STRIKE, name)
+
+
+@contextmanager
+def writable_schema(connection: apsw.Connection) -> Iterator[None]:
+    """Let statements change `sqlite_master`; SQLite reads it again afterwards."""
     defended = connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, -1)
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
     run(connection, "PRAGMA writable_schema=ON")
     try:
-        for name in tables:
-            run(connection, STRIKE, name)
+        yield
     finally:
         run(connection, "PRAGMA writable_schema=RESET")
         connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, defended)

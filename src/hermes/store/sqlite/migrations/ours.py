@@ -19,6 +19,7 @@ from hermes.store.kinds import SOURCE_ALIASES
 from hermes.store.sqlite import index
 from hermes.store.sqlite.connection import SqliteWriter, run
 from hermes.store.sqlite.migrations import APPLICATION_ID, LAYOUT, SCHEMA_VERSION, foreign, proof
+from hermes.store.sqlite.migrations.layouts import store_uids_as_text
 from hermes.store.sqlite.migrations.names import named
 from hermes.store.sqlite.migrations.shape import (
     Shape,
@@ -29,9 +30,9 @@ from hermes.store.sqlite.migrations.shape import (
     misspelt_columns,
     nullable_gaps,
     respell,
-    schema_sql,
 )
 from hermes.store.sqlite.migrations.steps import set_version
+from hermes.store.sqlite.schema import schema_sql
 from hermes.text import counted
 
 MAX_TITLE_LENGTH = 100
@@ -123,11 +124,10 @@ def _work(connection: apsw.Connection, want: Shape, strike: bool, mend: bool) ->
         raise Differs(
             f"the result would not hold what the file holds ({'; '.join(wrong[:3])}); a trigger in it may be the cause"
         )
-    for (
-        spelled,
-        name,
-    ) in SOURCE_ALIASES.items():  # the only thing that is changed on purpose, and so after the proof
+    # What is changed on purpose, and so after the proof.
+    for spelled, name in SOURCE_ALIASES.items():
         run(connection, NAME_SOURCE, name, spelled)
+    store_uids_as_text(connection)
     run(connection, FORGET_NOTES)
     titles = counted(len(renamed), "title in use twice was", "titles in use twice were")
     notes = [f"{titles} given a number"] if renamed else []
@@ -170,7 +170,7 @@ def _tell_titles_apart(connection: apsw.Connection) -> dict[Any, bytes | str]:
             previous = title
             continue
         number = 2
-        while (chosen := _numbered(title, number)) in taken:
+        while (chosen := numbered(title, number)) in taken:
             number += 1
         taken.add(chosen)
         was[session_id] = proof.cell(title)
@@ -178,7 +178,7 @@ def _tell_titles_apart(connection: apsw.Connection) -> dict[Any, bytes | str]:
     return was
 
 
-def _numbered(title: Any, number: int) -> str:
+def numbered(title: Any, number: int) -> str:
     suffix = f" ({number})"
     base = title if isinstance(title, str) else "untitled"
     return base[: MAX_TITLE_LENGTH - len(suffix)].rstrip() + suffix

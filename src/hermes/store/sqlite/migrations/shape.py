@@ -11,7 +11,6 @@ import apsw
 
 from hermes import errors
 from hermes.store.sqlite.connection import run
-from hermes.store.sqlite.migrations.foreign import transaction
 from hermes.store.sqlite.migrations.names import named, quoted
 
 DOCUMENTED_TABLES = ("schema_version", "sessions", "messages", "state_meta")
@@ -21,7 +20,10 @@ KINDS = {"table": "a table", "view": "a view", "index": "an index"}
 ASCII_SMALL = str.maketrans(ascii_uppercase, ascii_lowercase)
 
 OBJECTS = "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE sql IS NOT NULL"
-TABLE_INFO = 'SELECT name, type, "notnull", dflt_value FROM pragma_table_info(?)'
+TABLE_INFO = 'SELECT name, type, "notnull", dflt_value, pk FROM pragma_table_info(?)'
+UNIQUE = (
+    """SELECT c.name FROM pragma_index_list(?) i JOIN pragma_index_info(i.name) c WHERE i.origin <> 'c'"""
+)
 RENAME_COLUMN = "ALTER TABLE {table} RENAME COLUMN {old} TO {new}"
 ADD_COLUMN = "ALTER TABLE {table} ADD COLUMN "
 DROP_INDEX = "DROP INDEX {index}"
@@ -36,6 +38,8 @@ class Column(NamedTuple):
     type: str
     required: bool
     default: str | None
+    key: bool
+    """Whether it is part of the primary key or of a UNIQUE constraint."""
 
 
 def folded(name: str) -> str:
@@ -70,13 +74,11 @@ class Shape:
 
 
 def columns_of(connection: apsw.Connection, table: str) -> dict[str, Column]:
+    unique = {row[0] for row in run(connection, UNIQUE, table)}
     return {
-        row[0]: Column(row[0], row[1], bool(row[2]), row[3]) for row in run(connection, TABLE_INFO, table)
+        name: Column(name, kind, bool(required), default, bool(key) or name in unique)
+        for name, kind, required, default, key in run(connection, TABLE_INFO, table)
     }
-
-
-def schema_sql() -> str:
-    return _sql("schema.sql")
 
 
 def _sql(name: str) -> str:
@@ -177,10 +179,3 @@ def drop_changed(connection: apsw.Connection, want: Shape) -> None:
     for name in have.triggers:
         if name in want.triggers or name.startswith("hermes_"):
             run(connection, named(DROP_TRIGGER, trigger=name))
-
-
-def renew_rules(connection: apsw.Connection) -> None:
-    """Give a store of ours the indexes and triggers of today; its tables and rows stay as they are."""
-    with transaction(connection):
-        drop_changed(connection, wanted())
-        connection.execute(schema_sql()).fetchall()

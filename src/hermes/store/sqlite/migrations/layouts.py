@@ -1,0 +1,60 @@
+"""Older layouts of ours become the current one, in one transaction.
+
+Layout 2 stores `messages.uid` as text, so that every column of the documented tables is text, a number or NULL. Only
+that column changes: nothing is noted as changed, and the search index stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+
+from hermes.store.sqlite.connection import run
+from hermes.store.sqlite.migrations import LAYOUT
+from hermes.store.sqlite.migrations.foreign import transaction, writable_schema
+
+TEXT_UIDS = "UPDATE messages SET uid = lower(hex(uid)) WHERE typeof(uid) = 'blob'"
+DEFINITION = "SELECT sql FROM sqlite_master WHERE type = 'table' AND lower(name) = 'messages'"
+REDEFINE = "UPDATE sqlite_master SET sql = ? WHERE type = 'table' AND lower(name) = 'messages'"
+BINARY_UID = re.compile(r"""((?:\buid|"uid"|`uid`|\[uid\])\s+)BLOB\b""", re.IGNORECASE)
+MARK = f"PRAGMA user_version={LAYOUT}"
+
+
+def migrate_layout(connection: apsw.Connection, path: Path) -> None:
+    """The caller gives a connection that may write and is in no transaction."""
+    with without_triggers(connection), transaction(connection):
+        raise_layout(connection, path)
+
+
+def raise_layout(connection: apsw.Connection, path: Path) -> None:
+    """The same inside the caller's transaction; the caller has switched triggers off."""
+    from hermes.store.sqlite.migrations.reconciliation import complete
+
+    complete(connection, path)
+    store_uids_as_text(connection)
+    run(connection, MARK)
+
+
+@contextmanager
+def without_triggers(connection: apsw.Connection) -> Iterator[None]:
+    """No trigger runs, ours or another program's: a change of form is no change of a message."""
+    enabled = connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, -1)
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
+    try:
+        yield
+    finally:
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, enabled)
+
+
+def store_uids_as_text(connection: apsw.Connection) -> None:
+    """Inside the caller's transaction. No index contains the column, so its type can change where it is declared."""
+    sql = str(run(connection, DEFINITION)[0][0])
+    changed = BINARY_UID.sub(r"\1TEXT", sql, count=1)
+    if changed != sql:
+        with writable_schema(connection):
+            run(connection, REDEFINE, changed)
+    run(connection, TEXT_UIDS)

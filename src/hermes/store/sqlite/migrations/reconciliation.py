@@ -1,0 +1,180 @@
+"""What a store of ours lacks of `schema.sql` is added, whoever took it away: columns, tables, indexes, triggers.
+
+A column comes back with its type and default. Values that follow from other rows are computed again; values that exist
+nowhere else stay at the default. A column that has neither a default nor may be NULL (a key, a reference) cannot be
+made up: an empty table is made anew, one that holds rows is damage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from pathlib import Path
+from typing import LiteralString
+
+import apsw
+
+from hermes.store import topics
+from hermes.store.derived import Family
+from hermes.store.sqlite import index
+from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, damaged, run
+from hermes.store.sqlite.migrations import SCHEMA_VERSION, SIGNS
+from hermes.store.sqlite.migrations.layouts import TEXT_UIDS
+from hermes.store.sqlite.migrations.names import named
+from hermes.store.sqlite.migrations.proof import WORKED_OUT
+from hermes.store.sqlite.migrations.shape import Column, Shape, add_column, drop_changed, wanted
+from hermes.store.sqlite.migrations.steps import set_version
+from hermes.store.sqlite.schema import TOPIC_COLUMNS, Missing, missing_in, schema_sql
+
+TRUTH = ("sessions", "messages")
+"""Tables that are never made anew: an empty history must not be shown where there was one."""
+DERIVED = frozenset(f"sessions.{column}" for column in WORKED_OUT)
+COUNTERS = frozenset(("sessions.message_count", "sessions.tool_call_count"))
+SEARCHED = frozenset(("messages.tool_name", "messages.tool_calls", "messages.active"))
+
+ANY_ROW = "SELECT 1 FROM {table} LIMIT 1"
+ANY_VERSION = "SELECT 1 FROM schema_version LIMIT 1"
+DROP_TABLE = "DROP TABLE {table}"
+SEQUENCE = "SELECT seq FROM sqlite_sequence WHERE name = ?"
+SET_SEQUENCE = "INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)"
+
+ALL_SESSIONS = "SELECT id FROM sessions WHERE id IS NOT NULL"
+# Unique indexes that were gone: rows that came in meanwhile are told apart, none is dropped.
+SHARED_TITLES = """SELECT s.id, s.title, s.owner FROM sessions s WHERE s.title IS NOT NULL AND EXISTS
+    (SELECT 1 FROM sessions o WHERE o.title = s.title AND o.owner = s.owner AND o.rowid < s.rowid)
+    ORDER BY s.started_at, s.rowid"""
+TITLE_IN_USE = "SELECT 1 FROM sessions WHERE title = ? AND owner = ?"
+SET_TITLE = "UPDATE sessions SET title = ? WHERE id = ?"
+SAME_EVENT = """UPDATE inbox SET platform_message_id = NULL WHERE EXISTS (SELECT 1 FROM inbox o
+    WHERE o.platform = inbox.platform AND o.session_key = inbox.session_key
+    AND o.platform_message_id = inbox.platform_message_id AND o.id < inbox.id)"""
+
+# How a column of `sessions` or `messages` follows from other rows, where it does.
+FROM_USAGE: dict[str, LiteralString] = {
+    "api_call_count": """UPDATE sessions SET api_call_count =
+        (SELECT count(*) FROM model_usage u WHERE u.session_id = sessions.id)""",
+    "input_tokens": """UPDATE sessions SET input_tokens =
+        (SELECT coalesce(sum(u.input_tokens), 0) FROM model_usage u WHERE u.session_id = sessions.id)""",
+    "output_tokens": """UPDATE sessions SET output_tokens =
+        (SELECT coalesce(sum(u.output_tokens), 0) FROM model_usage u WHERE u.session_id = sessions.id)""",
+    "cache_read_tokens": """UPDATE sessions SET cache_read_tokens =
+        (SELECT coalesce(sum(u.cache_read_tokens), 0) FROM model_usage u WHERE u.session_id = sessions.id)""",
+    "cache_write_tokens": """UPDATE sessions SET cache_write_tokens =
+        (SELECT coalesce(sum(u.cache_write_tokens), 0) FROM model_usage u WHERE u.session_id = sessions.id)""",
+    "reasoning_tokens": """UPDATE sessions SET reasoning_tokens =
+        (SELECT coalesce(sum(u.reasoning_tokens), 0) FROM model_usage u WHERE u.session_id = sessions.id)""",
+    "estimated_cost_usd": """UPDATE sessions SET estimated_cost_usd =
+        (SELECT sum(u.estimated_cost_usd) FROM model_usage u WHERE u.session_id = sessions.id)""",
+    "actual_cost_usd": """UPDATE sessions SET actual_cost_usd =
+        (SELECT sum(u.actual_cost_usd) FROM model_usage u WHERE u.session_id = sessions.id)""",
+}
+FROM_LEASES = """UPDATE sessions SET lease_epoch =
+    coalesce((SELECT l.epoch FROM leases l WHERE l.conversation_id = sessions.root_id), 0)"""
+FROM_REWINDS = "UPDATE messages SET active = 0 WHERE rewound_at IS NOT NULL"
+FROM_REFERENCES = """UPDATE messages SET content_kind = 'blobs'
+    WHERE id IN (SELECT message_id FROM blob_refs) AND content_kind IS NULL"""
+
+
+def complete(connection: apsw.Connection, path: Path) -> Missing:
+    """Add what is missing, inside the caller's transaction; what that was. StoreDamaged if it cannot be made up."""
+    every = missing_in(SqliteReader(connection, {}))
+    lacking = _restore_topics(connection, path, every)
+    lost = [table for table in lacking.tables if table in TRUTH]
+    if lost:
+        raise damaged(path, f"it has no table {lost[0]}")
+    want = wanted()
+    drop_changed(connection, want)  # all triggers of ours with it: `schema_sql` makes them anew
+    sequences = _drop_unfit_tables(connection, path, lacking, want)
+    for table, name in lacking.columns:
+        _add(connection, table, want.tables[table][name])
+    if lacking.rules or lacking.columns:
+        _tell_apart(connection, lacking)
+    connection.execute(schema_sql()).fetchall()
+    for table, seq in sequences.items():
+        run(connection, SET_SEQUENCE, table, seq)
+    if "schema_version" in lacking.tables or not run(connection, ANY_VERSION):
+        set_version(connection, SCHEMA_VERSION)
+    if any(name.startswith("hermes_") for name in lacking.rules):
+        run(connection, TEXT_UIDS)  # no trigger saw what came in meanwhile
+    added = {f"{table}.{column}" for table, column in lacking.columns}
+    _compute(SqliteWriter(connection, {}), added)
+    if added & SEARCHED:  # the index has words that no row holds any more
+        index.reset(connection)
+    return every
+
+
+def _restore_topics(connection: apsw.Connection, path: Path, lacking: Missing) -> Missing:
+    """Make the tables of Telegram topics anew, with the rows that they have; what else is missing."""
+    columns = [(table, name) for table, name in lacking.columns if table in TOPIC_COLUMNS]
+    tables = [table for table in lacking.tables if table in TOPIC_COLUMNS]
+    for table, name in columns:
+        if name not in topics.OPTIONAL and run(connection, named(ANY_ROW, table=table)):
+            raise damaged(path, f"the table {table} lacks its column {name}, which cannot be made up")
+    if columns or tables:
+        topics.make_tables(SqliteWriter(connection, {}))
+    return lacking._replace(
+        tables=tuple(table for table in lacking.tables if table not in tables),
+        columns=tuple(column for column in lacking.columns if column not in columns),
+    )
+
+
+def _drop_unfit_tables(
+    connection: apsw.Connection, path: Path, lacking: Missing, want: Shape
+) -> dict[str, int]:
+    """Drop empty tables to which a column cannot be added; how far their ids had come."""
+    sequences: dict[str, int] = {}
+    for table, name in lacking.columns:
+        essential = name in SIGNS.get(table, ())
+        if _can_be_added(want.tables[table][name]) and not essential:
+            continue
+        if essential or table in TRUTH or run(connection, named(ANY_ROW, table=table)):
+            raise damaged(path, f"the table {table} lacks its column {name}, which cannot be made up")
+        for (seq,) in run(connection, SEQUENCE, table):
+            sequences[table] = seq
+        run(connection, named(DROP_TABLE, table=table))
+    return sequences
+
+
+def _can_be_added(column: Column) -> bool:
+    return not column.key and (column.default is not None or not column.required)
+
+
+def _add(connection: apsw.Connection, table: str, column: Column) -> None:
+    """Nothing, if the table was dropped to be made anew."""
+    reference = (
+        " REFERENCES sessions(id)" if (table, column.name) == ("sessions", "parent_session_id") else ""
+    )
+    add_column(connection, table, column._replace(type=column.type + reference))
+
+
+def _tell_apart(connection: apsw.Connection, lacking: Missing) -> None:
+    added = {f"{table}.{column}" for table, column in lacking.columns}
+    if "idx_sessions_title_unique" in lacking.rules and "sessions.title" not in added:
+        from hermes.store.sqlite.migrations.ours import numbered
+
+        for session_id, title, owner in run(connection, SHARED_TITLES):
+            number = 2
+            while run(connection, TITLE_IN_USE, numbered(title, number), owner):
+                number += 1
+            run(connection, SET_TITLE, numbered(title, number), session_id)
+    if "idx_inbox_once" in lacking.rules and "inbox" not in lacking.tables:
+        run(connection, SAME_EVENT)
+
+
+def _compute(writer: SqliteWriter, added: Set[str]) -> None:
+    """Give columns that were added the values that follow from other rows."""
+    if "messages.active" in added:
+        writer.run(FROM_REWINDS)
+    if "messages.content_kind" in added:
+        writer.run(FROM_REFERENCES)
+    sessions = [row[0] for row in writer.rows(ALL_SESSIONS)] if added & (DERIVED | COUNTERS) else []
+    if added & DERIVED:
+        Family(writer).refresh(sessions)
+    if added & COUNTERS:
+        from hermes.store.sqlite.refill import recount
+
+        recount(writer, sessions)
+    for column, statement in FROM_USAGE.items():
+        if f"sessions.{column}" in added:
+            writer.run(statement)
+    if "sessions.lease_epoch" in added:
+        writer.run(FROM_LEASES)

@@ -1,0 +1,117 @@
+"""What `schema.sql` declares, and which of it a database lacks.
+
+This runs at every open, so it reads names only: building the schema in memory takes ten times as long.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from hermes.store.sqlite.connection import SqliteReader
+
+OBJECTS = "SELECT type, lower(name) FROM sqlite_master WHERE type IN ('table', 'index', 'view', 'trigger')"
+COLUMNS = """SELECT lower(m.name), lower(c.name) FROM sqlite_master m JOIN pragma_table_info(m.name) c
+    WHERE m.type = 'table' AND m.sql NOT LIKE 'CREATE VIRTUAL%'"""
+TOPIC_COLUMNS = {
+    "telegram_dm_topic_mode": frozenset(
+        [
+            *("chat_id", "user_id", "enabled", "has_topics_enabled", "allows_users_to_create_topics"),
+            *("activated_at", "updated_at"),
+        ]
+    ),
+    "telegram_dm_topic_bindings": frozenset(
+        [
+            *("chat_id", "thread_id", "user_id", "session_key", "session_id", "managed_mode"),
+            *("linked_at", "updated_at"),
+        ]
+    ),
+}
+"""The tables that `store.topics` makes when topics are turned on, for a store in which that was done."""
+HAS_TOPICS = "SELECT 1 FROM state_meta WHERE key = 'telegram_dm_topic_columns'"
+CONSTRAINTS = ("FOREIGN", "PRIMARY", "UNIQUE", "CHECK", "CONSTRAINT")
+"""How lines of a table begin that declare no column."""
+
+
+class Declared(NamedTuple):
+    columns: dict[str, frozenset[str]]
+    """The columns of each table."""
+    rules: dict[str, str]
+    """Indexes, views and triggers by name, with their kind."""
+
+
+class Missing(NamedTuple):
+    tables: tuple[str, ...] = ()
+    columns: tuple[tuple[str, str], ...] = ()
+    """(table, column)"""
+    rules: tuple[str, ...] = ()
+    """Indexes, views and triggers."""
+
+    @property
+    def unreadable(self) -> list[str]:
+        """The names of missing tables and columns, without which statements fail."""
+        return [f"the table {table}" for table in self.tables] + [
+            f"the column {table}.{column}" for table, column in self.columns
+        ]
+
+    @property
+    def names(self) -> list[str]:
+        rules = declared().rules
+        return self.unreadable + [f"the {rules[name]} {name}" for name in self.rules]
+
+
+def schema_sql() -> str:
+    return Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
+
+
+@cache
+def declared() -> Declared:
+    """The names in `schema.sql`, which has one column to a line."""
+    columns: dict[str, set[str]] = {}
+    rules: dict[str, str] = {}
+    table: set[str] | None = None
+    for line in schema_sql().splitlines():
+        words = line.split()
+        if line.startswith("CREATE "):
+            kind = words[2 if words[1] == "UNIQUE" else 1].lower()
+            name, at = _name_in(words)
+            if kind != "table":
+                rules[name] = kind
+                continue
+            table = columns[name] = set()
+            if at < len(words):  # all of it on one line
+                table.add(words[at].lstrip("("))
+                table = None
+        elif line.startswith(")"):
+            table = None
+        elif table is not None and words and words[0] not in CONSTRAINTS and not words[0].startswith("--"):
+            table.add(words[0])
+    return Declared({name: frozenset(found) for name, found in columns.items()}, rules)
+
+
+def _name_in(words: list[str]) -> tuple[str, int]:
+    """The name that a CREATE statement gives, and where its columns begin."""
+    at = words.index("EXISTS") + 1
+    return words[at], at + (2 if words[at + 1 :] == ["("] else 1)
+
+
+def missing_in(reader: SqliteReader) -> Missing:
+    """What a store of ours lacks of `schema.sql`. The search index is looked after elsewhere."""
+    columns, rules = declared()
+    there = {(kind, name) for kind, name in reader.rows(OBJECTS)}
+    have: dict[str, set[str]] = {}
+    for table, column in reader.rows(COLUMNS):
+        have.setdefault(table, set()).add(column)
+    if "key" in have.get("state_meta", ()) and reader.value(HAS_TOPICS):
+        columns = columns | TOPIC_COLUMNS
+    return Missing(
+        tuple(name for name in columns if ("table", name) not in there),
+        tuple(
+            (name, column)
+            for name, wanted in columns.items()
+            if ("table", name) in there
+            for column in sorted(wanted - have.get(name, set()))
+        ),
+        tuple(name for name, kind in rules.items() if (kind, name) not in there),
+    )
