@@ -151,7 +151,7 @@ def _open_read_only(path: Path) -> Opened:
         check_version(connection, path)
         if not is_current(connection):
             raise errors.raised(
-                errors.StoreReadOnly, f"{path} is of an older version; open it once for writing to migrate it"
+                errors.StoreTooOld, f"{path} is of an older version; open it once for writing to migrate it"
             )
         journal: Journal = "wal" if _is_wal(connection) else "delete"
         if journal == "wal":
