@@ -17,6 +17,7 @@
         ├── StoreBusy              (sqlite3.OperationalError)  locked past the deadline
         ├── StoreFull              (sqlite3.OperationalError)  no room on the disk
         ├── StoreReadOnly          (sqlite3.OperationalError)  opened, or found, read-only
+        │   └── StoreTooOld        (sqlite3.OperationalError)  and not migrated yet
         ├── StoreDamaged           (sqlite3.DatabaseError)   the file is broken; names the way out
         │   └── IndexDamaged       (sqlite3.DatabaseError)   only the search index is; it rebuilds itself
         ├── StoreLocked            (sqlite3.DatabaseError)   encrypted, and there is no key or no cipher for it
@@ -116,6 +117,10 @@ class StoreFull(StoreError):
 
 class StoreReadOnly(StoreError):
     documented = "OperationalError"
+
+
+class StoreTooOld(StoreReadOnly):
+    pass
 
 
 class StoreDamaged(StoreError):

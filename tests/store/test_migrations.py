@@ -474,7 +474,7 @@ def refused(path: Path, kind: type[errors.HermesError], sentence: str) -> None:
 
 def test_a_newer_schema_is_refused_untouched(path: Path) -> None:
     build_newer(path)
-    refused(path, errors.StoreTooNew, f"has schema version 12, this program knows up to {SCHEMA_VERSION}")
+    refused(path, errors.StoreTooNew, f"has schema version 12, this program writes up to {SCHEMA_VERSION}")
 
 
 def test_a_newer_layout_is_refused_untouched(path: Path) -> None:

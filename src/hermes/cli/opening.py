@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from hermes import clock, home
 from hermes.cli.command import Refused
+from hermes.cli.output import complain
+from hermes.errors import StoreReadOnly, StoreTooNew
 from hermes.text import printable
 
 if TYPE_CHECKING:
@@ -35,9 +37,19 @@ def opened(arguments: argparse.Namespace, *, makes: bool = False) -> Iterator[Se
     from hermes.sessiondb import SessionDB
 
     path = place(arguments) if makes or arguments.store is None else existing(arguments)
-    db = SessionDB(path, read_only=path.exists() and not is_writable(path))
+    newer: StoreTooNew | None = None
+    try:
+        db = SessionDB(path, read_only=path.exists() and not is_writable(path))
+    except StoreTooNew as problem:
+        newer = problem
+        complain(f"{path} is of a newer version; what follows is read from a copy of it")
+        db = SessionDB(path, read_only=True)
     try:
         yield db
+    except StoreReadOnly:
+        if newer is None:
+            raise
+        raise newer from None  # which says what can be done instead
     finally:
         db.close()
 

@@ -23,12 +23,22 @@ DURABILITY = {"full": "FULL", "normal": "NORMAL"}
 
 
 def open_engine(path: Path, *, read_only: bool = False, durability: str = "full", **figures: Any) -> Engine:
-    """`figures` are the documented constants of the write path, passed on to the engine."""
+    """`figures` are the documented constants of the write path, passed on to the engine.
+
+    A store of another version is read, and only read, as a copy that is made for that.
+    """
     if durability not in DURABILITY:
         raise errors.raised(errors.InvalidArgument, f"durability is 'full' or 'normal', not {durability!r}")
-    return SqliteEngine(
-        database_path(path), read_only=read_only, synchronous=DURABILITY[durability], **figures
-    )
+    figures["synchronous"] = DURABILITY[durability]
+    store = database_path(path)
+    try:
+        return SqliteEngine(store, read_only=read_only, **figures)
+    except (errors.StoreTooNew, errors.StoreTooOld):
+        if not read_only:
+            raise
+    from hermes.store.sqlite.readable_copy import CopyEngine
+
+    return CopyEngine(store, **figures)
 
 
 def repair_file(path: Path, *, check_only: bool = False, keep_backup: bool = True) -> Repair:

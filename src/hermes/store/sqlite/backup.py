@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -18,8 +19,9 @@ from hermes.logs import log_of
 from hermes.partial import BACKUPS, clear_partials, partial_file, sync_folder
 from hermes.store.sqlite import encryption
 from hermes.store.sqlite.belongings import Belongings
-from hermes.store.sqlite.connection import connect, damaged
+from hermes.store.sqlite.connection import connect, connect_read_only, damaged
 from hermes.store.sqlite.copying import copy_into, unsound
+from hermes.store.sqlite.forking import Inside
 from hermes.store.values import Backup
 
 log = log_of(__name__)
@@ -34,6 +36,12 @@ _NAME = re.compile(r"state-(\d{8}_\d{6})(?:-(\d+))?-[a-z][a-z0-9-]*\.db(?:\.dama
 
 
 # ------------------------------------------------------------------------------------------------ making
+
+
+def backup_file(path: Path, target: Path | None) -> Backup:
+    """`make_backup` of a store through a connection of its own."""
+    with Inside(), closing(connect_read_only(path)) as connection:
+        return make_backup(connection, path, target)
 
 
 def make_backup(

@@ -63,11 +63,7 @@ def _failed(path: Path, about: str, problem: Exception) -> Finding:
             "warning", f"{about}: another program has locked it and keeps readers out", f"close it: {see}"
         )
     if isinstance(problem, errors.StoreTooNew):
-        return Finding(
-            "error",
-            f"{about}: {told}",
-            "upgrade this program: `python -m pip install --upgrade hermes-sessions`",
-        )
+        return Finding("error", f"{about}: {told}", f"read it as it is: `{upkeep(path, 'list')}`")
     return Finding(
         "warning", f"{about}: cannot be looked at: {told}", f"look closer: `{upkeep(path, 'verify')}`"
     )

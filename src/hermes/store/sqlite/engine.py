@@ -22,13 +22,11 @@ from hermes.store.sqlite.connection import (
     SqliteReader,
     SqliteWriter,
     connect,
-    connect_read_only,
     pragma,
     run,
     upkeep,
 )
 from hermes.store.sqlite.following import SHORT_TAIL, SqliteFollower
-from hermes.store.sqlite.forking import Inside
 
 if TYPE_CHECKING:
     from hermes.store.findings import Diagnosis
@@ -281,14 +279,9 @@ class SqliteEngine(SqliteFollower):
         return diagnose(self.path, deep=deep)
 
     def backup(self, target: Path | None) -> Backup:
-        from hermes.store.sqlite import backup as backups
+        from hermes.store.sqlite.backup import backup_file
 
-        with Inside():
-            connection = connect_read_only(self.path)
-            try:
-                return backups.make_backup(connection, self.path, target)
-            finally:
-                connection.close()
+        return backup_file(self.path, target)
 
     def raw(self) -> RawConnection:
         """A connection of its own for plain SQL, closed with the store."""

@@ -143,7 +143,7 @@ def _open_read_only(path: Path) -> Opened:
         check_version(connection, path)
         if not is_current(connection) and not has_former_layout(connection):
             raise errors.raised(
-                errors.StoreReadOnly, f"{path} is of an older version; open it once for writing to migrate it"
+                errors.StoreTooOld, f"{path} is of an older version; open it once for writing to migrate it"
             )
         if unreadable := missing_in(SqliteReader(connection, {})).unreadable:
             raise errors.raised(

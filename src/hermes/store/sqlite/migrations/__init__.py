@@ -65,7 +65,8 @@ def check_version(connection: apsw.Connection, path: Path) -> Standing:
         raise errors.raised(
             errors.StoreTooNew,
             f"{path} was written by a newer version of this program (layout {layout}, this one knows {LAYOUT});"
-            " it was left untouched: upgrade this program to open it",
+            " it was left untouched: upgrade this program to write to it;"
+            " `hermes sessions list`, `show`, `search` and `export` read it",
         )
     tables = {row[0].lower() for row in run(connection, TABLES)}
     if not tables:
@@ -100,10 +101,13 @@ def check_documented_version(connection: apsw.Connection, path: Path) -> None:
 
 def _refuse_newer(version: int | None, path: Path) -> None:
     if version is not None and version > SCHEMA_VERSION:
+        import shlex
+
         raise errors.raised(
             errors.StoreTooNew,
-            f"{path} has schema version {version}, this program knows up to {SCHEMA_VERSION};"
-            " it was left untouched: open it with the program that wrote it",
+            f"{path} has schema version {version}, this program writes up to {SCHEMA_VERSION}; it was left untouched."
+            " `hermes sessions list`, `show`, `search` and `export` read it; to go on with it here, import it into"
+            f" another home: `HERMES_HOME=FOLDER hermes sessions import --trusted {shlex.quote(str(path))}`",
         )
 
 
@@ -126,7 +130,7 @@ def _looks_like(connection: apsw.Connection, table: str) -> bool:
     return SIGNS[table] <= {row[0].lower() for row in run(connection, COLUMNS, table)}
 
 
-def migrate(path: Path, connection: apsw.Connection) -> MigrationReport | None:
+def migrate(path: Path, connection: apsw.Connection, *, keep_backup: bool = True) -> MigrationReport | None:
     """Bring a database to our layout; None if it is ours, of whatever layout, or empty and so for the opener to fill.
 
     The caller holds the lock beside the store and gives a connection that may write and is in no transaction.
@@ -146,4 +150,4 @@ def migrate(path: Path, connection: apsw.Connection) -> MigrationReport | None:
         )
     from hermes.store.sqlite.migrations.course import run_course
 
-    return run_course(path, connection)
+    return run_course(path, connection, keep_backup=keep_backup)

@@ -58,14 +58,14 @@ class MigrationReport(NamedTuple):
         return "; ".join((told, *self.notes))
 
 
-def run_course(path: Path, connection: apsw.Connection) -> MigrationReport:
+def run_course(path: Path, connection: apsw.Connection, *, keep_backup: bool = True) -> MigrationReport:
     want = wanted()
     refuse_collisions(connection, path, want)
     have = Shape(connection)
     version = max(1, _version(connection, path, have))
     before = _size(path)
     backup = None
-    if _holds_rows(connection, have):
+    if keep_backup and _holds_rows(connection, have):
         backup = make_backup(connection, path, None, reason=f"before-migration-v{version}").path
 
     missed = strange_triggers(connection)

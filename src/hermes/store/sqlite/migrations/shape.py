@@ -98,14 +98,22 @@ def wanted() -> Shape:
 
 def refuse_collisions(connection: apsw.Connection, path: Path, want: Shape) -> None:
     """Somebody else's table under a name of ours: nothing is renamed or guessed, the person is told."""
+    for name, kind in colliding_names(connection, want).items():
+        raise errors.raised(
+            errors.MigrationFailed,
+            f"{path} has {KINDS[kind]} named {name} that another program made and that is in the way;"
+            " nothing was changed: rename it to open the store",
+        )
+
+
+def colliding_names(connection: apsw.Connection, want: Shape) -> dict[str, str]:
+    """Names of ours under which another program made something else, with the kind of it."""
     have = Shape(connection)
-    for name in want.kinds:
-        if name in have.kinds and not _may_be_ours(name, have, want):
-            raise errors.raised(
-                errors.MigrationFailed,
-                f"{path} has {KINDS[have.kinds[name]]} named {name} that another program made and that is in the way;"
-                " nothing was changed: rename it to open the store",
-            )
+    return {
+        name: have.kinds[name]
+        for name in want.kinds
+        if name in have.kinds and not _may_be_ours(name, have, want)
+    }
 
 
 def _may_be_ours(name: str, have: Shape, want: Shape) -> bool:

@@ -1,0 +1,81 @@
+"""A home whose store a newer release of the reference has opened: its history can be read, not changed."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Hermes
+from tests.reference_databases import PLANTED_WORD, Expected, build
+
+NOTE = "is of a newer version; what follows is read from a copy of it"
+
+
+@pytest.fixture
+def newer(home: Path) -> Expected:
+    home.mkdir(mode=0o700, exist_ok=True)
+    expected = build(home / "state.db", 11)
+    with closing(sqlite3.connect(home / "state.db")) as connection:
+        connection.execute("UPDATE schema_version SET version = 22")
+        connection.commit()
+    return expected
+
+
+@pytest.mark.parametrize(
+    ("words", "seen"),
+    [
+        (["list"], "旅行の計画"),
+        (["show", "旅行の計画"], "旅行の計画"),
+        (["search", PLANTED_WORD], f">>>{PLANTED_WORD}<<<"),
+        (["export", "-"], PLANTED_WORD),
+        (["tree", "旅行の計画"], "旅行の計画"),
+        (["stats"], "12"),
+    ],
+)
+def test_what_only_reads_works(
+    home: Path, newer: Expected, hermes: Hermes, words: list[str], seen: str
+) -> None:
+    before = (home / "state.db").read_bytes()
+    done = hermes("sessions", *words)
+    assert done.returncode == 0
+    assert seen in done.stdout
+    assert NOTE in done.stderr.splitlines()[0]
+    assert (home / "state.db").read_bytes() == before
+
+
+def test_a_backup_is_of_the_file_itself(home: Path, newer: Expected, hermes: Hermes) -> None:
+    assert hermes("sessions", "backup", str(home / "copy.db")).returncode == 0
+    with closing(sqlite3.connect(home / "copy.db")) as connection:
+        assert connection.execute("SELECT version FROM schema_version").fetchall() == [(22,)]
+        newer.check(connection, ignore=("schema_version",))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("sessions", "rename", "clocks", "watches"),
+        ("sessions", "delete", "clocks", "--yes"),
+        ("sessions", "prune", "--yes"),
+        ("-q", "hello"),
+    ],
+)
+def test_what_would_write_is_refused_and_names_the_way(
+    home: Path, newer: Expected, hermes: Hermes, words: Sequence[str]
+) -> None:
+    before = (home / "state.db").read_bytes()
+    done = hermes(*words, HERMES_MODEL="offline")
+    assert done.returncode == 1
+    told = done.stderr.splitlines()[-1]
+    assert "has schema version 22" in told
+    assert f"hermes sessions import --trusted {home / 'state.db'}" in told
+    assert (home / "state.db").read_bytes() == before
+
+
+def test_doctor_names_the_way(newer: Expected, hermes: Hermes) -> None:
+    done = hermes("doctor")
+    assert done.returncode == 1
+    assert "hermes sessions import" in done.stdout
