@@ -50,7 +50,7 @@ COMMANDS = {
     ),
     "import": Command(
         f"{HERE}.importing",
-        "take in sessions that were exported as JSONL",
+        "take in sessions that were exported as JSONL, or those of another store",
         Access.CHANGES,
         person_with=("trusted",),
     ),

@@ -1,7 +1,8 @@
-"""`hermes sessions import FILE...`: sessions that were exported as JSONL, back into a store.
+"""`hermes sessions import FILE...`: sessions that were exported as JSONL, or those of another store, into a store.
 
 A line is what stands between two line feeds, and holds one session. A line that cannot be read is told with its number
-and left out; all others are taken in, each whole. Running it again adds nothing.
+and left out; all others are taken in, each whole. Another store, of any version, is only read. Running it again adds
+nothing.
 
 A session that is here already is merged: messages that are missing are added; see `hermes.store.merge_plan`.
 """
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from hermes.cli.command import DONE, REFUSED, Refused, Words, takes_dry_run, takes_json, takes_store
-from hermes.cli.opening import opened
+from hermes.cli.opening import opened, place
 from hermes.cli.output import add_details, complain, say, say_json, shortened
 from hermes.cli.progress import Progress
 from hermes.errors import InvalidArgument
@@ -43,7 +44,10 @@ class Unreadable(NamedTuple):
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
     takes_store(parser, import_files)
     parser.add_argument(
-        "files", nargs="+", metavar="FILE", help="JSONL with one session a line, or - for stdin"
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="JSONL with one session a line, another store (state.db), or - for stdin",
     )
     parser.add_argument(
         "--trusted",
@@ -61,8 +65,8 @@ def import_files(arguments: argparse.Namespace) -> int:
             raise Refused(f"no such file: {path}")
         if path is not None and path.is_dir():
             raise Refused(f"{path} is a folder; name the files in it")
-        if path is not None and _is_store(path):
-            raise Refused(f"{path} is a store; export it first: hermes sessions export - --store {path}")
+        if path is not None and place(arguments).exists() and path.samefile(place(arguments)):
+            raise Refused(f"{path} is the store that the sessions would be imported into")
     unreadable: list[Unreadable] = []
     total = sum(path.stat().st_size for path in paths if path is not None)
     with opened(arguments, makes=True) as db:
@@ -70,7 +74,10 @@ def import_files(arguments: argparse.Namespace) -> int:
         try:
             with Progress("Importing", total, shown=None not in paths) as progress, taking:
                 for name, path in zip(arguments.files, paths, strict=True):
-                    unreadable += _import_one(taking, "stdin" if path is None else name, path, progress)
+                    if path is not None and _is_store(path):
+                        unreadable += _import_store(taking, name, path, progress)
+                    else:
+                        unreadable += _import_one(taking, "stdin" if path is None else name, path, progress)
         finally:  # also of an import that was broken off: what it took in stays
             _tell(taking, unreadable, arguments)
     return REFUSED if unreadable else DONE
@@ -83,6 +90,20 @@ def _import_one(taking: Import, name: str, path: Path | None, progress: Progress
             why = _take(taking, line)
             if why is not None:
                 yield Unreadable(name, number, why)
+
+
+def _import_store(taking: Import, name: str, path: Path, progress: Progress) -> Iterator[Unreadable]:
+    from hermes.sessiondb import SessionDB
+
+    size = path.stat().st_size
+    with SessionDB(path, read_only=True) as source:
+        count = source.session_count()
+        for number, session in enumerate(source.export_each(), 1):
+            try:
+                taking.take(session)
+            except InvalidArgument as problem:
+                yield Unreadable(name, number, str(problem))
+            progress.step(size // max(count, 1))
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
@@ -215,8 +236,10 @@ def _describe_merges(told: Imported, *, dry_run: bool, trusted: bool) -> list[st
 def _is_store(path: Path) -> bool:
     if not path.is_file():  # what is read from a pipe is gone
         return False
+    from hermes.store.open import is_encrypted
+
     with path.open("rb") as file:
-        return file.read(len(STORE_MARK)) == STORE_MARK
+        return file.read(len(STORE_MARK)) == STORE_MARK or is_encrypted(path)
 
 
 def describe_trust(told: Imported, *, dry_run: bool = False) -> list[str]:
