@@ -153,7 +153,7 @@ class Gateway:
     def knows_of(self, word: str) -> bool:
         """Whether a word is anywhere in the home, be it in a table, an index, a mirror or a log."""
         files = [path for path in self.home.rglob("*") if path.is_file()]
-        return any(word.encode() in path.read_bytes() for path in (*files, self._log))
+        return any(word.encode() in _bytes_of(path) for path in (*files, self._log))
 
 
 def key_of(stage: Stage, where: Where, person: Person | None = None) -> str:
@@ -170,3 +170,11 @@ def _text(content: Any) -> str:
     if isinstance(content, str):
         return content
     return "\n".join(part.get("text", f"[{part['type']}]") for part in content or ())
+
+
+def _bytes_of(path: Path) -> bytes:
+    """Its content; nothing if it was replaced meanwhile, as files are that are being written."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
