@@ -14,7 +14,7 @@ log = log_of(__name__)
 _decode: Callable[[str], Any] | None = None
 _encode: Callable[[object], str] | None = None
 
-UID_DIGITS = 32
+UID_DIGITS, HEX_DIGITS = 32, "0123456789abcdef"
 JSON_PREFIX = "\x00json:"
 """Marks structured content in `messages.content`, where other programs look for it."""
 
@@ -120,16 +120,13 @@ def uid_text(stored: Any) -> str | None:
     """A message's uid as text. Layout 1 stored the 16 bytes; None for a row of another program."""
     if isinstance(stored, bytes):
         return stored.hex()
-    return stored if isinstance(stored, str) else None
+    return stored if isinstance(stored, str) and not stored.strip(HEX_DIGITS) else None
 
 
 def readable_uid(stored: Any) -> str | None:
     """The uid in a row from a damaged file; None if it is not one."""
     uid = uid_text(stored)
-    try:
-        return bytes.fromhex(uid).hex() if uid and len(uid) == UID_DIGITS else None
-    except ValueError:
-        return None
+    return uid if uid is not None and len(uid) == UID_DIGITS else None
 
 
 def calls_counted(role: str, tool_calls: object) -> int:

@@ -178,6 +178,7 @@ def _settled(path: Path, connection: apsw.Connection, check_only: bool) -> Repai
     try:
         if run(connection, doctor.INTEGRITY) != [("ok",)]:
             raise apsw.CorruptError("integrity_check")
+        former = has_former_layout(connection)
         done += _schema_completed(path, connection)
         adopted = run(connection, ADOPT, PLACEHOLDER)
         if adopted:
@@ -209,16 +210,19 @@ def _settled(path: Path, connection: apsw.Connection, check_only: bool) -> Repai
     held = f"{counted(health.sessions, 'session')}, {counted(health.messages, 'message')}"
     told = f"{path}: {said}; {held}"
     done += _still_out_of_step(health)
-    return Repair(path, (told, *done), ok=not (health.drift or (done and check_only)))
+    ok = not (health.drift or (done and check_only))
+    if former:
+        done.append("its layout is an older one, which is brought up to date when it is opened or repaired")
+    return Repair(path, (told, *done), ok=ok)
 
 
 def _schema_completed(path: Path, connection: apsw.Connection) -> list[str]:
-    """Bring tables and columns to the current layout, inside the caller's transaction; what was done."""
+    """Bring tables and columns to the current layout, inside the caller's transaction; what was wrong with them."""
     done: list[str] = []
     with without_triggers(connection):
         if has_former_layout(connection):
             raise_layout(connection, path)
-            return ["brought to the current layout"]
+            return []
         if any(missing_in(SqliteReader(connection, {}))):
             done += [f"added again: {name}" for name in complete(connection, path).names]
         run(connection, TEXT_UIDS)
