@@ -45,8 +45,9 @@ SPECIAL = re.compile("[!%_]")
 ROW = """SELECT source, kind, archived, started_at, coalesce(conversation_active, last_active, started_at) FROM sessions
     WHERE id = ? AND trashed_at IS NULL"""
 # A title that is not ASCII may be written otherwise and mean the same: that is not for SQL to tell.
-TITLES = """SELECT s.title, s.root_id, r.source, r.kind, r.archived, r.started_at,
-    coalesce(r.conversation_active, r.last_active, r.started_at) FROM sessions s JOIN sessions r ON r.id = s.root_id
+TITLES = """SELECT s.title, r.id, r.source, r.kind, r.archived, r.started_at,
+    coalesce(r.conversation_active, r.last_active, r.started_at)
+    FROM sessions s JOIN sessions r ON r.id = coalesce(s.root_id, s.id)
     WHERE s.title IS NOT NULL AND s.trashed_at IS NULL AND r.trashed_at IS NULL
     AND (lower(s.title) LIKE ? ESCAPE '!' OR octet_length(s.title) <> length(s.title))
     ORDER BY s.last_active DESC, s.id DESC"""
@@ -142,8 +143,6 @@ class InteractiveSearch:
         for _ in range(MOST_ROUNDS):
             answer = self._engine.search(asked.tree, wanted, limit - len(found), 0, once=True)
             results.cut, results.order, results.capped = answer.cut, answer.order, answer.capped
-            if answer.waiting:
-                results.indexing = (answer.total - answer.waiting, answer.total)
             with self._engine.read() as reader:
                 for hit in answer.hits:
                     found.setdefault(reader.value(ROOT, hit.session_id) or hit.session_id, hit)
@@ -160,7 +159,7 @@ class InteractiveSearch:
         longest = max(words, key=len)[:LONGEST_TITLE]
         pattern = "".join(("%", SPECIAL.sub(r"!\g<0>", longest), "%"))
         named: dict[str, None] = {}
-        with self._engine.read(settled=True) as reader:
+        with self._engine.read(settled=True, wait=False) as reader:
             for title, root, *row in reader.each(TITLES, pattern):
                 if _allows(asked.wanted, row) and all(word in fold(str(title)) for word in words):
                     named[root] = None

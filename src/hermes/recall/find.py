@@ -41,8 +41,6 @@ class Find:
         tree = EVERYTHING if reading.tree is None else reading.tree
         answer = self._engine.search(tree, reading.wanted, limit, offset)
         results.cut, results.order, results.capped = answer.cut, answer.order, answer.capped
-        if answer.waiting:
-            results.indexing = (answer.total - answer.waiting, answer.total)
         near: list[Hit] = []
         marks: Node | None = None
         if not answer.hits and not offset and reading.words:

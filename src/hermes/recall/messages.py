@@ -50,8 +50,6 @@ class MessageSearch:
             return results
         answer = self._engine.search(tree, wanted, limit, offset, order)
         results.order, results.capped = answer.order, answer.capped
-        if answer.waiting:
-            results.indexing = (answer.total - answer.waiting, answer.total)
         hits = answer.hits
         if not hits and isinstance(query, str) and self._may_relax(query, tree, wanted, offset, relax):
             hits, marks = self.nearest(query, wanted, limit, offset)

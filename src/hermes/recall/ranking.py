@@ -76,7 +76,7 @@ class ConversationSearch:
         results.order = order
         if limit <= 0:
             return results
-        with self._engine.read(settled=True) as reader:
+        with self._engine.read(settled=True, wait=False) as reader:
             root = reader.value(ROOT, exclude_session) if isinstance(exclude_session, str) else None
         if exclude_session is not None:
             wanted = wanted._replace(but_conversations=(root or str(exclude_session),))

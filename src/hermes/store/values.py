@@ -67,9 +67,6 @@ Order = Literal["relevance", "newest", "oldest"]
 
 class SearchAnswer(NamedTuple):
     hits: list[Hit]
-    waiting: int = 0
-    """How many messages the index had not reached and the answer could not look at. 0 says it is exact."""
-    total: int = 0
     cut: tuple[str, ...] = ()
     """Parts (`*part*`) that so many terms hold that only the most frequent were looked for."""
     order: Order = "relevance"
@@ -130,7 +127,8 @@ class SearchResults(list[dict[str, Any]]):
     """A list of results, which also says how it came about."""
 
     indexing: tuple[int, int] | None = None
-    """(done, total) while an import or migration is being indexed and the list may miss some; None when exact."""
+    """(done, total) while many messages are not indexed yet. None of them is missing from the results; conversations
+    are ranked more roughly."""
     cut: tuple[str, ...] = ()
     """Parts (`*part*`) that so many terms hold that only the most frequent were looked for."""
     order: Order = "relevance"
