@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import example, given, settings
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from hermes import errors
 from hermes.store.people import Principal
+from hermes.store.sqlite.engine import SqliteEngine
 from hermes_state import SessionDB
 from tests.interface.conftest import new_id, passing
 from tests.interface.test_search_exact import EVERYTHING, MESSAGES, QUERIES, append, column
@@ -93,6 +94,10 @@ def insert_texts(db: SessionDB, session_id: str, texts: list[str]) -> None:
     insert(db, session_id, [{"role": "user", "content": text} for text in texts])
 
 
+def engine(db: SessionDB) -> SqliteEngine:
+    return cast(SqliteEngine, db._engine)
+
+
 def ids(rows: Any) -> list[int]:
     return sorted(row["id"] for row in rows)
 
@@ -164,7 +169,7 @@ def test_a_slow_search_reads_the_whole_tail(db: SessionDB, holder: Holder) -> No
     db.create_session("s", "cli")
     insert_texts(db, "s", ["the needle17", *("hay " * 40 for _ in range(700))])
     query = " OR ".join(f"needle{number}" for number in range(3000, 0, -1))
-    db._engine._deadline = 600.0  # whatever else this machine does
+    engine(db)._deadline = 600.0  # whatever else this machine does
     holder.hold(db.db_path)
     try:
         found = db.search_messages(query)
@@ -178,7 +183,7 @@ def test_past_its_deadline_a_search_fails_and_says_what_to_do(db: SessionDB, hol
     db.create_session("s", "cli")
     insert_texts(db, "s", ["the needle", *("hay" for _ in range(700))])
     holder.hold(db.db_path)
-    patience, db._engine._deadline = db._engine._deadline, 0.0
+    patience, engine(db)._deadline = engine(db)._deadline, 0.0
     try:
         for search in (db.search_messages, db.search, db.search_conversations, db.search_sessions_ranked):
             with pytest.raises(
@@ -187,7 +192,7 @@ def test_past_its_deadline_a_search_fails_and_says_what_to_do(db: SessionDB, hol
                 search("needle")
             assert "\n" not in str(told.value)
     finally:
-        db._engine._deadline = patience
+        engine(db)._deadline = patience
         holder.release()
     assert [row["snippet"] for row in db.search_messages("needle")] == ["the >>>needle<<<"]
 

@@ -135,6 +135,10 @@ class SearchResults(list[dict[str, Any]]):
     """`newest` also where that was not asked for: every word is so common that there is nothing to rank by."""
     capped: bool = False
     """More match than the limit let in: `offset` gives the next of them."""
+    partial: bool = False
+    """No message holds all the words; in these, some words were found as parts of longer ones (see `parts`)."""
+    parts: tuple[str, ...] = ()
+    """The words that were found as parts of longer ones."""
     relaxed: bool = False
     """Nothing matches all of what was typed; these are the nearest, best first."""
 
