@@ -235,8 +235,9 @@ class Documented(Handle):
     ) -> SearchResults:
         """Messages that match: words, "phrases", AND, OR, NOT, prefix*. Any text is a valid query.
 
-        A question that nothing matches is answered with what is nearest, and `results.relaxed` says so; with
-        `relax=True` any query is, with False none.
+        If nothing matches, words of three or more characters that no message holds are looked for as parts of words,
+        and `results.partial` says so. A question that nothing matches is answered with what is nearest, and
+        `results.relaxed` says so; with `relax=True` any query is. `relax=False` allows neither.
         """
         from hermes.recall.messages import MessageSearch
 

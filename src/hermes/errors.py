@@ -15,6 +15,7 @@
         ├── LeaseLost                                        somebody else works in this conversation now
         ├── LeaseHeld                                        somebody else does, and was there first
         ├── StoreBusy              (sqlite3.OperationalError)  locked past the deadline
+        ├── SearchTimeout          (sqlite3.OperationalError)  too many messages without an index to read in time
         ├── StoreFull              (sqlite3.OperationalError)  no room on the disk
         ├── StoreReadOnly          (sqlite3.OperationalError)  opened, or found, read-only
         │   └── StoreTooOld        (sqlite3.OperationalError)  and not migrated yet
@@ -108,6 +109,12 @@ class LeaseHeld(StoreError):
 
 
 class StoreBusy(StoreError):
+    documented = "OperationalError"
+
+
+class SearchTimeout(StoreError):
+    """A search did not finish reading the messages that are not indexed yet. It never returns fewer instead."""
+
     documented = "OperationalError"
 
 

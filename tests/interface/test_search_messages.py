@@ -67,7 +67,7 @@ def only(rows: list[Row]) -> Row:
         ("python NOT java", {"python"}),
         ('"exact phrase"', {"phrase"}),
         ("exact phrase", {"phrase", "apart"}),
-        ("deploy", set()),
+        ("deploy", {"both"}),
         ("deploy*", {"both"}),
         ("kube* OR frid*", {"both", "kubernetes"}),
         ('"python only" OR "docker build"', {"python", "docker"}),

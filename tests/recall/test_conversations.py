@@ -121,7 +121,8 @@ def test_what_is_still_being_typed_ends_in_the_beginning_of_a_word(db: SessionDB
     assert roots(db, "ref", unfinished=True) == ["two", "one"]
     assert roots(db, "auth r", unfinished=True) == ["one"]
     assert roots(db, "r", unfinished=True) == ["two", "one"]
-    assert roots(db, "the refac ", unfinished=True) == []
+    assert roots(db, "the refac ", unfinished=True) == ["one"]  # as a part of a word
+    assert roots(db, "the rex ", unfinished=True) == []
 
 
 def test_a_group_that_is_still_being_typed_is_one(db: SessionDB) -> None:

@@ -94,7 +94,10 @@ def expected(db: SessionDB, sessions: list[str], asked: Asked) -> list[int]:
 
 def found(db: Any, query: str) -> list[int]:
     results = db.search(query, limit=EVERYTHING)
-    assert (results.indexing, results.cut) == (None, ())
+    assert results.indexing is None
+    if results.partial:  # nothing matches; words were tried as parts
+        return []
+    assert results.cut == ()
     return sorted(row["id"] for row in results)
 
 
@@ -153,7 +156,7 @@ def test_it_stays_exact_whatever_changes_the_rows(
             assert found(other, asked.text) == expected(shelf, sessions, asked)
             # The documented language finds the same words after the same changes.
             plain = word(SINGLE[len(asked.text) % len(SINGLE)])
-            rows = other.search_messages(plain.text, limit=EVERYTHING)
+            rows = other.search_messages(plain.text, limit=EVERYTHING, relax=False)
             assert sorted(row["id"] for row in rows) == expected(shelf, sessions, plain)
         assert shelf.verify().drift == ()
 

@@ -162,12 +162,14 @@ class Standard:
         )
 
     def make_tools(self, incognito: bool) -> Sequence[Tool]:
+        from hermes.agent.session_summaries import SessionSummaries
         from hermes.agent.tools import standard_tools
 
         tools = standard_tools(
             home=self._home,
             access=self.access,
             processes=self.processes,
+            summaries=SessionSummaries(lambda: self.auxiliary, self.price),
             incognito=incognito,
             shared=self._shared,
         )

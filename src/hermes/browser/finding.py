@@ -61,7 +61,8 @@ def found(db: SessionDB, view: View) -> Rows:
             are_more = True
             break
         rows.setdefault(one.root_id, one)
-    shown = Rows(len(rows), {**hits.hidden, **({"more": hidden} if hidden else {})}, are_more=are_more)
+    left_out = {**hits.hidden, **({"more": hidden} if hidden else {})}
+    shown = Rows(len(rows), left_out, are_more=are_more, parts=hits.parts)
     shown.put(0, sorted(rows.values(), key=_KEYS[view.found_order]))
     return shown
 

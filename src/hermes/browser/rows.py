@@ -65,12 +65,19 @@ class Conversation(NamedTuple):
 
 class Rows:
     def __init__(
-        self, total: int = 0, hidden: Mapping[str, int] | None = None, *, are_more: bool = False
+        self,
+        total: int = 0,
+        hidden: Mapping[str, int] | None = None,
+        *,
+        are_more: bool = False,
+        parts: tuple[str, ...] = (),
     ) -> None:
         self.total = total
         self.hidden = dict(hidden or {})
         self.are_more = are_more
         """Whether a search found more than these, which are the best of them."""
+        self.parts = parts
+        """Words of the query that were found as parts of longer words."""
         self._at: dict[int, Conversation] = {}
         self._before = 0
         """1 if a row was put before those of the store, so that all of them stand one lower."""

@@ -28,7 +28,8 @@ class StatusLine(Static):
             counted = f"{cursor + 1:,} of {best}{rows.total:,}" + (" found" if view.is_search else "")
         else:
             counted = "nothing found" if view.is_search else "no conversations"
-        parts = (counted, view.filters_told(), hidden_told(rows.hidden), view.order_told())
+        inside = f"as part of a word: {printable(', '.join(rows.parts))}" if rows.parts else ""
+        parts = (counted, inside, view.filters_told(), hidden_told(rows.hidden), view.order_told())
         self._parts = [part for part in parts if part]
         self.refresh()
 

@@ -131,6 +131,10 @@ async def search(chat: Chat, argument: str) -> None:
         facts = f"{clock.relative(row['last_active'], clock.now())} · {row['source']} · {row['tip_id']}"
         chat.screen.line(f"{number}  {printable(row['title'] or '—')}  {printable(facts)}")
         chat.screen.snippet(row["snippet"])
+    if found.partial:
+        chat.screen.note(f"no word matches; found as part of a word: {printable(', '.join(found.parts))}")
+    elif found.relaxed and not found.is_question:
+        chat.screen.note("nothing matches exactly; these are the nearest")
     if found:
         chat.screen.note("/resume <number> goes on there")
 

@@ -66,6 +66,8 @@ def _found(asked: Asked) -> str:
             lines += [f"- {line_of(told, now)}", f"  {snippet(row['snippet'])}"]
     if results.relaxed and lines:
         lines.insert(0, "Nothing has all of that; the nearest:")
+    if results.partial and lines:
+        lines.insert(0, f"No word matches; found as part of a word: {', '.join(map(code, results.parts))}")
     if private:
         lines.append(private_ones(private))
     return "\n".join(lines) or "Nothing was found."

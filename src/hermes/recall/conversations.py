@@ -1,7 +1,8 @@
 """`search_conversations`: what a person types at a prompt, and the conversations it finds, best first.
 
 Those come first that hold what was typed, in a message or in their title (`exact`). Plain words also bring those that
-hold them spread over several messages, or hold most of them. An expression (operators, phrases, parts, fields) means
+hold them spread over several messages, or hold most of them. Where nothing holds the words, they are looked for as
+parts of words (`partial`). An expression (operators, phrases, parts, fields) means
 what it says: only where nothing matches it are the nearest shown instead, and the answer says so (`relaxed`).
 """
 
@@ -16,6 +17,7 @@ from hermes.recall import question as questions
 from hermes.recall.held import held
 from hermes.recall.language import Reading, read
 from hermes.recall.messages import result_of
+from hermes.recall.partial import find_partial
 from hermes.recall.question import Question
 from hermes.recall.ranking import ConversationSearch
 from hermes.recall.shown import Found, row_of, shown, why
@@ -45,8 +47,9 @@ SPECIAL = re.compile("[!%_]")
 ROW = """SELECT source, kind, archived, started_at, coalesce(conversation_active, last_active, started_at) FROM sessions
     WHERE id = ? AND trashed_at IS NULL"""
 # A title that is not ASCII may be written otherwise and mean the same: that is not for SQL to tell.
-TITLES = """SELECT s.title, s.root_id, r.source, r.kind, r.archived, r.started_at,
-    coalesce(r.conversation_active, r.last_active, r.started_at) FROM sessions s JOIN sessions r ON r.id = s.root_id
+TITLES = """SELECT s.title, r.id, r.source, r.kind, r.archived, r.started_at,
+    coalesce(r.conversation_active, r.last_active, r.started_at)
+    FROM sessions s JOIN sessions r ON r.id = coalesce(s.root_id, s.id)
     WHERE s.title IS NOT NULL AND s.trashed_at IS NULL AND r.trashed_at IS NULL
     AND (lower(s.title) LIKE ? ESCAPE '!' OR octet_length(s.title) <> length(s.title))
     ORDER BY s.last_active DESC, s.id DESC"""
@@ -113,6 +116,13 @@ class InteractiveSearch:
         results.is_question = asked.is_question
         exact = self._exact(asked, limit, results)
         titled = self._titled(asked) if not reading.fields else {}
+        if not exact and not titled and reading.tree is not None:
+            partial = find_partial(self._engine, reading.tree, asked.wanted)
+            if partial is not None:
+                as_parts = asked._replace(tree=partial.tree)
+                exact = self._exact(as_parts, limit, results)
+                if exact:
+                    asked, results.partial, results.parts = as_parts, True, partial.parts
         ranked: dict[str, Found] = {}
         if asked.question.terms and (asked.is_plain or not exact):
             question = asked.question._replace(must=None)
@@ -123,7 +133,8 @@ class InteractiveSearch:
             for root in (*matching, *near):
                 row = self._row(reader, root, asked, exact.get(root), ranked.get(root))
                 if row is not None:
-                    results.append(row | {"exact": root in exact or root in titled})
+                    matches = root in exact or root in titled
+                    results.append(row | {"exact": matches, "partial": matches and results.partial})
                 if len(results) == limit:
                     break
         results.relaxed = not matching and bool(results)
@@ -142,8 +153,6 @@ class InteractiveSearch:
         for _ in range(MOST_ROUNDS):
             answer = self._engine.search(asked.tree, wanted, limit - len(found), 0, once=True)
             results.cut, results.order, results.capped = answer.cut, answer.order, answer.capped
-            if answer.waiting:
-                results.indexing = (answer.total - answer.waiting, answer.total)
             with self._engine.read() as reader:
                 for hit in answer.hits:
                     found.setdefault(reader.value(ROOT, hit.session_id) or hit.session_id, hit)
@@ -160,7 +169,7 @@ class InteractiveSearch:
         longest = max(words, key=len)[:LONGEST_TITLE]
         pattern = "".join(("%", SPECIAL.sub(r"!\g<0>", longest), "%"))
         named: dict[str, None] = {}
-        with self._engine.read(settled=True) as reader:
+        with self._engine.read(settled=True, wait=False) as reader:
             for title, root, *row in reader.each(TITLES, pattern):
                 if _allows(asked.wanted, row) and all(word in fold(str(title)) for word in words):
                     named[root] = None

@@ -7,6 +7,7 @@ from typing import Any
 from hermes import clock
 from hermes.recall.language import Reading, read
 from hermes.recall.messages import MessageSearch, result_of
+from hermes.recall.partial import find_partial
 from hermes.store.arguments import whole
 from hermes.store.engine import Access
 from hermes.store.matching import EVERYTHING, Node
@@ -31,7 +32,8 @@ class Find:
     def messages(self, query: object, limit: int = 20, offset: int = 0) -> FoundMessages:
         """What a query finds, best first; fields alone find everything they allow, newest first.
 
-        Where nothing matches, the list is empty, and what is nearest to the words is offered in `nearest`.
+        Where no message holds the words, they are found as parts of words (`partial`). Where there are none either, the
+        list is empty, and what is nearest to the words is offered in `nearest`.
         """
         limit, offset = whole("limit", limit), max(0, whole("offset", offset))
         results = FoundMessages()
@@ -40,12 +42,15 @@ class Find:
             return results
         tree = EVERYTHING if reading.tree is None else reading.tree
         answer = self._engine.search(tree, reading.wanted, limit, offset)
-        results.cut, results.order, results.capped = answer.cut, answer.order, answer.capped
-        if answer.waiting:
-            results.indexing = (answer.total - answer.waiting, answer.total)
         near: list[Hit] = []
         marks: Node | None = None
-        if not answer.hits and not offset and reading.words:
+        if not answer.hits and (not offset or not self._engine.search(tree, reading.wanted, 1, 0).hits):
+            partial = find_partial(self._engine, tree, reading.wanted)
+            if partial is not None and self._engine.search(partial.tree, reading.wanted, 1, 0).hits:
+                answer = self._engine.search(partial.tree, reading.wanted, limit, offset)
+                tree, results.partial, results.parts = partial.tree, True, partial.parts
+        results.cut, results.order, results.capped = answer.cut, answer.order, answer.capped
+        if not answer.hits and not results.partial and not offset and reading.words:
             near, marks = MessageSearch(self._engine).nearest(
                 " ".join(reading.words), reading.wanted, limit, 0
             )

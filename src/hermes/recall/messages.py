@@ -1,7 +1,8 @@
 """`search_messages`: what was typed, over every message, exactly; with a snippet and the neighbours of each hit.
 
-A sentence in plain words that no message holds word for word is answered with the messages nearest to it, marked as
-such; so is anything else if the caller wishes. An answer that is not so marked is an exact set, always.
+Where no message holds the words, they are looked for as parts of words, and the answer is marked as partial. A sentence
+in plain words that is not found so either is answered with the messages nearest to it, marked as such; so is anything
+else if the caller wishes. An answer without a mark is an exact set, always.
 """
 
 from __future__ import annotations
@@ -40,7 +41,13 @@ class MessageSearch:
         before: float | None = None,
         relax: bool | None = None,
     ) -> SearchResults:
-        """`relax` says whether nothing may be answered with what is nearest; None: for questions."""
+        """`relax` says whether nothing may be answered with what is nearest; None: for questions.
+
+        Before that, words that no message holds are looked for as parts of words, unless `relax` is False.
+        """
+        from hermes.recall.partial import find_partial
+        from hermes.recall.question import is_question
+
         results = SearchResults()
         limit, offset = whole("limit", limit), max(0, whole("offset", offset))
         order = order_of(sort)
@@ -49,24 +56,21 @@ class MessageSearch:
         if tree is None or limit == 0:
             return results
         answer = self._engine.search(tree, wanted, limit, offset, order)
+        if not answer.hits and relax is not False and self._is_unmatched(tree, wanted, offset):
+            partial = find_partial(self._engine, tree, wanted)
+            if partial is not None and self._engine.search(partial.tree, wanted, 1, 0, order).hits:
+                answer, tree = self._engine.search(partial.tree, wanted, limit, offset, order), partial.tree
+                results.partial, results.parts, results.cut = True, partial.parts, answer.cut
+            elif isinstance(query, str) and (relax or is_question(query)):
+                near, marks = self.nearest(query, wanted, limit, offset)
+                results.relaxed = bool(near)
+                answer, tree = answer._replace(hits=near), marks or tree
         results.order, results.capped = answer.order, answer.capped
-        if answer.waiting:
-            results.indexing = (answer.total - answer.waiting, answer.total)
-        hits = answer.hits
-        if not hits and isinstance(query, str) and self._may_relax(query, tree, wanted, offset, relax):
-            hits, marks = self.nearest(query, wanted, limit, offset)
-            results.relaxed = bool(hits)
-            tree = marks or tree
-        results.extend(result_of(tree, hit) for hit in hits)
+        results.extend(result_of(tree, hit) for hit in answer.hits)
         return results
 
-    def _may_relax(
-        self, query: str, tree: Node, wanted: MessageFilter, offset: int, relax: bool | None
-    ) -> bool:
-        from hermes.recall.question import is_question
-
-        if not (is_question(query) if relax is None else relax):
-            return False
+    def _is_unmatched(self, tree: Node, wanted: MessageFilter, offset: int) -> bool:
+        """Whether nothing matches at all, and not only nothing after an offset."""
         return not offset or not self._engine.search(tree, wanted, 1, 0).hits
 
     def nearest(

@@ -83,7 +83,7 @@ class Passages:
         known = Sessions(self._engine).resolve_id(name) if name else None
         if known is None:
             return None
-        with self._engine.read(settled=True) as reader:
+        with self._engine.read(settled=True, wait=False) as reader:
             return _segment(reader, known)
 
     def scene(
@@ -118,7 +118,7 @@ class Passages:
         self, session_id: str, message_id: int, radius: int, bounds: Bounds, skip: int = 0
     ) -> Window | None:
         """A message of the session's conversation and its neighbours in the segment it stands in."""
-        with self._engine.read(settled=True) as reader:
+        with self._engine.read(settled=True, wait=False) as reader:
             asked = _segment(reader, session_id)
             home = None if asked is None else reader.value(HOME, message_id, asked.conversation_id)
             segment = None if home is None else _segment(reader, home)
@@ -137,7 +137,7 @@ class Passages:
 
     def page(self, session_id: str, after: int, room: int, bounds: Bounds) -> Window | None:
         """The session's own messages after an id, about as many as fit."""
-        with self._engine.read(settled=True) as reader:
+        with self._engine.read(settled=True, wait=False) as reader:
             segment = _segment(reader, session_id)
             if segment is None:
                 return None
@@ -153,7 +153,7 @@ class Passages:
 
     def page_before(self, session_id: str, before: int, room: int, bounds: Bounds) -> Window | None:
         """The same backwards: the messages before an id, in order."""
-        with self._engine.read(settled=True) as reader:
+        with self._engine.read(settled=True, wait=False) as reader:
             segment = _segment(reader, session_id)
             if segment is None:
                 return None
@@ -166,7 +166,7 @@ class Passages:
         self, session_id: str, message_id: int, room: int, bounds: Bounds, clues: Sequence[str] = ()
     ) -> Window | None:
         """About so many characters of a session, a quarter of them before the message, as far as there are."""
-        with self._engine.read(settled=True) as reader:
+        with self._engine.read(settled=True, wait=False) as reader:
             segment = _segment(reader, session_id)
             match = segment and _one(reader, session_id, message_id, bounds, clues)
             if segment is None or match is None:
@@ -196,7 +196,7 @@ class Passages:
         """The permanent id of the conversation that a session belongs to."""
         if not session_id:
             return None
-        with self._engine.read(settled=True) as reader:
+        with self._engine.read(settled=True, wait=False) as reader:
             found = _segment(reader, session_id)
         return None if found is None else found.conversation_id
 

@@ -49,6 +49,8 @@ class Question(NamedTuple):
     """Which messages it asks for, if it names fields."""
     tree: Node | None = None
     """What was typed, as it would be looked for exactly."""
+    parts: tuple[str, ...] = ()
+    """Words that are looked for as parts of words, since no message holds them."""
 
 
 def asked(text: str, now: float) -> Question:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from hermes import clock
 from hermes.recall import question as questions
 from hermes.recall.days import Stretch, year_of
+from hermes.recall.partial import find_partial
 from hermes.recall.question import Question
 from hermes.recall.shown import Found, shown
 from hermes.recall.wanted import both, filter_of, order_of, visible
@@ -76,7 +77,7 @@ class ConversationSearch:
         results.order = order
         if limit <= 0:
             return results
-        with self._engine.read(settled=True) as reader:
+        with self._engine.read(settled=True, wait=False) as reader:
             root = reader.value(ROOT, exclude_session) if isinstance(exclude_session, str) else None
         if exclude_session is not None:
             wanted = wanted._replace(but_conversations=(root or str(exclude_session),))
@@ -91,7 +92,10 @@ class ConversationSearch:
             # One that is gone by now makes room for the next.
             rows = (shown(reader, one) for one in _best(reader, found.values(), order))
             results.extend(islice((row for row in rows if row is not None), limit))
-            results.relaxed = bool(results) and all(found[row["conversation_id"]].near for row in results)
+            shown_ones = [found[row["conversation_id"]] for row in results]
+            results.relaxed = bool(results) and all(one.near for one in shown_ones)
+            results.parts = tuple(dict.fromkeys(part for one in shown_ones for part in one.question.parts))
+            results.partial = bool(results.parts)
         if order == "relevance" and results and all(row["order"] == "newest" for row in results):
             results.order = "newest"
         return results
@@ -109,7 +113,15 @@ class ConversationSearch:
             return ranked
         # What has no words to rank by, punctuation or pieces of words, is found as it was typed.
         found = self._found(question, wanted, question.tree, limit, "relevance")
-        if found.conversations or question.must is None:
+        if found.conversations:
+            return found
+        partial = find_partial(self._engine, question.tree, wanted)
+        if partial is not None:
+            as_parts = question._replace(tree=partial.tree, parts=partial.parts)
+            found = self._found(as_parts, wanted, partial.tree, limit, "relevance")
+            if found.conversations:
+                return found
+        if question.must is None:
             return found
         return self.rank(question._replace(must=None), wanted, near=True)
 

@@ -9,7 +9,7 @@ are seen is decided by the handle: a scoped one knows no others.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from hermes import clock, errors
 from hermes.recall.asking import LARGEST_ID, SCHEMA, Asked, asked
@@ -71,8 +71,12 @@ def session_search(
     current_session: str | None = None,
     summarise: Summarise | None = None,
     summary_seconds: float = SUMMARY_SECONDS,
+    transcript_size: int = TRANSCRIPT,
 ) -> str:
-    """Answer one call of the tool. The conversation of `current_session` is not found: the agent is in it."""
+    """Answer one call of the tool. The conversation of `current_session` is not found: the agent is in it.
+
+    The summariser is sent about `transcript_size` characters of each session.
+    """
     try:
         wanted = asked(arguments)
         if wanted.mode == "scroll":
@@ -81,7 +85,10 @@ def session_search(
             return _read(store, wanted)
         if wanted.mode == "browse":
             return _browse(store, wanted, current_session)
-        return _discover(store, wanted, current_session, summarise, summary_seconds)
+        if summarise is None:
+            return _discover(store, wanted, current_session, None)
+        work = Summaries(summarise, summary_seconds, transcript_size)
+        return _discover(store, wanted, current_session, work)
     except errors.HermesError as problem:
         return failure(name(problem, 400))
 
@@ -89,9 +96,15 @@ def session_search(
 # -------------------------------------------------------------------- discover
 
 
-def _discover(
-    store: Recall, wanted: Asked, current: str | None, summarise: Summarise | None, seconds: float
-) -> str:
+class Summaries(NamedTuple):
+    """Who summarises, within what time, from how many characters of each session."""
+
+    summarise: Summarise
+    seconds: float
+    transcript_size: int
+
+
+def _discover(store: Recall, wanted: Asked, current: str | None, work: Summaries | None) -> str:
     rows = store.search_sessions_ranked(
         list(wanted.phrasings),
         wanted.limit,
@@ -108,10 +121,17 @@ def _discover(
         notes.append("there is nothing to rank by, so the newest come first")
     if getattr(rows, "relaxed", False):
         notes.append("nothing matches the query exactly; these are the nearest")
-    if wanted.summarize and summarise is None:
+    if getattr(rows, "partial", False):
+        notes.append("no message holds the words of the query; they were found as parts of longer words")
+    if wanted.summarize and work is None:
         notes.append("there is no model to summarise with; these are the messages themselves")
-    if wanted.summarize and summarise is not None:
-        results = _summarised(store, wanted, rows, summarise, seconds)
+    if wanted.summarize and work is not None:
+        results = _summarised(store, wanted, rows, work)
+        missing = sum(1 for result in results if result and "summary_missing" in result)
+        if missing:
+            notes.append(
+                f"{missing} of {len(results)} could not be summarised; their messages are shown instead"
+            )
     else:
         results = [_shown(store, row, _room(len(rows))) for row in rows]
     answer["results"] = [result for result in results if result]
@@ -132,19 +152,17 @@ def _room(results: int) -> int:
     return (LARGEST - 1_000) // max(1, results)
 
 
-def _summarised(
-    store: Recall, wanted: Asked, rows: Sequence[Row], summarise: Summarise, seconds: float
-) -> list[Row | None]:
+def _summarised(store: Recall, wanted: Asked, rows: Sequence[Row], work: Summaries) -> list[Row | None]:
     """Summaries in the place of messages; where there is none, the messages and why."""
     question = " / ".join(wanted.phrasings)
     windows = [
         store.passages.transcript(
-            row["session_id"], row["message_id"], TRANSCRIPT, IN_A_TRANSCRIPT, clues_of(row)
+            row["session_id"], row["message_id"], work.transcript_size, IN_A_TRANSCRIPT, clues_of(row)
         )
         for row in rows
     ]
     known = [(row, transcript(window)) for row, window in zip(rows, windows, strict=True) if window]
-    made = summaries(summarise, question, [text for _, text in known], seconds)
+    made = summaries(work.summarise, question, [text for _, text in known], work.seconds)
     results: list[Row | None] = []
     for (row, _), summary in zip(known, made, strict=True):
         if summary.text:

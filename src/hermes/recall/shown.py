@@ -52,9 +52,8 @@ def shown(reader: Reader, one: Found) -> dict[str, Any] | None:
     message_id, session_id, role, _at, *said = message
     text = _text(*said)
     matched = held(text, one.question.terms)
-    return row_of(
-        reader, one, (message_id, session_id, role), snippet(text, _marks(matched)), why(matched, one)
-    )
+    marks = one.question.tree if one.question.parts and one.question.tree else _marks(matched)
+    return row_of(reader, one, (message_id, session_id, role), snippet(text, marks), why(matched, one))
 
 
 def row_of(
@@ -120,13 +119,15 @@ def _marks(matched: Sequence[str]) -> Or:
 
 def why(matched: Sequence[str], one: Found) -> str:
     told = ["nothing matches exactly"] if one.near else []
+    if one.question.parts:
+        told.append(f"no word matches; found as part of a word: {', '.join(one.question.parts)}")
     if matched:
         told.append(f"matches {', '.join(_runs(matched))}")
     if one.day is not None:
         told.append(f"said on {one.day}")
     if one.order == "newest":
         told.append("newest first, for every word is very common" if one.question.terms else "newest first")
-    if not matched and one.day is None and one.order == "relevance":
+    if not matched and one.day is None and one.order == "relevance" and not one.question.parts:
         told.append("matches what stands around it" if one.score else "matches what was typed")
     return "; ".join(told)
 

@@ -70,8 +70,11 @@ class Access(Protocol):
     @property
     def read_only(self) -> bool: ...
 
-    def read(self, *, settled: bool = False) -> AbstractContextManager[Reader]:
-        """One snapshot. `settled` demands that derived columns are in step with the rows in it."""
+    def read(self, *, settled: bool = False, wait: bool = True) -> AbstractContextManager[Reader]:
+        """One snapshot. `settled` demands that derived columns are in step with the rows in it.
+
+        Without `wait` that is tried once, and the columns are read as they are if another process holds the write lock.
+        """
 
     def write(self, work: Callable[[Writer], T], *, share: bool = True, repeatable: bool = True) -> T:
         """Do `work` in one transaction, durable when this returns.

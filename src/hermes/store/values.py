@@ -67,9 +67,6 @@ Order = Literal["relevance", "newest", "oldest"]
 
 class SearchAnswer(NamedTuple):
     hits: list[Hit]
-    waiting: int = 0
-    """How many messages the index had not reached and the answer could not look at. 0 says it is exact."""
-    total: int = 0
     cut: tuple[str, ...] = ()
     """Parts (`*part*`) that so many terms hold that only the most frequent were looked for."""
     order: Order = "relevance"
@@ -130,13 +127,18 @@ class SearchResults(list[dict[str, Any]]):
     """A list of results, which also says how it came about."""
 
     indexing: tuple[int, int] | None = None
-    """(done, total) while an import or migration is being indexed and the list may miss some; None when exact."""
+    """(done, total) while many messages are not indexed yet. None of them is missing from the results; conversations
+    are ranked more roughly."""
     cut: tuple[str, ...] = ()
     """Parts (`*part*`) that so many terms hold that only the most frequent were looked for."""
     order: Order = "relevance"
     """`newest` also where that was not asked for: every word is so common that there is nothing to rank by."""
     capped: bool = False
     """More match than the limit let in: `offset` gives the next of them."""
+    partial: bool = False
+    """No message holds all the words; in these, some words were found as parts of longer ones (see `parts`)."""
+    parts: tuple[str, ...] = ()
+    """The words that were found as parts of longer ones."""
     relaxed: bool = False
     """Nothing matches all of what was typed; these are the nearest, best first."""
 

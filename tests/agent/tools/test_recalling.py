@@ -37,11 +37,3 @@ async def test_a_mistake_is_told_as_one(context: ToolContext) -> None:
         await SessionSearch().run({"session_id": "nowhere"}, context)
     with pytest.raises(ToolFailed, match="there is no argument 'colour'"):
         await SessionSearch().run({"colour": "red"}, context)
-
-
-async def test_a_summariser_is_used_where_there_is_one(context: ToolContext, db: SessionDB) -> None:
-    db.create_session("there", "cli")
-    db.append_message("there", "user", "we set the retry budget to seven")
-    asked = {"query": "retry budget", "summarize": True}
-    found = json.loads(await SessionSearch(lambda _prompt, _transcript: "Seven.").run(asked, context))
-    assert found["results"][0]["summary"] == "Seven."

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from hermes.agent.session_summaries import SessionSummaries
     from hermes.agent.tool import Tool
     from hermes.agent.tools.access import Access
     from hermes.agent.tools.processes import Processes
-    from hermes.recall.summaries import Summarise
 
 
 def standard_tools(
@@ -17,16 +17,16 @@ def standard_tools(
     home: Path | None = None,
     access: Access | None = None,
     processes: Processes | None = None,
-    summarise: Summarise | None = None,
+    summaries: SessionSummaries | None = None,
     incognito: bool = False,
     shared: bool = False,
 ) -> list[Tool]:
     """All of them.
 
     `home` is where memories and skills are, if not in that of the program; `access` is how they reach the machine;
-    `processes` are those that other surfaces know of, too. An incognito conversation has no tools that write things
-    down. `shared` is for a room that several people share: memory and skills are the room's, and say whose word they
-    are.
+    `processes` are those that other surfaces know of, too; `summaries` asks a model for `session_search`. An incognito
+    conversation has no tools that write things down. `shared` is for a room that several people share: memory and
+    skills are the room's, and say whose word they are.
     """
     from hermes.agent.memory import Memory
     from hermes.agent.skills import Skills
@@ -57,7 +57,7 @@ def standard_tools(
         SearchFiles(reach),
         SkillsList(skills),
         SkillView(skills),
-        SessionSearch(summarise),
+        SessionSearch(summaries),
         Todo(),
     ]
     if not incognito:

@@ -11,7 +11,7 @@ from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.recall.asking import SCHEMA
 
 if TYPE_CHECKING:
-    from hermes.recall.summaries import Summarise
+    from hermes.agent.session_summaries import SessionSummaries, Summariser
 
 FAILED = '{"success":false'
 
@@ -21,19 +21,31 @@ class SessionSearch:
     description: str = SCHEMA["description"]
     parameters: Mapping[str, Any] = SCHEMA["parameters"]
 
-    def __init__(self, summarise: Summarise | None = None) -> None:
-        self._summarise = summarise
+    def __init__(self, summaries: SessionSummaries | None = None) -> None:
+        """`summaries` has a model for `summarize`; without it the messages themselves are the answer."""
+        self._summaries = summaries
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
-        from hermes.recall.session_search import session_search
+        if self._summaries is None or not arguments.get("summarize"):
+            answer = await self._search(arguments, context, None)
+        else:
+            async with self._summaries.summariser(context.db, context.session_id) as summariser:
+                answer = await self._search(arguments, context, summariser)
+        if answer.startswith(FAILED):
+            raise ToolFailed(json.loads(answer)["error"])
+        return answer
 
-        answer = await asyncio.to_thread(
+    async def _search(
+        self, arguments: dict[str, Any], context: ToolContext, summariser: Summariser | None
+    ) -> str:
+        from hermes.recall.session_search import session_search
+        from hermes.recall.summaries import TRANSCRIPT
+
+        return await asyncio.to_thread(
             session_search,
             context.db,
             arguments,
             current_session=context.session_id,
-            summarise=self._summarise,
+            summarise=summariser,
+            transcript_size=TRANSCRIPT if summariser is None else summariser.transcript_size,
         )
-        if answer.startswith(FAILED):
-            raise ToolFailed(json.loads(answer)["error"])
-        return answer

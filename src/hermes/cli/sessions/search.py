@@ -24,6 +24,7 @@ SPEAKERS = {"user": "●", "assistant": "◆"}
 JSON_FIELDS = (
     "session_id", "conversation_id", "tip_id", "title", "source", "kind", "started_at", "last_active",
     "message_id", "role", "snippet", "why", "score", "exact",
+    "partial",
 )  # fmt: skip
 
 
@@ -117,6 +118,9 @@ def _notes(found: FoundConversations, are_more: bool) -> Iterator[str]:
         yield f"showing {len(found)}, there are more · --limit"
     if found and found.order == "newest" and found.reading.words:
         yield "newest first: every word is very common"
+    if found.partial:
+        parts = ", ".join(printable(part) for part in found.parts)
+        yield f"no word matches; found as part of a word: {parts}"
     if found.cut:
         parts = ", ".join(printable(part) for part in found.cut)
         yield f"only the most frequent words with {parts} were looked for; another word makes it exact"

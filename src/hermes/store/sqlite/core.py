@@ -121,18 +121,20 @@ class SqliteCore:
     # ---------------------------------------------------------------- reading
 
     @contextmanager
-    def read(self, *, settled: bool = False, owners: Owners | None = None) -> Iterator[Reader]:
+    def read(
+        self, *, settled: bool = False, wait: bool = True, owners: Owners | None = None
+    ) -> Iterator[Reader]:
         with Inside():
-            yield from self._read(settled, owners)
+            yield from self._read(settled, wait, owners)
 
-    def _read(self, settled: bool, owners: Owners | None) -> Iterator[Reader]:
+    def _read(self, settled: bool, wait: bool, owners: Owners | None) -> Iterator[Reader]:
         scope = None if owners is None else self._take_scoped(owners)
         connection = self._take_reader() if scope is None else scope.connection
         generation = self._generation
         self._reading.add(connection)
         try:
             reader = SqliteReader(connection, self._names)
-            self._begin_snapshot(connection, reader, settled)
+            self._begin_snapshot(connection, reader, settled, wait)
             try:
                 yield reader
             finally:
@@ -150,7 +152,9 @@ class SqliteCore:
                 connection.close(True)
             self._reading.discard(connection)
 
-    def _begin_snapshot(self, connection: apsw.Connection, reader: SqliteReader, settled: bool) -> None:
+    def _begin_snapshot(
+        self, connection: apsw.Connection, reader: SqliteReader, settled: bool, wait: bool
+    ) -> None:
         connection.execute("BEGIN")
         if not settled or self.read_only:
             return
@@ -159,9 +163,13 @@ class SqliteCore:
                 return
             connection.execute("COMMIT")
             try:
-                self.write(derived.refresh, share=False)
+                if wait:
+                    self.write(derived.refresh, share=False)
+                else:
+                    self._queue.do(Ticket(derived.refresh, impatient=True))
             except errors.StoreError as problem:  # a list a little out of date is better than none
-                log.warning("%s: changes by other programs are not taken in yet: %s", self.path, problem)
+                if wait:
+                    log.warning("%s: changes by other programs are not taken in yet: %s", self.path, problem)
                 connection.execute("BEGIN")
                 return
             connection.execute("BEGIN")

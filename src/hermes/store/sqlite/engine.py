@@ -80,7 +80,9 @@ class SqliteEngine(SqliteFollower):
         owners: Owners | None = None,
     ) -> SearchAnswer:
         from hermes.store.sqlite import index, parts, search
+        from hermes.store.sqlite.tail import Deadline
 
+        deadline = Deadline.after(self._deadline, self.path)
         if not self.read_only and owners is None and parts.is_asked(tree):
             self._list_terms()
 
@@ -92,7 +94,7 @@ class SqliteEngine(SqliteFollower):
                     return None
                 known = parts.expanded(snapshot, tree, own=owners is not None)
                 answer = search.search(
-                    snapshot, known, wanted, limit, offset, order, standing, self._texts, once=once
+                    snapshot, known, wanted, limit, offset, order, standing, self._texts, deadline, once=once
                 )
                 return answer._replace(cut=parts.cut_in(known))
 
@@ -132,7 +134,9 @@ class SqliteEngine(SqliteFollower):
         owners: Owners | None = None,
     ) -> Candidates:
         from hermes.store.sqlite import parts, ranking
+        from hermes.store.sqlite.tail import Deadline
 
+        deadline = Deadline.after(self._deadline, self.path)
         if not self.read_only:
             if self._has_tail():
                 self.catch_up(SEARCH_CATCH_UP_S)
@@ -144,7 +148,7 @@ class SqliteEngine(SqliteFollower):
             with self.read(owners=owners) as reader:
                 snapshot = cast(SqliteReader, reader)
                 known = None if must is None else parts.expanded(snapshot, must, own=owners is not None)
-                return ranking.candidates(snapshot, terms, wanted, known, days)
+                return ranking.candidates(snapshot, terms, wanted, known, days, deadline)
 
         return self._mending_the_index(look)
 

@@ -14,6 +14,7 @@ rows of that person.
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -24,6 +25,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import apsw
 
+from hermes import errors
 from hermes.store.engine import Reader, Row, Writer
 from hermes.store.matching import LookUp, Node, parts, with_terms
 from hermes.store.sqlite import index
@@ -39,6 +41,8 @@ SHORTEST = 3
 SMALL = 10_000
 FEW_ROWS = 500
 """So many new rows are always split again; more of them up to a twentieth of all, where that is the quicker way."""
+LONGEST_WAIT, BETWEEN_TRIES = 0.5, 0.02
+"""Seconds that a search waits for the write lock in order to extend the list."""
 TERMS_AT_ONCE = 2_000
 """About what can be listed in 20 ms."""
 
@@ -216,14 +220,14 @@ class Store(Protocol):
     """What keeping the list needs of the engine."""
 
     def read(self) -> AbstractContextManager[Reader]: ...
-    def write(self, work: Callable[[Writer], T], *, share: bool = True) -> T: ...
     def write_if_free(self, work: Callable[[Writer], T]) -> T: ...
 
 
 def follow(store: Store) -> None:
     """Bring the list up to date, or make it; each transaction is short, and the file is read outside of them.
 
-    Nobody waits for a lock to begin with that; a list that was begun is finished among the other writers.
+    Nobody waits for a lock to begin with that; a list that was begun is finished among the other writers, unless one
+    of them holds the lock for long. Then the next search begins anew.
     """
     with store.read() as reader:
         standing = Standing.of(reader)
@@ -240,10 +244,22 @@ def follow(store: Store) -> None:
         build = int.from_bytes(os.urandom(6), "big") + 1
         store.write_if_free(partial(_begin, build=build))
     for at in range(0, len(terms), TERMS_AT_ONCE):
-        if not store.write(partial(_add, build=build, terms=terms[at : at + TERMS_AT_ONCE]), share=False):
+        if not _write_soon(store, partial(_add, build=build, terms=terms[at : at + TERMS_AT_ONCE])):
             return  # somebody made another list meanwhile, or threw this one away
     progress = {MARK: standing.mark, EDITS: standing.edited, REMOVALS: built_removed, BUILD: build}
-    store.write(partial(_finish, progress=progress), share=False)
+    _write_soon(store, partial(_finish, progress=progress))
+
+
+def _write_soon(store: Store, work: Callable[[Writer], T]) -> T:
+    """A transaction among those of other writers. `StoreBusy` if one of them holds the lock for long."""
+    until = time.monotonic() + LONGEST_WAIT
+    while True:
+        try:
+            return store.write_if_free(work)
+        except errors.StoreBusy:
+            if time.monotonic() > until:
+                raise
+            time.sleep(BETWEEN_TRIES)
 
 
 def _begin(writer: Writer, *, build: int) -> None:

@@ -7,28 +7,28 @@ the words. What the index has not reached is scored here, by the same formula.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from math import log
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from hermes.store.engine import Row
 from hermes.store.matching import MessageText, Node, matches, needs_check, parts
 from hermes.store.sqlite import blocks, expressions, index
 from hermes.store.sqlite.connection import SqliteReader
 from hermes.store.sqlite.filters import ALLOWED, OF_MESSAGE, OF_SESSION, is_of_messages, values_of
-from hermes.store.sqlite.search import TAIL_ROWS, make_room
+from hermes.store.sqlite.search import make_room
+from hermes.store.sqlite.tail import Deadline, rarity, score
 from hermes.store.sqlite.texts import fields_of
 from hermes.store.sqlite.walking import COUNT, fts5
 from hermes.store.values import Candidates, DayOf, MessageFilter, Order, RankedBlock, RankedMessage
-from hermes.terms import index_texts, is_spaceless
+from hermes.terms import fold, index_texts, is_spaceless
 
 MOST_FOUND, MOST_OF_ONE = 150, 10
 """Messages given back, and blocks; and of one conversation. One that talks of nothing else must not hide the others."""
 MOST_OF_PART = 32
-K1 = 1.2
-"""FTS5's own; its other figure, the length of a text, is left out for the few that are not indexed yet."""
+LARGE_TAIL = 500
+"""From so many unindexed messages on the answer says that it was ranked roughly: there are no blocks of them."""
 
-Ranked = TypeVar("Ranked", RankedMessage, RankedBlock)
 
 # A structured text begins with NUL, at which `length` stops.
 MESSAGE = """SELECT m.id, m.session_id, coalesce(s.root_id, s.id), s.kind, m.role,
@@ -40,13 +40,14 @@ MESSAGES = " ".join(
     (MESSAGE, ", -f.rank", OF_INDEX, ALLOWED, NOT_CHANGED, "ORDER BY f.rank LIMIT 1500"),
 )
 NEWEST = " ".join((MESSAGE, ", 0.0", OF_INDEX, ALLOWED, NOT_CHANGED, "ORDER BY f.rowid DESC LIMIT 300"))
-# Of the text of a row that is not indexed yet, or not as it is now.
-UNKNOWN = """, m.content, m.content_kind, m.tool_name, m.tool_calls FROM messages m
-    CROSS JOIN sessions s ON s.id = m.session_id"""
-TAIL = " ".join((MESSAGE, UNKNOWN, "WHERE m.id > ?1", ALLOWED, "ORDER BY m.id DESC LIMIT 500"))
+# Rows that are not indexed yet, or not as they are now.
+UNKNOWN = """SELECT m.id, coalesce(s.root_id, s.id), m.content, m.content_kind, m.tool_name, m.tool_calls
+    FROM messages m CROSS JOIN sessions s ON s.id = m.session_id"""
+TAIL = " ".join((UNKNOWN, "WHERE m.id > ?1", ALLOWED, "ORDER BY m.id DESC"))
 CHANGED = " ".join(
-    (MESSAGE, UNKNOWN, "WHERE m.id IN (SELECT message_id FROM changed_messages) AND m.id <= ?1", ALLOWED)
+    (UNKNOWN, "WHERE m.id IN (SELECT message_id FROM changed_messages) AND m.id <= ?1", ALLOWED)
 )
+FACTS = " ".join((MESSAGE, "FROM messages m CROSS JOIN sessions s ON s.id = m.session_id WHERE m.id = ?"))
 # A block counts if all of it is as it was indexed, and any message in it may be found. One of them at least is there
 # then; which, has to be looked up only if the filter is choosy.
 BLOCK = """SELECT r.session_id, coalesce(s.root_id, s.id), s.kind, r.first_id, r.last_id, -b.rank
@@ -78,21 +79,32 @@ TEXT = "SELECT content, content_kind, tool_name, tool_calls FROM messages WHERE 
 HAS_BLOCKS = "SELECT 1 FROM sqlite_master WHERE name = 'messages_fts_ranges'"
 
 
+class Unindexed(NamedTuple):
+    """A message that the index does not know, and how often it holds each term."""
+
+    id: int
+    root_id: str
+    counts: tuple[int, ...]
+
+
+Ranked = TypeVar("Ranked", RankedMessage, RankedBlock, Unindexed)
+
+
 def candidates(
     reader: SqliteReader,
     terms: Sequence[str],
     wanted: MessageFilter,
     must: Node | None,
     days: Sequence[tuple[float, float]],
+    deadline: Deadline,
 ) -> Candidates:
     mark, above, changed = index.behind(reader, 1 << 60)
     said_then = [found for begin, end in days for found in _said_then(reader, wanted, begin, end)]
     # A store of an older version that may only be read has no blocks yet.
     has_blocks = reader.value(HAS_BLOCKS) is not None
     unblocked = mark - int(reader.value(blocks.WATERMARK) or 0) if has_blocks else 0
-    told = Candidates(
-        [], [], said_then, waiting=max(0, above - TAIL_ROWS) + max(0, unblocked), total=mark + above
-    )
+    waiting = (above if above > LARGE_TAIL else 0) + max(0, unblocked)
+    told = Candidates([], [], said_then, waiting=waiting, total=mark + above)
     if must is not None:  # a part is ranked by the words that hold it
         terms = [*terms, *[term for leaf in parts(must) for term in (leaf.terms or ())[:MOST_OF_PART]]]
     if not terms:
@@ -120,7 +132,7 @@ def candidates(
         messages = _newest(reader, terms, allowed, strictly)
         messages = messages if must is None else list(_confirmed(reader, must, messages))
     if above or changed:
-        messages += _unindexed(reader, asked.terms, allowed, must, mark)
+        messages += _unindexed(reader, asked.terms, allowed, must, mark, order, deadline)
     if order == "newest":
         messages.sort(key=lambda message: -message.id)
     return told._replace(messages=messages, blocks=found, order=order)
@@ -162,31 +174,55 @@ def _several(found: Iterable[Ranked]) -> list[Ranked]:
 
 
 def _unindexed(
-    reader: SqliteReader, terms: Sequence[str], allowed: tuple[object, ...], must: Node | None, mark: int
+    reader: SqliteReader,
+    terms: Sequence[str],
+    allowed: tuple[object, ...],
+    must: Node | None,
+    mark: int,
+    order: Order,
+    deadline: Deadline,
 ) -> list[RankedMessage]:
-    """Messages that the index does not know yet, scored as it would, roughly."""
-    rows = [row for sql in (TAIL, CHANGED) for row in reader.rows(sql, mark, *allowed)]
-    texts = [fields_of(*row[7:]) for row in rows]
-    held = [index_texts(*fields)[0].split() for fields in texts]
-    known = mark + len(rows)
-    rarity = {}
-    for term in terms:
-        indexed = int(reader.value(COUNT, expressions.expression_of(term)))
-        count = indexed + sum(_times(term, words) > 0 for words in held)
-        rarity[term] = max(1e-6, log((known - count + 0.5) / (count + 0.5))) if count < known else 1e-6
-    found = []
-    for row, fields, words in zip(rows, texts, held, strict=True):
-        times = {term: _times(term, words) for term in terms}
-        score = sum(rarity[term] * often * (K1 + 1) / (often + K1) for term, often in times.items())
-        if score > 0 and (must is None or matches(must, MessageText.of(*fields))):
-            found.append(RankedMessage._make((*row[:7], score)))
-    return found
+    """The best messages that the index does not know yet, or the newest, scored roughly as the index would.
+
+    All of them are read; `SearchTimeout` if there is no time for that.
+    """
+    rows, found = 0, list[Unindexed]()
+    for sql in (TAIL, CHANGED):
+        for message_id, root_id, *columns in reader.each(sql, mark, *allowed):
+            deadline.check(reader, mark)
+            rows += 1
+            fields = fields_of(*columns)
+            counts = _counts(terms, fields)
+            if any(counts) and (must is None or matches(must, MessageText.of(*fields))):
+                found.append(Unindexed(message_id, root_id, counts))
+    rarities = [
+        rarity(
+            mark + rows,
+            int(reader.value(COUNT, expressions.expression_of(term)))
+            + sum(one.counts[at] > 0 for one in found),
+        )
+        for at, term in enumerate(terms)
+    ]
+    scored = {one.id: score(one.counts, rarities) for one in found}
+    found.sort(key=lambda one: (scored[one.id] if order == "relevance" else 0.0, one.id), reverse=True)
+    chosen = ((reader.row(FACTS, one.id), scored[one.id]) for one in _several(found))
+    return [RankedMessage._make((*row, worth)) for row, worth in chosen if row is not None]
 
 
-def _times(term: str, words: Sequence[str]) -> int:
+def _counts(terms: Sequence[str], fields: Sequence[str]) -> tuple[int, ...]:
+    """How often a text holds each term, in its words and in the parts of its identifiers."""
+    # Splitting is the dear part, and an ASCII term that is nowhere in the folded text spares it.
+    folded = [fold(field) for field in fields]
+    if not any(not term.isascii() or any(term in text for text in folded) for term in terms):
+        return (0,) * len(terms)
+    held = Counter(" ".join(index_texts(*fields)).split())
+    return tuple(_times(term, held) for term in terms)
+
+
+def _times(term: str, held: Counter[str]) -> int:
     if len(term) == 1 and is_spaceless(term):
-        return sum(word.startswith(term) for word in words)
-    return words.count(term)
+        return sum(times for word, times in held.items() if word.startswith(term))
+    return held[term]
 
 
 def _said_then(reader: SqliteReader, wanted: MessageFilter, begin: float, end: float) -> list[DayOf]:

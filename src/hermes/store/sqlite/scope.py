@@ -74,8 +74,8 @@ class ScopedEngine:
     def owning(self, *session_ids: str) -> ScopedEngine:
         return ScopedEngine(self._engine, self._owners, session_ids)
 
-    def read(self, *, settled: bool = False) -> AbstractContextManager[Reader]:
-        return self._engine.read(settled=settled, owners=self._owners)
+    def read(self, *, settled: bool = False, wait: bool = True) -> AbstractContextManager[Reader]:
+        return self._engine.read(settled=settled, wait=wait, owners=self._owners)
 
     def write(self, work: Callable[[Writer], T], *, share: bool = True, repeatable: bool = True) -> T:
         if not self._sessions:

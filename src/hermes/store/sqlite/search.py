@@ -5,36 +5,30 @@ What matches is walked by its ids; texts are read only where they must decide, a
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from heapq import merge
-from itertools import chain, islice
+from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 from hermes.store.content import decode, to_json
 from hermes.store.engine import Row
-from hermes.store.matching import Node, matches
-from hermes.store.sqlite import index
+from hermes.store.matching import Node
+from hermes.store.sqlite import index, tail
 from hermes.store.sqlite.connection import SqliteReader
-from hermes.store.sqlite.filters import ALLOWED, values_of
+from hermes.store.sqlite.filters import values_of
+from hermes.store.sqlite.tail import Deadline
 from hermes.store.sqlite.texts import Texts
-from hermes.store.sqlite.walking import OF_ROWS, TEXTS, Indexed, text_in
+from hermes.store.sqlite.walking import Indexed
 from hermes.store.values import Hit, MessageFilter, Order, SearchAnswer
 from hermes.text import as_text
 
-TAIL_ROWS = 500
-"""So many rows that are not indexed yet are always looked at one by one; more of them only while time allows."""
-TAIL_SECONDS = 2.0
 MOST_WALKED = 2_000
 """So many messages are walked for the first one of each conversation. One of them may hold more than that."""
 
 LARGE = 500_000
 MORE_CACHE = "PRAGMA cache_size=-24000"
 
-OF_CHANGED = """FROM changed_messages c CROSS JOIN messages m ON m.id = c.message_id
-    CROSS JOIN sessions s ON s.id = m.session_id"""
-ABOVE = " ".join((TEXTS, OF_ROWS, "WHERE m.id > ?1", ALLOWED, "ORDER BY m.id DESC"))
-CHANGED = " ".join((TEXTS, OF_CHANGED, "WHERE m.id <= ?1", ALLOWED, "ORDER BY m.id DESC"))
 SHOWN = """SELECT m.id, m.session_id, m.role, m.content, m.content_kind, m.tool_name, m.tool_calls, m.timestamp,
     s.source, s.model, s.started_at, (SELECT b.id FROM messages b
         WHERE b.session_id = m.session_id AND b.id < m.id AND b.active = 1 ORDER BY b.id DESC LIMIT 1),
@@ -59,17 +53,18 @@ def search(
     order: Order,
     standing: index.Standing,
     texts: Texts,
+    deadline: Deadline,
     *,
     once: bool = False,
 ) -> SearchAnswer:
-    """The matching messages of this snapshot. By relevance, what is not indexed yet comes first, newest first.
+    """The matching messages of this snapshot, all of them; `SearchTimeout` if the unindexed ones take too long.
 
-    With `once` the first message of each conversation, of as many messages as are worth walking.
+    Indexed and unindexed messages are merged in the order asked for. With `once` the first message of each
+    conversation, of as many messages as are worth walking.
     """
     allowed = values_of(wanted)
-    mark, above, changed = standing
+    mark, _, changed = standing
     make_room(reader, mark)
-    tail, unseen = _tail(reader, tree, allowed, mark, above, changed, texts)
     skip = {row[0] for row in reader.rows(CHANGED_IDS)} if changed else frozenset[int]()
     first: dict[str, int] | None = {} if once else None
     found = Indexed(reader, tree, allowed, mark, skip, texts, first)
@@ -78,14 +73,17 @@ def search(
         order = "newest" if rare is None else order
     else:
         rare = None
+    unindexed = tail.find_matches(reader, found.tree, rare, allowed, standing, texts, deadline)
+    found_ids: Iterator[int]
     if rare is None:
-        newest = order == "newest"
-        tail.sort(reverse=newest)
-        found_ids: Iterator[int] = merge(tail, found.walk(order), reverse=newest)
-    elif rare is found.tree:
-        found_ids = chain(tail, found.walk(order))
+        found_ids = _by_id([match.id for match in unindexed], found.walk(order), order)
     else:
-        found_ids = chain(tail, found.rare_first(rare))
+        scored = tail.score_matches(reader, rare, unindexed, mark) if unindexed else []
+        ranked = merge(scored, found.rank(rare, scored=bool(scored)), key=itemgetter(0), reverse=True)
+        found_ids = best = (message_id for _, message_id in ranked)
+        if rare is not found.tree:  # then everything else that matches, newest first
+            others = [match.id for match in unindexed if not match.counts]
+            found_ids = _each_once(best, _by_id(others, found.walk("newest"), "newest"))
     if first is not None:
         taken, capped = _first_of_each(reader, found_ids, limit, first)
     elif limit < 0:
@@ -94,8 +92,20 @@ def search(
         taken = list(islice(found_ids, offset, offset + limit + 1))
         capped = len(taken) > limit
         del taken[limit:]
-    total = int(reader.value(index.HIGHEST) or 0) if unseen else 0
-    return SearchAnswer(hits_of(reader, taken), unseen, total, order=order, capped=capped)
+    return SearchAnswer(hits_of(reader, taken), order=order, capped=capped)
+
+
+def _by_id(unindexed: list[int], walked: Iterator[int], order: Order) -> Iterator[int]:
+    newest = order == "newest"
+    return merge(sorted(unindexed, reverse=newest), walked, reverse=newest)
+
+
+def _each_once(first: Iterator[int], then: Iterator[int]) -> Iterator[int]:
+    seen: set[int] = set()
+    for message_id in first:
+        seen.add(message_id)
+        yield message_id
+    yield from (message_id for message_id in then if message_id not in seen)
 
 
 def _first_of_each(
@@ -130,27 +140,3 @@ def make_room(reader: SqliteReader, mark: int) -> None:
     """Ranking looks up the length of each match: of so many messages that takes more pages than are usually kept."""
     if mark > LARGE:
         reader.rows(MORE_CACHE)
-
-
-def _tail(
-    reader: SqliteReader,
-    tree: Node,
-    allowed: tuple[Any, ...],
-    mark: int,
-    above: int,
-    changed: bool,
-    texts: Texts,
-) -> tuple[list[int], int]:
-    """(matching rows the index does not know, how many of them there was no time to look at)."""
-    found: list[int] = []
-    seen, until = 0, time.monotonic() + TAIL_SECONDS
-    if above:
-        for row in reader.each(ABOVE, mark, *allowed):
-            seen += 1
-            if seen > TAIL_ROWS and time.monotonic() > until:
-                return found, int(reader.value(index.HIGHEST)) - mark - seen
-            if matches(tree, texts.of(row[0], row[1:]).text):
-                found.append(row[0])
-    if changed:
-        found += [row[0] for row in reader.each(CHANGED, mark, *allowed) if matches(tree, text_in(row))]
-    return found, 0

@@ -62,6 +62,7 @@ BY: dict[Order, str] = {
 INDEXED = {order: " ".join((IDS, OF_INDEX, MATCHING, ALLOWED, by)) for order, by in BY.items()}
 INDEXED_ROOTS = {order: " ".join((ROOTS, OF_INDEX, MATCHING, ALLOWED, by)) for order, by in BY.items()}
 INDEXED_TEXTS = {order: " ".join((TEXTS, OF_INDEX, MATCHING, ALLOWED, by)) for order, by in BY.items()}
+SCORES = " ".join((ROOTS, ", -f.rank", OF_INDEX, MATCHING, ALLOWED, BY["relevance"]))
 NEWEST_FIRST = " ".join((TEXTS, OF_ROWS, "WHERE m.id <= ?1", ALLOWED, "ORDER BY m.id DESC"))
 OLDEST_FIRST = " ".join((TEXTS, OF_ROWS, "WHERE m.id <= ?1", ALLOWED, "ORDER BY m.id"))
 LATEST = " ".join((ROOTS, OF_ROWS, "WHERE m.id <= ?1 AND m.id > ?17", ALLOWED, "ORDER BY m.id DESC"))
@@ -146,14 +147,24 @@ class Indexed:
         if rest > 0:
             yield from (message_id for message_id in self._among(expression, "newest") if message_id <= rest)
 
-    def rare_first(self, rare: Node) -> Iterator[int]:
-        seen: set[int] = set()
+    def rank(self, rare: Node, *, scored: bool) -> Iterator[tuple[float, int]]:
+        """(score, id) of what the index finds for the part that is worth ranking, the best first.
+
+        Scores are only computed if `scored`: they are needed to merge these rows with others.
+        """
         expression = fts5(rare)
         assert expression is not None  # a branch that the index cannot find is not rare
-        for message_id in self._among(expression, "relevance", matches):
-            seen.add(message_id)
-            yield message_id
-        yield from (message_id for message_id in self.walk("newest") if message_id not in seen)
+        holds = confirms if rare is self.tree else matches
+        if not scored:
+            yield from ((0.0, message_id) for message_id in self._among(expression, "relevance", holds))
+            return
+        checked = needs_check(self.tree)
+        for message_id, root, score in self._known(self._reader.each(SCORES, expression, *self._allowed)):
+            if self._enough is not None and root in self._enough:
+                continue
+            row = self._reader.row(TEXT, message_id) if checked else None
+            if row is None or holds(self.tree, text_in(row)):
+                yield score, message_id
 
     def _among(
         self, expression: str, order: Order, holds: Callable[[Node, MessageText], bool] = confirms

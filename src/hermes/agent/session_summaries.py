@@ -1,0 +1,145 @@
+"""Summaries of recalled conversations by the auxiliary model, for `session_search` with `summarize`.
+
+`hermes.recall` calls a summariser from threads of its own. The model is asked on the event loop of the turn, so that a
+call ends with the turn: stopping the turn leaves no request behind. Secrets are redacted before the model sees a
+transcript, and again in its answer. Each call is in the accounts of the session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from hermes import errors
+from hermes.agent.auxiliary import Answered, accounted, ask
+from hermes.agent.model import ContextOverflow, Model, ModelError
+from hermes.agent.turn import Price
+from hermes.logs import log_of
+from hermes.recall.framing import fenced
+from hermes.recall.summaries import TRANSCRIPT
+from hermes.secrets import redact
+from hermes.text import clean_in
+
+if TYPE_CHECKING:
+    from hermes.sessiondb import AnyStore
+
+log = log_of(__name__)
+
+SECONDS, MAX_TOKENS, TEMPERATURE = 55.0, 4_000, 0.1
+PROMPT_TOKENS, CHARACTERS_PER_TOKEN, SMALLEST = 1_000, 3, 2_000
+"""How much of the context window a transcript may fill, and the characters that are always sent."""
+HALVINGS = 2
+"""How often a transcript that is too long for the model is tried at half its length."""
+
+
+class SessionSummaries:
+    """Gives `session_search` a summariser for one call of the tool."""
+
+    def __init__(self, model: Callable[[], Model | None], price: Price, *, seconds: float = SECONDS) -> None:
+        """`model` is called in a thread when a summary is first wanted; None: there is no model for it."""
+        self._model, self._price, self._seconds = model, price, seconds
+
+    @asynccontextmanager
+    async def summariser(self, db: AnyStore, session_id: str) -> AsyncIterator[Summariser | None]:
+        """A summariser whose calls have ended when the context is left; None if no model can be asked."""
+        model = await asyncio.to_thread(self._model)
+        if model is None:
+            yield None
+            return
+        made = Summariser(model, self._price, db, session_id, self._seconds)
+        try:
+            yield made
+        finally:
+            await made.close()
+
+
+class Summariser:
+    """A function of (prompt, transcript), to be called in a thread while the loop that made it runs."""
+
+    def __init__(self, model: Model, price: Price, db: AnyStore, session_id: str, seconds: float) -> None:
+        self._model, self._price, self._seconds = model, price, seconds
+        self._db, self._session_id = db, session_id
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[str]] = set()
+        self._mutex = threading.Lock()
+        self._closed = False
+        self._scheduled = self._begun = 0
+
+    @property
+    def transcript_size(self) -> int:
+        """Characters of a transcript that fit into the model's context."""
+        room = int(self._model.context_window * 0.9) - MAX_TOKENS - PROMPT_TOKENS
+        return max(SMALLEST, min(TRANSCRIPT, room * CHARACTERS_PER_TOKEN))
+
+    def __call__(self, prompt: str, transcript: str) -> str:
+        safe = redact(transcript)
+        with self._mutex:  # after `close` nothing is scheduled
+            if self._closed:
+                raise ModelError("stopped before it was asked")
+            self._scheduled += 1
+            future = asyncio.run_coroutine_threadsafe(self._summarise(prompt, safe), self._loop)
+        return redact(clean_in(future.result()))
+
+    async def close(self) -> None:
+        """Cancel the calls that are under way, and wait until they have ended."""
+        with self._mutex:
+            self._closed = True
+        while self._begun < self._scheduled:
+            await asyncio.sleep(0)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _summarise(self, prompt: str, transcript: str) -> str:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self._begun += 1
+        try:
+            answered = await self._ask(prompt, transcript)
+            await self._account(answered)
+            return answered.text
+        except asyncio.CancelledError as stopped:  # the thread that waits is told, and nobody else
+            raise ModelError("stopped before it answered") from stopped
+        finally:
+            self._tasks.discard(task)
+
+    async def _ask(self, prompt: str, transcript: str) -> Answered:
+        for _ in range(HALVINGS):
+            try:
+                return await self._ask_once(prompt, transcript)
+            except ContextOverflow:
+                transcript = shorten(transcript, len(transcript) // 2)
+        return await self._ask_once(prompt, transcript)
+
+    async def _ask_once(self, prompt: str, transcript: str) -> Answered:
+        messages = [{"role": "system", "content": prompt}, {"role": "user", "content": fenced(transcript)}]
+        return await ask(
+            self._model, messages, max_tokens=MAX_TOKENS, seconds=self._seconds, temperature=TEMPERATURE
+        )
+
+    async def _account(self, answered: Answered) -> None:
+        call, _ = accounted(self._model, answered.used, self._price)
+        try:
+            await asyncio.to_thread(lambda: self._db.record_usage(self._session_id, **call))
+        except errors.StoreError as problem:
+            log.warning("a summary for session %s is not in the accounts: %s", self._session_id, problem)
+
+
+def shorten(transcript: str, most: int) -> str:
+    """Whole lines of a transcript, as many as fit. The match stands a quarter of the way in: those around it."""
+    lines = transcript.split("\n")
+    before = len(transcript) // 4 - most // 4
+    kept: list[str] = []
+    at = size = 0
+    for line in lines:
+        at += len(line) + 1
+        if at > before and size + len(line) < most:
+            kept.append(line)
+            size += len(line) + 1
+        elif kept:
+            break
+    return "\n".join(kept) or transcript[before : before + most]

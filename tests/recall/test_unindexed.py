@@ -1,0 +1,272 @@
+"""Searches miss nothing that the index has not reached, whoever holds the write lock, or they fail with one error."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from hermes import errors
+from hermes.store.people import Principal
+from hermes.store.sqlite.engine import SqliteEngine
+from hermes_state import SessionDB
+from tests.interface.conftest import new_id, passing
+from tests.interface.test_search_exact import EVERYTHING, MESSAGES, QUERIES, append, column
+from tests.oracle import oracle_matches
+
+ANN = Principal("telegram", "ann", "dm", "dm-ann")
+INSERT = """INSERT INTO messages (session_id, role, content, tool_name, tool_calls, timestamp)
+    VALUES (?, ?, ?, ?, ?, ?)"""
+HOLDER = """
+import sys, apsw
+connection = None
+for line in sys.stdin:
+    if line.strip():
+        connection = apsw.Connection(line.strip())
+        connection.set_busy_timeout(10000)
+        connection.execute("BEGIN IMMEDIATE")
+    else:
+        connection.execute("ROLLBACK")
+        connection.close()
+    print("done", flush=True)
+"""
+
+
+class Holder:
+    """Another process that takes the write lock of a store and keeps it."""
+
+    def __init__(self) -> None:
+        self._child = subprocess.Popen(
+            [sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def hold(self, path: Path) -> None:
+        self._tell(str(path))
+
+    def release(self) -> None:
+        self._tell("")
+
+    def _tell(self, line: str) -> None:
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self._child.stdin.write(f"{line}\n")
+        self._child.stdin.flush()
+        assert self._child.stdout.readline() == "done\n"
+
+    def close(self) -> None:
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self._child.stdin.close()
+        self._child.wait(30)
+        self._child.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def holder() -> Iterator[Holder]:
+    made = Holder()
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def insert(db: SessionDB, session_id: str, messages: list[dict[str, Any]]) -> None:
+    """As another program would."""
+    rows = [
+        (
+            *(session_id, message["role"], column(message["content"]), message.get("tool_name")),
+            *(json.dumps(calls) if (calls := message.get("tool_calls")) else None, 1000.0 + number),
+        )
+        for number, message in enumerate(messages)
+    ]
+    db.raw().executemany(INSERT, rows)
+
+
+def insert_texts(db: SessionDB, session_id: str, texts: list[str]) -> None:
+    insert(db, session_id, [{"role": "user", "content": text} for text in texts])
+
+
+def engine(db: SessionDB) -> SqliteEngine:
+    return cast(SqliteEngine, db._engine)
+
+
+def ids(rows: Any) -> list[int]:
+    return sorted(row["id"] for row in rows)
+
+
+FILTERS: list[dict[str, Any]] = [
+    {},
+    {"role_filter": ["user"]},
+    {"source_filter": ["telegram"]},
+    {"exclude_sources": ["telegram"], "sort": "newest"},
+    {"sort": "oldest", "after": 1001.0},
+]
+INTERACTIVE = ["*ploy*", "*serN* OR deploy", "role:tool 日本", "(get OR user) NOT tool:terminal", "has:tool"]
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(MESSAGES, max_size=4),
+    st.lists(MESSAGES, min_size=1, max_size=6),
+    st.lists(QUERIES, min_size=1, max_size=4),
+    st.sampled_from(FILTERS),
+    st.sampled_from(INTERACTIVE),
+)
+@example(
+    [{"role": "user", "content": "getUserName"}],
+    [{"role": "tool", "content": "日本語 docker-compose", "tool_name": "terminal"}],
+    ["docker-compose", "日本", "user OR compose", "deploy*"],
+    {},
+    "*serN*",
+)
+def test_any_tail_gives_the_same_set_as_a_full_index(
+    shelf: SessionDB,
+    holder: Holder,
+    indexed: list[dict[str, Any]],
+    tail: list[dict[str, Any]],
+    queries: list[str],
+    filters: dict[str, Any],
+    interactive: str,
+) -> None:
+    ann = shelf.scoped(ANN)
+    with passing(shelf), SessionDB(shelf.db_path, read_only=True) as reader:
+        mine, other = ann.create_session(), shelf.create_session(new_id(), "cli")
+        for message in indexed:
+            append(shelf, other, message)
+        shelf._engine.catch_up(5)
+        insert(shelf, mine, tail[::2])
+        insert(shelf, other, tail[1::2])
+        for number in ids(shelf.get_messages(other))[:1]:  # and one that was changed since
+            shelf.raw().execute("UPDATE messages SET content = 'deploy getUserName' WHERE id = ?", (number,))
+
+        def answers(db: Any) -> list[list[int]]:
+            asked = [db.search_messages(query, limit=EVERYTHING, **filters) for query in queries]
+            return [ids(found) for found in (*asked, db.search(interactive, limit=EVERYTHING))]
+
+        holder.hold(shelf.db_path)
+        try:
+            before = [answers(db) for db in (shelf, reader, ann)]
+        finally:
+            holder.release()
+        if not filters:
+            rows = [row for session in (mine, other) for row in shelf.get_messages(session)]
+            expected = [ids([row for row in rows if oracle_matches(query, row)]) for query in queries]
+            assert before[0][:-1] == expected
+        shelf._engine.catch_up(5)
+        assert before == [answers(db) for db in (shelf, reader, ann)]
+
+
+def test_a_slow_search_reads_the_whole_tail(db: SessionDB, holder: Holder) -> None:
+    """It takes longer than the two seconds after which a search used to leave rows out."""
+    db.create_session("s", "cli")
+    insert_texts(db, "s", ["the needle17", *("hay " * 40 for _ in range(700))])
+    query = " OR ".join(f"needle{number}" for number in range(3000, 0, -1))
+    engine(db)._deadline = 600.0  # whatever else this machine does
+    holder.hold(db.db_path)
+    try:
+        found = db.search_messages(query)
+    finally:
+        holder.release()
+    assert [row["snippet"] for row in found] == ["the >>>needle17<<<"]
+    assert found.indexing is None
+
+
+def test_past_its_deadline_a_search_fails_and_says_what_to_do(db: SessionDB, holder: Holder) -> None:
+    db.create_session("s", "cli")
+    insert_texts(db, "s", ["the needle", *("hay" for _ in range(700))])
+    holder.hold(db.db_path)
+    patience, engine(db)._deadline = engine(db)._deadline, 0.0
+    try:
+        for search in (db.search_messages, db.search, db.search_conversations, db.search_sessions_ranked):
+            with pytest.raises(
+                errors.SearchTimeout, match=r"701 messages are not indexed yet.*optimize"
+            ) as told:
+                search("needle")
+            assert "\n" not in str(told.value)
+    finally:
+        engine(db)._deadline = patience
+        holder.release()
+    assert [row["snippet"] for row in db.search_messages("needle")] == ["the >>>needle<<<"]
+
+
+def test_conversations_are_found_in_any_tail_without_waiting_for_the_lock(
+    db: SessionDB, holder: Holder
+) -> None:
+    for name in ("first", "second"):
+        db.create_session(name, "cli")
+    insert_texts(db, "first", ["the needleCase"])
+    insert_texts(db, "second", ["hay"] * 1000)
+    db.raw().execute("UPDATE sessions SET title = 'haystack title' WHERE id = 'second'")
+    holder.hold(db.db_path)
+    started = time.monotonic()
+    try:
+        ranked = [row["session_id"] for row in db.search_sessions_ranked("needle")]
+        found = [row["session_id"] for row in db.search_conversations("needle")]
+        titled = [row["session_id"] for row in db.search_conversations("haystack title") if row["exact"]]
+    finally:
+        holder.release()
+    assert (ranked, found, titled) == (["first"], ["first"], ["second"])
+    assert time.monotonic() - started < 20  # the lock is waited for thirty seconds
+
+
+def test_a_part_is_searched_without_waiting_for_the_lock(db: SessionDB, holder: Holder) -> None:
+    """Also if there is a list of terms already, to which newer ones are to be added."""
+    db.create_session("s", "cli")
+    db.append_message("s", "user", "getUserName")
+    db._engine.catch_up(5)
+    assert len(db.search("*serNa*")) == 1
+    db.append_message("s", "user", "setUserName")
+    db._engine.catch_up(5)
+    holder.hold(db.db_path)
+    started = time.monotonic()
+    try:
+        assert len(db.search("*serNa*")) == 2
+    finally:
+        holder.release()
+    assert time.monotonic() - started < 20
+
+
+def test_pages_of_a_half_indexed_store_hold_every_match_once(db: SessionDB, holder: Holder) -> None:
+    db.create_session("s", "cli")
+    for number in range(40):
+        db.append_message("s", "user", f"deploy {'server ' * (number % 5)}{number}")
+    db._engine.catch_up(5)
+    insert_texts(db, "s", [f"{'server ' * (number % 7)}deploy {number}" for number in range(300)])
+    holder.hold(db.db_path)
+    try:
+        for query in ("deploy", "server deploy", "server OR deploy"):
+            for sort in ("relevance", "newest", "oldest"):
+                whole = [row["id"] for row in db.search_messages(query, limit=-1, sort=sort)]
+                pages = [
+                    row["id"]
+                    for offset in range(0, 400, 7)
+                    for row in db.search_messages(query, limit=7, offset=offset, sort=sort)
+                ]
+                assert pages == whole
+                assert len(set(whole)) == len(whole)
+    finally:
+        holder.release()
+
+
+def test_the_best_match_comes_first_wherever_it_stands(db: SessionDB, holder: Holder) -> None:
+    db.create_session("s", "cli")
+    for number in range(300):
+        db.append_message("s", "user", f"we speak of a mountain {number}")
+    best = db.append_message("s", "user", "heron heron heron heron")
+    db._engine.catch_up(5)
+    insert_texts(db, "s", [f"one heron among other birds {number}" for number in range(20)])
+    holder.hold(db.db_path)
+    try:
+        found = [row["id"] for row in db.search_messages("heron", limit=50)]
+    finally:
+        holder.release()
+    assert found[0] == best
+    assert len(found) == 21
