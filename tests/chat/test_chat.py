@@ -382,7 +382,7 @@ async def test_the_help_names_every_command(typing: Typing) -> None:
     assert [name for name in commands() if f"/{name}" not in shown] == []
     wanted = (
         "help new reset clear handoff title resume sessions search branch rewind undo retry compress history save"
-        " status usage insights model memory skills stop quit output diff"
+        " status usage insights model memory skills stop quit output reasoning diff"
     )
     assert sorted(commands()) == sorted(wanted.split())
 
