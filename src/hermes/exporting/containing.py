@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from hermes.text import readable
+from hermes.text import spell_controls
 
 _FENCE = re.compile(r"^( *)(`{3,}|~{3,})([^\n]*)$")
 _HIDDEN_FENCE = re.compile(r"^(?:[ \t>]|[-*+][ \t]|\d{1,9}[.)][ \t])*(?:`{3}|~{3})")
@@ -22,6 +22,7 @@ _HEADING = re.compile(r"^( {0,3})(#{1,6})(?=[ \t]|$)")
 _UNDERLINE = re.compile(r"^( {0,3})(=+|-+)[ \t]*$")
 _TICKS = re.compile("`+")
 _TAG = re.compile(r"(\\*)<(?=[A-Za-z/!?])")
+_REFERENCE = re.compile(r"(\\*)&(?=#?\w{1,32};)")
 _BRACKET = re.compile(r"(\\*)\](?=[(:])")
 _ADDRESS = r"(?:[^\s()<>`\\]|\([^\s()<>`\\]*\))*"
 _LINK = re.compile(
@@ -43,7 +44,7 @@ def contained(text: str, *, pictures: bool = False) -> str:
     fence: _Fence | None = None
     is_clear = True
     words = _Words(pictures)
-    for line in readable(text).split("\n"):
+    for line in spell_controls(text).split("\n"):
         found = _fence(line)
         if not is_clear:
             lines.append(words.shown(line))
@@ -120,6 +121,7 @@ class _Words:
 
     def _text(self, line: str) -> str:
         """A piece of text with its tags, pictures and dangerous links escaped."""
+        line = _REFERENCE.sub(lambda found: _entity(found, "&amp;"), line)
         line = _TAG.sub(lambda found: _entity(found, "&lt;"), line)
         line = _BRACKET.sub(self._bracket, line)
         return line if self._pictures else line.replace("![", "!&#91;")
