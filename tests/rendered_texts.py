@@ -101,11 +101,15 @@ _PARSER = MarkdownIt("commonmark", {"html": False, "maxNesting": 60}).enable(["s
 _PARSER.disable(["reference", "html_block", "html_inline", "entity"])
 
 
-def assert_shows(source: str, rendered: str) -> None:
-    """Fail where something visible of the source is not in the rendering, in its order."""
+def assert_shows(source: str, rendered: str, marks: str = "") -> None:
+    """Fail where something visible of the source is not in the rendering, in its order.
+
+    `marks` are those that only this rendering knows.
+    """
     without_marks = [char for char in source if char not in MARKS]
     _assert_in_order("".join(without_marks), rendered, source)
-    _assert_in_order("".join(_texts(_PARSER.parse(source))), rendered, source)
+    texts = "".join(_texts(_PARSER.parse(source)))
+    _assert_in_order(texts.translate(dict.fromkeys(map(ord, marks))), rendered, source)
 
 
 def _texts(tokens: Sequence[Token]) -> Iterator[str]:
@@ -139,14 +143,18 @@ class _Reader(HTMLParser):
         super().__init__(convert_charrefs=True)
         self.seen: list[str] = []
         self._targets: list[str] = []
+        self._numbers: list[int | None] = []
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         given = dict(attributes)
         assert tag not in ("script", "style", "iframe", "img"), "text became an active tag"
         self.seen.append(given.get("data-language") or "")
         self.seen.append((given.get("class") or "").removeprefix("language-") if tag == "code" else "")
-        if tag == "ol" and given.get("start"):
-            self.seen.append(str(given["start"]))
+        if tag in ("ol", "ul"):
+            self._numbers.append(int(given.get("start") or 1) if tag == "ol" else None)
+        if tag == "li" and (number := self._numbers[-1]) is not None:
+            self.seen.append(f"\n{number}. ")
+            self._numbers[-1] = number + 1
         if tag == "a":
             self._targets.append(f" {given.get('href') or ''} {given.get('title') or ''} ")
         if tag in ("br", "p", "li", "tr", "div", "h1", "h2", "h3", "pre"):
@@ -155,6 +163,8 @@ class _Reader(HTMLParser):
     def handle_endtag(self, tag: str) -> None:
         if tag == "a":
             self.seen.append(self._targets.pop())
+        if tag in ("ol", "ul"):
+            self._numbers.pop()
 
     def handle_data(self, data: str) -> None:
         self.seen.append(data)

@@ -57,7 +57,10 @@ def _blocks(lines: list[str]) -> Iterator[str]:
 def _paragraph(lines: list[str]) -> Iterator[str]:
     if lines:
         joined = "\n".join(lines)
-        yield f"<p>{_inline(joined)}</p>"
+        is_code = lines[0].startswith(
+            ("    ", "\t")
+        )  # or the rest of a list item: its marks stay as they are
+        yield f"<p>{escape(joined, quote=False) if is_code else _inline(joined)}</p>"
 
 
 def _code(lines: list[str], language: str) -> str:
