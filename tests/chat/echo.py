@@ -3,7 +3,8 @@
     python -m tests.chat.echo -q "hello"
 
 What it is told decides what happens: `slow N` takes N tenths of a second, `use TOOL ARG` calls a tool, `fail` fails,
-`markdown` answers with some, everything else comes back.
+`markdown` answers with some, `think REASON` thinks in tags first and ends for that reason, `ponder` only thinks,
+everything else comes back.
 """
 
 from __future__ import annotations
@@ -15,7 +16,17 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hermes.agent.approvals.request import ApprovalRequest, Scope
-from hermes.agent.model import CallPiece, Finished, NoSuchModel, Piece, Request, Text, Unreachable, Used
+from hermes.agent.model import (
+    CallPiece,
+    Finished,
+    NoSuchModel,
+    Piece,
+    Request,
+    Text,
+    Thought,
+    Unreachable,
+    Used,
+)
 from hermes.agent.parts import Parts, Wish, Working
 from hermes.agent.tool import Tool, ToolContext, ToolFailed
 from hermes.cli.command import Command
@@ -53,7 +64,7 @@ class EchoModel:
     async def stream(self, request: Request) -> AsyncIterator[Piece]:
         if self.name == "silent":
             raise Unreachable("nobody answers at http://localhost:2")
-        last = request.messages[-1]
+        last, reason = request.messages[-1], "stop"
         text = last["content"] if isinstance(last["content"], str) else "?"
         word, _, rest = text.partition(" ")
         if last["role"] == "tool":
@@ -71,6 +82,19 @@ class EchoModel:
             for line in MARKDOWN.splitlines(keepends=True):
                 yield Text(line)
                 await asyncio.sleep(0.01)
+        elif word == "think":
+            reason = rest or "stop"
+            for piece in (
+                "<thi",
+                "nk>one\ntwo\nthree\nfour\nfive",
+                "</th",
+                "ink>\n\nthe List<String>",
+                "\nof it",
+            ):
+                yield Text(piece)
+        elif word == "ponder":
+            reason = "length"
+            yield Thought("all of it went into this")
         elif word == "break":
             raise ZeroDivisionError("a mistake of ours")
         elif word == "context":
@@ -78,7 +102,7 @@ class EchoModel:
         else:
             yield Text(f"you said: {text}")
         yield Used(input_tokens=len(request.messages), output_tokens=3)
-        yield Finished("stop")
+        yield Finished(reason)
 
     async def close(self) -> None:
         pass
