@@ -107,9 +107,9 @@ def assert_shows(source: str, rendered: str, marks: str = "") -> None:
     `marks` are those that only this rendering knows.
     """
     without_marks = [char for char in source if char not in MARKS]
-    _assert_in_order("".join(without_marks), rendered, source)
+    assert_in_order("".join(without_marks), rendered, source)
     texts = "".join(_texts(_PARSER.parse(source)))
-    _assert_in_order(texts.translate(dict.fromkeys(map(ord, marks))), rendered, source)
+    assert_in_order(texts.translate(dict.fromkeys(map(ord, marks))), rendered, source)
 
 
 def _texts(tokens: Sequence[Token]) -> Iterator[str]:
@@ -120,7 +120,8 @@ def _texts(tokens: Sequence[Token]) -> Iterator[str]:
             yield token.content
 
 
-def _assert_in_order(wanted: str, rendered: str, source: str) -> None:
+def assert_in_order(wanted: str, rendered: str, source: str) -> None:
+    """Fail where something of the wanted characters is not in the rendering, in its order."""
     at = 0
     for number, char in enumerate(wanted):
         if char.isspace():

@@ -55,6 +55,20 @@ That is all.
 """
 
 
+WRITTEN: Mapping[str, Sequence[Piece]] = {
+    "markdown": [Text(line) for line in MARKDOWN.splitlines(keepends=True)],
+    "think": [
+        *(Text("<thi"), Text("nk>one\ntwo\nthree\nfour\nfive"), Text("</th")),
+        *(Text("ink>\n\nthe List<String>"), Text("\nof it")),
+    ],
+    "ponder": [Thought("all of it went into this")],
+}
+
+
+def _reason(word: str, rest: str) -> str:
+    return {"think": rest or "stop", "ponder": "length"}.get(word, "stop")
+
+
 class EchoModel:
     provider, base_url, context_window = "test", None, 128_000
 
@@ -64,7 +78,7 @@ class EchoModel:
     async def stream(self, request: Request) -> AsyncIterator[Piece]:
         if self.name == "silent":
             raise Unreachable("nobody answers at http://localhost:2")
-        last, reason = request.messages[-1], "stop"
+        last = request.messages[-1]
         text = last["content"] if isinstance(last["content"], str) else "?"
         word, _, rest = text.partition(" ")
         if last["role"] == "tool":
@@ -78,23 +92,10 @@ class EchoModel:
             for number in range(int(rest.split()[0])):
                 yield Text(f"{number} ")
                 await asyncio.sleep(0.1)
-        elif word == "markdown":
-            for line in MARKDOWN.splitlines(keepends=True):
-                yield Text(line)
+        elif word in WRITTEN:
+            for piece in WRITTEN[word]:
+                yield piece
                 await asyncio.sleep(0.01)
-        elif word == "think":
-            reason = rest or "stop"
-            for piece in (
-                "<thi",
-                "nk>one\ntwo\nthree\nfour\nfive",
-                "</th",
-                "ink>\n\nthe List<String>",
-                "\nof it",
-            ):
-                yield Text(piece)
-        elif word == "ponder":
-            reason = "length"
-            yield Thought("all of it went into this")
         elif word == "break":
             raise ZeroDivisionError("a mistake of ours")
         elif word == "context":
@@ -102,7 +103,7 @@ class EchoModel:
         else:
             yield Text(f"you said: {text}")
         yield Used(input_tokens=len(request.messages), output_tokens=3)
-        yield Finished(reason)
+        yield Finished(_reason(word, rest))
 
     async def close(self) -> None:
         pass

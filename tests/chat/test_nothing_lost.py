@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +15,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from hermes.agent import events
+from hermes.chat.recap import Entry, Recap, said
 from hermes.chat.rendering import Screen
+from hermes_state import SessionDB
+from tests.chat.conftest import Typing
 from tests.chat.test_rendering import Terminal, through
-from tests.rendered_texts import PROSE, TEXTS, WORDS, assert_shows
+from tests.rendered_texts import PROSE, TEXTS, WORDS, assert_in_order, assert_shows
 
 _HYPERLINK = re.compile(r"\x1b\]8;[^\x1b]*\x1b\\")
 
@@ -115,3 +121,55 @@ def test_reasoning_can_do_nothing_to_the_screen(text: str) -> None:
     assert "answer" in lines
     inside = [line for line in lines if line not in ("answer", "") and not line.startswith("∴ reasoning")]
     assert all(line.startswith(("  │", "    ")) for line in inside)
+
+
+async def test_folded_reasoning_opens(typing: Typing) -> None:
+    shown = await typing("think", "/reasoning", "/reasoning 2", "/reasoning x")
+    assert "∴ reasoning  5 lines" in shown
+    folded, whole = shown.split("the List<String>\nof it", 1)
+    assert "… 2 more lines (Ctrl-O opens)" in folded
+    assert "three" not in folded
+    assert whole.count("│ three") == 1
+    assert "Usage: /reasoning" in whole
+    assert "There is reasoning of 1 answer in this conversation." in whole
+
+
+async def test_a_cut_answer_is_told_and_remembered(db: SessionDB, typing: Typing) -> None:
+    shown = await typing("/title cut", "think length")
+    assert shown.count("The answer stopped at the model's length limit.") == 1
+    session_id = db.resolve_session_by_title("cut")
+    assert session_id is not None
+    shown = await typing(resuming=session_id)
+    assert "◆ Hermes: the List<String>" in shown
+    assert "Left open: the last answer stopped at the model's length limit" in shown
+    assert "five" not in shown
+
+
+@pytest.mark.parametrize(
+    ("question", "stdout", "stderr", "code"),
+    [
+        ("think length", "the List<String>\nof it\n", "The answer stopped at the model's length limit", 0),
+        ("ponder", "", "reached its length limit before the answer began", 1),
+    ],
+)
+def test_one_question_gets_the_answer_alone(
+    home: Path, question: str, stdout: str, stderr: str, code: int
+) -> None:
+    words = [sys.executable, "-m", "tests.chat.echo", "-q", question]
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert (ran.stdout, ran.returncode) == (stdout, code)
+    assert stderr in ran.stderr
+
+
+# What was said before
+
+
+@given(TEXTS, st.sampled_from(["user", "assistant"]))
+def test_the_recap_shows_the_last_answer_whole(text: str, role: str) -> None:
+    written = io.StringIO()
+    console = Console(file=written, width=300, height=50, force_terminal=True)
+    shown = said({"role": role, "content": text})
+    Screen(console).recap(Recap(0, [Entry(role, shown, is_last=True)], None))
+    seen = "\n".join(Terminal(written.getvalue()).lines)
+    assert "".join(text.split()) == "".join(shown.split())
+    assert_in_order(text, seen, text)
