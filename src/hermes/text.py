@@ -220,6 +220,17 @@ def readable(text: str | bytes) -> str:
     return re.sub(_UNSAFE_IN_LINES, "", lines)
 
 
+def spell_controls(text: str | bytes) -> str:
+    """Text of several lines in which no character is dropped: controls and changes of direction become `\\x1b`.
+
+    For what people and models said. `readable` drops escape sequences, with the text inside of control strings.
+    """
+    text = clean_in(as_text(text))
+    if text.isprintable():
+        return text
+    return re.sub(_UNSAFE_IN_LINES, _escape, re.sub(_LINE_ENDS, "\n", text))
+
+
 # Characters that are printable by their category and still show nothing, or only change the one before.
 _UNSEEN = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"

@@ -3,7 +3,8 @@
     python -m tests.chat.echo -q "hello"
 
 What it is told decides what happens: `slow N` takes N tenths of a second, `use TOOL ARG` calls a tool, `fail` fails,
-`markdown` answers with some, everything else comes back.
+`markdown` answers with some, `think REASON` thinks in tags first and ends for that reason, `ponder` only thinks,
+everything else comes back.
 """
 
 from __future__ import annotations
@@ -15,7 +16,17 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hermes.agent.approvals.request import ApprovalRequest, Scope
-from hermes.agent.model import CallPiece, Finished, NoSuchModel, Piece, Request, Text, Unreachable, Used
+from hermes.agent.model import (
+    CallPiece,
+    Finished,
+    NoSuchModel,
+    Piece,
+    Request,
+    Text,
+    Thought,
+    Unreachable,
+    Used,
+)
 from hermes.agent.parts import Parts, Wish, Working
 from hermes.agent.tool import Tool, ToolContext, ToolFailed
 from hermes.cli.command import Command
@@ -44,6 +55,20 @@ That is all.
 """
 
 
+WRITTEN: Mapping[str, Sequence[Piece]] = {
+    "markdown": [Text(line) for line in MARKDOWN.splitlines(keepends=True)],
+    "think": [
+        *(Text("<thi"), Text("nk>one\ntwo\nthree\nfour\nfive"), Text("</th")),
+        *(Text("ink>\n\nthe List<String>"), Text("\nof it")),
+    ],
+    "ponder": [Thought("all of it went into this")],
+}
+
+
+def _reason(word: str, rest: str) -> str:
+    return {"think": rest or "stop", "ponder": "length"}.get(word, "stop")
+
+
 class EchoModel:
     provider, base_url, context_window = "test", None, 128_000
 
@@ -67,9 +92,9 @@ class EchoModel:
             for number in range(int(rest.split()[0])):
                 yield Text(f"{number} ")
                 await asyncio.sleep(0.1)
-        elif word == "markdown":
-            for line in MARKDOWN.splitlines(keepends=True):
-                yield Text(line)
+        elif word in WRITTEN:
+            for piece in WRITTEN[word]:
+                yield piece
                 await asyncio.sleep(0.01)
         elif word == "break":
             raise ZeroDivisionError("a mistake of ours")
@@ -78,7 +103,7 @@ class EchoModel:
         else:
             yield Text(f"you said: {text}")
         yield Used(input_tokens=len(request.messages), output_tokens=3)
-        yield Finished("stop")
+        yield Finished(_reason(word, rest))
 
     async def close(self) -> None:
         pass

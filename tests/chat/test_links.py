@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from hermes.chat.links import make_markdown, show_target
+from hermes.chat.links import show_target
+from hermes.chat.markdown_view import make_markdown
 from hermes.chat.rendering import Screen
 
 
@@ -28,9 +29,9 @@ def shown(markdown: str, width: int = 300) -> str:
     [
         ("[paypal.com](https://evil.example)", "paypal.com (https://evil.example)"),
         ("[https://paypal.com](https://evil.example)", "https://paypal.com (https://evil.example)"),
-        ("[the docs](https://example.com/docs 'title')", "the docs (https://example.com/docs)"),
+        ("[the docs](https://example.com/docs 'title')", 'the docs (https://example.com/docs "title")'),
         ("[**bold** `code`](https://example.com)", "bold code (https://example.com)"),
-        ("see [it][1].\n\n[1]: https://evil.example/x", "see it (https://evil.example/x)."),
+        ("see [it][1].\n\n[1]: https://evil.example/x", "see [it][1].\n\n[1]: https://evil.example/x"),
         ("[x](https://paypal.com@evil.example/)", "x (https://evil.example/)"),
         ("<https://paypal.com@evil.example/>", "https://paypal.com@evil.example/ (https://evil.example/)"),
         ("[раураl.com](https://раураl.com)", "раураl.com (https://xn--l-7sba6dbr.com)"),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.agent.tools.todo import TodoItem, told
-from hermes.chat.recap import Entry, collapsed, left_open, recap, without_thoughts
+from hermes.chat.recap import Entry, collapsed, left_open, recap, said
 
 Row = dict[str, Any]
 
@@ -107,14 +107,16 @@ def test_system_messages_results_and_reasoning_are_hidden() -> None:
     [
         ("<think>a</think>b", "b"),
         ("<THINKING>a</thinking> b", "b"),
-        ("a <reasoning>never closed", "a"),
-        ("</thought>b", "b"),
+        ("<reasoning>never closed", ""),
+        ("a <reasoning>in the middle is text", "a <reasoning>in the middle is text"),
+        ("Put it into `<think>` tags, then read on.", "Put it into `<think>` tags, then read on."),
+        ("</thought>b", "</thought>b"),
         ("<REASONING_SCRATCHPAD>a</REASONING_SCRATCHPAD>b", "b"),
         ("1 < 2", "1 < 2"),
     ],
 )
 def test_thoughts_are_stripped_however_they_are_tagged(text: str, shown: str) -> None:
-    assert without_thoughts(text) == shown
+    assert said(hermes(text)).strip() == shown
 
 
 def test_pictures_are_only_named() -> None:
@@ -124,7 +126,10 @@ def test_pictures_are_only_named() -> None:
 
 def test_nothing_in_it_can_act_on_a_terminal() -> None:
     told = recap([you("\x1b[31mred\x1b]0;title\x07"), hermes("\x1b[2Jgone\x9b1m")])
-    assert [entry.text for entry in told.entries] == ["red", "gone"]
+    assert [entry.text for entry in told.entries] == [
+        r"\x1b[31mred\x1b]0;title\x07",
+        r"\x1b[2Jgone\x9b1m",
+    ]
 
 
 @pytest.mark.parametrize(

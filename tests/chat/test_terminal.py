@@ -96,7 +96,7 @@ def test_a_day_in_the_terminal(window: Window, db: SessionDB, tmp_path: Path) ->
     window.sees("one", "❯", "new conversation", "echo")
 
     window.keys("one", "/title my project", "Enter", "line one", "Escape", "Enter", "line two", "Enter")
-    window.sees("one", "Session title set: my project", "you said: line one line two", "my project · echo")
+    window.sees("one", "Session title set: my project", "you said: line one\nline two", "my project · echo")
 
     window.keys("one", "slow 300", "Enter")
     window.sees("one", "0 1 2")

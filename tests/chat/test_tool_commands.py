@@ -6,6 +6,7 @@ import asyncio
 import io
 import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 from rich.console import Console
 
+from hermes.agent.parts import Parts
 from hermes.chat.chat import Chat
 from hermes.chat.commands import commands
 from hermes.chat.completing import ChatCompleter
@@ -21,6 +23,7 @@ from hermes.chat.rendering import Screen
 from hermes.chat.session import Talk
 from hermes_state import SessionDB
 from tests.chat.conftest import ENTER, INTERRUPT, LEAVE, SEEN, Typing
+from tests.chat.echo import PARTS
 from tests.chat.test_chat import Compressing
 from tests.chat.tooling import call, calls, with_tools
 
@@ -112,20 +115,11 @@ async def test_without_calls_it_says_so(typing: Typing) -> None:
     assert "No file was edited in this conversation." in shown
 
 
-async def test_ctrl_o_opens_folded_outputs_one_after_the_other(db: SessionDB, tmp_path: Path) -> None:
-    """Key by key, each when the answer to the one before it is on the screen."""
+async def press(db: SessionDB, tmp_path: Path, parts: Parts, steps: Sequence[tuple[str, str]]) -> str:
+    """Key by key, each when the answer to the one before it is on the screen; all that was shown."""
     shown = io.StringIO()
-    steps = [
-        (call("terminal", command="seq 100 120") + ENTER, "│ 120\n"),
-        (call("terminal", command="seq 200 220") + ENTER, "│ 220\n"),
-        (call("terminal", command="echo short") + ENTER, "│ short\n"),
-        (CTRL_O, "── /output 2; Ctrl-O again opens the one before\n"),
-        (CTRL_O, "── /output 3\n"),
-        (CTRL_O, "No further output is folded"),
-        (LEAVE, "Resume this session"),
-    ]
     with create_pipe_input() as pipe:
-        talk = Talk(db, with_tools(), can_ask=True, cwd=tmp_path)
+        talk = Talk(db, parts, can_ask=True, cwd=tmp_path)
         chat = Chat(talk, Screen(Console(file=shown, width=100)))
         completer = ChatCompleter(db, commands().values(), lambda: tmp_path)
         chat.prompting = Prompting(completer, chat.toolbar, given=pipe, shown=DummyOutput())
@@ -138,9 +132,33 @@ async def test_ctrl_o_opens_folded_outputs_one_after_the_other(db: SessionDB, tm
                 assert time.monotonic() < until, shown.getvalue()[before:]
                 await asyncio.sleep(0.01)
         await running
-    first, second = shown.getvalue().split("── /output 2")[1].split("── /output 3")
+    return shown.getvalue()
+
+
+async def test_ctrl_o_opens_folded_outputs_one_after_the_other(db: SessionDB, tmp_path: Path) -> None:
+    steps = [
+        (call("terminal", command="seq 100 120") + ENTER, "│ 120\n"),
+        (call("terminal", command="seq 200 220") + ENTER, "│ 220\n"),
+        (call("terminal", command="echo short") + ENTER, "│ short\n"),
+        (CTRL_O, "── /output 2; Ctrl-O again opens the one before\n"),
+        (CTRL_O, "── /output 3\n"),
+        (CTRL_O, "No further output is folded"),
+        (LEAVE, "Resume this session"),
+    ]
+    shown = await press(db, tmp_path, with_tools(), steps)
+    first, second = shown.split("── /output 2")[1].split("── /output 3")
     assert "".join(f"  │ {number}\n" for number in range(200, 221)) in first
     assert "".join(f"  │ {number}\n" for number in range(100, 121)) in second
+
+
+async def test_ctrl_o_opens_folded_reasoning(db: SessionDB, tmp_path: Path) -> None:
+    steps = [
+        (f"think{ENTER}", "of it\n"),
+        (CTRL_O, "── /reasoning 1\nreasoning\n  │ one\n  │ two\n  │ three\n"),
+        (CTRL_O, "No further output is folded"),
+        (LEAVE, "Resume this session"),
+    ]
+    await press(db, tmp_path, PARTS, steps)
 
 
 # The edits

@@ -157,3 +157,18 @@ def test_an_unknown_name_is_one_line_and_an_ambiguous_one_lists_the_candidates(
     assert hermes("sessions", "show", "20250305").stderr.splitlines()[11:] == ["  and more"]
     assert hermes("sessions", "show", "garden", "tools").stdout.startswith("garden tools\n")
     assert hermes("sessions", "show", "plans").stdout.startswith("garden plans\n")
+
+
+def test_an_answer_is_shown_without_its_reasoning_unless_that_is_all(
+    hermes: Hermes, told: Told, db: SessionDB
+) -> None:
+    told("thinking", "how?")
+    db.append_message(
+        "thinking", "assistant", "<think>a plan</think>\n\nUse List<String>,\nor <b>.\x1b]0;x\x07"
+    )
+    db.append_message("thinking", "assistant", "<think>only this")
+    shown = hermes("sessions", "show", "thinking").stdout
+    assert "  Use List<String>,\n  or <b>.\\x1b]0;x\\x07\n" in shown
+    assert "a plan" not in shown
+    assert "  only this\n" in shown
+    assert "  a plan\n" in hermes("sessions", "show", "thinking", "--reasoning").stdout

@@ -93,7 +93,7 @@ def test_what_we_say_is_seen_is_what_telegram_reads(text: str) -> None:
         ("||a *||b||* c||", "<tg-spoiler>a <i>b</i> c</tg-spoiler>"),
         ("```python\nif a < 1:\n  b\n```", '<pre><code class="language-python">if a &lt; 1:\n  b</code></pre>'),
         ("```\nx\n", "<pre>x</pre>"),
-        ('```py title="a.py"\nx\n```', 'title="a.py"\n<pre><code class="language-py">x</code></pre>'),
+        ('```py title="a.py"\nx\n```', 'py title="a.py"\n<pre><code class="language-py">x</code></pre>'),
         ("# A **bold** title\n\ntext", "<b>A bold title</b>\n\ntext"),
         ("[here](https://a.b/Größe?x=1&y=\"2\")", '<a href="https://a.b/Größe?x=1&amp;y=&quot;2&quot;">here</a>'),
         ("[`code`](https://a.b)", '<a href="https://a.b">code</a>'),

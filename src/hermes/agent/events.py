@@ -24,10 +24,14 @@ class NotStored(NamedTuple):
 
 
 class TextDelta(NamedTuple):
+    """A piece of the answer, without reasoning."""
+
     text: str
 
 
 class ThoughtDelta(NamedTuple):
+    """A piece of the model's reasoning: sent beside the text, or in tags at its beginning."""
+
     text: str
 
 
@@ -86,6 +90,7 @@ class Moved(NamedTuple):
 
 class Done(NamedTuple):
     text: str
+    """The answer without reasoning; the store has it as the model sent it."""
     reason: str | None = None
 
 

@@ -17,6 +17,7 @@ from hermes.agent.auxiliary import Answered, ask
 from hermes.agent.boundaries import MARK, MARKS, Plan, Row, is_summary
 from hermes.agent.model import ContextOverflow, Model, ModelError, Used
 from hermes.agent.participants import is_marked
+from hermes.reasoning import answer_in
 from hermes.recall.framing import fenced
 from hermes.recall.framing import name as one_line
 from hermes.secrets import redact
@@ -168,7 +169,7 @@ def said_in(row: Row) -> tuple[str, list[tuple[str, str]]]:
         for call in (calls if isinstance(calls, list) else [])
         if isinstance(call, dict) and isinstance(function := call.get("function"), dict)
     ]
-    return redact(text_of(row.get("content"))), called
+    return redact(text_of(answer_in(row.get("content"), row.get("role")))), called
 
 
 def _line(row: Row, said: tuple[str, list[tuple[str, str]]], most: int) -> str:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from unicodedata import category
 
 from hermes import errors
@@ -19,6 +19,7 @@ from hermes.agent.model import Model, ModelError
 from hermes.agent.participants import without_mark
 from hermes.agent.turn import Price
 from hermes.logs import log_of
+from hermes.reasoning import answer_in
 from hermes.recall.framing import fenced
 from hermes.secrets import redact
 from hermes.terms import fold, is_spaceless, token_spans
@@ -121,7 +122,7 @@ class TitleMaker:
             return None
         rows = [row for row in self._db.get_context(session_id) if not is_summary(row)]
         sides = [
-            next((text for row in rows if row["role"] == role and (text := _plain(row["content"]))), "")
+            next((text for row in rows if row["role"] == role and (text := _plain(row))), "")
             for role in ("user", "assistant")
         ]
         return Exchange(*sides) if all(sides) else None
@@ -185,9 +186,10 @@ def _telling(word: str) -> str:
     return word.strip(signs)[:most].strip(signs)
 
 
-def _plain(content: object) -> str:
+def _plain(row: Mapping[str, Any]) -> str:
     """The beginning of a message, without secrets: the model that names it may be somebody else's.
 
     Who spoke, in a room that several people share, is not what it is about.
     """
-    return without_mark(redact(text_of(content)[: SHOWN * 4])).strip()
+    said = text_of(answer_in(row["content"], row["role"]))
+    return without_mark(redact(said[: SHOWN * 4])).strip()

@@ -37,11 +37,13 @@ from hermes.agent.events import (
     ToolEnded,
     ToolStarted,
 )
+from hermes.agent.finish_reasons import explain_reason, normalize_reason
 from hermes.agent.model import Model, ModelError, Request
 from hermes.agent.record import Record
 from hermes.agent.replay import replay
 from hermes.agent.tool import Tool, ToolContext, ToolFailed, bounded, schema_of
 from hermes.errors import HermesError
+from hermes.reasoning import Piece, ReasoningSplitter
 
 T = TypeVar("T")
 
@@ -71,11 +73,21 @@ class Answer(NamedTuple):
     """What one request gave."""
 
     text: str
+    """As the model sent it: this is stored."""
+    shown: str
+    """The same without the reasoning at its beginning."""
     thought: str
+    """Reasoning that came beside the text."""
     calls: list[dict[str, Any]]
     reason: str | None
     used: models.Used | None
     stopped: bool = False
+
+    @property
+    def must_be_repeated(self) -> bool:
+        """Whether the model sent nothing, for no reason that it names."""
+        is_empty = not (self.text.strip() or self.calls or self.stopped)
+        return is_empty and normalize_reason(self.reason) is None
 
 
 class Turn:
@@ -193,7 +205,7 @@ class Turn:
                     else:
                         yield event
             assert answer is not None
-            text = answer.text or text
+            text = answer.shown or text
             if answer.calls and not last and not answer.stopped:
                 async with aclosing(self._run(answer.calls)) as running:
                     async for event in running:
@@ -202,6 +214,9 @@ class Turn:
                 self._over = True
                 yield Interrupted(text)
                 return
+            is_empty = not answer.shown.strip() and not answer.calls
+            if told := explain_reason(answer.reason, is_empty=is_empty):
+                yield Note(told)
             if (not answer.calls and not self._said_meanwhile) or last:
                 self._over = True
                 yield Done(text, answer.reason)
@@ -228,7 +243,7 @@ class Turn:
                         answer = piece
                     else:
                         yield piece
-            if answer is not None and (answer.text or answer.calls or answer.stopped):
+            if answer is not None and not answer.must_be_repeated:
                 self._used = answer.used
                 async for event in self._keep(answer):
                     yield event
@@ -270,7 +285,9 @@ class Turn:
             messages.append({"role": "user", "content": LAST_STEP})
         tools = [] if last else [schema_of(tool) for tool in self._tools.values()]
         text: list[str] = []
+        shown: list[str] = []
         thought: list[str] = []
+        splitter = ReasoningSplitter()
         calls: dict[int, dict[str, str]] = {}
         used: models.Used | None = None
         reason: str | None = None
@@ -279,7 +296,8 @@ class Turn:
                 match piece:
                     case models.Text(said):
                         text.append(said)
-                        yield TextDelta(said)
+                        for delta in _deltas(splitter.add(said), shown):
+                            yield delta
                     case models.Thought(said):
                         thought.append(said)
                         yield ThoughtDelta(said)
@@ -290,15 +308,19 @@ class Turn:
                     case models.Finished(why):
                         reason = why
                     case models.Retrying(why, seconds):
-                        text, thought, calls, used = [], [], {}, None
+                        text, shown, thought, calls, used = [], [], [], {}, None
+                        splitter = ReasoningSplitter()
                         yield Discarded(why, seconds)
+        for delta in _deltas(splitter.end(), shown):
+            yield delta
         stopped = self._stop.is_set()
         made = [] if stopped else [_call(number, call) for number, call in sorted(calls.items())]
-        yield Answer("".join(text), "".join(thought), made, reason, used, stopped)
+        yield Answer("".join(text), "".join(shown), "".join(thought), made, reason, used, stopped)
 
     async def _keep(self, answer: Answer) -> AsyncGenerator[Event, None]:
         used = answer.used or models.Used()
-        if answer.text or answer.calls:
+        is_cut = normalize_reason(answer.reason) is not None
+        if answer.text or answer.calls or (answer.thought and is_cut):
             yield await self._record.say(
                 "assistant",
                 answer.text or None,
@@ -413,6 +435,12 @@ async def _until(pieces: AsyncIterator[T], stop: asyncio.Event) -> AsyncGenerato
             await asyncio.gather(following, return_exceptions=True)
         if hasattr(pieces, "aclose"):
             await pieces.aclose()
+
+
+def _deltas(pieces: Sequence[Piece], shown: list[str]) -> list[Event]:
+    """Pieces of the text as surfaces are told them; what belongs to the answer is added to `shown`."""
+    shown += [piece.text for piece in pieces if not piece.is_reasoning]
+    return [ThoughtDelta(piece.text) if piece.is_reasoning else TextDelta(piece.text) for piece in pieces]
 
 
 def _join(calls: dict[int, dict[str, str]], piece: models.CallPiece) -> None:

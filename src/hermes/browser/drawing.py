@@ -16,7 +16,7 @@ from hermes import clock
 from hermes.browser.line import highlight
 from hermes.recall.excerpts import Excerpt
 from hermes.recall.said import Said
-from hermes.text import printable, readable, reveal
+from hermes.text import printable, reveal, spell_controls
 
 NAMES = {"user": "you", "assistant": "agent"}
 TAB = 4
@@ -41,6 +41,8 @@ def message(one: Said, width: int, palette: Palette, clues: Iterable[str], conso
             lines += _text(one.text, width, palette, clues, console)
     else:
         lines = [_who(one, palette)]
+        if one.reasoning:
+            lines.append(Text.styled(f"∴ reasoning  {one.reasoning:,} characters", palette.dim))
         if one.text.piece.strip():
             lines += _text(one.text, width, palette, clues, console)
         if one.calls is not None:
@@ -68,7 +70,7 @@ def _who(one: Said, palette: Palette) -> Text:
 def _text(
     excerpt: Excerpt, width: int, palette: Palette, clues: Iterable[str], console: Console
 ) -> list[Text]:
-    text = Text.styled(readable(excerpt.piece).strip("\n"), palette.plain)
+    text = Text.styled(spell_controls(excerpt.piece).strip("\n"), palette.plain)
     highlight(text, clues, palette.match)
     lines = [_left_out(excerpt.before, "earlier", palette)] if excerpt.before else []
     lines += text.wrap(console, max(1, width), tab_size=TAB)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
 
 SHORT, LATER = 4_000, 1.25
 """A block that is longer than this is looked at again when it has grown by a quarter: all looks together stay cheap."""
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+"""A line as the parser counts them: other characters that end lines elsewhere are text."""
 
 
 class Blocks:
@@ -26,7 +33,7 @@ class Blocks:
             self._looked_at = len(self.open) if len(self.open) > SHORT else 0
             return ""
         self._looked_at = 0
-        lines = self.open.splitlines(keepends=True)
+        lines = _LINE.findall(self.open)
         self.open = "".join(lines[line:])
         return "".join(lines[:line])
 
@@ -38,12 +45,14 @@ class Blocks:
 
 def _last_block(text: str) -> int:
     """The line on which the last block at the top level begins; the one before it may only grow until then."""
-    starts = [token.map[0] for token in _parser().parse(text) if token.level == 0 and token.map]
+    starts = [token.map[0] for token in parser().parse(text) if token.level == 0 and token.map]
     return starts[-1] if len(starts) > 1 else 0
 
 
 @cache
-def _parser() -> Any:
-    from markdown_it import MarkdownIt
+def parser() -> MarkdownIt:
+    """Reads the Markdown of answers: HTML, entities and definitions of link targets are text."""
+    from hermes.chat.links import LinkParser
 
-    return MarkdownIt().enable("strikethrough").enable("table")
+    made = LinkParser("commonmark", {"html": False, "maxNesting": 60}).enable(["strikethrough", "table"])
+    return made.disable(["reference", "html_block", "html_inline", "entity"])

@@ -1,4 +1,4 @@
-"""Tool calls on the screen: while they run, when they have ended (folded), and opened as a whole.
+"""Tool calls and reasoning on the screen: as they come, when they have ended (folded), and opened as a whole.
 
 Everything that a tool was given or gave back stands behind a mark in the margin or in the heading's one line, made
 harmless for a terminal.
@@ -18,7 +18,7 @@ from hermes.chat.diffs import format_counts
 from hermes.chat.edits import Edit, read_edit
 from hermes.chat.gutter import OPEN_HINT, OUTSIDE, Folded, Gutter, Line, fold
 from hermes.store.content import to_json
-from hermes.text import counted, printable, readable, reveal
+from hermes.text import counted, printable, readable, reveal, spell_controls
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 COMMAND_HEAD, COMMAND_TAIL = 12, 7
 """Lines of a long command that are shown from its beginning and from its end."""
 OUTPUT_HEAD, OUTPUT_TAIL = 2, 3
+REASONING_HEAD, REASONING_TAIL = 1, 2
 DIFF_LINES = 20
 COMMAND_ROWS, OUTPUT_ROWS = 10, 2
 """Rows of the window that one line of a command or of output takes at most."""
@@ -172,5 +173,29 @@ def _bounded(lines: list[Line]) -> list[Line]:
     left_out = len(lines) - MOST_OPENED
     if left_out <= 0:
         return lines
-    told = f"… {counted(left_out, 'more line')}: `hermes sessions show --tools` shows all of it"
+    told = f"… {counted(left_out, 'more line')}: `hermes sessions show --tools --reasoning` shows all of it"
     return [*lines[:MOST_OPENED], Line("", told, "yellow")]
+
+
+# Reasoning
+
+
+def view_thinking(text: str, spinner: str, seconds: float, width: int) -> RenderableType:
+    """Reasoning that still comes: its last lines."""
+    lines = _lines(spell_controls(text[-width * 50 :]))[-REASONING_TAIL:]
+    shown = fold(lines, REASONING_TAIL, 0, OUTPUT_ROWS * width).lines
+    head = Text(f"{spinner} reasoning  {seconds:.0f}s  Ctrl-C stops", "dim")
+    return Group(head, Gutter([Line(OUTSIDE, line, "dim") for line in shown if line is not None]))
+
+
+def view_reasoning(text: str, width: int) -> View:
+    """Reasoning that has ended, dim and folded."""
+    lines = _lines(spell_controls(text))
+    folded = fold(lines, REASONING_HEAD, REASONING_TAIL, OUTPUT_ROWS * width)
+    head = Text(f"∴ reasoning  {counted(len(lines), 'line')}", "dim")
+    return View(Group(head, Gutter(_marked(folded, "dim"))), folded.is_folded)
+
+
+def view_whole_reasoning(text: str) -> RenderableType:
+    lines = [Line(OUTSIDE, line, "dim") for line in _lines(spell_controls(text))]
+    return Group(Text("reasoning", "bold dim"), Gutter(_bounded(lines)))

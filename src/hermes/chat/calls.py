@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hermes.reasoning import reasoning_in
 from hermes.store.content import to_json
 from hermes.text import printable, reveal, text_of
 
@@ -77,6 +78,12 @@ class Call(NamedTuple):
         return _EXIT_STATE.sub("", output) if self.name == TERMINAL else output
 
 
+class Reasoning(NamedTuple):
+    """What a model thought before an answer or a call."""
+
+    text: str
+
+
 # In one line
 
 
@@ -114,15 +121,22 @@ def join_lines(text: str) -> str:
 
 def calls_of(rows: Iterable[Row]) -> list[Call]:
     """The calls of these messages in order, each with its result."""
-    found: list[Call] = []
+    return [item for item in outputs_of(rows) if isinstance(item, Call)]
+
+
+def outputs_of(rows: Iterable[Row]) -> list[Call | Reasoning]:
+    """The same, and the reasoning of these messages before what came of it."""
+    found: list[Call | Reasoning] = []
     waiting: dict[str, int] = {}
     copied: set[tuple[str, str]] = set()
     for row in rows:
         if row.get("role") == "tool":
             at = waiting.pop(str(row.get("tool_call_id")), None)
-            if at is not None:
-                found[at] = _with_result(found[at], row)
+            if at is not None and isinstance(call := found[at], Call):
+                found[at] = _with_result(call, row)
             continue
+        if row.get("active", 1) and (reasoning := reasoning_in(row)):
+            found.append(Reasoning(reasoning))
         for call_id, call in read_calls(row.get("tool_calls")):
             # Other programs copy messages into the continuation after a compression; their rows have no uid.
             key = (call_id, repr(call.arguments))
@@ -165,7 +179,7 @@ def _read_arguments(given: object) -> Mapping[str, Any]:
 
 
 def stored_tool_rows(db: SessionDB, session_id: str) -> list[Row]:
-    """The messages of a stored conversation that belong to tool calls, in order.
+    """The messages of a stored conversation that belong to tool calls, or have reasoning, in order.
 
     They include the segments before a compression, exchanges that were taken back (what a tool did is not undone by
     that), and, of a conversation that this one branched off, all up to the branch.
@@ -179,7 +193,11 @@ def stored_tool_rows(db: SessionDB, session_id: str) -> list[Row]:
         session = db.export_session(at)
         if session is None:
             break
-        rows = [row for row in session["messages"] if row["tool_calls"] or row["role"] == "tool"]
+        rows = [
+            row
+            for row in session["messages"]
+            if row["tool_calls"] or row["role"] == "tool" or reasoning_in(row)
+        ]
         segments.append([row for row in rows if last is None or row["id"] <= last])
         if session["relation"] == "branch":
             carried = [*session.get("context", ()), *session.get("rewound_context", ())]

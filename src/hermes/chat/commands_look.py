@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes import clock
+from hermes import clock, home
 from hermes.chat import commands_move
 from hermes.chat.commands import Command, commands
 from hermes.chat.leaving import duration
 from hermes.chat.recap import collapsed, names_of_calls, said
 from hermes.chat.rendering import GOLD, GREEN, status
-from hermes.exporting.containing import contained
-from hermes.exporting.markdown import plain
+from hermes.exporting import ancestry
+from hermes.exporting.formats import BY_ENDING, FORMATS
 from hermes.insights.wording import counted, dollars, plural
 from hermes.partial import new_file
 from hermes.redaction import redact_text
 from hermes.store.open import belongings_of
+from hermes.store.session_files import SAVED
 from hermes.text import printable
 
 if TYPE_CHECKING:
     from hermes.chat.chat import Chat
+    from hermes.chat.session import Talk
 
 Row = dict[str, Any]
 
@@ -74,13 +77,15 @@ async def save(chat: Chat, argument: str) -> None:
     if not rows:
         chat.screen.note("There is nothing to save yet.")
         return
-    file = chat.talk.cwd / Path(argument or f"hermes_{chat.talk.session_id}.md").expanduser()
-    if (what := belongings_of(chat.talk.db.db_path).called(file)) is not None:
+    store = chat.talk.db.db_path
+    file = chat.talk.cwd / Path(argument).expanduser()
+    if argument and (what := belongings_of(store).called(file)) is not None:
         chat.screen.problem(f"'{file}' is {what}; name another file")
         return
-    as_json = file.suffix == ".json"
-    text = _as_json(chat, rows) if as_json else _as_markdown(chat.talk.title(), chat.talk.session_id, rows)
     try:
+        if not argument:
+            file = await asyncio.to_thread(_new_name, store.parent / "sessions" / SAVED)
+        text = await asyncio.to_thread(_written, chat.talk, rows, file)
         with new_file(file, replace=False) as written:  # which follows no link
             written.write(text.encode(errors="replace"))
     except FileExistsError:
@@ -91,21 +96,28 @@ async def save(chat: Chat, argument: str) -> None:
         chat.screen.line(f"Wrote {file}")
 
 
-def _as_json(chat: Chat, rows: Sequence[Row]) -> str:
-    exported = chat.talk.db.export_session(chat.talk.session_id) if chat.talk.exists else None
-    return json.dumps(exported or {"messages": list(rows)}, ensure_ascii=False, indent=2, default=str) + "\n"
+def _new_name(folder: Path) -> Path:
+    """A name that is not taken, in the folder of saved conversations, which is made private."""
+    home.private_folder(folder)
+    if home.loose(str(folder)):
+        folder.chmod(home.PRIVATE_FOLDER)
+    stem = f"hermes_conversation_{clock.stamp()}"
+    names = (folder / f"{stem}{f'_{number}' if number > 1 else ''}.json" for number in count(1))
+    return next(name for name in names if not os.path.lexists(name))
 
 
-def _as_markdown(title: str | None, session_id: str, rows: Sequence[Row]) -> str:
-    def parts() -> Iterator[str]:
-        yield f"# {plain(title or session_id)}"
-        for row in rows:
-            text, calls = said(row).strip(), collapsed(names_of_calls(row))
-            if row["role"] in ("user", "assistant") and (text or calls):
-                yield f"## {'You' if row['role'] == 'user' else 'Hermes'}"
-                yield "\n\n".join(filter(None, (contained(text), f"*{plain(calls)}*" if calls else "")))
-
-    return "\n\n".join(parts()) + "\n"
+def _written(talk: Talk, rows: Sequence[Row], file: Path) -> str:
+    """The whole conversation, also what came before a compression or a branch, in the format that the name asks for."""
+    found = ancestry.gather(talk.db, talk.session_id) if talk.exists else None
+    if found is None:
+        found = ancestry.from_rows(talk.session_id, list(rows), clock.now())
+    else:
+        unstored = [{"id": "", "timestamp": clock.now(), **row} for row in rows if "id" not in row]
+        found.sessions[talk.session_id]["messages"].extend(unstored)
+    if file.suffix.lower() == ".json":
+        return ancestry.as_json(found)
+    kind = "jsonl" if file.suffix.lower() == ".jsonl" else BY_ENDING.get(file.suffix.lower(), "md")
+    return "".join(FORMATS[kind].write([found.conversation], found.load))
 
 
 async def show_status(chat: Chat, _: str) -> None:
@@ -158,7 +170,12 @@ async def insights(chat: Chat, argument: str) -> None:
 
 COMMANDS = (
     Command("history", "", "what was said in this conversation, each message in short", history),
-    Command("save", "[file]", "write the conversation to a Markdown file, or JSON if the name ends so", save),
+    Command(
+        "save",
+        "[file]",
+        "write the whole conversation to a file: JSON, or .md, .html, .jsonl by its name",
+        save,
+    ),
     Command("status", "", "which conversation, model and directory this is", show_status),
     Command("usage", "", "what this conversation used and cost, by model", usage),
     Command("insights", "[days]", "what was done in the last 30 days, and what it cost", insights),

@@ -1,18 +1,24 @@
-"""Commands that show what tools did: the whole output of a call, and all edits of the conversation."""
+"""Commands that show what tools did and what the model thought: a whole output, a whole reasoning, all edits."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import Group
 from rich.text import Text
 
-from hermes.chat.call_view import view_edit, view_ended, view_whole
-from hermes.chat.calls import TERMINAL, Call
+from hermes.chat.call_view import (
+    view_edit,
+    view_ended,
+    view_reasoning,
+    view_whole,
+    view_whole_reasoning,
+)
+from hermes.chat.calls import TERMINAL, Call, Reasoning
 from hermes.chat.commands import Command
 from hermes.chat.diffs import format_counts
 from hermes.chat.edits import Edit, read_edit
@@ -31,24 +37,62 @@ MOST_LINES = 400
 # The output of a call
 
 
-async def open_next(chat: Chat) -> RenderableType:
-    """The newest folded call that was not opened since the last turn, as a whole."""
-    width = chat.screen.console.width
+class Opened(NamedTuple):
+    command: str
+    """What shows it again."""
+    shown: RenderableType
 
-    numbered = enumerate(reversed(await chat.talk.calls()), 1)
-    found = [(number, call) for number, call in numbered if view_ended(call, None, width).is_folded]
+
+async def open_next(chat: Chat) -> RenderableType:
+    """The newest folded output or reasoning that was not opened since the last turn, as a whole."""
+    found = _folded(await chat.talk.outputs(), chat.screen.console.width)
     if len(found) <= chat.opened:
         chat.opened = 0
         told = "No further output is folded; Ctrl-O begins again." if found else "No output is folded."
         return Text(f"{told} /output [n] shows any call.", "dim")
-    number, call = found[chat.opened]
+    opened = found[chat.opened]
     chat.opened += 1
     more = "; Ctrl-O again opens the one before" if len(found) > chat.opened else ""
-    return Group(Text(f"── /output {number}{more}", "dim"), view_whole(call))
+    return Group(Text(f"── {opened.command}{more}", "dim"), opened.shown)
+
+
+def _folded(outputs: Sequence[Call | Reasoning], width: int) -> list[Opened]:
+    """What is folded, the newest first."""
+    found: list[Opened] = []
+    calls = reasonings = 0
+    for item in reversed(outputs):
+        if isinstance(item, Call):
+            calls += 1
+            if view_ended(item, None, width).is_folded:
+                found.append(Opened(f"/output {calls}", view_whole(item)))
+        else:
+            reasonings += 1
+            if view_reasoning(item.text, width).is_folded:
+                found.append(Opened(f"/reasoning {reasonings}", view_whole_reasoning(item.text)))
+    return found
+
+
+async def reasoning(chat: Chat, argument: str) -> None:
+    if not _is_number(argument):
+        chat.screen.note("Usage: /reasoning [1 for the last reasoning, 2 for the one before, ...]")
+        return
+    number = int(argument or 1)
+    found = [item for item in await chat.talk.outputs() if isinstance(item, Reasoning)]
+    if len(found) < number:
+        told = (
+            f"There is reasoning of {counted(len(found), 'answer')}" if found else "No answer has reasoning"
+        )
+        chat.screen.note(f"{told} in this conversation.")
+        return
+    chat.screen.show(view_whole_reasoning(found[-number].text))
+
+
+def _is_number(argument: str) -> bool:
+    return not argument or (argument.isdecimal() and 0 < int(argument) < 1_000_000)
 
 
 async def output(chat: Chat, argument: str) -> None:
-    if argument and not (argument.isdecimal() and 0 < int(argument) < 1_000_000):
+    if not _is_number(argument):
         chat.screen.note("Usage: /output [1 for the last tool call, 2 for the one before, ...]")
         return
     number = int(argument or 1)
@@ -143,5 +187,6 @@ async def _tell_of_commands(chat: Chat, calls: Iterable[Call]) -> None:
 
 COMMANDS = (
     Command("output", "[n]", "the whole command and output of the last tool call, or the nth last", output),
+    Command("reasoning", "[n]", "what the model thought before its last answer, or the nth last", reasoning),
     Command("diff", "[path]", "what this conversation changed in files, edit by edit", diff),
 )

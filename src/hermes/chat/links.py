@@ -8,29 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
-if TYPE_CHECKING:
-    from markdown_it.token import Token
-    from rich.markdown import Markdown
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 LONGEST_HOST, LONGEST_REST = 100, 100
 _PARTS = re.compile(
     r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*:)?(?P<slashes>//)?(?P<user>[^/?#]*@)?(?P<host>[^/?#]*)(?P<rest>.*)",
     re.S,
 )
-
-
-def make_markdown(text: str) -> Markdown:
-    """Markdown for a terminal whose links show their targets."""
-    from rich.markdown import Markdown
-
-    made = Markdown(text)
-    for token in made.parsed:
-        if token.children:
-            token.children = list(_with_targets(token.children))
-    return made
 
 
 def differs(text: str, target: str) -> bool:
@@ -61,21 +48,50 @@ def _place(found: re.Match[str]) -> tuple[str, str]:
     return host.lower(), unquote(found["rest"]).rstrip("/")
 
 
-def _with_targets(tokens: Sequence[Token]) -> Iterator[Token]:
-    """The tokens of a line, with the target behind each link and picture that does not show it."""
-    from markdown_it.token import Token
+class _Address(str):
+    """A target as it is followed, which knows how it was written."""
 
-    target: str | None = None
+    written = ""
+
+
+class LinkParser(MarkdownIt):
+    def normalizeLink(self, url: str) -> str:  # noqa: N802  its name in the library
+        made = _Address(super().normalizeLink(url))
+        made.written = url
+        return made
+
+
+def with_targets(tokens: Sequence[Token]) -> Iterator[Token]:
+    """The tokens of a line, with the target and the title behind each link that does not show them.
+
+    A picture becomes text, for rich would draw it before the paragraph that it is in. `meta["target"]` of a token is
+    the target as it was written.
+    """
+    target: object = None
+    title: object = None
     said = ""
     for token in tokens:
+        if token.type == "image":
+            source = token.attrs.get("src", "")
+            shown = f"🌆 {token.content} ({_show(source, token.attrs.get('title'))})"
+            yield Token("text", "", 0, content=shown, meta={"target": _written(source)})
+            said += token.content
+            continue
         yield token
         if token.type == "link_open":
-            target, said = str(token.attrs.get("href", "")), ""
+            target, title, said = token.attrs.get("href", ""), token.attrs.get("title"), ""
         elif token.type == "link_close":
-            if target is not None and differs(said, target):
-                yield Token("text", "", 0, content=f" ({show_target(target)})")
-            target = None
-        elif token.type == "image" and target is None:
-            yield Token("text", "", 0, content=f"({show_target(str(token.attrs.get('src', '')))})")
+            token.meta = {"target": _written(target)}
+            if title or differs(said, str(target)):
+                yield Token("text", "", 0, content=f" ({_show(target, title)})")
         else:
             said += " " if token.type == "softbreak" else token.content
+
+
+def _show(target: object, title: object) -> str:
+    shown = show_target(str(target))
+    return f'{shown} "{title}"' if title else shown
+
+
+def _written(target: object) -> str:
+    return target.written if isinstance(target, _Address) else str(target)

@@ -25,6 +25,7 @@ from hermes.chat.session import Talk
 from hermes.text import printable
 
 STOPPED = "interrupted"
+NO_ANSWER = "there is no answer"
 REPEATED = 60
 """Terminal cells of a command that are told again when it did not succeed."""
 
@@ -52,7 +53,7 @@ async def ask(
         async for event in happening:
             match event:
                 case Done(text, _):
-                    answered = Answered(text, None)
+                    answered = Answered(text, None if text.strip() else NO_ANSWER)
                 case Interrupted(text):
                     answered = Answered(text, STOPPED)
                 case Failed(why, _):

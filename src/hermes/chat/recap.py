@@ -11,8 +11,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from hermes.agent.finish_reasons import LENGTH, normalize_reason
 from hermes.agent.tools.todo import Todo, items_in
-from hermes.text import printable, readable
+from hermes.reasoning import split_reasoning
+from hermes.text import printable, spell_controls
 
 Row = dict[str, Any]
 
@@ -22,10 +24,6 @@ MOST_OF_ANSWER, MOST_LINES = 200, 3
 MOST_NAMES = 4
 MOST_OPEN = 120
 
-_TAGS = "think|thinking|reasoning|thought|REASONING_SCRATCHPAD"
-_THOUGHTS = re.compile(rf"(?is)<({_TAGS})\b[^>]*>.*?</\1\s*>")
-_UNFINISHED = re.compile(rf"(?is)<({_TAGS})\b[^>]*>.*\Z")
-_ORPHANS = re.compile(rf"(?i)</?({_TAGS})\b[^>]*>")
 _IMAGES = ("image", "image_url", "input_image")
 
 
@@ -96,8 +94,9 @@ def said(row: Row) -> str:
     content = row.get("content")
     if isinstance(content, list):
         content = "\n".join(_part(part) for part in content)
-    text = readable(content) if isinstance(content, str) else ""
-    return without_thoughts(text) if row.get("role") == "assistant" else text
+    if not isinstance(content, str):
+        return ""
+    return spell_controls(split_reasoning(content).answer if row.get("role") == "assistant" else content)
 
 
 def _part(part: object) -> str:
@@ -109,12 +108,6 @@ def _part(part: object) -> str:
         return "[image]"
     text = part.get("text")
     return text if isinstance(text, str) else ""
-
-
-def without_thoughts(text: str) -> str:
-    if "<" not in text:
-        return text
-    return _ORPHANS.sub("", _UNFINISHED.sub("", _THOUGHTS.sub("", text))).strip()
 
 
 def names_of_calls(row: Row) -> list[str]:
@@ -169,6 +162,11 @@ def _unfinished(spoken: Sequence[Row]) -> str | None:
         return f"the last turn ended before {', '.join(dict.fromkeys(names_of_calls(last)))} was done"
     if last.get("finish_reason") == "interrupted":
         return "the last answer was stopped"
+    reason = normalize_reason(last.get("finish_reason"))
+    if reason is not None:
+        return "the last answer stopped at " + (
+            "the model's length limit" if reason == LENGTH else "the provider's content filter"
+        )
     if text.endswith(("?", "\uff1f", "\u061f")):
         question = re.split(r"(?<=[.!?\u3002])\s+", text)[-1]
         return f"Hermes asked: {_short(question)}"

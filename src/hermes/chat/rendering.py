@@ -17,13 +17,21 @@ from rich.text import Text
 
 from hermes.agent import events as happened
 from hermes.chat.blocks import Blocks
-from hermes.chat.call_view import Title, title_of, view_ended, view_running, view_unfinished
+from hermes.chat.call_view import (
+    Title,
+    title_of,
+    view_ended,
+    view_reasoning,
+    view_running,
+    view_thinking,
+    view_unfinished,
+)
 from hermes.chat.calls import Call
 from hermes.chat.diff_view import render_diff
 from hermes.chat.recap import Recap
 from hermes.chat.region import Region
 from hermes.insights.wording import dollars, short
-from hermes.text import printable, readable
+from hermes.text import printable, readable, spell_controls
 
 GOLD, GREEN = "#ffd700", "#5fd75f"
 REDRAWN_EVERY_S = 0.05
@@ -43,6 +51,8 @@ class Screen:
         self._live = self.console.is_terminal and not self.console.is_dumb_terminal
         self._region = Region(self.console)
         self._blocks = Blocks()
+        self._reasoning = ""
+        """What the model has thought since its last word."""
         self._running: list[RunningCall] = []
         self._began = self._next_drawing = 0.0
         self._waiting = False
@@ -127,7 +137,7 @@ class Screen:
 
     def begin(self) -> None:
         self._began, self._waiting = time.monotonic(), True
-        self._blocks, self._running = Blocks(), []
+        self._blocks, self._reasoning, self._running = Blocks(), "", []
 
     def aside(self, text: str, style: str = "dim") -> None:
         """Something that has nothing to do with the turn that may be going on: above what is open."""
@@ -157,10 +167,12 @@ class Screen:
         match event:
             case happened.TextDelta(text):
                 self._text(text)
-            case happened.ThoughtDelta() | happened.Stored() | happened.ApprovalAsked():
+            case happened.ThoughtDelta(text):
+                self._think(text)
+            case happened.Stored() | happened.ApprovalAsked():
                 pass
             case happened.Discarded(why, seconds):
-                self._blocks = Blocks()
+                self._blocks, self._reasoning = Blocks(), ""
                 self._commit(Text(readable(f"↻ {why}; trying again in {seconds:.0f}s"), "yellow"))
             case happened.ToolStarted(call_id, name, arguments):
                 self._end_text()
@@ -204,7 +216,8 @@ class Screen:
     def tick(self) -> None:
         """Time has passed: what says so is drawn again; a long text less often, so that drawing is never the work."""
         began = time.monotonic()
-        if not self._live or self._held is not None or (self._blocks.open and began < self._next_drawing):
+        is_long = bool(self._blocks.open or self._reasoning)
+        if not self._live or self._held is not None or (is_long and began < self._next_drawing):
             return
         self._region.draw(*self._open())
         ended = time.monotonic()
@@ -215,6 +228,9 @@ class Screen:
         now = time.monotonic()
         if self._blocks.open.strip():
             return [self._answer(self._blocks.open)]
+        if self._reasoning.strip():
+            turn = WAITING[int(now * 10) % len(WAITING)]
+            return [view_thinking(self._reasoning, turn, now - self._began, self.console.width)]
         if self._running:
             turn = WAITING[int(now * 10) % len(WAITING)]
             return [view_running(running.title, turn, now - running.since) for running in self._running]
@@ -231,11 +247,24 @@ class Screen:
                 return running.call
         return Call(name, {})
 
+    def _think(self, text: str) -> None:
+        if self._blocks.open:
+            self._end_text()
+        self._reasoning += text
+        if time.monotonic() >= self._next_drawing:
+            self.tick()
+
+    def _end_reasoning(self) -> None:
+        text, self._reasoning = self._reasoning, ""
+        if text.strip():
+            self._commit(view_reasoning(text, self.console.width).shown)
+
     def _text(self, text: str) -> None:
+        self._end_reasoning()
         finished = self._blocks.add(text)
         if not self._live:
             if finished:
-                self.console.file.write(readable(finished))
+                self.console.file.write(spell_controls(finished))
                 self.console.file.flush()
             return
         if finished.strip():
@@ -244,9 +273,10 @@ class Screen:
             self.tick()
 
     def _end_text(self) -> None:
+        self._end_reasoning()
         rest = self._blocks.rest()
         if not self._live and rest:
-            self.console.file.write(f"{readable(rest)}\n")
+            self.console.file.write(f"{spell_controls(rest)}\n")
         elif rest.strip():
             self._commit(self._answer(rest))
         else:
@@ -266,10 +296,10 @@ class Screen:
 
     def _markdown(self, text: str) -> RenderableType:
         if not self._live:
-            return Text(readable(text))
-        from hermes.chat.links import make_markdown  # rich's Markdown is a third of all imports
+            return Text(spell_controls(text))
+        from hermes.chat.markdown_view import make_markdown  # rich's Markdown is a third of all imports
 
-        return make_markdown(readable(text))
+        return make_markdown(spell_controls(text))
 
 
 def _console() -> Console:

@@ -21,7 +21,7 @@ from hermes.agent.record import IncognitoRecord, StoredRecord
 from hermes.agent.turn import Turn
 from hermes.chat import place
 from hermes.chat.answering import Answering
-from hermes.chat.calls import Call, calls_of, stored_tool_rows
+from hermes.chat.calls import Call, Reasoning, outputs_of, stored_tool_rows
 
 if TYPE_CHECKING:
     from hermes.sessiondb import SessionDB
@@ -329,11 +329,15 @@ class Talk:
 
     async def calls(self) -> list[Call]:
         """The tool calls of the whole conversation: also those before a compression, and those taken back."""
+        return [item for item in await self.outputs() if isinstance(item, Call)]
+
+    async def outputs(self) -> list[Call | Reasoning]:
+        """The same, and the reasoning between them."""
         rows = await self.rows()
         if not self.exists:
-            return calls_of(rows)
+            return outputs_of(rows)
         stored = await asyncio.to_thread(stored_tool_rows, self.db, self.session_id)
-        return calls_of([*stored, *(row for row in rows if "id" not in row)])
+        return outputs_of([*stored, *(row for row in rows if "id" not in row)])
 
     async def take_back(self, message_id: int) -> TakenBack:
         """Go back to before a message of the person."""

@@ -27,7 +27,7 @@ from hermes.cli.command import (
 )
 from hermes.cli.opening import place, sessions_folder
 from hermes.cli.output import complain, say, say_json
-from hermes.text import printable, readable
+from hermes.text import printable, spell_controls
 
 if TYPE_CHECKING:
     from hermes.agent.approvals.request import ApprovalRequest, Decision
@@ -353,7 +353,7 @@ async def _ask(db: SessionDB, arguments: argparse.Namespace, question: str, chos
         if arguments.json:
             say_json(as_json(talk, answered))
         elif answered.text:
-            say([readable(answered.text)])
+            say([spell_controls(answered.text)])
     finally:
         await talk.leave()
     if not talk.incognito and not arguments.json:

@@ -1,12 +1,13 @@
 """Markdown that somebody else wrote, kept in its place in a document of ours.
 
 Headings go two levels down, tags are shown instead of obeyed, and so are underlines that would make a heading of the
-text above; a code block that was left open is closed. Pictures are shown as text, because a viewer would load them from
-the network. Links stay if they are whole, on one line, and lead to the web, to a mail address or to a path; what leads
-anywhere else (`javascript:`, `data:`) is shown as text, and so are definitions of link targets, which would be valid in
-the rest of the document. In code nothing is changed. Either it is clear where code begins
-and ends without parsing lists and quotes; or the whole text is put into a quote, which ends where it ends whatever is
-open inside, and what may be code there, and may be not, is treated as text.
+text above; a code block that was left open is closed. Pictures are shown as text, because a viewer would load them
+from the network. Entities are shown as they were written, a line stays a line (by two spaces at its end), and cells
+that a table has no column for go into its last column. Links stay if they are whole, on one line, and lead to the web,
+to a mail address or to a path; what leads anywhere else (`javascript:`, `data:`) is shown as text, and so are
+definitions of link targets, which would be valid in the rest of the document. In code nothing is changed. Either it is
+clear where code begins and ends without parsing lists and quotes; or the whole text is put into a quote, which ends
+where it ends whatever is open inside, and what may be code there, and may be not, is treated as text.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from hermes.text import readable
+from hermes.text import spell_controls
 
 _FENCE = re.compile(r"^( *)(`{3,}|~{3,})([^\n]*)$")
 _HIDDEN_FENCE = re.compile(r"^(?:[ \t>]|[-*+][ \t]|\d{1,9}[.)][ \t])*(?:`{3}|~{3})")
@@ -22,12 +23,18 @@ _HEADING = re.compile(r"^( {0,3})(#{1,6})(?=[ \t]|$)")
 _UNDERLINE = re.compile(r"^( {0,3})(=+|-+)[ \t]*$")
 _TICKS = re.compile("`+")
 _TAG = re.compile(r"(\\*)<(?=[A-Za-z/!?])")
+_REFERENCE = re.compile(r"(\\*)&(?=#?\w{1,32};)")
 _BRACKET = re.compile(r"(\\*)\](?=[(:])")
 _ADDRESS = r"(?:[^\s()<>`\\]|\([^\s()<>`\\]*\))*"
 _LINK = re.compile(
     rf"\((?:(?:https?://|mailto:){_ADDRESS}|[\w./#?=~+@%-]*)(?:[ \t]+\"[^\"`\\<]*\")?\)", re.ASCII
 )
 """The whole of a link behind its text. A path has no colon and no entity, so that it cannot hold a scheme."""
+_ROW = re.compile(r"^([ \t>]*\|?)(.*?)(\|?[ \t]*)$")
+_PIPE = re.compile(r"(?<!\\)\|")
+_DELIMITERS = re.compile(r"[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*")
+_LIST_ITEM = re.compile(r"^[ \t>]*(?:[-*+]|\d{1,9}[.)])(?:[ \t]|$)")
+_INDENTED = re.compile(r"^(?: {4}| {0,3}\t)")
 _LABEL = re.compile(r"^(?:[ \t>]|[-*+][ \t]|\d{1,9}[.)][ \t])*\[")
 
 
@@ -40,11 +47,15 @@ class _Fence(NamedTuple):
 def contained(text: str, *, pictures: bool = False) -> str:
     """The text with nothing in it that could break out of where it is put. `pictures` keeps those from the web."""
     lines: list[str] = []
+    texts: set[int] = set()
+    """Which lines are text and not code."""
     fence: _Fence | None = None
     is_clear = True
     words = _Words(pictures)
-    for line in readable(text).split("\n"):
+    for line in spell_controls(text).split("\n"):
         found = _fence(line)
+        if line.strip() and fence is None and (not is_clear or found is None or found.indent > 3):
+            texts.add(len(lines))
         if not is_clear:
             lines.append(words.shown(line))
         elif fence is not None:
@@ -54,16 +65,24 @@ def contained(text: str, *, pictures: bool = False) -> str:
                 fence = None
         elif found is not None and found.indent <= 3:
             fence = found
-            words = _Words(pictures)
+            words = _Words(pictures, words.has_list)
             lines.append(line)
         else:
             is_clear = _HIDDEN_FENCE.match(line) is None
             lines.append(words.shown(line))
+    for number in texts:
+        if number + 1 in texts and not _is_in_table(lines, number):
+            lines[number] = f"{lines[number].rstrip(' ')}  "
     if fence is not None and fence.indent == 0 and is_clear:
         lines.append(fence.mark)
     elif fence is not None or not is_clear:
         lines = [f"> {line}" for line in lines]
     return "\n".join(lines)
+
+
+def _is_in_table(lines: list[str], number: int) -> bool:
+    """Whether a line looks like a row of a table, which needs nothing at its end to stay a line."""
+    return "|" in lines[number] and "|" in lines[number + 1]
 
 
 def _fence(line: str) -> _Fence | None:
@@ -91,22 +110,45 @@ def _is_surely_inside(line: str, found: _Fence | None, fence: _Fence) -> bool:
 class _Words:
     """Lines of text, one after the other, and what they leave open."""
 
-    def __init__(self, pictures: bool) -> None:
+    def __init__(self, pictures: bool, has_list: bool = False) -> None:
         self._pictures = pictures
+        self.has_list = has_list
+        """Whether an indented line may belong to a list."""
         self._code_is_open = self._is_text_above = self._may_define = False
+        self._is_indented = False
+        self._columns = 0
+        """Of the table that the lines are in."""
 
     def shown(self, line: str) -> str:
         if not line.strip():
             self._code_is_open = self._is_text_above = self._may_define = False
+            self._columns = 0
             return line
+        self.has_list = self.has_list or _LIST_ITEM.match(line) is not None
+        if not self._is_text_above and not self.has_list and _INDENTED.match(line):
+            return line  # code
+        line = self._row(line)
         # The label of a definition starts a line, and may end in a later one.
         self._may_define = self._may_define or _LABEL.match(line) is not None
+        self._is_indented = _INDENTED.match(line) is not None
         line = self._harmless(line)
         line = _HEADING.sub(lambda found: f"{found[1]}{'#' * min(6, len(found[2]) + 2)}", line)
         if self._is_text_above:
             line = _UNDERLINE.sub(r"\1\\\2", line)
         self._is_text_above = True
         return line
+
+    def _row(self, line: str) -> str:
+        """A row of a table with no more cells than the table has columns: a viewer would leave the rest out."""
+        found = _ROW.match(line)
+        assert found is not None
+        cells = _PIPE.split(found[2])
+        if self._is_text_above and ("|" in line or self._columns) and _DELIMITERS.fullmatch(found[2]):
+            self._columns = self._columns or len(cells)
+        if not self._columns or len(cells) <= self._columns:
+            return line
+        kept = [*cells[: self._columns - 1], r"\|".join(cells[self._columns - 1 :])]
+        return f"{found[1]}{'|'.join(kept)}{found[3]}"
 
     def _harmless(self, line: str) -> str:
         """Code within a line is left alone where it surely is code: if all before it was closed."""
@@ -120,7 +162,9 @@ class _Words:
 
     def _text(self, line: str) -> str:
         """A piece of text with its tags, pictures and dangerous links escaped."""
-        line = _TAG.sub(lambda found: _entity(found, "&lt;"), line)
+        may_be_code = self._code_is_open or (self.has_list and self._is_indented)
+        line = _REFERENCE.sub(lambda found: _entity(found, "&amp;", may_be_code), line)
+        line = _TAG.sub(lambda found: _entity(found, "&lt;", may_be_code), line)
         line = _BRACKET.sub(self._bracket, line)
         return line if self._pictures else line.replace("![", "!&#91;")
 
@@ -131,11 +175,14 @@ class _Words:
         return found[0] if is_harmless else _entity(found, "&#93;")
 
 
-def _entity(found: re.Match[str], entity: str) -> str:
+def _entity(found: re.Match[str], entity: str, may_be_code: bool = False) -> str:
     """An entity for a character and the backslash that escapes it, if one does.
 
-    A backslash is not enough: an address that a viewer makes a link of may have it as its last character.
+    A backslash is not enough: an address that a viewer makes a link of may have it as its last character. In what may
+    be code, where a backslash escapes nothing, it stays.
     """
+    if may_be_code and len(found[1]) % 2:
+        return f"{found[1]}\\{entity}"
     return found[1][len(found[1]) % 2 :] + entity
 
 

@@ -16,8 +16,18 @@ from typing import Any
 from hermes.exporting.containing import contained
 from hermes.exporting.plan import Conversation, Load, Session
 from hermes.exporting.recognition import MARKDOWN_MARK
-from hermes.exporting.said import Part, calls_of, indented, is_said, parts_of, role_of, text_of_parts, when
-from hermes.text import printable, readable
+from hermes.exporting.said import (
+    Part,
+    answer_parts,
+    calls_of,
+    indented,
+    is_said,
+    role_of,
+    text_of_parts,
+    when,
+)
+from hermes.reasoning import reasoning_in
+from hermes.text import printable, spell_controls
 
 RULE = "\n---\n\n"
 """What stands between two documents in one file."""
@@ -72,7 +82,9 @@ def _message(message: dict[str, Any], remote_images: bool) -> str:
     role = role_of(message)
     tool = plain(message.get("tool_name"))
     who = f"{role} · {tool}" if message["role"] == "tool" and tool else plain(role)
-    parts = parts_of(message.get("content"))
+    parts = answer_parts(message)
+    if not parts and not message.get("tool_calls") and (reasoning := reasoning_in(message)):
+        parts = [Part("text", f"*Reasoning, without an answer:*\n\n{reasoning}")]
     is_output = message["role"] == "tool"
     told = [fenced(text_of_parts(parts))] if is_output else [_part(part, remote_images) for part in parts]
     told += [
@@ -92,7 +104,7 @@ def _part(part: Part, remote_images: bool) -> str:
 
 def fenced(text: str, language: str = "") -> str:
     """A code block whose fence is longer than any in the text."""
-    text = readable(text)
+    text = spell_controls(text)
     longest = max((len(run) for run in re.findall("`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"

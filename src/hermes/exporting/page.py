@@ -22,15 +22,15 @@ from hermes.exporting.rendering import rendered, text
 from hermes.exporting.said import (
     Call,
     Part,
+    answer_parts,
     calls_of,
     indented,
     is_said,
-    parts_of,
-    reasoning_of,
     role_of,
     text_of_parts,
     when,
 )
+from hermes.reasoning import reasoning_in
 from hermes.text import as_text
 
 FOLDED_FROM = 100_000
@@ -136,10 +136,10 @@ def _message(message: dict[str, Any]) -> str:
     told = [
         MESSAGE.format(kind=kind, anchor=anchor, role=text(role_of(message)), at=clock.iso(at), when=when(at))
     ]
-    reasoning = reasoning_of(message)
+    reasoning = reasoning_in(message)
     if reasoning:
         told.append(_folded("Reasoning", rendered(reasoning), "reasoning"))
-    parts = parts_of(message.get("content"))
+    parts = answer_parts(message)
     told += [_result(message, parts)] if role == "tool" else map(_part, parts)
     told += map(_call, calls_of(message))
     return "".join([*told, "</section>\n"])

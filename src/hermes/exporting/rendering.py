@@ -10,20 +10,20 @@ import re
 from collections.abc import Iterator
 from html import escape
 
-from hermes.text import readable
+from hermes.text import spell_controls
 
 _FENCE = re.compile(r"^[ \t]*(`{3,}(?!.*`)|~{3,})[ \t]*(.*?)[ \t]*$")
-_HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t]*#*$")
+_HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)(?:[ \t]+#+)?[ \t]*$")
 _MARKS = re.compile(r"``([^\n]+?)``|`([^`\n]+)`|\*\*(\S[^*\n]*)\*\*")
 
 
 def text(said: object) -> str:
     """Any text where HTML wants text, also inside an attribute."""
-    return escape(readable(str(said)))
+    return escape(spell_controls(str(said)))
 
 
 def rendered(said: str) -> str:
-    return "".join(_blocks(readable(said).split("\n")))
+    return "".join(_blocks(spell_controls(said).split("\n")))
 
 
 def _blocks(lines: list[str]) -> Iterator[str]:
@@ -57,7 +57,10 @@ def _blocks(lines: list[str]) -> Iterator[str]:
 def _paragraph(lines: list[str]) -> Iterator[str]:
     if lines:
         joined = "\n".join(lines)
-        yield f"<p>{_inline(joined)}</p>"
+        is_code = lines[0].startswith(
+            ("    ", "\t")
+        )  # or the rest of a list item: its marks stay as they are
+        yield f"<p>{escape(joined, quote=False) if is_code else _inline(joined)}</p>"
 
 
 def _code(lines: list[str], language: str) -> str:

@@ -7,6 +7,7 @@ import re
 from typing import Any, NamedTuple
 
 from hermes import clock
+from hermes.reasoning import answer_in, reasoning_in
 from hermes.store.content import from_json, to_json
 from hermes.text import printable, readable
 
@@ -34,7 +35,7 @@ def role_of(message: dict[str, Any]) -> str:
 def is_said(message: dict[str, Any]) -> bool:
     """Whether a reader sees it: neither taken back by a rewind nor empty."""
     return bool(message.get("active", 1)) and bool(
-        message.get("content") or message.get("tool_calls") or reasoning_of(message)
+        message.get("content") or message.get("tool_calls") or reasoning_in(message)
     )
 
 
@@ -95,11 +96,9 @@ def _call(item: Any) -> Call:
     return Call(str(item.get("id") or ""), str(function.get("name") or "?"), arguments)
 
 
-def reasoning_of(message: dict[str, Any]) -> str:
-    for name in ("reasoning_content", "reasoning"):
-        if isinstance(message.get(name), str) and message[name].strip():
-            return str(message[name])
-    return ""
+def answer_parts(message: dict[str, Any]) -> list[Part]:
+    """The parts of a message's content, without the reasoning at the beginning of an answer."""
+    return parts_of(answer_in(message.get("content"), message["role"]))
 
 
 def indented(value: Any) -> str:

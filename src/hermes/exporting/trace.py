@@ -17,7 +17,8 @@ from hermes import __version__
 from hermes.exporting.jsonl import line
 from hermes.exporting.plan import Conversation, Load, Session
 from hermes.exporting.recognition import TRACE_MARK
-from hermes.exporting.said import calls_of, is_said, parts_of, reasoning_of, text_of_parts
+from hermes.exporting.said import answer_parts, calls_of, is_said, parts_of, text_of_parts
+from hermes.reasoning import reasoning_in
 
 OURS = UUID("6f0b6c1e-0b0f-5c5e-9a35-3f7f5f3a4d10")
 """The space of names in which a message without a UUID of its own is given one, always the same."""
@@ -107,10 +108,10 @@ def _body(session: Session, message: dict[str, Any]) -> dict[str, Any]:
 
 def _answer(session: Session, message: dict[str, Any]) -> dict[str, Any]:
     blocks: list[dict[str, Any]] = []
-    reasoning = reasoning_of(message)
+    reasoning = reasoning_in(message)
     if reasoning:
         blocks.append({"type": "thinking", "thinking": reasoning, "signature": ""})
-    blocks += [{"type": "text", "text": part.text} for part in parts_of(message.get("content"))]
+    blocks += [{"type": "text", "text": part.text} for part in answer_parts(message)]
     for call in calls_of(message):
         given = call.arguments
         asked = given if isinstance(given, dict) else {} if given is None else {"arguments": given}

@@ -11,7 +11,8 @@ from hermes.gateway.commands_move import spoken
 from hermes.gateway.commands_shown import name_of, words_of
 from hermes.gateway.commands_which import NOTHING_SAID, busy_elsewhere
 from hermes.insights.wording import plural
-from hermes.text import readable, text_of
+from hermes.reasoning import answer_in
+from hermes.text import spell_controls, text_of
 
 Row = dict[str, Any]
 
@@ -114,7 +115,7 @@ async def resend(asked: Asked) -> Answer:
     answers = [row for row in said if row["role"] == "assistant"]
     if not answers:
         return Answer("There is no answer yet that I could send again.")
-    return Answer(readable(text_of(answers[-1]["content"])))
+    return Answer(spell_controls(text_of(answer_in(answers[-1]["content"]))))
 
 
 async def compress(asked: Asked) -> Answer:

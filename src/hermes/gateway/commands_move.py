@@ -19,6 +19,7 @@ from hermes.gateway.commands_which import (
     private_ones,
 )
 from hermes.insights.wording import plural
+from hermes.reasoning import answer_in
 from hermes.store.titles import sanitize_title
 from hermes.text import text_of
 
@@ -124,7 +125,9 @@ def spoken(asked: Asked, session_id: str) -> list[Row]:
     """What people and the agent said in a conversation, as far as it is live."""
     context = asked.store.get_context(session_id)
     return [
-        row for row in context if row["role"] in ("user", "assistant") and text_of(row["content"]).strip()
+        row
+        for row in context
+        if row["role"] in ("user", "assistant") and text_of(answer_in(row["content"], row["role"])).strip()
     ]
 
 

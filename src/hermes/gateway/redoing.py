@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from hermes import reasoning
 from hermes.gateway.events import said_first
 
 if TYPE_CHECKING:
@@ -31,10 +32,10 @@ async def stored(chat: Chat, entry: InboxEntry) -> list[Row] | None:
 
 
 def answer_in(rows: list[Row]) -> Row | None:
-    """The answer to a message, in what followed it."""
-    return next(
-        (row for row in rows if row["role"] == "assistant" and not row["tool_calls"] and row["content"]), None
-    )
+    """The answer to a message, in what followed it; its content without reasoning."""
+    answers = (row for row in rows if row["role"] == "assistant" and not row["tool_calls"])
+    shown = ({**row, "content": reasoning.answer_in(row["content"])} for row in answers)
+    return next((row for row in shown if row["content"]), None)
 
 
 async def taken_back(chat: Chat, message_id: str, *, again: bool) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from hermes.reasoning import answer_in
 from hermes.recall.query import parse
 from hermes.recall.snippets import may_match, snippet
 from hermes.recall.wanted import filter_of, order_of
@@ -112,7 +113,9 @@ def result_of(tree: Node, hit: Hit) -> dict[str, Any]:
 
 def _text(hit: Hit, tree: Node) -> str:
     """What a match may stand in. Tool calls are JSON inside JSON, and most can be told to hold nothing of it."""
-    content = text_of(hit.content)
+    content = text_of(answer_in(hit.content, hit.role))
+    if not may_match(content, tree):  # it may stand in the reasoning before the answer
+        content = text_of(hit.content)
     fields = [content]
     if hit.tool_name and (not content or may_match(hit.tool_name, tree)):
         fields.append(hit.tool_name)
@@ -124,7 +127,7 @@ def _text(hit: Hit, tree: Node) -> str:
 def _context(hit: Hit) -> list[dict[str, Any]]:
     """The message before, the hit and the one after, as far as there are any."""
     said = (hit.before, (hit.role, hit.content), hit.after)
-    return [{"role": one[0], "content": _shown(one[1])} for one in said if one is not None]
+    return [{"role": one[0], "content": _shown(answer_in(one[1], one[0]))} for one in said if one is not None]
 
 
 def _shown(content: Any) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from hermes.reasoning import split_reasoning
 from hermes.recall.excerpts import Excerpt, excerpt, narrowed
 from hermes.store.content import decode, from_json, to_json
 from hermes.store.engine import Row
@@ -47,6 +48,8 @@ class Said(NamedTuple):
     at: object
     text: Excerpt
     calls: Excerpt | None
+    reasoning: int = 0
+    """Characters of reasoning before an answer, which are left out of the text."""
 
     @property
     def length(self) -> int:
@@ -59,7 +62,9 @@ def said(row: Row, bounds: Bounds, clues: Sequence[str] | None = None, skip: int
     `skip` leaves out so many characters at its beginning.
     """
     message_id, role, stored, kind, calls, tool, at = row
-    text = _text(decode(stored, kind))
+    text, reasoning = _text(decode(stored, kind)), 0
+    if role == "assistant":
+        text, reasoning = _without_reasoning(text, clues or ())
     if clues is not None:
         places = [text.find(clue) for clue in clues if clue]
         focus = next((place for place in places if place >= 0), 0)
@@ -69,7 +74,17 @@ def said(row: Row, bounds: Bounds, clues: Sequence[str] | None = None, skip: int
         cut = excerpt(text, _first_lines(text, bounds.tool))
     else:
         cut = excerpt(text, bounds.said)
-    return Said(message_id, str(role), tool, at, cut, _calls(calls, bounds) if calls else None)
+    called = _calls(calls, bounds) if calls else None
+    return Said(message_id, str(role), tool, at, cut, called, reasoning)
+
+
+def _without_reasoning(text: str, clues: Sequence[str]) -> tuple[str, int]:
+    """The answer and the length of its reasoning. If there is no answer, or a clue is only in the reasoning, all."""
+    reasoning, answer = split_reasoning(text)
+    sought = [clue for clue in clues if clue and clue in reasoning]
+    if not answer.strip() or (sought and not any(clue in answer for clue in clues if clue)):
+        return text, 0
+    return answer, len(reasoning)
 
 
 def _text(content: object) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from hermes.reasoning import answer_in
 from hermes.recall.held import held
 from hermes.recall.question import Question
 from hermes.recall.snippets import snippet
@@ -50,8 +51,11 @@ def shown(reader: Reader, one: Found) -> dict[str, Any] | None:
     if message is None:
         return None
     message_id, session_id, role, _at, *said = message
-    text = _text(*said)
+    text = _text(role, *said)
     matched = held(text, one.question.terms)
+    if not matched:  # what was found may stand in the reasoning before the answer
+        text = _text(None, *said)
+        matched = held(text, one.question.terms)
     marks = one.question.tree if one.question.parts and one.question.tree else _marks(matched)
     return row_of(reader, one, (message_id, session_id, role), snippet(text, marks), why(matched, one))
 
@@ -98,15 +102,17 @@ def _best_of(
         ):
             continue
         # Of two that have as much, what the person said.
-        count = len(held(_text(*said), terms)) + (0.5 if role == "user" else 0.0)
+        count = len(held(_text(role, *said), terms)) + (0.5 if role == "user" else 0.0)
         if count > most:
             best, most = row, count
     return best
 
 
-def _text(content: Any, kind: str | None, tool_name: str | None, tool_calls: str | None) -> str:
-    """What a message says; if it only calls tools, the calls."""
-    said = text_of(decode(content, kind))
+def _text(
+    role: str | None, content: Any, kind: str | None, tool_name: str | None, tool_calls: str | None
+) -> str:
+    """What a message says, without the reasoning of an answer; if it only calls tools, the calls."""
+    said = text_of(answer_in(decode(content, kind), role))
     if said.strip() or not tool_calls:
         return said
     return f"{tool_name or ''} {text_of_tool_calls(tool_calls)}".strip()

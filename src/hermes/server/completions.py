@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from hermes import clock
+from hermes.agent.finish_reasons import normalize_reason
 from hermes.server.desk import SILENT, Desk, event, told_session
 from hermes.server.errors import Refused, bad
 from hermes.server.keys import Person
@@ -37,6 +38,8 @@ async def complete(desk: Desk, request: Request, person: Person) -> Response:
         return await desk.stream(request, turn, lambda pieces: _chunks(desk, turn, pieces, with_usage))
     answer = await desk.answer(request, turn)
     message = {"role": "assistant", "content": answer.text, "refusal": None}
+    if answer.reasoning:
+        message["reasoning_content"] = answer.reasoning
     choice = {"index": 0, "message": message, "finish_reason": _reason(answer), "logprobs": None}
     told = {**_head(desk, "chat.completion"), "choices": [choice], "usage": _usage(answer), **notes(answer)}
     return JSONResponse(told, headers=told_session(turn))
@@ -64,7 +67,10 @@ async def _chunks(
 
     yield chunk({"role": "assistant", "content": ""})
     async for piece in pieces:
-        yield SILENT if piece is None else chunk({"content": piece.text})
+        if piece is None:
+            yield SILENT
+        else:
+            yield chunk({"reasoning_content" if piece.is_reasoning else "content": piece.text})
     answer = turn.answer
     if answer.failure is not None:
         yield event(answer.failure.body)
@@ -81,7 +87,7 @@ def _head(desk: Desk, kind: str) -> dict[str, Any]:
 
 
 def _reason(answer: Answer) -> str:
-    return answer.reason if answer.reason in ("length", "content_filter") else "stop"
+    return normalize_reason(answer.reason) or "stop"
 
 
 def _usage(answer: Answer) -> dict[str, Any] | None:

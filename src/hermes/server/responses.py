@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from hermes import clock
+from hermes.agent.finish_reasons import FILTERED, LENGTH, normalize_reason
 from hermes.server.completions import notes, refuse_tools
 from hermes.server.conversations import answer_to
 from hermes.server.desk import SILENT, Desk, event, told_session
@@ -72,11 +73,10 @@ async def get(desk: Desk, request: Request, person: Person) -> Response:
     texts = [one.content for one in stored(answered.rows) if one.role == "assistant"]
     last = answered.rows[-1]
     about = {"model": desk.model, "created_at": int(last["timestamp"]), "store": True}
-    stopped = last["finish_reason"] == "interrupted"
-    output = [_message(message_id, texts[-1] if texts else "", "incomplete" if stopped else "completed")]
-    return JSONResponse(
-        _response(request.path_params["id"], about, "incomplete" if stopped else "completed", output)
-    )
+    cut = incomplete(last["finish_reason"])
+    status = "incomplete" if cut or last["finish_reason"] == "interrupted" else "completed"
+    output = [_message(message_id, texts[-1] if texts else "", status)]
+    return JSONResponse(_response(request.path_params["id"], about, status, output) | cut)
 
 
 async def delete(desk: Desk, request: Request, person: Person) -> Response:
@@ -156,7 +156,7 @@ async def _events(
     yield told("response.content_part.added", **place, part=_text(""))
     shown = ""
     async for piece in pieces:
-        if piece is None:
+        if piece is None or piece.is_reasoning:  # nothing is to be shown, but the answer is being made
             yield SILENT
             continue
         shown += piece.text
@@ -167,17 +167,27 @@ async def _events(
         return
     yield told("response.output_text.done", **place, text=shown, logprobs=[])
     yield told("response.content_part.done", **place, part=_text(shown))
-    item = _message(answer.said, shown, "completed")
+    cut = incomplete(answer.reason)
+    status = "incomplete" if cut else "completed"
+    item = _message(answer.said, shown, status)
     yield told("response.output_item.done", output_index=0, item=item)
     yield told(
-        "response.completed",
-        response=_response(made, about, "completed", [item], _usage(answer)) | notes(answer),
+        f"response.{status}",
+        response=_response(made, about, status, [item], _usage(answer)) | cut | notes(answer),
     )
 
 
 def _completed(turn: Turn, answer: Answer, about: Mapping[str, Any]) -> dict[str, Any]:
-    output = [_message(answer.said, answer.text, "completed")]
-    return _response(_id_of(turn), about, "completed", output, _usage(answer)) | notes(answer)
+    cut = incomplete(answer.reason)
+    status = "incomplete" if cut else "completed"
+    output = [_message(answer.said, answer.text, status)]
+    return _response(_id_of(turn), about, status, output, _usage(answer)) | cut | notes(answer)
+
+
+def incomplete(reason: str | None) -> dict[str, Any]:
+    """What tells that an answer was cut short; nothing if it was not."""
+    told = {LENGTH: "max_output_tokens", FILTERED: "content_filter"}.get(normalize_reason(reason) or "")
+    return {"incomplete_details": {"reason": told}} if told else {}
 
 
 def _failed(

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from hermes.reasoning import answer_in
 from hermes.server.errors import Refused, bad
 from hermes.text import clean_in
 
@@ -85,7 +86,11 @@ def _joined(answer: list[Any]) -> list[Said]:
 
 def stored(rows: Iterable[Mapping[str, Any]]) -> tuple[Said, ...]:
     """What of a conversation's rows its client knows."""
-    return turns(Said(row["role"], row["content"]) for row in rows if row["role"] in ("user", "assistant"))
+    return turns(
+        Said(row["role"], answer_in(row["content"], row["role"]))
+        for row in rows
+        if row["role"] in ("user", "assistant")
+    )
 
 
 def spelled(said: Sequence[Said]) -> bytes:
@@ -106,7 +111,7 @@ def _read(message: object, where: str) -> Said:
     content = _content(message.get("content"), f"{where}.content", images=role == "user")
     if content is None and role != "assistant":
         raise bad(f"{where}.content is missing", where)
-    return Said(str(role), content or "")
+    return Said(str(role), answer_in(content or "", role))
 
 
 def _content(content: object, where: str, *, images: bool) -> Any:

@@ -20,6 +20,7 @@ from hermes.agent.events import (
     NotStored,
     Stored,
     TextDelta,
+    ThoughtDelta,
 )
 from hermes.agent.model import Used
 from hermes.gateway.metrics import GatewayMetrics
@@ -36,6 +37,7 @@ class Piece(NamedTuple):
     """Text on its way to a client."""
 
     text: str
+    is_reasoning: bool = False
 
 
 class Answer:
@@ -43,14 +45,15 @@ class Answer:
 
     def __init__(self) -> None:
         self.text = ""
-        """As the store will tell it."""
+        """Without reasoning, as `saying.stored` reads it from the store."""
+        self.reasoning = ""
         self.said: int | None = None
         """The person's message that it answers; None if that could not be stored."""
         self.reason: str | None = None
         self.used: list[Used] = []
         self.notes: list[str] = []
         self.failure: Refused | None = None
-        self._before = ""
+        self._before = self._reasoning_before = ""
         self._fresh = True
         """Whether nothing of the message that comes now was streamed yet."""
         self._broken = False
@@ -64,18 +67,19 @@ class Answer:
                 self.text = f"{self.text}{between}{text}"
                 self._fresh = self._broken = False
                 return shown
+            case ThoughtDelta(text):
+                self.reasoning += text
             case Discarded():
                 self._broken = self._broken or not self._fresh
                 self.text, self._fresh = self._before, True
+                self.reasoning = self._reasoning_before
             case Stored(message_id, "user"):
                 self.said = message_id
             case Stored(_, "assistant"):
                 self._before, self._fresh = self.text, True
-            case NotStored(role, why, spooled):
-                if role == "assistant":
-                    self._before, self._fresh = self.text, True
-                kept = "kept beside the store until it can be" if spooled else "lost when the server ends"
-                self.notes.append(f"not stored ({why}); it is {kept}")
+                self._reasoning_before = self.reasoning
+            case NotStored():
+                self._hear_not_stored(event)
             case Counted(_, used):
                 self.used.append(used)
             case Note(text):
@@ -90,6 +94,13 @@ class Answer:
             case _:
                 pass
         return ""
+
+    def _hear_not_stored(self, event: NotStored) -> None:
+        if event.role == "assistant":
+            self._before, self._fresh = self.text, True
+            self._reasoning_before = self.reasoning
+        kept = "kept beside the store until it can be" if event.spooled else "lost when the server ends"
+        self.notes.append(f"not stored ({event.why}); it is {kept}")
 
     @property
     def tokens(self) -> tuple[int, int, int, int] | None:
@@ -175,6 +186,10 @@ class Turn:
     def _tell(self, event: Event) -> None:
         if isinstance(event, Counted):
             self._metrics.spent(event.used)
-        if shown := self.answer.hear(event):
+        shown = self.answer.hear(event)
+        if isinstance(event, ThoughtDelta) and event.text:
+            self._pieces.put_nowait(Piece(event.text, is_reasoning=True))
+            self._some.set()
+        elif shown:
             self._pieces.put_nowait(Piece(shown))
             self._some.set()

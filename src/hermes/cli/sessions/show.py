@@ -11,8 +11,9 @@ from hermes.chat.calls import Call, describe_call, read_calls
 from hermes.cli.command import DONE, Refused, Words, message_id, plain_text, takes_json, takes_store
 from hermes.cli.opening import one_session, opened
 from hermes.cli.output import page, say_json, styled
+from hermes.reasoning import answer_in, reasoning_in
 from hermes.store.content import to_json
-from hermes.text import counted, printable, readable, reveal, text_of
+from hermes.text import counted, printable, readable, reveal, spell_controls, text_of
 
 if TYPE_CHECKING:
     from hermes.sessiondb import SessionDB
@@ -112,11 +113,12 @@ def _message(message: dict[str, Any], tools: bool, reasoning: bool) -> Iterator[
     who, colour = SPEAKERS.get(role) or (f"○ {printable(other)}", "cyan")
     stamp = f"{clock.iso(message['timestamp']).replace('T', ' ')[:16]} · #{message['id']}"
     yield f"{styled(who, 'bold', colour)} {styled(stamp, 'dim')}"
-    thought = message["reasoning"] or message["reasoning_content"]
-    if reasoning and thought:
-        yield from (styled(f"  {line}", "dim") for line in readable(text_of(thought)).splitlines())
+    thought, said = reasoning_in(message), text_of(answer_in(message["content"], role))
+    if thought and (reasoning or not (said.strip() or message["tool_calls"])):
+        yield from (styled(f"  {line}", "dim") for line in spell_controls(thought).splitlines())
         yield ""
-    yield from (f"  {line}".rstrip() for line in readable(text_of(message["content"])).splitlines())
+    shown = readable(said) if role == "tool" else spell_controls(said)  # tools colour their output
+    yield from (f"  {line}".rstrip() for line in shown.splitlines())
     for _, call in read_calls(message["tool_calls"]):
         yield from (styled(line, "cyan") for line in _call_lines(call, tools))
     yield ""

@@ -7,20 +7,31 @@ version carries its text twice. What goes over the rest is the HTML, which is th
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import Any
 
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from hermes.marks import keeps_text
 
 LONGEST = 12_000
 """Of one message, as `measure` counts."""
 _LARGEST = 45_000
 """Bytes of an event's content before it is encrypted: three quarters of what is left beside the server's part."""
 
-# Raw HTML is shown as it was typed, and a picture from elsewhere, which Matrix does not show, is a link.
-_MARKDOWN = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable(["table", "strikethrough"])
-_MARKDOWN.disable("image")
+
+class _Parser(MarkdownIt):
+    def normalizeLink(self, url: str) -> str:  # noqa: N802 - its name in the library
+        """As it was written: clients know how to spell an address."""
+        return url
+
+
+# Raw HTML and entities are shown as they were typed, and so are definitions of link targets. A picture from elsewhere,
+# which Matrix does not show, is a link.
+_MARKDOWN = _Parser("commonmark", {"html": False, "breaks": True, "maxNesting": 60})
+_MARKDOWN.enable(["table", "strikethrough"]).disable(["image", "reference", "entity"])
 
 
 def measure(text: str) -> int:
@@ -29,9 +40,44 @@ def measure(text: str) -> int:
 
 
 def html_of(text: str) -> str:
-    html: str = _MARKDOWN.render(text).strip()
+    """The text as HTML; as it was written, where Markdown would leave something of it out."""
+    tokens = list(_with_info(_MARKDOWN.parse(text)))
+    if not keeps_text(text, "".join(_texts(tokens))):
+        return escape(text, quote=False).replace("\n", "<br />\n")
+    html: str = _MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}).strip()
     alone = html.startswith("<p>") and html.endswith("</p>") and html.count("<p>") == 1
     return html[3:-4] if alone else html
+
+
+def _with_info(tokens: Sequence[Token]) -> Iterator[Token]:
+    """The tokens with a line above code where more than its language stands behind the fence."""
+    for token in tokens:
+        if token.type == "fence" and len(token.info.split()) > 1:
+            said = Token("inline", "", 0, children=[Token("text", "", 0, content=token.info.strip())])
+            yield from (Token("paragraph_open", "p", 1), said, Token("paragraph_close", "p", -1))
+        yield token
+
+
+def _texts(tokens: Sequence[Token]) -> Iterator[str]:
+    """What a client shows, in the order of the source. It counts the items of a list itself."""
+    numbers: list[int | None] = []
+    targets: list[str] = []
+    for token in tokens:
+        match token.type:
+            case "ordered_list_open" | "bullet_list_open":
+                numbers.append(int(token.attrs.get("start", 1)) if token.tag == "ol" else None)
+            case "ordered_list_close" | "bullet_list_close":
+                numbers.pop()
+            case "list_item_open" if (number := numbers[-1]) is not None:
+                yield str(number)
+                numbers[-1] = number + 1
+            case "fence":
+                yield token.info.partition(" ")[0]
+            case "link_open":
+                targets.append(f"{token.attrs.get('href', '')}{token.attrs.get('title', '')}")
+            case "link_close":
+                yield targets.pop()
+        yield "".join(_texts(token.children)) if token.children is not None else token.content
 
 
 def message(

@@ -16,6 +16,7 @@ from unicodedata import combining, east_asian_width
 from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
 
+from hermes.marks import keeps_text
 from hermes.text import clean_in
 
 LONGEST = 4096
@@ -23,7 +24,8 @@ LONGEST = 4096
 
 _TAGS = {"strong": "b", "em": "i", "s": "s"}
 _LINKED = ("http://", "https://", "tg://")
-_WORD = re.compile(r"[^\W_]+")
+_LINK_TAG = re.compile(r'<a href="([^"]*)">(.*?)</a>', re.DOTALL)
+_LANGUAGE_TAG = re.compile(r'<code class="language-([^"]*)">')
 _TAG = re.compile(r"<[^<>]*>")
 _LINE_END = re.compile(r"\r\n?|\n")
 _LANGUAGE = re.compile(r"[A-Za-z0-9_+#.-]+")
@@ -49,7 +51,8 @@ def shown(html: str) -> str:
 
 
 def _keeps(made: str, source: str) -> bool:
-    return set(_WORD.findall(source)) <= {*_WORD.findall(made), *_WORD.findall(unescape(made))}
+    """Whether such HTML says all that its source says; a link has its address behind its text."""
+    return keeps_text(source, shown(_LANGUAGE_TAG.sub(r"\1", _LINK_TAG.sub(r"\2 \1", made))))
 
 
 class _Mark(NamedTuple):
@@ -108,7 +111,7 @@ class _Writer:
         made = "\n".join([lines[0], "─" * max(map(_cells, lines)), *lines[1:]])
         first, end = node.map or (0, 0)
         source = "\n".join(self._lines[first:end])
-        return _code(made if _keeps(made, source) else source)
+        return _code(made if keeps_text(source, made) else source)
 
     def _inline(self, nodes: Sequence[SyntaxTreeNode]) -> str:
         pieces: list[str | _Mark] = []
@@ -162,9 +165,11 @@ class _Parser(MarkdownIt):
 
 @cache
 def _parser() -> MarkdownIt:
-    # HTML is text like any other, and a line that only defines a link would vanish.
+    # HTML and entities are text like any other, and a line that only defines a link would vanish.
     parser = _Parser("commonmark", {"html": False, "maxNesting": 100})
-    return parser.enable(["table", "strikethrough"]).disable(["reference", "html_block", "html_inline"])
+    return parser.enable(["table", "strikethrough"]).disable(
+        ["reference", "html_block", "html_inline", "entity"]
+    )
 
 
 def _with_marks(text: str) -> list[str | _Mark]:
@@ -196,12 +201,12 @@ def _spoilers(pieces: Sequence[str | _Mark]) -> str:
 
 
 def _code(content: str, info: str = "") -> str:
-    """A block of code; what stands behind its language goes above it."""
+    """A block of code; where more than its language stands behind the fence, that goes above it."""
     language, _, rest = info.strip().partition(" ")
     if not _LANGUAGE.fullmatch(language):
         language, rest = "", info.strip()
     text = escape(content.removesuffix("\n"), quote=False)
-    above = f"{escape(rest.strip(), quote=False)}\n" if rest else ""
+    above = f"{escape(info.strip(), quote=False)}\n" if rest else ""
     if not language:
         return f"{above}<pre>{text}</pre>"
     return f'{above}<pre><code class="language-{language}">{text}</code></pre>'

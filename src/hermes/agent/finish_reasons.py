@@ -1,0 +1,47 @@
+"""Why an answer ended, where that is not its natural end: one line for the person, with what to do.
+
+The store keeps the reason as the provider wrote it.
+"""
+
+from __future__ import annotations
+
+LENGTH, FILTERED = "length", "content_filter"
+_SPELLINGS = {
+    LENGTH: LENGTH,
+    "max_tokens": LENGTH,
+    "max_output_tokens": LENGTH,
+    FILTERED: FILTERED,
+    "safety": FILTERED,
+}
+
+CUT_AT_LENGTH = (
+    'The answer stopped at the model\'s length limit. Say "go on" for the rest, or ask for less at once.'
+)
+FILTERED_ANSWER = (
+    "The provider's content filter stopped the answer. Ask in other words, or use another model."
+)
+NOTHING_BUT_REASONING = "The model sent only reasoning and no answer. Ask again, or use another model."
+NO_ANSWER_WITHIN_LENGTH = (
+    "The model reached its length limit before the answer began: all of it went to reasoning. "
+    "Ask for less at once, or use another model."
+)
+NO_ANSWER_FILTERED = (
+    "The provider's content filter stopped the answer before it began. "
+    "Ask in other words, or use another model."
+)
+
+
+def normalize_reason(reason: str | None) -> str | None:
+    """`length` or `content_filter` in whatever spelling; None for every other reason."""
+    return _SPELLINGS.get(reason.lower()) if reason else None
+
+
+def explain_reason(reason: str | None, *, is_empty: bool) -> str | None:
+    """What a person is told about an answer that ended so; None if there is nothing to tell."""
+    match normalize_reason(reason):
+        case "length":
+            return NO_ANSWER_WITHIN_LENGTH if is_empty else CUT_AT_LENGTH
+        case "content_filter":
+            return NO_ANSWER_FILTERED if is_empty else FILTERED_ANSWER
+        case _:
+            return NOTHING_BUT_REASONING if is_empty else None

@@ -1,0 +1,42 @@
+"""The preview shows what was said whole, and no reasoning in its place."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from rich.console import Console
+from rich.style import Style
+
+from hermes.browser import drawing
+from hermes.recall.excerpts import Excerpt
+from hermes.recall.said import Bounds, Said, said
+from tests.rendered_texts import TEXTS, assert_in_order
+
+PALETTE = drawing.Palette(*[Style() for _ in drawing.Palette._fields])
+BOUNDS = Bounds(said=6_000, tool=300, match=8_000)
+THINKING = "<think>a secret plan</think>\n\nThe answer."
+
+
+def seen(one: Said, clues: tuple[str, ...] = ()) -> str:
+    lines = drawing.message(one, 60, PALETTE, clues, Console(width=60))
+    return "\n".join(line.plain for line in lines)
+
+
+@given(TEXTS)
+def test_a_message_is_shown_whole(text: str) -> None:
+    assert_in_order(text, seen(Said(1, "user", None, 0.0, Excerpt(text), None)), text)
+
+
+def test_lines_and_controls_stay() -> None:
+    shown = seen(Said(1, "user", None, 0.0, Excerpt("one\n<two>\n\x1b]0;x\x07"), None))
+    assert shown.split("\n")[1:4] == ["one", "<two>", "\\x1b]0;x\\x07"]
+
+
+def test_reasoning_is_one_line_unless_it_was_looked_for() -> None:
+    row = (1, "assistant", THINKING, "text", None, None, 0.0)
+    shown = seen(said(row, BOUNDS))
+    assert shown.split("\n")[1:3] == ["∴ reasoning  13 characters", "The answer."]
+    assert "secret" in seen(said(row, BOUNDS, ("secret",)), ("secret",))
+    assert "secret" not in seen(said(row, BOUNDS, ("answer",)), ("answer",))
+    assert "secret" not in seen(said((1, "assistant", THINKING, "text", None, None, 0.0), BOUNDS))
+    assert "secret" in seen(said((1, "user", THINKING, "text", None, None, 0.0), BOUNDS))
+    assert "plan" in seen(said((1, "assistant", "<think>a plan", "text", None, None, 0.0), BOUNDS))

@@ -1,0 +1,55 @@
+"""Exports: no visible character is lost, HTML is text, lines stay lines."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Sequence
+
+from hypothesis import given
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from hermes.exporting.containing import contained
+from hermes.exporting.rendering import rendered
+from tests.rendered_texts import TEXTS, assert_shows, text_in
+
+_VIEWER = MarkdownIt("commonmark", {"html": True, "maxNesting": 200}).enable(["strikethrough", "table"])
+
+
+@given(TEXTS)
+def test_the_page_shows_a_text_whole(text: str) -> None:
+    assert_shows(text, text_in(rendered(text)))
+
+
+@given(TEXTS)
+def test_a_markdown_viewer_shows_a_text_whole(text: str) -> None:
+    assert_shows(text, "".join(_seen(_VIEWER.parse(contained(text)))))
+
+
+def test_a_markdown_viewer_keeps_the_lines() -> None:
+    tokens = _VIEWER.parse(contained("one\ntwo\n\n- three\n  four\n\n```\nfive\n```"))
+    breaks = [
+        child.type for token in tokens for child in token.children or () if child.type.endswith("break")
+    ]
+    assert breaks == ["hardbreak", "hardbreak"]
+
+
+def _seen(tokens: Sequence[Token]) -> Iterator[str]:
+    for token in tokens:
+        assert not token.type.startswith("html"), f"text became HTML: {token.content!r}"
+        if token.type in ("fence", "list_item_open"):
+            yield token.info
+        if token.type in ("code_block", "code_inline"):  # what only may be code is treated as text
+            yield token.content + html.unescape(token.content)
+        elif token.children is not None and token.type != "image":
+            yield from _seen(token.children)
+        else:
+            yield token.content
+        if token.type == "link_close":
+            yield _last_target(tokens, token)
+
+
+def _last_target(tokens: Sequence[Token], closing: Token) -> str:
+    before = tokens[: next(number for number, token in enumerate(tokens) if token is closing)]
+    opening = next(token for token in reversed(before) if token.type == "link_open")
+    return f" {opening.attrs.get('href')} {opening.attrs.get('title') or ''} "

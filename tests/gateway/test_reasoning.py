@@ -1,0 +1,51 @@
+"""Reasoning is not sent to a chat as the answer, and a cut answer is told there."""
+
+from __future__ import annotations
+
+from hermes.agent.events import ApprovalAsked
+from hermes.agent.finish_reasons import CUT_AT_LENGTH, NO_ANSWER_WITHIN_LENGTH
+from hermes.agent.record import StoredRecord
+from hermes.gateway.answering import Answered, heard
+from hermes.gateway.metrics import GatewayMetrics
+from hermes.gateway.redoing import answer_in
+from hermes_state import SessionDB
+from tests.agent.openai_server import ModelServer, Reply, chunk, says
+from tests.agent.test_turn_over_http import a_turn
+
+
+def never(_: ApprovalAsked) -> None:
+    raise AssertionError("nothing is to be allowed")
+
+
+async def answered(db: SessionDB, server: ModelServer) -> tuple[Answered, StoredRecord]:
+    record = StoredRecord(db)
+    turn, model = a_turn(db, server, record)
+    made = await heard(turn.events("hello"), None, GatewayMetrics(), never)
+    await record.close()
+    await model.close()
+    return made, record
+
+
+async def test_only_the_answer_is_sent(db: SessionDB) -> None:
+    server = ModelServer().will(says("<think>hm </think>\n\nThe answer."))
+    try:
+        made, record = await answered(db, server)
+    finally:
+        server.close()
+    assert made.text == "The answer."
+    rows = db.get_messages(record.session_id)
+    assert rows[-1]["content"] == "<think>hm </think>\n\nThe answer."
+    again = answer_in(rows)  # after a restart
+    assert again is not None
+    assert again["content"] == "The answer."
+
+
+async def test_what_was_cut_short_is_told(db: SessionDB) -> None:
+    server = ModelServer().will(
+        says("Half.", finish="length"), Reply([chunk({"reasoning": "hm"}), chunk({}, "length")])
+    )
+    try:
+        assert (await answered(db, server))[0].text == f"Half.\n\nⓘ {CUT_AT_LENGTH}"
+        assert (await answered(db, server))[0].text == f"ⓘ {NO_ANSWER_WITHIN_LENGTH}"
+    finally:
+        server.close()
