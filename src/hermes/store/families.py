@@ -24,7 +24,15 @@ from hermes.store.engine import Access, Writer
 from hermes.store.kinds import kind_of
 from hermes.store.lineage import tip
 from hermes.store.messages import ROOT_ACTIVE, check_fence, insert_plain
-from hermes.store.sessions import END, EXISTS, REOPEN, SETTLE_CHILDREN, new_name, new_session_id
+from hermes.store.sessions import (
+    END,
+    EXISTS,
+    REOPEN,
+    SETTLE_CHILDREN,
+    new_name,
+    new_session_id,
+    record_process,
+)
 from hermes.store.titles import free_title, next_title, sanitize_title, split_number
 
 PARENT = """SELECT title, title_by, owner, system_prompt, root_id, source, kind, pinned_at, archived,
@@ -191,6 +199,7 @@ class Families:
             place = (_prompt(child, relation, above), *_place(child, relation, above, parent))
             if not writer.run(INHERIT, child.session_id, *values, *place, relation, parent):
                 raise errors.raised(errors.InvalidArgument, f"session {child.session_id!r} exists already")
+            record_process(writer, child.session_id)
             if tell is not None:
                 tell(writer)
             else:
@@ -222,6 +231,7 @@ class Families:
                 )
             live = tip(writer, before)
             writer.run(REOPEN, live)
+            record_process(writer, live)
             writer.run(END_UNDONE, at, session_id)
             routing.move(writer, session_id, live, at)
             derived.refresh(writer)

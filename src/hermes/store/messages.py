@@ -18,6 +18,8 @@ from hermes.store.content import calls_counted, from_json, json_or_none
 from hermes.store.context import COUNT_OF, SET_COUNTS
 from hermes.store.engine import Access, Reader, Unreachable, Writer
 from hermes.store.kinds import KEPT_FROM_MODELS
+from hermes.store.processes import current_record
+from hermes.store.sessions import record_process
 from hermes.text import clean_replay, preview_of
 
 INSERT = """INSERT INTO messages (session_id, role, content, tool_call_id, tool_calls, tool_name, timestamp,
@@ -34,7 +36,7 @@ COUNT_IN = """UPDATE sessions SET
     conversation_active = CASE
         WHEN root_id = id AND NOT coalesce(conversation_active >= ? AND conversation_active < '', 0) THEN ?
         ELSE conversation_active END
-    WHERE id = ? AND (? IS NULL OR lease_epoch = ?) RETURNING root_id, last_active, trashed_at"""
+    WHERE id = ? AND (? IS NULL OR lease_epoch = ?) RETURNING root_id, last_active, trashed_at, process"""
 ROOT_ACTIVE = """UPDATE sessions SET conversation_active = ?
     WHERE id = ? AND NOT coalesce(conversation_active >= ? AND conversation_active < '', 0)"""
 # By its time first: the index on it finds the row at once, however long the session is.
@@ -147,7 +149,9 @@ class Messages:
             session = writer.row(COUNT_IN, *counted)
             if session is None:
                 raise refused(writer, session_id)
-            root, last_active, trashed_at = session
+            root, last_active, trashed_at, process = session
+            if process is None or current_record() not in process:
+                record_process(writer, session_id)
             if root != session_id:
                 writer.run(ROOT_ACTIVE, at, root, at)
             if at < last_active:  # an import, or a clock set back: the next list looks up what is the newest

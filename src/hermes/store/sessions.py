@@ -20,6 +20,7 @@ from hermes.store.content import json_or_none
 from hermes.store.engine import Access, Writer
 from hermes.store.kinds import canonical_source, kind_of
 from hermes.store.people import LOCAL
+from hermes.store.processes import add_current_record, current_record
 from hermes.text import clean_in
 
 SELECT_ROW = "SELECT * FROM sessions WHERE id = ?"
@@ -27,16 +28,18 @@ EXISTS = "SELECT 1 FROM sessions WHERE id = ?"
 LIVE = "SELECT 1 FROM sessions WHERE id = ? AND trashed_at IS NULL"
 # A new root knows its place at once; a child is placed by `derived.refresh`, in the same transaction.
 INSERT = """INSERT INTO sessions (id, source, user_id, model, model_config, system_prompt, parent_session_id,
-        started_at, root_id, listed, last_active, conversation_active, kind, relation)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"""
+        started_at, root_id, listed, last_active, conversation_active, kind, relation, process)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"""
 BELONG = """UPDATE sessions SET owner = ?, session_key = ?, chat_id = ?, chat_type = ?, thread_id = ?,
-        display_name = ?, origin_json = ?, workspace = ?, cwd = ?, git_branch = ?, process = ? WHERE id = ?"""
+        display_name = ?, origin_json = ?, workspace = ?, cwd = ?, git_branch = ? WHERE id = ?"""
 HAS_CHILDREN = "SELECT 1 FROM sessions WHERE parent_session_id = ? LIMIT 1"
 HOW_IT_ENDED = "SELECT end_reason FROM sessions WHERE id = ?"
 # Children that were there before their parent was compressed or branched are its subagents, whatever the clocks say.
 SETTLE_CHILDREN = "UPDATE sessions SET relation = 'delegate' WHERE parent_session_id = ? AND relation IS NULL"
 END = "UPDATE sessions SET ended_at = ?, end_reason = ? WHERE id = ? AND ended_at IS NULL"
 REOPEN = "UPDATE sessions SET ended_at = NULL, end_reason = NULL WHERE id = ?"
+RECORDED_PROCESS = "SELECT process FROM sessions WHERE id = ?"
+RECORD_PROCESS = "UPDATE sessions SET process = ? WHERE id = ?"
 SET_PROMPT = "UPDATE sessions SET system_prompt = ? WHERE id = ?"
 SET_MODEL = "UPDATE sessions SET model = ? WHERE id = ? AND trashed_at IS NULL"
 COUNT = "SELECT count(*) FROM sessions WHERE trashed_at IS NULL AND (? IS NULL OR source = ?)"
@@ -94,6 +97,13 @@ def like_prefix(text: str) -> str:
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
 
 
+def record_process(writer: Writer, session_id: str) -> None:
+    """Record that this process uses the session: while it lives, maintenance does not close the session."""
+    value = add_current_record(writer.value(RECORDED_PROCESS, session_id))
+    if value is not None:
+        writer.run(RECORD_PROCESS, value, session_id)
+
+
 class Belonging(NamedTuple):
     """Whose a new session is, and where it was begun."""
 
@@ -108,6 +118,7 @@ class Belonging(NamedTuple):
     cwd: str | None = None
     git_branch: str | None = None
     process: str | None = None
+    """Stored when the row is made; the process that makes it, if none is named."""
 
 
 class Usage(NamedTuple):
@@ -181,10 +192,15 @@ class Sessions:
             kind_of(source, child=parent is not None),
         )
 
+        place_of = None if belonging is None else Belonging(*belonging)  # from the spool it comes as a list
+        process = (place_of.process if place_of is not None else None) or current_record()
+
         def insert(writer: Writer, relation: str | None) -> bool:
-            new = writer.run(INSERT, *values, relation) > 0
-            if new and belonging is not None:
-                writer.run(BELONG, *belonging, session_id)
+            new = writer.run(INSERT, *values, relation, process) > 0
+            if not new:
+                record_process(writer, session_id)
+            elif place_of is not None and any(place_of[:-1]):
+                writer.run(BELONG, *place_of[:-1], session_id)
             return new
 
         def work(writer: Writer) -> None:
@@ -217,6 +233,7 @@ class Sessions:
     def reopen(self, session_id: str) -> None:
         def work(writer: Writer) -> None:
             if writer.run(REOPEN, session_id):
+                record_process(writer, session_id)
                 derived.refresh(writer)
 
         self._engine.write(work)
@@ -272,6 +289,7 @@ class Sessions:
             at,
             "chat",
             None,
+            current_record(),
         )
 
         def work(writer: Writer) -> None:
