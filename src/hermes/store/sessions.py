@@ -25,6 +25,8 @@ from hermes.text import clean_in
 
 SELECT_ROW = "SELECT * FROM sessions WHERE id = ?"
 EXISTS = "SELECT 1 FROM sessions WHERE id = ?"
+SELECT_LIVE = "SELECT * FROM sessions WHERE id = ? AND trashed_at IS NULL"
+IS_TRASHED = "SELECT 1 FROM sessions WHERE id = ? AND trashed_at IS NOT NULL"
 LIVE = "SELECT 1 FROM sessions WHERE id = ? AND trashed_at IS NULL"
 # A new root knows its place at once; a child is placed by `derived.refresh`, in the same transaction.
 INSERT = """INSERT INTO sessions (id, source, user_id, model, model_config, system_prompt, parent_session_id,
@@ -33,14 +35,14 @@ INSERT = """INSERT INTO sessions (id, source, user_id, model, model_config, syst
 BELONG = """UPDATE sessions SET owner = ?, session_key = ?, chat_id = ?, chat_type = ?, thread_id = ?,
         display_name = ?, origin_json = ?, workspace = ?, cwd = ?, git_branch = ? WHERE id = ?"""
 HAS_CHILDREN = "SELECT 1 FROM sessions WHERE parent_session_id = ? LIMIT 1"
-HOW_IT_ENDED = "SELECT end_reason FROM sessions WHERE id = ?"
+HOW_IT_ENDED = "SELECT end_reason FROM sessions WHERE id = ? AND trashed_at IS NULL"
 # Children that were there before their parent was compressed or branched are its subagents, whatever the clocks say.
 SETTLE_CHILDREN = "UPDATE sessions SET relation = 'delegate' WHERE parent_session_id = ? AND relation IS NULL"
-END = "UPDATE sessions SET ended_at = ?, end_reason = ? WHERE id = ? AND ended_at IS NULL"
-REOPEN = "UPDATE sessions SET ended_at = NULL, end_reason = NULL WHERE id = ?"
+END = "UPDATE sessions SET ended_at = ?, end_reason = ? WHERE id = ? AND ended_at IS NULL AND trashed_at IS NULL"
+REOPEN = "UPDATE sessions SET ended_at = NULL, end_reason = NULL WHERE id = ? AND trashed_at IS NULL"
 RECORDED_PROCESS = "SELECT process FROM sessions WHERE id = ?"
 RECORD_PROCESS = "UPDATE sessions SET process = ? WHERE id = ?"
-SET_PROMPT = "UPDATE sessions SET system_prompt = ? WHERE id = ?"
+SET_PROMPT = "UPDATE sessions SET system_prompt = ? WHERE id = ? AND trashed_at IS NULL"
 SET_MODEL = "UPDATE sessions SET model = ? WHERE id = ? AND trashed_at IS NULL"
 COUNT = "SELECT count(*) FROM sessions WHERE trashed_at IS NULL AND (? IS NULL OR source = ?)"
 PREFIX = (
@@ -56,7 +58,7 @@ ADD_USAGE = """UPDATE sessions SET
     cost_status = coalesce(?, cost_status), cost_source = coalesce(?, cost_source),
     pricing_version = coalesce(?, pricing_version), billing_provider = coalesce(billing_provider, ?),
     billing_base_url = coalesce(billing_base_url, ?), billing_mode = coalesce(billing_mode, ?),
-    model = coalesce(model, ?) WHERE id = ?"""
+    model = coalesce(model, ?) WHERE id = ? AND trashed_at IS NULL"""
 SET_USAGE = """UPDATE sessions SET
     input_tokens = ?, output_tokens = ?, cache_read_tokens = ?, cache_write_tokens = ?,
     reasoning_tokens = ?, api_call_count = ?,
@@ -65,7 +67,7 @@ SET_USAGE = """UPDATE sessions SET
     cost_status = coalesce(?, cost_status), cost_source = coalesce(?, cost_source),
     pricing_version = coalesce(?, pricing_version), billing_provider = coalesce(billing_provider, ?),
     billing_base_url = coalesce(billing_base_url, ?), billing_mode = coalesce(billing_mode, ?),
-    model = coalesce(model, ?) WHERE id = ?"""
+    model = coalesce(model, ?) WHERE id = ? AND trashed_at IS NULL"""
 
 COUNTERS = (
     *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"),
@@ -171,7 +173,10 @@ class Sessions:
         started_at: float | None = None,
         belonging: Belonging | None = None,
     ) -> str:
-        """Insert the row if it is not there; a second call for the same id changes nothing."""
+        """Insert the row if it is not there; a second call for the same id changes nothing.
+
+        `SessionInTrash` if the id is that of a session in the trash.
+        """
         session_id = new_name(session_id)
         source = source_name(required_text("source", source))
         started = clock.now() if started_at is None else moment("started_at", started_at)
@@ -198,6 +203,11 @@ class Sessions:
         def insert(writer: Writer, relation: str | None) -> bool:
             new = writer.run(INSERT, *values, relation, process) > 0
             if not new:
+                if writer.value(IS_TRASHED, session_id):
+                    raise errors.raised(
+                        errors.SessionInTrash,
+                        f"session {session_id!r} is in the trash: bring it back, delete it for good, or use another id",
+                    )
                 record_process(writer, session_id)
             elif place_of is not None and any(place_of[:-1]):
                 writer.run(BELONG, *place_of[:-1], session_id)
@@ -247,9 +257,9 @@ class Sessions:
         name = required_text("model", model)
         return self._engine.write(lambda writer: writer.run(SET_MODEL, name, session_id) > 0)
 
-    def get(self, session_id: str) -> dict[str, Any] | None:
+    def get(self, session_id: str, *, include_trashed: bool = False) -> dict[str, Any] | None:
         with self._engine.read(settled=True) as reader:
-            return reader.dict(SELECT_ROW, session_id)
+            return reader.dict(SELECT_ROW if include_trashed else SELECT_LIVE, session_id)
 
     def count(self, source: str | None = None) -> int:
         name = None if source is None else source_name(source)
@@ -270,7 +280,10 @@ class Sessions:
         return str(found[0][0]) if len(found) == 1 else None
 
     def update_token_counts(self, session_id: str, usage: Usage, *, absolute: bool = False) -> None:
-        """Add to the counters of a session, or set them; the row is made if it is not there."""
+        """Add to the counters of a session, or set them; the row is made if it is not there.
+
+        Nothing is counted for a session in the trash.
+        """
         session_id = new_name(session_id)
         at, values = clock.now(), usage.values()
         model = values[-1]
