@@ -45,6 +45,8 @@ class Place(NamedTuple):
     """The message, in that case."""
     fleeting: bool = False
     """Whether it is thrown away when it is left."""
+    note: str | None = None
+    """What the client should know about the conversation."""
 
     @property
     def current(self) -> str:
