@@ -109,11 +109,15 @@ class Conversations(Handle):
             known = Titles(self._reading()).resolve(name)
         return None if known is None else Lineage(self._reading()).compression_tip(known)
 
-    def named(self, name: str) -> Named:
-        """Which session a person means by an id, the beginning of one, or (part of) a title; or those it might be."""
+    def named(self, name: str, *, preferred_owner: str | None = None) -> Named:
+        """Which session a person means by an id, the beginning of one, or (part of) a title; or those it might be.
+
+        On the whole store a title that several owners use is ambiguous, unless the preferred owner is one of them.
+        """
         from hermes.store.naming import Naming
 
-        return Naming(self._reading()).named(name)
+        every = self._sees_every_owner
+        return Naming(self._reading()).named(name, every_owner=every, preferred_owner=preferred_owner)
 
     def starting_with(self, start: str, limit: int = 50) -> list[Row]:
         """Sessions whose id or title starts so, newest activity first: what a shell completes."""

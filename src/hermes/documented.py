@@ -75,8 +75,9 @@ class Documented(Handle):
             absolute=absolute,
         )
 
-    def get_session(self, session_id: str) -> Row | None:
-        return Sessions(self._reading()).get(session_id)
+    def get_session(self, session_id: str, *, include_trashed: bool = False) -> Row | None:
+        """The session's row; None if there is none, or if it lies in the trash and the caller does not ask for that."""
+        return Sessions(self._reading()).get(session_id, include_trashed=include_trashed)
 
     def session_count(self, source: str | None = None) -> int:
         return Sessions(self._reading()).count(source)
@@ -108,6 +109,8 @@ class Documented(Handle):
         lease_epoch: int | None = None,
     ) -> int:
         """Store one message; its id. When this returns, the message survives a crash.
+
+        A session in the trash is an unknown one: `UnknownSession`, which is an `sqlite3.IntegrityError`.
 
         With `lease_epoch` the row is refused (`LeaseLost`) once somebody else has taken the conversation over.
         """
@@ -146,13 +149,19 @@ class Documented(Handle):
         """Whether a message of the platform was stored before: for who works on a delivery a second time."""
         return Messages(self._reading()).has_platform_id(session_id, platform_message_id)
 
-    def get_messages(self, session_id: str) -> list[Row]:
-        """The session's own rows in order, all columns, content and tool calls decoded."""
-        return Messages(self._reading()).of(session_id)
+    def get_messages(self, session_id: str, *, include_trashed: bool = False) -> list[Row]:
+        """The session's own rows in order, all columns, content and tool calls decoded.
 
-    def get_messages_as_conversation(self, session_id: str, include_ancestors: bool = False) -> list[Row]:
+        Nothing of a session in the trash, unless the caller asks for that.
+        """
+        return Messages(self._reading()).of(session_id, include_trashed=include_trashed)
+
+    def get_messages_as_conversation(
+        self, session_id: str, include_ancestors: bool = False, *, include_trashed: bool = False
+    ) -> list[Row]:
         """The live context in the shape a model takes; with ancestors, every message of the family once."""
-        return Messages(self._reading()).conversation(session_id, include_ancestors)
+        mine = Messages(self._reading())
+        return mine.conversation(session_id, include_ancestors, include_trashed=include_trashed)
 
     def message_count(self, session_id: str | None = None) -> int:
         return Messages(self._reading()).count(session_id)

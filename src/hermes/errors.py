@@ -93,6 +93,10 @@ class ConstraintFailed(StoreError):
     documented = "IntegrityError"
 
 
+class SessionInTrash(ConstraintFailed):
+    """A session with this id lies in the trash, so that no other can be made under it."""
+
+
 class AlreadyContinued(StoreError):
     pass
 

@@ -18,6 +18,9 @@ Row = dict[str, Any]
 
 
 class Handle(ABC):
+    _sees_every_owner = False
+    """Whether this is a handle on the whole store, on which several people's sessions have the same title."""
+
     @abstractmethod
     def _reading(self) -> Access:
         """Where verbs look things up."""

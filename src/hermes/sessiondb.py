@@ -78,6 +78,7 @@ def format_session_db_unavailable(prefix: str = "Session database not available"
 
 class SessionDB(Documented, Conversations, Care, Chats):
     MAX_TITLE_LENGTH = titles.MAX_TITLE_LENGTH
+    _sees_every_owner = True
 
     # The documented figures of the write path; the engine uses them for what they say.
     _WRITE_MAX_RETRIES = 15
@@ -164,7 +165,11 @@ class SessionDB(Documented, Conversations, Care, Chats):
         git_branch: str | None = None,
         process: str | None = None,
     ) -> str:
-        """Make the session's row; for an id that exists nothing changes. An unknown parent is an error."""
+        """Make the session's row; for an id that exists nothing changes. An unknown parent is an error.
+
+        So is the id of a session in the trash (`SessionInTrash`, an `sqlite3.IntegrityError`): bring that back with
+        `restore_session`, or delete it for good with `delete_session`, or choose another id.
+        """
         place = Belonging(workspace=workspace, cwd=cwd, git_branch=git_branch, process=process)
         return (self._spooling or Sessions(self._engine)).create(
             session_id,

@@ -47,9 +47,43 @@ def test_with_a_title_among_them_titles_are_shown(hermes: Hermes, told: Told) ->
     assert result.stdout.splitlines() == [
         f"{'Title':<32} {'Preview':<40} {'Last Active':<13} ID",
         "─" * 110,
-        f"{'refactoring auth':<32} {LONG[:38] + '…':<40} {'2h ago':<13} 20250305_091523_a1b2c3d4",
+        f"{'refactoring auth':<32} {LONG:<40} {'2h ago':<13} 20250305_091523_a1b2c3d4",
         f"{'—':<32} {SHORT:<40} {'3d ago':<13} 20250303_101500_f1e2d3c4",
     ]
+
+
+@pytest.mark.parametrize("width", [None, 80, 100, 120])
+@pytest.mark.parametrize("title", ["refactoring auth", "認証モジュールの整理", None])
+@pytest.mark.parametrize("text", [LONG, "認証モジュールを整理してください" + "よ" * 3, "x" * 40])
+def test_the_previews_of_the_documents_are_not_cut_where_there_is_room(
+    hermes: Hermes, told: Told, width: int | None, title: str | None, text: str
+) -> None:
+    """39 columns, as in the sample; as much of it as fits beside a whole id on a narrow terminal."""
+    told("20250305_091523_a1b2c3d4", text, title=title or "", age=2 * HOUR)
+    told("20250303_101500_f1e2d3c4", SHORT, age=3 * DAY + HOUR)
+    if width is None:
+        lines = hermes("sessions", "list").stdout.splitlines()
+    else:
+        lines = seen_on_a_terminal(width, "sessions", "list", NO_COLOR="1").splitlines()
+        assert all(columns_taken(line) <= width for line in lines)
+    row = next(line for line in lines if "20250305_091523_a1b2c3d4" in line)
+    assert row.endswith("20250305_091523_a1b2c3d4")
+    assert "20250303_101500_f1e2d3c4" in "".join(lines)
+    assert title is None or title in row
+    if width != 80 or (title is None and columns_taken(text) < 40):
+        assert text in row
+        assert SHORT in "".join(lines)
+    else:
+        assert "…" in row
+
+
+@pytest.mark.parametrize("size", [31, 32, 33])
+def test_a_title_that_fits_its_column_is_whole(hermes: Hermes, told: Told, size: int) -> None:
+    told("s1", SHORT, title="t" * size)
+    row = hermes("sessions", "list").stdout.splitlines()[2]
+    assert row.startswith(
+        "t" * 32 + " W" if size == 32 else "t" * 31 + "  W" if size == 31 else "t" * 30 + "…  W"
+    )
 
 
 def test_without_any_title_sources_are_shown(hermes: Hermes, told: Told) -> None:

@@ -8,8 +8,9 @@ import pytest
 
 from hermes import errors
 from hermes.gateway import incoming
+from hermes.gateway.chat import REPLACED
 from hermes.gateway.events import Source
-from hermes.gateway.keys import Keying
+from hermes.gateway.keys import Keying, session_key
 from hermes.gateway.mailbox import BROKEN, MOST_TRIES
 from tests.gateway.world import (
     ANN,
@@ -130,8 +131,41 @@ async def test_a_chat_whose_conversation_was_thrown_away_begins_another() -> Non
         await world.asks(ANN, "hello")
         old = world.session_of(ANN)
         world.db.trash_session(old)
-        assert await world.asks(ANN, "again") == ["you said: again"]
-        assert world.session_of(ANN) != old
+        assert await world.asks(ANN, "again") == [REPLACED, "you said: again"]
+        new = world.session_of(ANN)
+        assert new != old
+        assert [row["content"] for row in world.db.get_messages(new)][:1] == ["again"]
+        assert await world.asks(ANN, "and again") == ["you said: and again"]
+        world.db.restore_session(old)
+        assert world.session_of(ANN) == new
+
+
+async def test_a_restarted_gateway_tells_that_a_conversation_was_thrown_away() -> None:
+    async with World() as world:
+        await world.asks(in_group(ANN), "hello")
+        world.db.trash_session(world.session_of(in_group(ANN)))
+        await world.restart()
+        assert await world.asks(in_group(ANN), "again") == [REPLACED, "you said: again"]
+
+
+async def test_a_conversation_thrown_away_during_an_answer_goes_on_in_another() -> None:
+    async with World() as world:
+        await world.asks(ANN, "hello")
+        old = world.session_of(ANN)
+        await world.says(ANN, "hold gate")
+        await world.holds("gate")
+        world.db.trash_session(old)
+        world.brain.gate("gate").set()
+        await world.quiet()
+        answer, new = world.heard(ANN)[-1], world.session_of(ANN)
+        assert new != old
+        assert f"continues in a new session, {new}" in answer
+        rows = world.db.get_messages(new)
+        assert [row["role"] for row in rows] == ["user", "assistant"]
+        assert rows[0]["content"] == "hold gate"
+        assert answer.startswith(rows[1]["content"])
+        assert await world.asks(ANN, "next") == ["you said: next"]
+        assert world.db.inbox.waiting(session_key(ANN)) == []
 
 
 async def test_a_private_chat_is_of_one_person_whoever_else_speaks_in_it() -> None:

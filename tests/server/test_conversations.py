@@ -170,12 +170,18 @@ async def test_a_session_that_was_thrown_away_does_not_come_back_by_being_named_
     async with open_house() as house, house.http() as client:
         told, session = await ask(house, [user("one")], session="x")
         assert (await client.delete(f"/api/sessions/{session}")).json() == {"ok": True}
-        _, named = await ask(house, [user("two")], session="x")
+        body = {"model": "hermes", "messages": [user("two")]}
+        response = await client.post("/v1/chat/completions", json=body, headers={SESSION: "x"})
+        named = response.headers[SESSION]
+        note = f"The session named x is in the trash. This continues in a new session, {named}."
+        assert response.json()["hermes"]["notes"] == [note]
         _, by_id = await ask(house, [user("two")], session=session)
         _, extended = await ask(house, [user("one"), assistant(told), user("two")])
         assert session not in {named, by_id, extended}
-        assert len(house.db.get_messages(session)) == 2
-        assert (await ask(house, [user("context")], session="x"))[1] == named
+        assert len(house.db.get_messages(session, include_trashed=True)) == 2
+        response = await client.post("/v1/chat/completions", json=body, headers={SESSION: "x"})
+        assert response.headers[SESSION] == named
+        assert "hermes" not in response.json()
 
 
 async def test_a_conversation_that_was_rewound_is_extended_where_it_stands() -> None:

@@ -78,6 +78,25 @@ async def test_a_session_goes_to_the_trash() -> None:
         assert [row["id"] for row in house.db.list_trash()] == [session]
 
 
+async def test_a_conversation_thrown_away_during_an_answer_goes_on_in_another() -> None:
+    async with open_house() as house:
+        _, old = await ask(house, [user("first")], session="mine")
+        async with house.openai() as client:
+            stream = await client.chat.completions.create(
+                model="hermes", messages=[user("slow 3")], extra_headers={SESSION: "mine"}, stream=True
+            )
+            text = ""
+            async for chunk in stream:
+                if not text and chunk.choices and chunk.choices[0].delta.content:
+                    house.db.trash_session(old)
+                text += (chunk.choices[0].delta.content or "") if chunk.choices else ""
+        assert text.startswith("0 1 2 ")
+        assert house.db.get_session(old) is None
+        answer, new = await ask(house, [user("history")], session="mine")
+        assert new != old
+        assert answer == "user: slow 3|assistant: 0 1 2"
+
+
 async def test_what_is_no_number_is_refused() -> None:
     async with open_house() as house, house.http() as client:
         for query in ("limit=x", "limit=-1", "offset=1.5", "limit=501", "offset=9999999999"):

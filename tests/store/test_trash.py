@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import sqlite3
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hermes import errors
 from hermes.insights import InsightsEngine
 from hermes.store.retention import Retention
 from hermes.store.trash import Trash
@@ -45,7 +49,7 @@ STAYING = {"branch", "stranger"}
 
 
 def row(db: SessionDB, session_id: str) -> dict[str, Any]:
-    found = db.get_session(session_id)
+    found = db.get_session(session_id, include_trashed=True)
     assert found is not None
     return found
 
@@ -113,10 +117,14 @@ def test_what_lies_in_the_trash_is_found_nowhere(talk: SessionDB) -> None:
     assert talk.finalize_orphaned_compression_sessions() == 0
 
 
-def test_by_its_exact_id_it_can_still_be_looked_at(talk: SessionDB) -> None:
+def test_who_asks_for_the_trash_is_shown_it(talk: SessionDB) -> None:
     talk.trash_session("one")
     assert row(talk, "one")["trashed_at"] == pytest.approx(time.time(), abs=60)
-    assert [message["content"] for message in talk.get_messages("two")] == ["more about pelicans"]
+    assert [one["content"] for one in talk.get_messages("two", include_trashed=True)] == [
+        "more about pelicans"
+    ]
+    said = talk.get_messages_as_conversation("two", include_trashed=True)
+    assert [one["content"] for one in said] == ["more about pelicans"]
 
 
 @pytest.mark.parametrize("member", sorted(THROWN))
@@ -287,36 +295,110 @@ def test_transcripts_go_when_the_trash_is_emptied_and_not_before(talk: SessionDB
     assert not file.exists()
 
 
-def test_what_somebody_still_works_in_is_not_thrown_out(talk: SessionDB) -> None:
+def test_what_another_program_still_writes_to_is_not_deleted(talk: SessionDB) -> None:
     talk.trash_session("stranger")
     age(talk, 31)
-    talk.append_message("stranger", "assistant", "I have not noticed")
+    talk.raw().execute(
+        "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('stranger', 'user', 'still here', ?)",
+        (time.time(),),
+    )
+    talk.search_sessions()
     assert talk.empty_trash() == 0
     assert talk.empty_trash(0) == 1
 
 
-def test_what_was_said_before_it_was_thrown_away_leaves_it_there(talk: SessionDB) -> None:
-    """As what waited beside a full store, and is stored only now."""
-    before = time.time() - 40
+def store_contents(db: SessionDB) -> list[list[tuple[Any, ...]]]:
+    """Every row of the tables that a verb could have changed."""
+    tables = ("sessions", "messages", "tags", "model_calls", "carried_context", "leases", "state_meta")
+    known = {row[0] for row in db.raw().execute("SELECT name FROM sqlite_master").fetchall()}
+    return [
+        [tuple(row) for row in db.raw().execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall()]
+        for table in tables
+        if table in known
+    ]
+
+
+WRITES: dict[str, Callable[[SessionDB, str], object]] = {
+    "append": lambda db, name: db.append_message(name, "user", "where were we?"),
+    "append in the past": lambda db, name: db.append_message(name, "user", "long ago", timestamp=5.0),
+    "append an answer": lambda db, name: db.append_message(name, "assistant", "I have not noticed"),
+    "append under a lease": lambda db, name: db.append_message(name, "user", "mine", lease_epoch=0),
+    "replace": lambda db, name: db.replace_messages(name, [{"role": "user", "content": "other"}]),
+    "rewind": lambda db, name: db.rewind_to_message(name, 1),
+    "bring back": lambda db, name: db.restore_rewound(name),
+    "continue": lambda db, name: db.begin_continuation(name, "a summary", []),
+    "branch": lambda db, name: db.branch(name),
+    "reset": lambda db, name: db.reset(name),
+    "delegate": lambda db, name: db.create_session("new child", "cli", parent_session_id=name),
+    "account": lambda db, name: db.record_usage(name, model="m", input_tokens=5),
+    "lease": lambda db, name: db.leases.acquire(name, "test"),
+    "create": lambda db, name: db.create_session(name, "cli"),
+    "ensure": lambda db, name: db.ensure_session(name),
+}
+
+
+@pytest.mark.parametrize("verb", WRITES)
+@pytest.mark.parametrize("name", ["one", "two", "helper"])
+def test_writing_to_the_trash_is_refused_as_for_an_unknown_session(
+    talk: SessionDB, verb: str, name: str
+) -> None:
     talk.trash_session("one")
-    talk.append_message("one", "user", "said long ago", timestamp=before)
-    assert talk.search_messages("long") == []
-    talk.append_message("one", "assistant", "still older", timestamp=before - 60)
-    talk.append_message("one", "user", "and said now")
-    assert len(talk.search_messages("said")) == 2
-    assert talk.verify().ok
+    before = store_contents(talk)
+    with pytest.raises(sqlite3.IntegrityError):
+        WRITES[verb](talk, name)
+    assert store_contents(talk) == before
 
 
-def test_what_a_person_goes_on_with_comes_back_whole(talk: SessionDB) -> None:
-    went = talk.trash_session("one")
+def test_verbs_that_are_silent_about_unknown_sessions_are_silent_about_the_trash(talk: SessionDB) -> None:
+    talk.trash_session("one")
+    before = store_contents(talk)
+    talk.end_session("two", "x")
+    talk.reopen_session("one")
+    talk.update_system_prompt("one", "another")
+    talk.update_token_counts("one", input_tokens=5)
+    talk.update_token_counts("one", input_tokens=5, absolute=True)
+    talk.clear_messages("one")
+    assert talk.set_session_title("one", "t") is talk.pin_session("one") is False
+    assert talk.set_auto_title_if_empty("one", "t") is None
+    assert store_contents(talk) == before
+
+
+def test_reads_by_id_do_not_find_the_trash(talk: SessionDB) -> None:
+    talk.record_usage("one", model="m", input_tokens=5)
+    talk.trash_session("one")
+    for name in ("one", "two", "helper"):
+        assert talk.get_session(name) is None
+        assert talk.get_session_title(name) is None
+        assert talk.get_messages(name) == talk.get_context(name) == talk.leases.follow(name) == []
+        assert talk.get_messages_as_conversation(name) == []
+        assert talk.get_messages_as_conversation(name, include_ancestors=True) == []
+        assert talk.list_recent_user_messages(name) == []
+        assert talk.message_count(name) == 0
+        assert talk.get_conversation_root(name) is None
+        assert talk.family(name) is None
+        assert talk.export_session(name) is None
+        assert talk.usage_of(name).total.calls == talk.usage_of(name, family=True).total.calls == 0
+        assert talk.get_compression_tip(name) == talk.resolve_resume_session_id(name) == name
+
+
+def test_an_id_in_the_trash_is_not_given_to_another_session(talk: SessionDB) -> None:
+    talk.trash_session("one")
+    with pytest.raises(errors.SessionInTrash, match="'one' is in the trash"):
+        talk.create_session("one", "cli")
+    assert talk.delete_session("one")  # for good
     talk.create_session("one", "cli")
-    assert talk.session_count() == len(STAYING)  # an id that is there changes nothing
-    talk.append_message("one", "user", "where were we?")
-    assert [hit["session_id"] for hit in talk.search_messages("where")] == ["one"]
-    assert talk.list_trash() == []
-    assert talk.verify().ok
-    assert all(talk.resolve_session_id(member) == member for member in went)
-    assert talk.verify().ok
+    assert talk.get_messages("one") == []
+
+
+def test_plain_sql_tells_the_trash_by_one_column(talk: SessionDB) -> None:
+    """The statements of the section on the trash in docs/architecture.md."""
+    talk.trash_session("one")
+    text = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    block = re.search(r"## The trash.*?```sql\n(.*?)```", text, re.DOTALL)
+    assert block is not None
+    statements = [statement.strip() for statement in block[1].split(";") if statement.strip()]
+    found = [{row[0] for row in talk.raw().execute(statement).fetchall()} for statement in statements]
+    assert found == [STAYING, STAYING, THROWN]
 
 
 def test_maintenance_empties_what_has_lain_long(talk: SessionDB) -> None:

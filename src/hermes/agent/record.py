@@ -7,7 +7,7 @@ conversation goes on; an incognito one is remembered here and nowhere else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from hermes import errors
@@ -58,7 +58,11 @@ class Record(Protocol):
 
 
 class StoredRecord:
-    """A conversation in the store. The row of a new session is made with its first message."""
+    """A conversation in the store. The row of a new session is made with its first message.
+
+    If the session is moved to the trash or deleted meanwhile, the conversation continues in a new session: the
+    messages of the current turn are stored there, and earlier ones are not.
+    """
 
     def __init__(
         self,
@@ -67,14 +71,21 @@ class StoredRecord:
         *,
         source: str = "cli",
         surface: str = "terminal",
+        make_session: Callable[[], Awaitable[str]] | None = None,
         **new: Any,
     ) -> None:
-        """`session_id` is one that exists, or None for a new one; `new` are further arguments of `create_session`."""
+        """`session_id` is one that exists, or None for a new one; `new` are further arguments of `create_session`.
+
+        `make_session` makes the session that takes the place of a deleted one, for handles that choose ids themselves.
+        """
         self.db = db
         self.lease: Lease | None = None
         self._id = session_id or new_session_id()
         self._exists = session_id is not None
         self._source, self._surface, self._new = source, surface, new
+        self._make_session = make_session
+        self._turn_rows: list[Row] = []
+        """What was stored since the last complete answer."""
         self._unsaved: list[Row] = []
         self._prompt: str | None = None
         self._config: Row | None = None
@@ -95,19 +106,47 @@ class StoredRecord:
         return None if self.lease is None else self.lease.epoch
 
     async def say(self, role: str, content: Any = None, **fields: Any) -> Stored | NotStored:
+        row = {"role": role, "content": content, **fields}
         try:
             if not self._exists:
                 await self._create()
-            message_id = await asyncio.to_thread(
-                self.db.append_message, self._id, role, content, lease_epoch=self.epoch, **fields
-            )
+            try:
+                message_id = await self._append(row)
+            except errors.UnknownSession:
+                await self._replace_session(role)
+                message_id = await self._append(row)
         except errors.LeaseLost:
             raise
         except errors.StoreError as problem:
-            self._unsaved.append({"role": role, "content": content, **fields})
+            self._unsaved.append(row)
             return NotStored(role, str(problem), problem.spooled is not None)
         self._unsaved.clear()  # whatever was spooled was stored before it
+        is_complete = role == "assistant" and not fields.get("tool_calls")
+        self._turn_rows = [] if is_complete else [*self._turn_rows, row]
         return Stored(message_id, role)
+
+    async def _append(self, row: Row) -> int:
+        return await asyncio.to_thread(
+            lambda: self.db.append_message(self._id, lease_epoch=self.epoch, **row)
+        )
+
+    async def _replace_session(self, role: str) -> None:
+        """Continue in a new session, with what was said in this turn so far."""
+        rows = [*self._turn_rows, *self._unsaved]
+        if role == "user" and not rows:
+            self._prompt = None  # a new conversation has a prompt of its own
+        self._config = None
+        await self.close()
+        if self._make_session is None:
+            self._id, self._exists = new_session_id(), False
+            await self._create()
+        else:
+            self._id = await self._make_session()
+            if self._prompt is not None:
+                await asyncio.to_thread(self.db.update_system_prompt, self._id, self._prompt)
+            await self.hold()
+        for row in rows:
+            await self._append(row)
 
     async def context(self) -> list[Row]:
         if not self._exists:
@@ -118,6 +157,8 @@ class StoredRecord:
             if not self._unsaved:
                 raise
             rows = []
+        if not rows and self._turn_rows:  # deleted during the turn: the next message begins a new session
+            rows = list(self._turn_rows)
         return rows + self._unsaved
 
     async def system_prompt(self) -> str | None:

@@ -48,6 +48,10 @@ from hermes.reasoning import Piece, ReasoningSplitter
 T = TypeVar("T")
 
 MOST_STEPS = 60
+REPLACED = (
+    "Session {old} was deleted or moved to the trash. This continues in a new session, {new}."
+    " `hermes sessions trash` lists what can be brought back."
+)
 STOPPED = "[stopped by the person; effect unknown]"
 LAST_STEP = (
     "You have used all the steps of this turn. Answer now, with what you have, and say what is left to do."
@@ -179,7 +183,8 @@ class Turn:
         """
         try:
             if content is not None:  # None: try again with what was said last
-                yield await self._record.say("user", content, **fields)
+                async for event in self._say("user", content, **fields):
+                    yield event
             if await self._record.system_prompt() is None:
                 await self._record.keep_prompt(await self._prompt())
             await self._record.keep_model_config(models.describe_model(self._model))
@@ -223,7 +228,16 @@ class Turn:
                 return
             while self._said_meanwhile:
                 content, fields = self._said_meanwhile.pop(0)
-                yield await self._record.say("user", content, **fields)
+                async for event in self._say("user", content, **fields):
+                    yield event
+
+    async def _say(self, role: str, content: Any, **fields: Any) -> AsyncGenerator[Event, None]:
+        """Store a message. If its session is gone and another took its place, a note says so."""
+        before = self._record.session_id
+        stored = await self._record.say(role, content, **fields)
+        if self._record.session_id != before:
+            yield Note(REPLACED.format(old=before, new=self._record.session_id))
+        yield stored
 
     # ---------------------------------------------------------------- asking
 
@@ -321,14 +335,15 @@ class Turn:
         used = answer.used or models.Used()
         is_cut = normalize_reason(answer.reason) is not None
         if answer.text or answer.calls or (answer.thought and is_cut):
-            yield await self._record.say(
+            async for event in self._say(
                 "assistant",
                 answer.text or None,
                 tool_calls=answer.calls or None,
                 finish_reason="interrupted" if answer.stopped else answer.reason,
                 reasoning=answer.thought or None,
                 token_count=used.output_tokens or None,
-            )
+            ):
+                yield event
         cost, told = self._price(self._model.name, used)
         try:
             await self._record.count(
@@ -405,12 +420,12 @@ class Turn:
             return f"error: {type(problem).__name__}: {problem}", True
 
     async def _keep_result(self, ended: ToolEnded) -> AsyncGenerator[Event, None]:
-        stored = await self._record.say(
-            "tool", ended.output, tool_name=ended.name, tool_call_id=ended.call_id
-        )
+        fields = {"tool_name": ended.name, "tool_call_id": ended.call_id}
+        happened = [event async for event in self._say("tool", ended.output, **fields)]
         yield ended
-        if isinstance(stored, NotStored):
-            yield stored
+        for event in happened:
+            if isinstance(event, NotStored | Note):
+                yield event
 
 
 async def _until(pieces: AsyncIterator[T], stop: asyncio.Event) -> AsyncGenerator[T, None]:

@@ -72,7 +72,7 @@ def conversation(
 ) -> Conversation | None:
     """The conversation of a session as a row, with the message that it was found by; None if it is gone."""
     found = db.get_session(session_id)
-    if found is None or found["trashed_at"] is not None:
+    if found is None:
         return None
     root = db.get_session(found["root_id"] or session_id) or found
     live = db.get_session(db.get_compression_tip(root["id"])) or found

@@ -80,7 +80,8 @@ async def resume(chat: Chat, argument: str) -> None:
     found = await asyncio.to_thread(which.meant, chat.talk.db, argument)
     target = chat.numbered(argument) or found.id
     if target is None and found.candidates:
-        options = [Option(row["id"], which.told(row)) for row in found.candidates]
+        described = which.describe_candidates(found.candidates)
+        options = [Option(row["id"], text) for row, text in zip(found.candidates, described, strict=True)]
         target = await chat.choose(f"'{printable(argument)}' could be any of these:", options)
     elif target is None:
         chat.screen.problem(f"No session found matching '{argument}'.")

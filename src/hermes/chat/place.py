@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import NamedTuple
 
-from hermes.store.processes import this_process
+from hermes.store.processes import current_record
 from hermes.store.workspace import workspace_of
 
 
@@ -42,10 +41,9 @@ def branch_of(cwd: Path) -> str | None:
 
 def belonging(cwd: Path) -> dict[str, str | None]:
     """What a new session's row says of where, and by whom, it was begun."""
-    process = this_process()
     return {
         "cwd": str(cwd),
         "workspace": str(workspace_of(cwd)),
         "git_branch": branch_of(cwd),
-        "process": json.dumps(process._asdict()),
+        "process": current_record(),
     }

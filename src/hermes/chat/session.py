@@ -120,10 +120,14 @@ class Talk:
     def _new_record(self) -> StoredRecord | IncognitoRecord:
         if self.incognito:
             return IncognitoRecord()
-        new: dict[str, Any] = place.belonging(self.cwd)
+        return self._stored_record(None, self.cwd)
+
+    def _stored_record(self, session_id: str | None, cwd: Path) -> StoredRecord:
+        """The record of a session that exists, or of a new one; should it be deleted, another begins in `cwd`."""
+        new: dict[str, Any] = place.belonging(cwd)
         if self.answering.wish.base_url is not None:
             new["model_config"] = {"base_url": harmless_address(self.answering.wish.base_url)}
-        return StoredRecord(self.db, source=self.source, **new)
+        return StoredRecord(self.db, session_id, source=self.source, **new)
 
     def _enter(self, record: StoredRecord | IncognitoRecord, *, is_open: bool) -> None:
         self.record, self._open, self._agent, self.compressor = record, is_open, None, None
@@ -144,11 +148,11 @@ class Talk:
         row = await asyncio.to_thread(self.db.get_session, session_id)
         if row is None:
             raise errors.raised(errors.UnknownSession, f"Session not found: {session_id}")
-        record = StoredRecord(self.db, session_id, source=self.source)
+        where = place.restored(row["cwd"], asked, self.cwd)
+        record = self._stored_record(session_id, where.cwd)
         unwritable = await self._hold(record, take_over)
         self._let_go("resumed_other")
         self._enter(record, is_open=False)
-        where = place.restored(row["cwd"], asked, self.cwd)
         self.cwd, self._is_elsewhere = where.cwd, str(where.cwd) != row["cwd"]
         told = " ".join(filter(None, (where.said, self.answering.restore(row))))
         return [line for line in (told, unwritable) if line]
@@ -183,7 +187,7 @@ class Talk:
         return child
 
     async def _enter_branch(self, child: str) -> None:
-        record = StoredRecord(self.db, child, source=self.source)
+        record = self._stored_record(child, self.cwd)
         await record.hold()
         self._enter(record, is_open=True)
 

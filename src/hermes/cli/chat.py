@@ -10,7 +10,7 @@ import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hermes.cli.asking import CANCELLED
 from hermes.cli.command import (
@@ -230,7 +230,10 @@ def _chosen(db: SessionDB, arguments: argparse.Namespace, *, can_pick: bool) -> 
             where = f" in {workspace}" if workspace else ""
             raise Refused(f"No previous CLI session found to continue{where}.")
         return str(row["id"])
-    meant = which.meant(db, name)
+    from hermes.store.people import LOCAL
+
+    # -c goes on with a conversation of this machine; -r names any.
+    meant = which.meant(db, name, preferred_owner=LOCAL if arguments.resume is None else None)
     if meant.id is not None:
         return meant.id
     if not meant.candidates:
@@ -240,10 +243,10 @@ def _chosen(db: SessionDB, arguments: argparse.Namespace, *, can_pick: bool) -> 
         raise Refused(f"No session found matching '{name}'.", hint)
     if can_pick:
         return _picked(name, meant.candidates)
-    raise Refused(f"'{name}' could be any of these:", [which.told(row) for row in meant.candidates])
+    raise Refused(f"'{name}' could be any of these:", which.describe_candidates(meant.candidates))
 
 
-def _picked(name: str, candidates: Sequence[dict[str, object]]) -> str:
+def _picked(name: str, candidates: Sequence[dict[str, Any]]) -> str:
     """Ask which of them is meant. What was typed before the question goes to the first prompt."""
     import asyncio
 
@@ -251,7 +254,8 @@ def _picked(name: str, candidates: Sequence[dict[str, object]]) -> str:
     from hermes.chat.question import Choice, Option, Stopped
 
     async def ask() -> str | None:
-        options = [Option(str(row["id"]), which.told(row)) for row in candidates]
+        described = which.describe_candidates(candidates)
+        options = [Option(str(row["id"]), text) for row, text in zip(candidates, described, strict=True)]
         return await Choice(f"'{printable(name)}' could be any of these:", options).ask()
 
     try:

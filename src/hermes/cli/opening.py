@@ -7,13 +7,12 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from hermes import clock, home
+from hermes import home
 from hermes.cli.command import Refused
 from hermes.cli.output import complain
 from hermes.errors import StoreReadOnly, StoreTooNew
-from hermes.text import printable
 
 if TYPE_CHECKING:
     from hermes.sessiondb import SessionDB
@@ -129,10 +128,7 @@ def one_session(
         return named.id if titled is None else str(titled["id"])
     if not named.candidates:
         raise Refused(f"Session '{name}' not found.")
-    told = [_candidate(row) for row in named.candidates]
+    from hermes.chat.which import describe_candidates
+
+    told = describe_candidates(named.candidates)
     raise Refused(f"'{name}' could be any of these:", [*told, "and more"] if named.are_more else told)
-
-
-def _candidate(row: dict[str, Any]) -> str:
-    told = printable(row["title"] or row["preview"] or "—", width_limit=60)
-    return f"{row['id']}  {told}  ({clock.relative(row['last_active'], clock.now())})"

@@ -29,7 +29,7 @@ class Column(NamedTuple):
     width: int = 0
     """Columns it takes; 0 for the last one, which is as long as its text; -1 for one that is left out."""
     shown: int = 0
-    """Columns of text it shows at most; 0 for as many as fit."""
+    """Columns of a text that does not fit and is cut; 0 for as many as fit."""
     marks_cut: bool = True
     """Whether `…` follows a text that was cut."""
 
@@ -50,15 +50,25 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[str]], rule: int) -
 def widened(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[Column]:
     """The columns for a terminal of this width: what can be cut grows as far as it has text, or shrinks.
 
-    The last column is never cut. Where there is no room for two that can be cut, the second is left out (width -1).
+    A column with room to spare gives it up before any text is cut. The last column is never cut. Where there is no
+    room for two that can be cut, the second is left out (width -1).
     """
     longest = max(columns_taken(printable(row[-1])) for row in rows)
     spare = width - longest - sum(column.width + 1 for column in columns[:-1])
     made = list(columns)
     flexible = [at for at, column in enumerate(columns) if column.is_flexible]
+    needs = [_need(column, [row[at] for row in rows]) for at, column in enumerate(columns[:-1])]
+    fixed = [at for at in range(len(columns) - 1) if at not in flexible]
+    for at in (*reversed(flexible), *fixed):
+        least = max(needs[at], LEAST[-1]) if at in flexible else needs[at]
+        given = min(max(0, made[at].width - least), max(0, -spare))
+        made[at] = (
+            _changed(made[at], -given) if at in flexible else made[at]._replace(width=made[at].width - given)
+        )
+        spare += given
     for least in LEAST:
         for at in reversed(flexible):  # the last gives first, and takes first
-            need = max(columns_taken(printable(row[at])) for row in rows) + 2
+            need = needs[at]
             change = max(min(0, least - made[at].width), min(spare, max(0, need - made[at].width)))
             made[at] = _changed(made[at], change)
             spare -= change
@@ -75,6 +85,12 @@ def length(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> int:
     return longest + sum(column.width + 1 for column in columns[:-1] if column.width >= 0)
 
 
+def _need(column: Column, texts: Sequence[str]) -> int:
+    """Columns that the heading and these texts take; of a text that is cut without a mark, what is shown."""
+    taken = max(columns_taken(printable(text)) for text in (column.heading, *texts))
+    return taken if column.marks_cut else min(taken, max(column.shown, columns_taken(column.heading)))
+
+
 def _changed(column: Column, by: int) -> Column:
     return column._replace(width=column.width + by, shown=column.shown + by)
 
@@ -84,10 +100,11 @@ def columns_taken(text: str) -> int:
 
 
 def fit(text: str, column: Column) -> str:
-    """The text cut to what the column shows and padded to its width."""
+    """The text padded to the column's width; one that does not fit is cut to what the column shows."""
     if not column.width:
         return text
-    room = column.shown or column.width
+    is_whole = column.marks_cut and columns_taken(text) <= column.width
+    room = column.width if is_whole else column.shown or column.width
     kept, used = _cut(text, room)
     if kept != text and column.marks_cut and used < column.width:
         kept, used = kept + CUT, used + 1

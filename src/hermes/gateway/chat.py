@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from hermes import clock
+from hermes import clock, errors
 from hermes.agent.participants import SharedRoom
 from hermes.agent.prompt import WHO
 from hermes.gateway import happened
@@ -27,6 +27,8 @@ from hermes.gateway.topics import topics_of
 if TYPE_CHECKING:
     from hermes.scoped import ScopedStore
 
+REPLACED = "ⓘ The earlier conversation of this chat was moved to the trash. A new one begins here."
+
 
 class Chat:
     """What commands know as `Here`."""
@@ -36,7 +38,7 @@ class Chat:
         self._office, self._places = office, places
         self._room = SharedRoom() if self.shared else None
         store = office.db.scoped(room_of(source) if self.shared else principal_of(source))
-        self.talking = Talking(office.minds, store, self._whose())
+        self.talking = Talking(office.minds, store, self._whose(), self._make_session)
         self.resetting = Resetting(office, self)
         self.approvals = Approvals(office, self)
         self._live: str | None = None
@@ -83,11 +85,32 @@ class Chat:
         have changed since the last time."""
         if self.talking.session_id is None:
             self.talking.whose = self._whose()
+        before = self._live
         self._live = await self._places.session(self.key, self.source)
-        await self.talking.enter(self._live)
+        try:
+            await self.talking.enter(self._live)
+        except errors.UnknownSession:  # deleted since it was looked up
+            self._live = await self._places.session(self.key, self.source)
+            await self.talking.enter(self._live)
+        await self._tell_if_replaced(before, self._live)
         if self.shared:
             await asyncio.to_thread(self._renew_prompt, self._live)
         return self._live
+
+    async def _make_session(self) -> str:
+        """The session in which the chat continues when its own was deleted during a turn."""
+        self._live = await self._places.session(self.key, self.source)
+        self._places.take_replaced(self.key)  # the turn tells it
+        return self._live
+
+    async def _tell_if_replaced(self, before: str | None, session_id: str) -> None:
+        """Say once that the chat continues in a new session because the earlier one was moved to the trash."""
+        replaced = self._places.take_replaced(self.key)
+        if not replaced and before not in (None, session_id):
+            row = await asyncio.to_thread(lambda: self.store.get_session(before, include_trashed=True))
+            replaced = row is not None and row["trashed_at"] is not None
+        if replaced:
+            await self.post(REPLACED, f"replaced:{session_id}")
 
     def _renew_prompt(self, session_id: str) -> None:
         """Have the prompt of a room made anew if it is one for a single person: earlier versions gave it that."""

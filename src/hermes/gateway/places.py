@@ -53,6 +53,8 @@ class Places:
         self._private: OrderedDict[Chat, str] = OrderedDict()
         """Whose each private chat is."""
         self._opening: dict[Chat, asyncio.Future[str]] = {}
+        self._replaced: set[str] = set()
+        """Keys of chats that got a new session because the earlier one was moved to the trash."""
 
     def is_shared(self, source: Source, key: str | None = None) -> bool:
         """Whether what is said there belongs to everybody in the room.
@@ -108,6 +110,13 @@ class Places:
         assert begun is not None
         return begun
 
+    def take_replaced(self, key: str) -> bool:
+        """Whether the chat of this key got a new session in the place of a trashed one; answered once."""
+        if key not in self._replaced:
+            return False
+        self._replaced.discard(key)
+        return True
+
     async def _once(self, chat: Chat, source: Source) -> str:
         if chat not in self._opening:
             self._opening[chat] = asyncio.ensure_future(asyncio.to_thread(self._open, chat, source))
@@ -120,12 +129,16 @@ class Places:
         if route is not None and store.live_session(route.session_key) is not None:
             return route.session_key
         key = self._spelled(chat) if route is None else route.session_key
-        session = store.recover_session(key, alone=alone) or store.create_session(
-            shared=self.is_shared(source),
-            session_key=key,
-            display_name=source.chat_name,
-            origin=source.to_dict(),
-        )
+        session = store.recover_session(key, alone=alone)
+        if session is None:
+            if self._db.routing.was_trashed(key):
+                self._replaced.add(key)
+            session = store.create_session(
+                shared=self.is_shared(source),
+                session_key=key,
+                display_name=source.chat_name,
+                origin=source.to_dict(),
+            )
         return store.route(key, session, alone=alone).session_key
 
     def _owner(self, chat: Chat) -> str | None:

@@ -6,7 +6,7 @@ The mailboxes of chats and the HTTP interface work in conversations the same way
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -29,8 +29,14 @@ _numbers = count(1)
 
 
 class Talking:
-    def __init__(self, minds: Minds, store: ScopedStore, whose: Whose) -> None:
+    def __init__(
+        self, minds: Minds, store: ScopedStore, whose: Whose, make_session: Callable[[], Awaitable[str]]
+    ) -> None:
+        """`make_session` makes the session in which a conversation continues whose session was deleted."""
         self.store, self._minds, self.whose = store, minds, whose
+        self._make_session = make_session
+        self.replaced_by: str | None = None
+        """The session that took the place of a deleted one."""
         # Two chats that go on in one conversation are two who work in it: one waits for the other.
         self._surface = f"gateway, chat {next(_numbers)}"
         self._record: StoredRecord | None = None
@@ -53,11 +59,21 @@ class Talking:
         """Work in this session from now on; `LeaseHeld` if another process does."""
         if self._record is not None and self._record.session_id == session_id and self._record.lease:
             return
-        record = StoredRecord(self.store, session_id, source=self.whose.platform, surface=self._surface)
+        record = StoredRecord(
+            self.store,
+            session_id,
+            source=self.whose.platform,
+            surface=self._surface,
+            make_session=self._replace_session,
+        )
         await record.hold()
         if self._record is not None:
             self._left.append(self._record)
         self._record, self._mind = record, None
+
+    async def _replace_session(self) -> str:
+        self.replaced_by = await self._make_session()
+        return self.replaced_by
 
     async def let_go(self) -> None:
         """Let others work in what was left for another session, once nothing is to be finished under its lease."""

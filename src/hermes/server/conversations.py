@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from hermes import errors
 from hermes.scoped import ScopedStore
 from hermes.server.errors import Refused, no_such_response
 from hermes.server.holding import Holding, Place, mark_of
@@ -21,6 +22,7 @@ from hermes.server.saying import Asked, Said, stored
 
 MOST_NAMESAKES = 1000
 """Sessions of one name that were thrown away, one after the other."""
+REPLACED = "The session named {name} is in the trash. This continues in a new session, {session}."
 NOTHING = Asked(None, (), Said("user", ""))
 
 
@@ -31,13 +33,16 @@ class Conversations:
     async def named(self, person: Person, name: str, asked: Asked) -> Place:
         """The session of this id, or the one that the client calls so. Only the last message is new there."""
         store = self._holding.store(person)
-        session_id = await self._holding.work(person, _session_named, store, name)
-        place = await self._holding.entered(person, session_id, asked)
+        session_id, is_another = await self._holding.work(person, _session_named, store, name)
+        make = partial(_make_named, store, name)
+        place = await self._holding.entered(person, session_id, asked, make)
         if place is None:
             raise _busy()
         try:
             rows = await self._holding.work(person, store.follow, session_id)
             said = stored(rows)
+            if is_another and not rows:
+                place = place._replace(note=REPLACED.format(name=name, session=place.conversation))
             if said and said[-1] == asked.new:
                 place = _again(place, rows)
             elif not await self._holding.work(person, store.get_context, place.talking.session_id or ""):
@@ -126,7 +131,7 @@ class Conversations:
         mark = await self._holding.work(person, mark_of, person, said)
         for conversation in self._known.find(mark):
             session = await self._holding.work(person, store.get_session, conversation)
-            if session is None or session["trashed_at"] is not None:
+            if session is None:
                 await self._holding.work(person, self._known.put, conversation, None)
                 continue
             place = await self._holding.entered_if_free(person, conversation, asked)
@@ -177,8 +182,7 @@ class Answered(NamedTuple):
 
 def answer_to(store: ScopedStore, session_id: str, message_id: int) -> Answered:
     """What was answered to a message. One that is not there, or no more, was never answered."""
-    session = store.get_session(session_id)
-    rows = store.follow(session_id, message_id - 1) if session and session["trashed_at"] is None else []
+    rows = store.follow(session_id, message_id - 1) if store.get_session(session_id) else []
     if not rows or rows[0]["id"] != message_id:
         raise no_such_response()
     said = [number for number, row in enumerate(rows) if row["role"] == "user" and number]
@@ -207,13 +211,18 @@ def _busy() -> Refused:
     )
 
 
-def _session_named(store: ScopedStore, name: str) -> str:
-    known = store.get_session(name)
-    if known is not None and known["trashed_at"] is None:
-        return name
+def _make_named(store: ScopedStore, name: str) -> str:
+    return _session_named(store, name)[0]
+
+
+def _session_named(store: ScopedStore, name: str) -> tuple[str, bool]:
+    """The session that the client calls so, and whether it takes the place of one in the trash."""
+    if store.get_session(name) is not None:
+        return name, False
+    is_trashed = store.get_session(name, include_trashed=True) is not None
     for number in range(1, MOST_NAMESAKES):  # one that was thrown away does not come back by being named
-        made = store.create_session(name if number == 1 else f"{name}.{number}")
-        session = store.get_session(made)
-        if session is None or session["trashed_at"] is None:
-            return made
+        try:
+            return store.create_session(name if number == 1 else f"{name}.{number}"), is_trashed or number > 1
+        except errors.SessionInTrash:
+            continue
     raise Refused(409, "too many sessions of this name are in the trash", code="session_in_trash")

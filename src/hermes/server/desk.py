@@ -237,7 +237,7 @@ def _parsed(sent: bytes) -> dict[str, Any]:
 
 
 def told_session(turn: Turn) -> dict[str, str]:
-    return {SESSION: turn.place.conversation}
+    return {SESSION: turn.place.current}
 
 
 def _with_session(failure: Refused, turn: Turn) -> Refused:

@@ -45,6 +45,13 @@ class Place(NamedTuple):
     """The message, in that case."""
     fleeting: bool = False
     """Whether it is thrown away when it is left."""
+    note: str | None = None
+    """What the client should know about the conversation."""
+
+    @property
+    def current(self) -> str:
+        """The first session of the conversation as it goes on: another one if this was deleted meanwhile."""
+        return self.talking.replaced_by or self.conversation
 
 
 class Holding:
@@ -65,14 +72,25 @@ class Holding:
         except errors.LeaseHeld:
             return None
 
-    async def entered(self, person: Person, session_id: str, asked: Asked) -> Place | None:
-        """Hold the conversation of a session; None if another request does, `LeaseHeld` if another process."""
+    async def entered(
+        self, person: Person, session_id: str, asked: Asked, make_session: Callable[[], str] | None = None
+    ) -> Place | None:
+        """Hold the conversation of a session; None if another request does, `LeaseHeld` if another process.
+
+        `make_session` makes the one in which it continues should it be deleted meanwhile.
+        """
         store = self.store(person)
         root = await self.work(person, store.get_conversation_root, session_id) or session_id
         if root in self._held:
             return None
         self._held.add(root)
-        talking = Talking(self._office.minds, store, self._whose(person, asked.instructions))
+
+        async def replace_session() -> str:
+            make = make_session or (lambda: store.create_session(origin=person.source.to_dict()))
+            return await self.work(person, make)
+
+        whose = self._whose(person, asked.instructions)
+        talking = Talking(self._office.minds, store, whose, replace_session)
         try:
             live = await self.work(person, store.get_compression_tip, session_id)
             await talking.enter(live)
@@ -88,7 +106,7 @@ class Holding:
         """Let others work in it, and remember where it stands."""
         try:
             if place.fleeting:
-                await self.work(place.person, place.talking.store.trash_session, place.conversation)
+                await self.work(place.person, place.talking.store.trash_session, place.current)
             else:
                 await self.work(place.person, self._note, place)
         except errors.StoreError as problem:
@@ -101,11 +119,11 @@ class Holding:
 
     def _note(self, place: Place) -> None:
         store = place.talking.store
-        first = store.get_session(place.conversation)
+        first = store.get_session(place.current)
         if first is None or first["parent_session_id"] is not None:
             return  # a branch does not hold all that its client knows
-        said = stored(store.follow(place.conversation))
-        self._known.put(place.conversation, mark_of(place.person, said) if said else None)
+        said = stored(store.follow(place.current))
+        self._known.put(place.current, mark_of(place.person, said) if said else None)
 
     async def remember(self, place: Place, said: Sequence[Said]) -> None:
         """Store what was said before, elsewhere."""

@@ -199,7 +199,7 @@ def _failed(
 
 
 def _id_of(turn: Turn) -> str:
-    return new_id(turn.place.person, turn.place.conversation, turn.answer.said)
+    return new_id(turn.place.person, turn.place.current, turn.answer.said)
 
 
 def _item_id(message_id: int | None) -> str:

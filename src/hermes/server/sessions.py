@@ -90,7 +90,7 @@ async def delete(desk: Desk, request: Request, person: Person) -> Response:
 async def _asked_for(desk: Desk, request: Request, person: Person) -> tuple[ScopedStore, dict[str, Any]]:
     store = desk.store(person)
     session = await desk.work(person, store.get_session, request.path_params["id"])
-    if session is None or session["trashed_at"] is not None:
+    if session is None:
         raise no_such_session()
     return store, session
 

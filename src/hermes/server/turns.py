@@ -119,6 +119,8 @@ class Turn:
     def __init__(self, holding: Holding, place: Place, metrics: GatewayMetrics) -> None:
         self.place, self.answer = place, Answer()
         self.answer.said = place.said_before
+        if place.note is not None:
+            self.answer.notes.append(place.note)
         self._holding, self._metrics = holding, metrics
         self._pieces: asyncio.Queue[Piece | None] = asyncio.Queue()
         self._heard, self._some = asyncio.Event(), asyncio.Event()

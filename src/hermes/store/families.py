@@ -24,26 +24,32 @@ from hermes.store.engine import Access, Writer
 from hermes.store.kinds import kind_of
 from hermes.store.lineage import tip
 from hermes.store.messages import ROOT_ACTIVE, check_fence, insert_plain
-from hermes.store.sessions import END, EXISTS, REOPEN, SETTLE_CHILDREN, new_name, new_session_id
+from hermes.store.sessions import (
+    END,
+    EXISTS,
+    REOPEN,
+    SETTLE_CHILDREN,
+    new_name,
+    new_session_id,
+    record_process,
+)
 from hermes.store.titles import free_title, next_title, sanitize_title, split_number
 
-PARENT = """SELECT title, title_by, owner, system_prompt, root_id, source, kind, pinned_at, archived,
-    trashed_at FROM sessions WHERE id = ?"""
-# A child is of the same person, chat and place as its parent. Its fence is the parent's: one lease covers both. What
-# continues in the trash stays there, and comes back with the rest.
+PARENT = """SELECT title, title_by, owner, system_prompt, root_id, source, kind, pinned_at, archived
+    FROM sessions WHERE id = ?"""
+# A child is of the same person, chat and place as its parent. Its fence is the parent's: one lease covers both.
 INHERIT = """INSERT INTO sessions (id, parent_session_id, relation, started_at, last_active, title, title_by,
         model, model_config, system_prompt, kind, root_id, listed, conversation_active, pinned_at, archived,
         source, user_id, owner, session_key, chat_id, chat_type, thread_id, display_name, origin_json,
-        workspace, cwd, git_branch, process, lease_epoch, trashed_at)
+        workspace, cwd, git_branch, process, lease_epoch)
     SELECT ?, id, ?, ?, ?, ?, ?, coalesce(?, model), coalesce(?, model_config), ?, ?, ?, ?, ?, ?, ?,
         source, user_id, owner, session_key, chat_id, chat_type, thread_id, display_name, origin_json,
-        workspace, cwd, git_branch, process, lease_epoch, CASE WHEN ? IN ('compression', 'delegate') THEN trashed_at END
+        workspace, cwd, git_branch, process, lease_epoch
     FROM sessions WHERE id = ? ON CONFLICT (id) DO NOTHING"""
 # A compression is recorded as the end of its parent even if that had ended before and was taken up again.
 END_BY_COMPRESSION = "UPDATE sessions SET ended_at = ?, end_reason = ? WHERE id = ?"
-TRASHED = "SELECT trashed_at FROM sessions WHERE id = ?"
 CONTINUED_AS = """SELECT id FROM sessions WHERE parent_session_id = ? AND relation = 'compression' AND id <> ?
-    AND (trashed_at IS NULL OR ? IS NOT NULL) ORDER BY started_at DESC, id DESC LIMIT 1"""
+    AND trashed_at IS NULL ORDER BY started_at DESC, id DESC LIMIT 1"""
 COUNT_SUMMARY = "UPDATE sessions SET message_count = 1 WHERE id = ?"
 
 # Only a reset that nothing has come of: open, not reset again, and with something to go back to.
@@ -105,7 +111,7 @@ class Families:
             raise errors.raised(errors.InvalidArgument, "a message is both in head and in carried")
 
         def carries(writer: Writer) -> list[int]:
-            ahead = writer.value(CONTINUED_AS, parent, parent, writer.value(TRASHED, parent))
+            ahead = writer.value(CONTINUED_AS, parent, parent)
             if ahead is not None:
                 raise errors.AlreadyContinued(
                     f"session {parent!r} was compressed already; it goes on as {tip(writer, ahead)!r}"
@@ -189,8 +195,9 @@ class Families:
                 _end(writer, parent, end_reason, at)
             values = (relation, at, at, title, by, child.model, child.model_config)
             place = (_prompt(child, relation, above), *_place(child, relation, above, parent))
-            if not writer.run(INHERIT, child.session_id, *values, *place, relation, parent):
+            if not writer.run(INHERIT, child.session_id, *values, *place, parent):
                 raise errors.raised(errors.InvalidArgument, f"session {child.session_id!r} exists already")
+            record_process(writer, child.session_id)
             if tell is not None:
                 tell(writer)
             else:
@@ -222,6 +229,7 @@ class Families:
                 )
             live = tip(writer, before)
             writer.run(REOPEN, live)
+            record_process(writer, live)
             writer.run(END_UNDONE, at, session_id)
             routing.move(writer, session_id, live, at)
             derived.refresh(writer)
@@ -234,8 +242,6 @@ def _title(
     writer: Writer, child: Child, relation: str, above: dict[str, Any]
 ) -> tuple[str | None, str | None]:
     """A continuation is numbered, a branch is told from its parent by ` (2)`, what starts afresh has no title yet."""
-    if above["trashed_at"] is not None:  # what lies in the trash has no title
-        return None, None
     if child.title is not None:
         return free_title(writer, child.title, above["owner"], child.session_id), "person"
     old, by = above["title"], above["title_by"]

@@ -26,7 +26,9 @@ COMPLETE = """UPDATE sessions SET handoff_state = 'completed', handoff_error = N
 # Also from pending: whoever asked may give up before anybody claimed it.
 FAIL = """UPDATE sessions SET handoff_state = 'failed', handoff_error = ?
     WHERE id = ? AND handoff_state IN ('pending', 'running')"""
-STATE = "SELECT handoff_state, handoff_platform, handoff_error FROM sessions WHERE id = ?"
+STATE = (
+    "SELECT handoff_state, handoff_platform, handoff_error FROM sessions WHERE id = ? AND trashed_at IS NULL"
+)
 PENDING = """SELECT * FROM sessions WHERE handoff_state = 'pending' AND trashed_at IS NULL
     ORDER BY started_at, id"""
 

@@ -17,6 +17,7 @@ from hermes.store.arguments import moment, required_text, whole
 from hermes.store.engine import Access, Reader, Writer
 from hermes.store.messages import decoded
 from hermes.store.processes import is_gone, this_process
+from hermes.store.sessions import IS_TRASHED
 
 # A row that another program has just inserted has no root yet: it stands for itself.
 ROOT = "SELECT coalesce(root_id, id) FROM sessions WHERE id = ?"
@@ -40,7 +41,7 @@ FOLLOWING = """SELECT id FROM sessions WHERE parent_session_id = ? AND relation 
     ORDER BY started_at DESC, id DESC LIMIT 1"""
 MOVE = "UPDATE leases SET conversation_id = ? WHERE conversation_id = ?"
 NEWER = """SELECT m.* FROM sessions s JOIN messages m ON m.session_id = s.id
-    WHERE s.root_id = ? AND m.id > ? AND m.active = 1 ORDER BY m.id"""
+    WHERE s.root_id = ? AND m.id > ? AND m.active = 1 AND s.trashed_at IS NULL ORDER BY m.id"""
 
 
 class Holder(NamedTuple):
@@ -120,7 +121,7 @@ class Leases:
 
         def work(writer: Writer) -> Lease:
             root = _settled_root(writer, session)
-            if root is None:
+            if root is None or writer.value(IS_TRASHED, session):
                 raise errors.raised(errors.UnknownSession, f"session {session!r} does not exist")
             held, highest, now = _held(writer, root, session), _highest(writer, root), clock.now()
             if ask and held is not None:

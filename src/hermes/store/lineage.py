@@ -108,7 +108,7 @@ class Lineage:
     def conversation_root(self, session_id: str) -> str | None:
         """The permanent id of the conversation; None if there is no such session."""
         with self._engine.read(settled=True) as reader:
-            found = reader.value(ROOT, session_id)
+            found = None if reader.value(IS_TRASHED, session_id) else reader.value(ROOT, session_id)
             return None if found is None else str(found)
 
     def resume_target(self, session_id: str) -> str:
@@ -129,6 +129,8 @@ class Lineage:
     def family(self, session_id: str) -> Relative | None:
         """The whole family as a tree, from its first ancestor down; None if there is no such session."""
         with self._engine.read(settled=True) as reader:
+            if reader.value(IS_TRASHED, session_id):
+                return None
             top = _first_ancestor(reader, session_id)
             return None if top is None else _tree(reader, top)
 
@@ -136,10 +138,9 @@ class Lineage:
 def _first_ancestor(reader: Reader, session_id: str) -> tuple[Any, ...] | None:
     row = reader.row(ONE, session_id)
     seen = {session_id}
-    trashed = reader.value(IS_TRASHED, session_id)
     while row is not None and row[1] is not None and row[1] not in seen:
         seen.add(row[1])
-        if reader.value(IS_TRASHED, row[1]) and not trashed:
+        if reader.value(IS_TRASHED, row[1]):
             break
         above = reader.row(ONE, row[1])
         if above is None:

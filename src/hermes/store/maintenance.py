@@ -36,6 +36,8 @@ class Maintenance:
     ) -> dict[str, Any]:
         """Never raises: what went wrong is in `error`. Old tool output is thinned only if `thin_days` says so.
 
+        A session that is open when it begins is never deleted by it. What is closed here ages from now on.
+
         `emptied` (sessions of the trash) and `thinned` (bytes) are told only where there were any.
         """
         result: dict[str, Any] = {"skipped": False, "pruned": 0, "vacuumed": False}
@@ -50,14 +52,16 @@ class Maintenance:
             if not self._claim_run(min_interval_hours * clock.HOUR):
                 result["skipped"] = True
                 return result
-            retention = Retention(self._engine)
-            closed = retention.close_orphaned_cli() + retention.finalize_orphaned_compression_sessions()
-            result["pruned"] = retention.prune_empty_ghost_sessions(folder)
-            result["pruned"] += retention.prune(retention_days, sessions_dir=folder)
+            retention, began = Retention(self._engine), clock.now()
+            result["pruned"] = retention.prune_empty_ghost_sessions(folder, ended_by=began)
+            result["pruned"] += retention.prune(retention_days, sessions_dir=folder, ended_by=began)
+            closed = retention.close_orphaned_cli()
+            closed += retention.finalize_orphaned_compression_sessions(spare_running=True)
             if emptied := Trash(self._engine).empty(retention, trash_days, sessions_dir=folder):
                 result["emptied"] = emptied
-            if thin_days is not None and (thinned := Thinning(self._engine).thin(thin_days).bytes):
-                result["thinned"] = thinned
+            if thin_days is not None:
+                thinned = Thinning(self._engine).thin(thin_days, spare_running=True)
+                result |= {"thinned": thinned.bytes} if thinned.bytes else {}
             collected = Blobs(self._engine).collect().blobs  # what other programs left behind
             if vacuum and (collected or result["pruned"] or "emptied" in result or "thinned" in result):
                 self._engine.shrink()

@@ -18,6 +18,8 @@ from hermes.store.content import calls_counted, from_json, json_or_none, uid_tex
 from hermes.store.context import COUNT_OF, SET_COUNTS
 from hermes.store.engine import Access, Reader, Unreachable, Writer
 from hermes.store.kinds import KEPT_FROM_MODELS
+from hermes.store.processes import current_record
+from hermes.store.sessions import IS_TRASHED, LIVE, record_process
 from hermes.text import clean_replay, preview_of
 
 INSERT = """INSERT INTO messages (session_id, role, content, tool_call_id, tool_calls, tool_name, timestamp,
@@ -34,7 +36,7 @@ COUNT_IN = """UPDATE sessions SET
     conversation_active = CASE
         WHEN root_id = id AND NOT coalesce(conversation_active >= ? AND conversation_active < '', 0) THEN ?
         ELSE conversation_active END
-    WHERE id = ? AND (? IS NULL OR lease_epoch = ?) RETURNING root_id, last_active, trashed_at"""
+    WHERE id = ? AND trashed_at IS NULL AND (? IS NULL OR lease_epoch = ?) RETURNING root_id, last_active, process"""
 ROOT_ACTIVE = """UPDATE sessions SET conversation_active = ?
     WHERE id = ? AND NOT coalesce(conversation_active >= ? AND conversation_active < '', 0)"""
 # By its time first: the index on it finds the row at once, however long the session is.
@@ -65,7 +67,7 @@ PARENT = """SELECT s.parent_session_id FROM sessions s JOIN sessions p ON p.id =
 
 COUNT_ALL = """SELECT count(*) FROM messages m JOIN sessions s ON s.id = m.session_id
     WHERE m.active = 1 AND s.trashed_at IS NULL"""
-FENCE = "SELECT lease_epoch FROM sessions WHERE id = ?"
+FENCE = "SELECT lease_epoch FROM sessions WHERE id = ? AND trashed_at IS NULL"
 BY_PLATFORM = "SELECT 1 FROM messages WHERE session_id = ? AND platform_message_id = ? LIMIT 1"
 
 
@@ -147,7 +149,9 @@ class Messages:
             session = writer.row(COUNT_IN, *counted)
             if session is None:
                 raise refused(writer, session_id)
-            root, last_active, trashed_at = session
+            root, last_active, process = session
+            if process is None or current_record() not in process:
+                record_process(writer, session_id)
             if root != session_id:
                 writer.run(ROOT_ACTIVE, at, root, at)
             if at < last_active:  # an import, or a clock set back: the next list looks up what is the newest
@@ -155,11 +159,6 @@ class Messages:
             message_id = writer.insert(INSERT, *row)
             if attachments:
                 blobs.attach(writer, message_id, attachments)
-            # Who has gone on talking in it since has not thrown it away.
-            if trashed_at is not None and person is not None and person > trashed_at:
-                from hermes.store.trash import take_out
-
-                take_out(writer, session_id)
             return message_id
 
         return self._engine.write(work, share=not attachments)
@@ -194,6 +193,8 @@ class Messages:
         def work(writer: Writer) -> None:
             if epoch is not None:
                 check_fence(writer, session_id, epoch)
+            elif not writer.value(LIVE, session_id):
+                return
             context.rehome(writer, session_id, ())
             held = blobs.held_by(writer, session_id)
             self._engine.delete_messages(writer, session_id)
@@ -203,24 +204,31 @@ class Messages:
 
         self._engine.write(work, share=False)
 
-    def of(self, session_id: str) -> list[dict[str, Any]]:
+    def of(self, session_id: str, *, include_trashed: bool = False) -> list[dict[str, Any]]:
         with self._engine.read() as reader:
+            if not include_trashed and reader.value(IS_TRASHED, session_id):
+                return []
             return own_rows(reader, session_id)
 
     def has_platform_id(self, session_id: str, platform_message_id: str) -> bool:
         wanted = optional_id("platform_message_id", platform_message_id)
         with self._engine.read() as reader:
-            return reader.value(BY_PLATFORM, session_id, wanted) is not None
+            found = reader.value(BY_PLATFORM, session_id, wanted) is not None
+            return found and not reader.value(IS_TRASHED, session_id)
 
     def count(self, session_id: str | None = None) -> int:
         with self._engine.read() as reader:
             if session_id is None:
                 return int(reader.value(COUNT_ALL))
-            return int(reader.value(COUNT_OF, session_id))
+            return 0 if reader.value(IS_TRASHED, session_id) else int(reader.value(COUNT_OF, session_id))
 
-    def conversation(self, session_id: str, include_ancestors: bool = False) -> list[dict[str, Any]]:
+    def conversation(
+        self, session_id: str, include_ancestors: bool = False, *, include_trashed: bool = False
+    ) -> list[dict[str, Any]]:
         """The messages a model is given, in its own shape: the live context, or the whole family once."""
         with self._engine.read() as reader:
+            if not include_trashed and reader.value(IS_TRASHED, session_id):
+                return []
             if include_ancestors:
                 return _family_once(reader, session_id)
             return [_spoken(reader, row) for row in _live(reader, session_id)]
@@ -228,6 +236,8 @@ class Messages:
     def context(self, session_id: str) -> list[dict[str, Any]]:
         """The live context like `conversation`, each message with its `id`."""
         with self._engine.read() as reader:
+            if reader.value(IS_TRASHED, session_id):
+                return []
             return [{"id": row[0], **_spoken(reader, row)} for row in _live(reader, session_id)]
 
 

@@ -2,6 +2,10 @@
 
 A process is known by its host, its number and when it started, for numbers are given away again. One of another host
 cannot be asked: what it holds speaks for it until it expires.
+
+A session records the processes that created it, reopened it or wrote to it, as JSON in `sessions.process`: an object,
+or a list of objects where there are several. A record also holds the boot id and the pid namespace, so that a reboot
+and another container on the same machine are recognised.
 """
 
 from __future__ import annotations
@@ -11,7 +15,10 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from hermes.store.content import from_json
+from hermes.store.content import from_json, to_json
+
+MOST_RECORDS = 16
+"""Processes that one session records. More can gather only where none of them can be checked."""
 
 DEAD_STATES = ("Z", "X", "x")
 """How /proc shows a process that has ended and that its parent has not looked at yet."""
@@ -26,6 +33,51 @@ class Process(NamedTuple):
 def this_process() -> Process:
     pid = os.getpid()
     return Process(os.uname().nodename, pid, _own_start(pid))
+
+
+@cache
+def _record_of(pid: int) -> str:
+    process = Process(os.uname().nodename, pid, _own_start(pid))
+    return to_json({**process._asdict(), "boot": _boot_id(), "namespace": _pid_namespace()})
+
+
+def current_record() -> str:
+    """This process as JSON, for `sessions.process`. A fork child gets a record of its own."""
+    return _record_of(os.getpid())
+
+
+def add_current_record(recorded: str | None) -> str | None:
+    """The value of `sessions.process` with this process added and dead ones removed; None if it is there already."""
+    mine = current_record()
+    if recorded is not None and mine in recorded:
+        return None
+    others = [record for record in _records(recorded) if not _is_known_dead(record)]
+    if not others:
+        return mine
+    return to_json([*others[1 - MOST_RECORDS :], from_json(mine, {})])
+
+
+def may_be_running(recorded: str | None) -> bool:
+    """Whether a process in `sessions.process` lives or cannot be checked. Rows without a record name no process."""
+    return any(not _is_known_dead(record) for record in _records(recorded))
+
+
+def _records(recorded: str | None) -> list[dict[str, object]]:
+    known = from_json(recorded, None) if recorded else None
+    records = known if isinstance(known, list) else [known]
+    return [record for record in records if isinstance(record, dict)]
+
+
+def _is_known_dead(record: dict[str, object]) -> bool:
+    """Whether this recorded process has ended. False where only another host or container could tell."""
+    boot, same_host = record.get("boot"), record.get("host") == os.uname().nodename
+    if boot is not None and boot != _boot_id():
+        return same_host  # this machine was restarted since
+    if boot is not None and record.get("namespace") != _pid_namespace():
+        return False
+    if boot is None and not same_host:
+        return False
+    return not _lives_here(record.get("pid"), record.get("start"))
 
 
 def is_running(process: str | None) -> bool:
@@ -84,6 +136,24 @@ def _stat(pid: int) -> list[str] | None:
     except (OSError, ValueError):
         return None
     return fields if len(fields) > 19 else None
+
+
+@cache
+def _boot_id() -> str | None:
+    """Which start of the machine this is; None where there is no /proc."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip() or None
+    except (OSError, ValueError):
+        return None
+
+
+@cache
+def _pid_namespace() -> str | None:
+    """In which set of process numbers this process has its own: containers have others."""
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return None
 
 
 @cache

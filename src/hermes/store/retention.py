@@ -8,6 +8,7 @@ has just come back to is spared.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,7 +17,7 @@ from hermes.store import blobs, context, derived, leases, routing
 from hermes.store.arguments import optional_path
 from hermes.store.engine import Engine, Reader, Writer
 from hermes.store.lineage import conversation_with_subagents
-from hermes.store.processes import is_running
+from hermes.store.processes import may_be_running
 from hermes.store.selection import EVERYTHING, Selection, is_selected
 from hermes.store.session_files import remove_files
 from hermes.store.sessions import END, EXISTS, source_name
@@ -53,9 +54,12 @@ DELETE = "DELETE FROM sessions WHERE id = ?"
 # not listed. The trash has its own time to be kept.
 UNUSED = """SELECT id FROM sessions WHERE root_id = id AND listed = 1 AND coalesce(conversation_active, started_at) <= ?
     AND (? IS NULL OR source = ?) ORDER BY conversation_active, id"""
-IS_UNUSED = (
-    "SELECT 1 FROM sessions WHERE id = ? AND root_id = id AND coalesce(conversation_active, started_at) <= ?"
-)
+# A session that maintenance closed ages from that moment: nobody could have pruned it before.
+IS_UNUSED = """SELECT 1 FROM sessions WHERE id = ?1 AND root_id = id AND coalesce(conversation_active, started_at) <= ?2
+    AND NOT EXISTS (SELECT 1 FROM sessions m WHERE m.root_id = ?1
+        AND m.end_reason IN ('orphaned', 'orphaned_compression') AND m.ended_at > ?2 AND m.ended_at < '')"""
+ENDED_SINCE = "SELECT 1 FROM sessions WHERE root_id = ? AND ended_at > ? LIMIT 1"
+OPEN_IN_TERMINAL = "SELECT process FROM sessions WHERE root_id = ? AND ended_at IS NULL AND source = 'cli'"
 KEPT = """SELECT 1 FROM sessions m LEFT JOIN routing t ON t.session_id = m.id WHERE m.root_id = ?
     AND (m.ended_at IS NULL OR m.pinned_at IS NOT NULL OR m.trashed_at IS NOT NULL OR t.session_id IS NOT NULL)"""
 LEASED = "SELECT 1 FROM leases WHERE conversation_id = ? AND expires_at > ?"
@@ -64,10 +68,12 @@ MEMBER = """SELECT id, root_id, source, title, preview, model, started_at, ended
 ROOT = "SELECT root_id FROM sessions WHERE id = ?"
 
 GHOSTS = """SELECT id FROM sessions s WHERE source = 'tui' AND title IS NULL AND ended_at IS NOT NULL AND started_at < ?
+    AND ended_at <= ?
     AND pinned_at IS NULL AND trashed_at IS NULL AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.session_id = s.id)
     AND NOT EXISTS (SELECT 1 FROM carried_context c WHERE c.session_id = s.id)
-    AND NOT EXISTS (SELECT 1 FROM routing t WHERE t.session_id = s.id)"""
-ORPHANED_CONTINUATIONS = """SELECT s.id FROM sessions s JOIN sessions p ON p.id = s.parent_session_id
+    AND NOT EXISTS (SELECT 1 FROM routing t WHERE t.session_id = s.id)
+    AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.conversation_id = s.root_id AND l.expires_at > ?)"""
+ORPHANED_CONTINUATIONS = """SELECT s.id, s.process FROM sessions s JOIN sessions p ON p.id = s.parent_session_id
     WHERE p.end_reason = 'compression' AND s.ended_at IS NULL AND s.end_reason IS NULL AND s.trashed_at IS NULL
     AND coalesce(s.api_call_count, 0) = 0 AND s.started_at < ? AND coalesce(s.last_active, s.started_at) < ?
     AND EXISTS (SELECT 1 FROM messages m WHERE m.session_id = s.id)
@@ -127,8 +133,13 @@ class Retention:
         source: str | None = None,
         sessions_dir: Path | str | None = None,
         only: Selection | None = None,
+        *,
+        ended_by: float | None = None,
     ) -> int:
-        """Delete conversations that nobody has used for so long; the number of sessions deleted."""
+        """Delete conversations that nobody has used for so long; the number of sessions deleted.
+
+        With `ended_by`, a conversation of which a session ended later than that stays.
+        """
         cutoff, chosen = cutoff_of(older_than_days), (only or EVERYTHING).checked()
         folder = optional_path("sessions_dir", sessions_dir)
         with self._engine.read(settled=True) as reader:
@@ -136,7 +147,7 @@ class Retention:
         gone: list[str] = []
         try:
             for roots in batches(sizes):
-                gone += self._prune_some(roots, cutoff, chosen)
+                gone += self._prune_some(roots, cutoff, chosen, ended_by)
         finally:
             self.clean_up_after(gone, folder)
         return len(gone)
@@ -149,43 +160,57 @@ class Retention:
         with self._engine.read(settled=True) as reader:
             return [row for unit in _unused(reader, cutoff, source, chosen) for row in unit]
 
-    def prune_empty_ghost_sessions(self, sessions_dir: Path | str | None = None) -> int:
+    def prune_empty_ghost_sessions(
+        self, sessions_dir: Path | str | None = None, *, ended_by: float | None = None
+    ) -> int:
         """Delete untitled sessions of the text interface that ended without a word, after a day."""
-        before, folder = clock.now() - GHOST_AGE, optional_path("sessions_dir", sessions_dir)
-        gone = self.remove(lambda writer: [[row[0]] for row in writer.rows(GHOSTS, before)])
+        now, folder = clock.now(), optional_path("sessions_dir", sessions_dir)
+        asked = (now - GHOST_AGE, inf if ended_by is None else ended_by, now)
+        gone = self.remove(lambda writer: [[row[0]] for row in writer.rows(GHOSTS, *asked)])
         self.clean_up_after(gone, folder)
         return len(gone)
 
-    def finalize_orphaned_compression_sessions(self) -> int:
-        """End continuations that were begun, never worked in, and left open for a week."""
+    def finalize_orphaned_compression_sessions(self, *, spare_running: bool = False) -> int:
+        """End continuations that were begun, never worked in, and left open for a week.
+
+        With `spare_running`, those whose process may still be running stay open.
+        """
         now = clock.now()
 
         def work(writer: Writer) -> int:
             orphans = writer.rows(ORPHANED_CONTINUATIONS, now - ORPHAN_AGE, now - ORPHAN_AGE, now)
-            return _end(writer, [row[0] for row in orphans], now, "orphaned_compression")
+            left = [row[0] for row in orphans if not (spare_running and may_be_running(row[1]))]
+            return _end(writer, left, now, "orphaned_compression")
 
         return self._engine.write(work, share=False)
 
     def close_orphaned_cli(self, idle_days: float = 7) -> int:
-        """End terminal sessions whose process is gone and that were idle for so long, so that they can age."""
+        """End terminal sessions whose processes are gone and that were idle for so long, so that they can age.
+
+        A process of another host or container cannot be checked; its session stays open.
+        """
         now = clock.now()
 
         def work(writer: Writer) -> int:
             idle = writer.rows(IDLE_CLI, now - idle_days * clock.DAY, now)
             linked = linked_conversations(writer) if idle else set()
-            left = [row[0] for row in idle if row[1] not in linked and not is_running(row[2])]
+            left = [row[0] for row in idle if row[1] not in linked and not may_be_running(row[2])]
             return _end(writer, left, now, "orphaned")
 
         return self._engine.write(work, share=False)
 
     # ---------------------------------------------------------------- removing
 
-    def _prune_some(self, roots: list[str], cutoff: float, only: Selection) -> list[str]:
+    def _prune_some(
+        self, roots: list[str], cutoff: float, only: Selection, ended_by: float | None
+    ) -> list[str]:
         def still_unused(writer: Writer) -> Iterator[list[str]]:
             derived.settle(writer)  # what another program has just written counts, too
             linked = linked_conversations(writer)
             for root in roots:
-                unit = _unit(writer, root, cutoff, linked) if is_selected(writer, root, only) else None
+                unit = (
+                    _unit(writer, root, cutoff, linked, ended_by) if is_selected(writer, root, only) else None
+                )
                 if unit is not None:
                     yield unit
 
@@ -258,10 +283,14 @@ def _unused(
             yield [row for member in unit for row in reader.dicts(MEMBER, member)]
 
 
-def _unit(reader: Reader, root: str, cutoff: float, linked: Collection[str]) -> list[str] | None:
+def _unit(
+    reader: Reader, root: str, cutoff: float, linked: Collection[str], ended_by: float | None = None
+) -> list[str] | None:
     """What goes together: a conversation and its subagents. One that is used or kept stays, and stands for itself."""
 
     def may_go(one: str) -> bool:
+        if ended_by is not None and reader.value(ENDED_SINCE, one, ended_by):
+            return False
         return bool(reader.value(IS_UNUSED, one, cutoff)) and not _is_kept(reader, one, linked)
 
     if not may_go(root):
@@ -274,6 +303,11 @@ def _unit(reader: Reader, root: str, cutoff: float, linked: Collection[str]) -> 
 def _is_kept(reader: Reader, root: str, linked: Collection[str]) -> bool:
     """Whether a conversation is pinned, open, in a chat or at work: then its age does not matter."""
     return root in linked or bool(reader.value(KEPT, root) or reader.value(LEASED, root, clock.now()))
+
+
+def is_open_in_process(reader: Reader, root: str) -> bool:
+    """Whether a terminal session of this conversation is open, and its process may be running."""
+    return any(may_be_running(row[0]) for row in reader.rows(OPEN_IN_TERMINAL, root))
 
 
 def _size(unit: list[dict[str, Any]]) -> int:

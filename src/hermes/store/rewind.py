@@ -15,6 +15,7 @@ from hermes.store.arguments import optional_whole, whole
 from hermes.store.content import decode
 from hermes.store.engine import Access, Writer
 from hermes.store.messages import check_fence, decoded
+from hermes.store.sessions import IS_TRASHED
 from hermes.text import preview_of
 
 ROW = "SELECT * FROM messages WHERE id = ?"
@@ -90,6 +91,8 @@ class Rewinds:
         """What a person said last, newest first, to choose from where to go back to."""
         most = whole("limit", limit)
         with self._engine.read() as reader:
+            if reader.value(IS_TRASHED, session_id):
+                return []
             live = reversed(context.live_ids(reader, session_id))
             said = (row for message_id in live for row in reader.rows(FROM_PERSON, message_id))
             rows = list(islice(said, most if most >= 0 else None))

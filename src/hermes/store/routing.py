@@ -48,6 +48,8 @@ CLOCKS = """SELECT r.session_key, r.platform, r.chat_type, r.thread_id, s.last_p
 CHAT_OF = "SELECT platform, chat_type, chat_id, thread_id, participant FROM routing WHERE session_key = ?"
 SESSION_OF = """SELECT r.session_id, s.id, s.trashed_at FROM routing r LEFT JOIN sessions s ON s.id = r.session_id
     WHERE r.session_key = ?"""
+NEWEST_IS_TRASHED = """SELECT trashed_at IS NOT NULL FROM sessions WHERE session_key = ?
+    ORDER BY coalesce(last_active, started_at) DESC, id DESC LIMIT 1"""
 LIVING = "SELECT 1 FROM sessions WHERE id = ? AND trashed_at IS NULL"
 PUT = """INSERT INTO routing (session_key, platform, chat_type, chat_id, thread_id, participant, session_id, created_at,
         updated_at, entry_json)
@@ -145,6 +147,11 @@ class Routing:
         with self._engine.read() as reader:
             row = reader.row(CHAT_OF, session_key)
         return None if row is None else Chat._make(row)
+
+    def was_trashed(self, session_key: str) -> bool:
+        """Whether the last session that was made for the chat of this key lies in the trash."""
+        with self._engine.read() as reader:
+            return bool(reader.value(NEWEST_IS_TRASHED, session_key))
 
     def find(
         self,

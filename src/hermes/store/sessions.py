@@ -21,24 +21,29 @@ from hermes.store.content import json_or_none
 from hermes.store.engine import Access, Writer
 from hermes.store.kinds import canonical_source, kind_of
 from hermes.store.people import LOCAL
+from hermes.store.processes import add_current_record, current_record
 from hermes.text import clean_in
 
 SELECT_ROW = "SELECT * FROM sessions WHERE id = ?"
 EXISTS = "SELECT 1 FROM sessions WHERE id = ?"
+SELECT_LIVE = "SELECT * FROM sessions WHERE id = ? AND trashed_at IS NULL"
+IS_TRASHED = "SELECT 1 FROM sessions WHERE id = ? AND trashed_at IS NOT NULL"
 LIVE = "SELECT 1 FROM sessions WHERE id = ? AND trashed_at IS NULL"
 # A new root knows its place at once; a child is placed by `derived.refresh`, in the same transaction.
 INSERT = """INSERT INTO sessions (id, source, user_id, model, model_config, system_prompt, parent_session_id,
-        started_at, root_id, listed, last_active, conversation_active, kind, relation)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"""
+        started_at, root_id, listed, last_active, conversation_active, kind, relation, process)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"""
 BELONG = """UPDATE sessions SET owner = ?, session_key = ?, chat_id = ?, chat_type = ?, thread_id = ?,
-        display_name = ?, origin_json = ?, workspace = ?, cwd = ?, git_branch = ?, process = ? WHERE id = ?"""
+        display_name = ?, origin_json = ?, workspace = ?, cwd = ?, git_branch = ? WHERE id = ?"""
 HAS_CHILDREN = "SELECT 1 FROM sessions WHERE parent_session_id = ? LIMIT 1"
-HOW_IT_ENDED = "SELECT end_reason FROM sessions WHERE id = ?"
+HOW_IT_ENDED = "SELECT end_reason FROM sessions WHERE id = ? AND trashed_at IS NULL"
 # Children that were there before their parent was compressed or branched are its subagents, whatever the clocks say.
 SETTLE_CHILDREN = "UPDATE sessions SET relation = 'delegate' WHERE parent_session_id = ? AND relation IS NULL"
-END = "UPDATE sessions SET ended_at = ?, end_reason = ? WHERE id = ? AND ended_at IS NULL"
-REOPEN = "UPDATE sessions SET ended_at = NULL, end_reason = NULL WHERE id = ?"
-SET_PROMPT = "UPDATE sessions SET system_prompt = ? WHERE id = ?"
+END = "UPDATE sessions SET ended_at = ?, end_reason = ? WHERE id = ? AND ended_at IS NULL AND trashed_at IS NULL"
+REOPEN = "UPDATE sessions SET ended_at = NULL, end_reason = NULL WHERE id = ? AND trashed_at IS NULL"
+RECORDED_PROCESS = "SELECT process FROM sessions WHERE id = ?"
+RECORD_PROCESS = "UPDATE sessions SET process = ? WHERE id = ?"
+SET_PROMPT = "UPDATE sessions SET system_prompt = ? WHERE id = ? AND trashed_at IS NULL"
 SET_MODEL = "UPDATE sessions SET model = ? WHERE id = ? AND trashed_at IS NULL"
 SET_MODEL_CONFIG = "UPDATE sessions SET model_config = ? WHERE id = ? AND trashed_at IS NULL"
 COUNT = "SELECT count(*) FROM sessions WHERE trashed_at IS NULL AND (? IS NULL OR source = ?)"
@@ -55,7 +60,7 @@ ADD_USAGE = """UPDATE sessions SET
     cost_status = coalesce(?, cost_status), cost_source = coalesce(?, cost_source),
     pricing_version = coalesce(?, pricing_version), billing_provider = coalesce(billing_provider, ?),
     billing_base_url = coalesce(billing_base_url, ?), billing_mode = coalesce(billing_mode, ?),
-    model = coalesce(model, ?) WHERE id = ?"""
+    model = coalesce(model, ?) WHERE id = ? AND trashed_at IS NULL"""
 SET_USAGE = """UPDATE sessions SET
     input_tokens = ?, output_tokens = ?, cache_read_tokens = ?, cache_write_tokens = ?,
     reasoning_tokens = ?, api_call_count = ?,
@@ -64,7 +69,7 @@ SET_USAGE = """UPDATE sessions SET
     cost_status = coalesce(?, cost_status), cost_source = coalesce(?, cost_source),
     pricing_version = coalesce(?, pricing_version), billing_provider = coalesce(billing_provider, ?),
     billing_base_url = coalesce(billing_base_url, ?), billing_mode = coalesce(billing_mode, ?),
-    model = coalesce(model, ?) WHERE id = ?"""
+    model = coalesce(model, ?) WHERE id = ? AND trashed_at IS NULL"""
 
 COUNTERS = (
     *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"),
@@ -104,6 +109,13 @@ def like_prefix(text: str) -> str:
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
 
 
+def record_process(writer: Writer, session_id: str) -> None:
+    """Record that this process uses the session: while it lives, maintenance does not close the session."""
+    value = add_current_record(writer.value(RECORDED_PROCESS, session_id))
+    if value is not None:
+        writer.run(RECORD_PROCESS, value, session_id)
+
+
 class Belonging(NamedTuple):
     """Whose a new session is, and where it was begun."""
 
@@ -118,6 +130,7 @@ class Belonging(NamedTuple):
     cwd: str | None = None
     git_branch: str | None = None
     process: str | None = None
+    """Stored when the row is made; the process that makes it, if none is named."""
 
 
 class Usage(NamedTuple):
@@ -170,7 +183,10 @@ class Sessions:
         started_at: float | None = None,
         belonging: Belonging | None = None,
     ) -> str:
-        """Insert the row if it is not there; a second call for the same id changes nothing."""
+        """Insert the row if it is not there; a second call for the same id changes nothing.
+
+        `SessionInTrash` if the id is that of a session in the trash.
+        """
         session_id = new_name(session_id)
         source = new_source(source)
         started = clock.now() if started_at is None else moment("started_at", started_at)
@@ -191,10 +207,20 @@ class Sessions:
             kind_of(source, child=parent is not None),
         )
 
+        place_of = None if belonging is None else Belonging(*belonging)  # from the spool it comes as a list
+        process = (place_of.process if place_of is not None else None) or current_record()
+
         def insert(writer: Writer, relation: str | None) -> bool:
-            new = writer.run(INSERT, *values, relation) > 0
-            if new and belonging is not None:
-                writer.run(BELONG, *belonging, session_id)
+            new = writer.run(INSERT, *values, relation, process) > 0
+            if not new:
+                if writer.value(IS_TRASHED, session_id):
+                    raise errors.raised(
+                        errors.SessionInTrash,
+                        f"session {session_id!r} is in the trash: bring it back, delete it for good, or use another id",
+                    )
+                record_process(writer, session_id)
+            elif place_of is not None and any(place_of[:-1]):
+                writer.run(BELONG, *place_of[:-1], session_id)
             return new
 
         def work(writer: Writer) -> None:
@@ -227,6 +253,7 @@ class Sessions:
     def reopen(self, session_id: str) -> None:
         def work(writer: Writer) -> None:
             if writer.run(REOPEN, session_id):
+                record_process(writer, session_id)
                 derived.refresh(writer)
 
         self._engine.write(work)
@@ -244,9 +271,9 @@ class Sessions:
         stored = json_or_none(optional_mapping("model_config", model_config))
         return self._engine.write(lambda writer: writer.run(SET_MODEL_CONFIG, stored, session_id) > 0)
 
-    def get(self, session_id: str) -> dict[str, Any] | None:
+    def get(self, session_id: str, *, include_trashed: bool = False) -> dict[str, Any] | None:
         with self._engine.read(settled=True) as reader:
-            return reader.dict(SELECT_ROW, session_id)
+            return reader.dict(SELECT_ROW if include_trashed else SELECT_LIVE, session_id)
 
     def count(self, source: str | None = None) -> int:
         name = None if source is None else source_name(source)
@@ -267,7 +294,10 @@ class Sessions:
         return str(found[0][0]) if len(found) == 1 else None
 
     def update_token_counts(self, session_id: str, usage: Usage, *, absolute: bool = False) -> None:
-        """Add to the counters of a session, or set them; the row is made if it is not there."""
+        """Add to the counters of a session, or set them; the row is made if it is not there.
+
+        Nothing is counted for a session in the trash.
+        """
         session_id = new_name(session_id)
         at, values = clock.now(), usage.values()
         model = values[-1]
@@ -286,6 +316,7 @@ class Sessions:
             at,
             "chat",
             None,
+            current_record(),
         )
 
         def work(writer: Writer) -> None:

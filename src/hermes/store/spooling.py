@@ -16,7 +16,8 @@ from hermes.logs import log_of
 from hermes.store.content import to_json
 from hermes.store.engine import Access, Engine, Scoped, Writer
 from hermes.store.messages import Messages
-from hermes.store.sessions import EXISTS, Sessions
+from hermes.store.processes import current_record
+from hermes.store.sessions import EXISTS, Belonging, Sessions
 from hermes.store.spool import Entry, Spool, Unstorable
 
 log = log_of(__name__)
@@ -78,6 +79,8 @@ class Spooling:
         uid, now = clock.new_uid(), clock.now()
         if arguments.get("started_at") is None:
             arguments["started_at"] = now
+        belonging = arguments.get("belonging") or Belonging()
+        arguments["belonging"] = belonging._replace(process=belonging.process or current_record())
         try:
             return self._sessions.create(**arguments)
         except UNAVAILABLE as problem:

@@ -14,7 +14,7 @@ from hermes.store import blobs, derived
 from hermes.store.arguments import whole
 from hermes.store.content import decode
 from hermes.store.engine import Engine, Reader, Writer
-from hermes.store.retention import IS_UNUSED, LEASED, cutoff_of
+from hermes.store.retention import IS_UNUSED, LEASED, cutoff_of, is_open_in_process
 from hermes.text import text_of
 
 KEPT_CHARACTERS = 400
@@ -62,6 +62,7 @@ class _Run(NamedTuple):
     cutoff: float
     larger_than: int
     now: float
+    spare_running: bool
 
 
 Some = dict[str, set[int]]
@@ -72,9 +73,19 @@ class Thinning:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def thin(self, older_than_days: float = 30, larger_than: int = 16_384, dry_run: bool = False) -> Thinned:
-        """Cut bodies of more than so many bytes; with `dry_run`, only say what that would do."""
-        run = _Run(cutoff_of(older_than_days), whole("larger_than", larger_than), clock.now())
+    def thin(
+        self,
+        older_than_days: float = 30,
+        larger_than: int = 16_384,
+        dry_run: bool = False,
+        *,
+        spare_running: bool = False,
+    ) -> Thinned:
+        """Cut bodies of more than so many bytes; with `dry_run`, only say what that would do.
+
+        With `spare_running`, open terminal sessions whose process may be running stay whole.
+        """
+        run = _Run(cutoff_of(older_than_days), whole("larger_than", larger_than), clock.now(), spare_running)
         with self._engine.read(settled=True) as reader:
             roots = [row[0] for row in reader.rows(UNUSED, run.cutoff)]
         messages = dropped = 0
@@ -127,6 +138,8 @@ def _large(reader: Reader, root: str, run: _Run) -> list[tuple[int, int]]:
     """(id, size) of the bodies of a conversation that may be cut now."""
     unused = reader.value(IS_UNUSED, root, run.cutoff) and not reader.value(KEPT, root)
     if not unused or reader.value(LEASED, root, run.now):
+        return []
+    if run.spare_running and is_open_in_process(reader, root):
         return []
     return [(message_id, octets) for message_id, octets in reader.rows(LARGE, root, run.larger_than)]
 

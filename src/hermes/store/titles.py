@@ -22,7 +22,7 @@ _INVISIBLE = "[\u200b\u200c\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffc\uf
 _JOINER = "\u200d"
 _NUMBERED = r"(?s)^(.*?) #(\d{1,9})$"
 
-GET = "SELECT title FROM sessions WHERE id = ?"
+GET = "SELECT title FROM sessions WHERE id = ? AND trashed_at IS NULL"
 OWNER = "SELECT owner, root_id FROM sessions WHERE id = ? AND trashed_at IS NULL"
 HELD_BY = "SELECT id, root_id FROM sessions WHERE title = ? AND owner = ? AND id <> ?"
 # A title given to what lies in the trash would be taken from the living.
@@ -32,8 +32,9 @@ SET_IF_EMPTY = "UPDATE sessions SET title = ?, title_by = 'auto' WHERE id = ? AN
 ASKED = "SELECT title_by FROM sessions WHERE id = ? AND title IS NULL AND trashed_at IS NULL"
 CLAIM = "UPDATE sessions SET title_by = ? WHERE id = ? AND title IS NULL"
 # Whoever may see several owners' sessions means their own first.
-BY_TITLE = """SELECT id, owner FROM sessions WHERE title = ? AND trashed_at IS NULL
+BY_TITLE = """SELECT id, owner FROM sessions WHERE title = ? AND trashed_at IS NULL AND (? IS NULL OR owner = ?)
     ORDER BY owner, started_at DESC, id DESC LIMIT 1"""
+OWNERS_OF = "SELECT DISTINCT owner FROM sessions WHERE title = ? AND trashed_at IS NULL ORDER BY owner"
 IN_USE = "SELECT 1 FROM sessions WHERE title = ? AND owner = ? AND trashed_at IS NULL"
 # The documented pattern `title #<anything>`, from there to the next character; for rows without a recorded relation.
 NUMBERED = """SELECT id, title, relation, owner FROM sessions
@@ -165,11 +166,19 @@ class Titles:
 
     def session_by_title(self, title: str) -> dict[str, Any] | None:
         with self._engine.read(settled=True) as reader:
-            found = reader.value(BY_TITLE, title)
+            found = reader.value(BY_TITLE, title, None, None)
             return None if found is None else reader.dict(SELECT_ROW, found)
 
-    def resolve(self, title: object) -> str | None:
+    def owners_of(self, title: str) -> list[str]:
+        """The owners of sessions with this title; if there is none, of sessions titled `title #N`."""
+        with self._engine.read(settled=True) as reader:
+            exact = [row[0] for row in reader.rows(OWNERS_OF, title)]
+            return exact or list(dict.fromkeys(row[3] for row in _variants(reader, title)))
+
+    def resolve(self, title: object, owner: str | None = None) -> str | None:
         """The session a person means by this name: the newest of the lineage that carries it.
+
+        With `owner`, only that owner's sessions are considered.
 
         A recorded continuation of the exactly titled session decides; only where there is none does the documented
         pattern `title #N`, newest start first, stand in for it.
@@ -177,11 +186,13 @@ class Titles:
         if not isinstance(title, str) or not title:
             return None
         with self._engine.read(settled=True) as reader:
-            exact, owner = reader.row(BY_TITLE, title) or (None, None)
+            exact, holder = reader.row(BY_TITLE, title, owner, owner) or (None, None)
             if exact is not None and reader.value(CONTINUED, exact):
                 return tip(reader, exact)
             for variant, _title, relation, of in _variants(reader, title):
-                if exact is None or (of == owner and relation is None):
+                if owner is not None and of != owner:
+                    continue
+                if exact is None or (of == holder and relation is None):
                     return tip(reader, variant)
             return None if exact is None else str(exact)
 

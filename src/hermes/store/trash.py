@@ -1,7 +1,7 @@
-"""The trash: conversations a person has thrown away, kept for a while, and brought back with one call, or by whoever
-goes on talking in them.
+"""The trash: conversations a person has thrown away, kept for a while, and brought back with one call.
 
-What lies there (`trashed_at`) is in no list, count, search, title lookup, export or prune. What went together has the
+What lies there (`trashed_at`) is in no list, count, search, title lookup, export or prune. By its id it is not found
+either, unless the caller asks for the trash, and nothing can be written to it. What went together has the
 same time and comes back together. A title is free for others meanwhile: it is set aside in `state_meta`, as
 `trashed_title:<id>`. A single session thrown out of a conversation lets go of what continues it, which stands for
 itself then; `trashed_next:<id>` says who was let go.
@@ -53,7 +53,8 @@ JOIN_AGAIN = """UPDATE sessions SET parent_session_id = ?, relation = 'compressi
     WHERE id = ? AND parent_session_id IS NULL"""
 
 IN_TRASH = """SELECT s.id, s.source, m.value, s.preview, s.started_at, s.last_active, s.message_count, s.trashed_at,
-    s.parent_session_id, s.kind FROM sessions s LEFT JOIN state_meta m ON m.key = 'trashed_title:' || s.id
+    s.parent_session_id, s.kind, s.owner, s.chat_type, s.chat_id, s.thread_id, s.display_name
+    FROM sessions s LEFT JOIN state_meta m ON m.key = 'trashed_title:' || s.id
     WHERE s.trashed_at IS NOT NULL ORDER BY s.trashed_at DESC, s.started_at, s.id"""
 # What is still being worked in, by somebody who has not noticed, is not thrown out.
 LAIN_LONG = """SELECT trashed_at, id, coalesce(message_count, 0) FROM sessions WHERE trashed_at <= ?1
@@ -221,4 +222,5 @@ def _shown(group: list[Row], trash_days: float) -> dict[str, Any]:
         "trashed_at": first[7],
         "goes_at": first[7] + trash_days * clock.DAY,
         "sessions": [row[0] for row in group],
+        **dict(zip(("owner", "chat_type", "chat_id", "thread_id", "display_name"), first[10:], strict=True)),
     }

@@ -16,7 +16,7 @@ from hermes import clock, errors
 from hermes.store.arguments import counter, moment, optional_amount, optional_text, required_text
 from hermes.store.engine import Access, Reader, Row, Writer
 from hermes.store.lineage import conversation_with_subagents
-from hermes.store.sessions import ADD_USAGE, EXISTS, Usage
+from hermes.store.sessions import ADD_USAGE, LIVE, Usage
 
 PURPOSES = ("main", "auxiliary")
 MOST_TOKENS = 2**40
@@ -164,7 +164,7 @@ class UsageRecords:
             # Its number and all its values: nobody else's row has both.
             if writer.repeating and made and writer.row(RECORDED, made[-1]) == row:
                 return made[-1]
-            if not writer.value(EXISTS, session_id):
+            if not writer.value(LIVE, session_id):
                 raise errors.raised(errors.UnknownSession, f"session {session_id!r} does not exist")
             writer.run(ADD_USAGE, *columns, session_id)
             made.append(writer.insert(INSERT, *row))
@@ -175,14 +175,15 @@ class UsageRecords:
     def of(self, session_id: str, family: bool = False) -> UsageTotals:
         """What a session used; with `family`, its whole conversation and the subagents that worked for it.
 
-        A branch is a conversation of its own. What lies in the trash counts only for who asks about the trash.
+        A branch is a conversation of its own. What lies in the trash does not count.
         """
         with self._engine.read(settled=True) as reader:
+            if reader.value(IS_TRASHED, session_id):
+                return _totals(())
             if not family:
                 return _totals(_lines_of(reader, session_id))
-            trashed = reader.value(IS_TRASHED, session_id)
             members = conversation_with_subagents(reader, session_id)
-            asked = [member for member in members if reader.value(IS_TRASHED, member) == trashed]
+            asked = [member for member in members if not reader.value(IS_TRASHED, member)]
             return _totals(line for member in asked for line in _lines_of(reader, member))
 
     def by_model(self, since: float | None = None, until: float | None = None) -> UsageTotals:

@@ -126,11 +126,9 @@ def _meant(db: SessionDB, name: str) -> str:
     if not found:
         raise Refused(f"'{name}' is not in the trash.")
     if len(found) > 1:
-        told = [
-            f"{row['id']}  {printable(row['title'] or row['preview'] or '—', width_limit=60)}"
-            for row in found
-        ]
-        raise Refused(f"'{name}' could be any of these:", told)
+        from hermes.chat.which import describe_candidates
+
+        raise Refused(f"'{name}' could be any of these:", describe_candidates(found))
     return str(found[0]["id"])
 
 
