@@ -42,7 +42,7 @@ from hermes.store.sqlite.opening import (
     open_database,
     take_log_away,
 )
-from hermes.store.sqlite.turnstile import Turnstile
+from hermes.store.sqlite.turnstile import PATIENCE_S, Turnstile
 
 if TYPE_CHECKING:
     from hermes.store.sqlite.scope import Owners, ScopedConnection
@@ -60,8 +60,6 @@ TOLD_AS_OURS = (apsw.Error, UnicodeDecodeError, Unreachable)
 """What is wrong with the file, and not with what was asked of it."""
 AT_FIRST_S = 0.100
 """How long a writer tries on its own before it stands in line."""
-IN_LINE_S = 1.0
-"""How long it lets one go first that does not go: a stopped process must not stop the others."""
 
 
 class SqliteCore:
@@ -106,7 +104,7 @@ class SqliteCore:
 
     def _open(self) -> None:
         self._found_log = os.path.exists(f"{self.path}-wal")
-        opened = open_database(self.path, read_only=self.read_only)
+        opened = open_database(self.path, read_only=self.read_only, deadline=self._deadline)
         self._connection, self._guard, self._journal = opened
         self._durable = False
         if self.read_only:
@@ -358,7 +356,7 @@ class SqliteCore:
             except apsw.BusyError:
                 pass
         try:
-            self._turnstile.enter(min(until, time.monotonic() + IN_LINE_S))
+            self._turnstile.enter(min(until, time.monotonic() + PATIENCE_S))
             for attempt in range(1, self._max_retries + 1):
                 try:
                     self._begin_within(until - time.monotonic())

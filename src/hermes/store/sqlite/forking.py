@@ -55,9 +55,13 @@ class Inside:
             return  # the fork waits for this thread, or for a signal handler in it, so that it must get on
         while _forking:
             _inside.pop(self, None)
-            while _forking:
-                time.sleep(NAP_S)
+            _wait_for_fork()
             _inside[self] = thread
+
+
+def _wait_for_fork() -> None:
+    while _forking:
+        time.sleep(NAP_S)
 
 
 def was_torn() -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from stat import S_ISREG
@@ -20,6 +21,7 @@ from hermes.partial import BACKUPS, DAMAGE_MARK
 from hermes.store.sqlite import encryption, forking, lockfile
 from hermes.store.sqlite import guard as guards
 from hermes.store.sqlite.connection import (
+    DEADLINE_S,
     READ_SOMETHING,
     WAL_ERRORS,
     connect,
@@ -27,6 +29,7 @@ from hermes.store.sqlite.connection import (
     damaged,
     has_log,
     pragma,
+    refuse_subinterpreter,
     run,
     translated,
 )
@@ -40,8 +43,11 @@ from hermes.store.sqlite.migrations import (
     drop_foreign_search,
     migrate,
 )
+from hermes.store.sqlite.turnstile import PATIENCE_S, Turnstile
 
 log = log_of(__name__)
+
+RETRY_S = 0.005
 
 BACKSTOP_PAGES = 4000
 """SQLite's own checkpoint, on the writing path, only if ours has not run for this long."""
@@ -75,11 +81,13 @@ def schema_sql() -> str:
     return Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
 
 
-def open_database(path: Path, *, read_only: bool = False) -> Opened:
-    def attempt() -> Opened:
-        with forking.Inside():
-            return _open_read_only(path) if read_only else _open(path)
+def open_database(path: Path, *, read_only: bool = False, deadline: float = DEADLINE_S) -> Opened:
+    """Wait for other programs as a write does, at every statement, before the deadline."""
 
+    def attempt() -> Opened:
+        return _attempt_in_turn(path, read_only=read_only, until=time.monotonic() + deadline)
+
+    refuse_subinterpreter(path)
     if forking.was_torn():
         raise errors.raised(
             errors.StoreFailed,
@@ -103,6 +111,26 @@ def open_database(path: Path, *, read_only: bool = False) -> Opened:
         raise errors.raised(
             errors.StoreFailed, f"{path} cannot be opened: {problem.strerror or problem}"
         ) from problem
+
+
+def _attempt_in_turn(path: Path, *, read_only: bool, until: float) -> Opened:
+    """Some statements are refused without asking the busy handler, `PRAGMA journal_mode` for one."""
+    line = Turnstile(path)
+    try:
+        while True:
+            try:
+                with forking.Inside():
+                    return _open_read_only(path) if read_only else _open(path)
+            except apsw.BusyError:
+                if time.monotonic() >= until:
+                    raise
+            # Those who write let somebody pass who stands in line.
+            if not read_only and not line.occupied():
+                line.enter(min(until, time.monotonic() + PATIENCE_S))
+            time.sleep(RETRY_S)
+    finally:
+        line.leave()
+        line.close()
 
 
 def _open(path: Path) -> Opened:
