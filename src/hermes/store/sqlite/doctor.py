@@ -8,7 +8,7 @@ from typing import LiteralString
 import apsw
 
 from hermes.store import blobs, derived
-from hermes.store.sqlite import blocks, index
+from hermes.store.sqlite import blocks, index, row_ids
 from hermes.store.sqlite.connection import SqliteReader, connect, connect_read_only, run
 from hermes.store.sqlite.given import held
 from hermes.store.sqlite.texts import fields_of
@@ -92,7 +92,8 @@ def verify(reader: SqliteReader, path: Path) -> Health:
 def health_of(reader: SqliteReader, path: Path) -> Health:
     """Everything but SQLite's own check of the pages, which a caller that holds the file alone makes itself."""
     damage = [f"messages without a session: {row[0]}" for row in reader.rows(ORPHANS)] + blobs.damage(reader)
-    drift = _derived_drift(reader) + _index_drift(reader) + _block_drift(reader) + blobs.drift(reader)
+    drift = row_ids.find_high_ids(reader)
+    drift += _derived_drift(reader) + _index_drift(reader) + _block_drift(reader) + blobs.drift(reader)
     _mark, above, _changed = index.behind(reader, 1 << 60)
     sessions, messages = int(reader.value(COUNT_SESSIONS)), int(reader.value(COUNT_MESSAGES))
     return Health(path, sessions, messages, tuple(damage[:MOST_TOLD]), tuple(drift[:MOST_TOLD]), above)
