@@ -137,3 +137,33 @@ def test_what_was_written_is_let_go_at_once() -> None:
         assert known() is None
     finally:
         gc.enable()
+
+
+class Handlers:
+    """What may be given to `signal.signal`."""
+
+    def __call__(self, _number: int, _frame: object) -> None:
+        raise ValueError("timeout")
+
+    def verb(self, _number: int, _frame: object) -> None:
+        self(_number, None)
+
+
+def any_arguments(*_args: object) -> None:
+    raise ValueError("timeout")
+
+
+@pytest.mark.parametrize(
+    "handler", [Handlers(), Handlers().verb, any_arguments, partial(any_arguments, "more")]
+)
+def test_what_a_handler_raises_is_recognised(handler: Callable[..., None]) -> None:
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with pytest.raises(ValueError, match="timeout") as caught:
+            signal.raise_signal(signal.SIGUSR1)
+        assert commit.is_from_signal_handler(caught.value)
+        with pytest.raises(ValueError, match="timeout") as caught:
+            any_arguments(1, None)
+        assert not commit.is_from_signal_handler(caught.value)
+    finally:
+        signal.signal(signal.SIGUSR1, before)

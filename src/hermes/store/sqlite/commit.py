@@ -194,7 +194,10 @@ class CommitQueue:
             if not ticket.finished:
                 self._lead(ticket)
             ticket.way.leave()
-            _forget(thread, ticket)
+            if ticket.outer is None:
+                _at_work.pop(thread, None)
+            else:
+                _forget(thread, ticket)
         except BaseException:
             # Another exception may come at any moment. Up to this one call into C none is noticed, and what runs in
             # another thread none can strike.
@@ -203,7 +206,7 @@ class CommitQueue:
             except RuntimeError:  # no more threads
                 self._leave(ticket)
             raise
-        return _outcome(ticket)
+        return ticket.result if ticket.error is None else _outcome(ticket)
 
     def _leave(self, ticket: Ticket) -> None:
         """After an interrupt: undo what was begun, if anything was, and go on without this one."""
@@ -242,16 +245,16 @@ class CommitQueue:
         with self._mutex:
             ticket.gone = True
             _wake(ticket.next)
-            # A follower whose leader is at work is settled by that leader.
-            ticket.settled = (
-                self._leader in (None, ticket) or ticket in self._waiting or ticket not in self._leader.along
-            )
+            if self._leader is ticket:
+                ticket.settled = True
             if self._leader is ticket and not self._waiting and not ticket.along:
                 self._leader = None  # nobody came along, and nobody waits
                 return
             if self._leader is not ticket:
                 if ticket in self._waiting:  # nobody has taken it up, and nobody shall
                     self._waiting.remove(ticket)
+                # A follower whose leader is at work is settled by that leader.
+                ticket.settled = self._leader is None or ticket not in self._leader.along
                 self._hand_over()
                 return
             for waiter in reversed(ticket.along):
@@ -313,3 +316,18 @@ def _do_in_other_thread(ticket: Ticket, thread: int, make: Callable[[Ticket], An
 
 def _is_in_main_thread() -> bool:
     return get_ident() == threading.main_thread().ident
+
+
+def is_from_signal_handler(problem: BaseException) -> bool:
+    """Whether a signal handler of the interrupted thread raised it, rather than the code that was running.
+
+    A handler is called with the frame that it interrupts, which is also the frame below its own.
+    """
+    trace = problem.__traceback__
+    while trace is not None:
+        below = trace.tb_frame.f_back
+        for value in trace.tb_frame.f_locals.values() if below is not None else ():
+            if value is below or (type(value) is tuple and any(part is below for part in value)):
+                return True
+        trace = trace.tb_next
+    return False

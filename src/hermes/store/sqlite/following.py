@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from hermes import clock, errors
 from hermes.logs import log_of
 from hermes.store.engine import Writer
-from hermes.store.sqlite.commit import Ticket
+from hermes.store.sqlite.commit import Ticket, is_from_signal_handler
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter
 from hermes.store.sqlite.core import SqliteCore
 
@@ -197,7 +197,9 @@ class SqliteFollower(SqliteCore):
             return False
         except errors.IndexDamaged:
             self._rebuild_index()
-        except Exception as problem:  # noqa: BLE001 - see above
+        except Exception as problem:
+            if is_from_signal_handler(problem):
+                raise
             log.warning("%s: the search index waits: %s", self.path, problem)
             return False
         return True
