@@ -270,6 +270,7 @@ class SqliteCore:
             for ticket in batch:
                 ticket.finished = True
             self._at_work = False
+            committed.clear()  # while the cursor lives, its statement must be prepared anew for the next commit
         except Exception as problem:
             if committed:
                 raise  # from a signal handler: `undo` tells the others that their writes are stored
