@@ -18,23 +18,32 @@ from hermes.store.sqlite.commit import CommitQueue, Ticket
 FOLLOWERS = 6
 
 
-class Slow:
+class Plain:
+    """Transactions that end at once, with nothing to undo."""
+
+    def transact(self, batch: list[Ticket]) -> None:
+        for ticket in batch:
+            ticket.result = ticket.work(None)
+            ticket.finished = True
+
+    def undo(self, batch: list[Ticket]) -> None:
+        pass
+
+    def find_way_past(self, ticket: Ticket, interrupted: list[Ticket]) -> None:
+        pass
+
+
+class Slow(Plain):
     """Transactions that end when they may."""
 
     def __init__(self) -> None:
         self.begun: list[int] = []
         self.may_end = [threading.Event() for _ in range(FOLLOWERS + 2)]
 
-    def __call__(self, batch: list[Ticket]) -> None:
+    def transact(self, batch: list[Ticket]) -> None:
         self.begun.append(len(batch))
         assert self.may_end[len(self.begun) - 1].wait(10)
-        for ticket in batch:
-            ticket.result = ticket.work(None)
-            ticket.finished = True
-
-
-def as_it_was(_batch: list[Ticket]) -> None:
-    """What is done about a transaction that was interrupted: these have nothing to undo."""
+        super().transact(batch)
 
 
 def eventually(true: Callable[[], bool]) -> None:
@@ -57,7 +66,7 @@ def start(queue: CommitQueue, answers: list[int], number: int) -> threading.Thre
 @pytest.mark.parametrize("taken", [False, True], ids=["while it waits", "while it is worked on"])
 def test_who_is_interrupted_holds_up_nobody(place: int, taken: bool) -> None:
     transact, answers = Slow(), list[int]()
-    queue, interrupted = CommitQueue(transact, as_it_was), threading.Event()
+    queue, interrupted = CommitQueue(transact), threading.Event()
     threads = [start(queue, answers, 0)]
     eventually(lambda: len(transact.begun) == 1)
 
@@ -93,7 +102,7 @@ def test_who_is_interrupted_holds_up_nobody(place: int, taken: bool) -> None:
 def test_a_leader_waits_for_those_who_were_there_the_last_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit, "GATHER_S", 10.0)
     transact, answers = Slow(), list[int]()
-    queue = CommitQueue(transact, as_it_was)
+    queue = CommitQueue(transact)
     alone = start(queue, answers, -1)
     eventually(lambda: len(transact.begun) == 1)
     crowd = [start(queue, answers, number) for number in range(FOLLOWERS)]
@@ -119,16 +128,42 @@ def test_what_was_written_is_let_go_at_once() -> None:
 
     class Large: ...
 
-    def transact(batch: list[Ticket]) -> None:
-        for ticket in batch:
-            ticket.finished = True
-
-    queue, large = CommitQueue(transact, as_it_was), Large()
+    queue, large = CommitQueue(Plain()), Large()
     known = weakref.ref(large)
     gc.disable()
     try:
-        queue.do(Ticket(partial(lambda given, _writer: given, large), share=True))
+        queue.do(Ticket(partial(lambda given, _writer: len(str(given)), large), share=True))
         del large
         assert known() is None
     finally:
         gc.enable()
+
+
+class Handlers:
+    """What may be given to `signal.signal`."""
+
+    def __call__(self, _number: int, _frame: object) -> None:
+        raise ValueError("timeout")
+
+    def verb(self, _number: int, _frame: object) -> None:
+        self(_number, None)
+
+
+def any_arguments(*_args: object) -> None:
+    raise ValueError("timeout")
+
+
+@pytest.mark.parametrize(
+    "handler", [Handlers(), Handlers().verb, any_arguments, partial(any_arguments, "more")]
+)
+def test_what_a_handler_raises_is_recognised(handler: Callable[..., None]) -> None:
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with pytest.raises(ValueError, match="timeout") as caught:
+            signal.raise_signal(signal.SIGUSR1)
+        assert commit.is_from_signal_handler(caught.value)
+        with pytest.raises(ValueError, match="timeout") as caught:
+            any_arguments(1, None)
+        assert not commit.is_from_signal_handler(caught.value)
+    finally:
+        signal.signal(signal.SIGUSR1, before)

@@ -1,6 +1,7 @@
-"""Ctrl-C wherever the interpreter may notice it, in a thread that leads a commit others have joined, or follows.
+"""A signal wherever the interpreter may notice it, in a thread that leads a commit others wait for, or follows.
 
-Nobody waits for ever, and what the others were told is stored is there once.
+Its handler raises (Ctrl-C, a timeout of any class) or uses the store itself. Nobody waits for ever, what others were
+told is stored is there once, and whoever was interrupted can look whether its own write is.
 """
 
 from __future__ import annotations
@@ -10,22 +11,27 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, cast
 
 import pytest
 
-from hermes.store.sqlite import commit, core, guard
+from hermes import errors
+from hermes.store.sqlite import commit, connection, core, forking, guard, opening, turnstile
 from hermes.store.sqlite.core import SqliteCore
 from hermes_state import SessionDB
 
-WATCHED = tuple(str(module.__file__) for module in (commit, core, guard))
+WATCHED = tuple(str(module.__file__) for module in (commit, core, guard, forking, connection, turnstile))
 NOTICING = {"CALL", "CALL_KW", "CALL_FUNCTION_EX", "RESUME", "JUMP_BACKWARD"}
 """Instructions after which the interpreter looks whether a signal has come."""
 FOLLOWERS = ("first", "second", "third")
-MOST = 300
+MOST = 400
+
+
+class TimeIsUp(Exception):
+    """What a handler of SIGALRM may raise."""
 
 
 @cache
@@ -33,11 +39,18 @@ def instructions(code: CodeType) -> dict[int, str]:
     return {instruction.offset: instruction.opname for instruction in dis.get_instructions(code)}
 
 
-class Interruption:
-    """To be traced with: raises KeyboardInterrupt at the n-th place where that may really happen."""
+def until_now() -> None:
+    """The holder of the lock stays until all have joined the line."""
 
-    def __init__(self, number: int) -> None:
+
+class Interruption:
+    """To be traced with: calls the handler at the n-th place where a signal may really be noticed."""
+
+    def __init__(self, number: int, handler: Callable[[], object], *, uses_store: bool = False) -> None:
         self._left = number
+        self.uses_store = uses_store
+        self._handler = handler
+        self.let_holder_go: Callable[[], object] = until_now
         self._before: dict[int, int] = {}
         self._back_in: int | None = (
             None  # a call of one of our own functions looks when it begins, not when it ends
@@ -61,7 +74,8 @@ class Interruption:
                 self._left -= 1
                 if not self._left:
                     self.where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-                    raise KeyboardInterrupt
+                    self.let_holder_go()
+                    self._handler()
         return self.trace
 
 
@@ -71,69 +85,165 @@ def until(true: Callable[[], object], seconds: float) -> None:
         time.sleep(0.0002)
 
 
-def round_of(db: SessionDB, tag: str, interruption: Interruption, *, place: int, apart: bool) -> bool:
-    """Let the main thread stand in line with others, and interrupt it; whether it was."""
-    queue = cast(SqliteCore, db._engine)._queue
-    begun, may_end, over = threading.Event(), threading.Event(), threading.Event()
+class Round:
+    """The main thread stands in line with others, and is interrupted."""
 
-    def hold(_writer: object) -> None:
-        begun.set()
-        may_end.wait(10)
+    def __init__(
+        self, db: SessionDB, tag: str, interruption: Interruption, *, place: int, apart: bool
+    ) -> None:
+        self._db, self._tag, self._place = db, tag, place
+        self._queue = cast(SqliteCore, db._engine)._queue
+        self._begun, self._may_end, self._over = threading.Event(), threading.Event(), threading.Event()
+        self.raised: BaseException | None = None
+        self.others: list[BaseException] = []
+        self.stored_at_once = 0
+        if interruption.uses_store:  # which must not have to wait for the holder
+            interruption.let_holder_go = self._may_end.set
+        holder = threading.Thread(target=lambda: db._engine.write(self._hold, share=False), daemon=True)
+        self._line = [self._thread(db.append_message, "s", "user", f"{tag} {name}") for name in FOLLOWERS]
+        if apart:  # one that does not share its commit
+            self._line.append(self._thread(db.set_session_title, "s", tag))
+        holder.start()
+        assert self._begun.wait(10)
+        for length, thread in enumerate(self._line[:place], 1):
+            thread.start()
+            self._wait_for(length)
+        usher = threading.Thread(target=self._join_behind, daemon=True)
+        usher.start()
+        self._append(interruption)
+        for thread in (usher, holder, *self._line):
+            thread.join(10)
+            assert not thread.is_alive(), f"interrupted at {interruption.where}, others wait for ever"
 
-    def wait_for(length: int) -> None:
-        until(lambda: len(queue._waiting) >= length or over.is_set(), 5)
+    def _append(self, interruption: Interruption) -> None:
+        sys.settrace(interruption.trace)
+        try:
+            self._db.append_message("s", "user", f"{self._tag} main")
+        except (KeyboardInterrupt, TimeIsUp, errors.StoreError) as problem:
+            self.raised = problem
+        finally:
+            sys.settrace(None)
+        if not is_closed(self._db):
+            self.stored_at_once = texts_of(self._db, self._tag).count(f"{self._tag} main")
+        self._over.set()
 
-    def join_behind() -> None:
-        for length, one in enumerate(others[place:], place + 1):
-            wait_for(length)
-            one.start()
-        wait_for(len(others) + 1)
-        may_end.set()
+    def _thread(self, verb: Callable[..., object], *args: object) -> threading.Thread:
+        def call() -> None:
+            try:
+                verb(*args)
+            except BaseException as problem:  # noqa: BLE001 - looked at by the test
+                self.others.append(problem)
 
-    holder = threading.Thread(target=lambda: db._engine.write(hold, share=False), daemon=True)
-    others = [
-        threading.Thread(target=db.append_message, args=("s", "user", f"{tag} {name}"), daemon=True)
-        for name in FOLLOWERS
-    ]
-    if apart:  # one that does not share its commit
-        others.append(threading.Thread(target=db.set_session_title, args=("s", tag), daemon=True))
-    holder.start()
-    assert begun.wait(10)
-    for length, one in enumerate(others[:place], 1):
-        one.start()
-        wait_for(length)
-    usher = threading.Thread(target=join_behind, daemon=True)
-    usher.start()
-    interrupted = False
-    sys.settrace(interruption.trace)
-    try:
-        db.append_message("s", "user", f"{tag} main")
-    except KeyboardInterrupt:
-        interrupted = True
-    finally:
-        sys.settrace(None)
-        over.set()
-    usher.join(10)
-    for thread in (holder, usher, *others):
-        thread.join(10)
-        assert not thread.is_alive(), f"interrupted at {interruption.where}, others wait for ever"
-    return interrupted
+        return threading.Thread(target=call, daemon=True)
+
+    def _hold(self, _writer: object) -> None:
+        self._begun.set()
+        self._may_end.wait(10)
+
+    def _wait_for(self, length: int) -> None:
+        until(lambda: len(self._queue._waiting) >= length or self._over.is_set(), 5)
+
+    def _join_behind(self) -> None:
+        for length, thread in enumerate(self._line[self._place :], self._place + 1):
+            self._wait_for(length)
+            thread.start()
+        self._wait_for(len(self._line) + 1)
+        self._may_end.set()
 
 
+def is_closed(db: SessionDB) -> bool:
+    return cast(SqliteCore, db._engine)._closed
+
+
+def texts_of(db: SessionDB, tag: str) -> list[str]:
+    return [row["content"] for row in db.get_messages("s") if row["content"].startswith(f"{tag} ")]
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, TimeIsUp])
 @pytest.mark.parametrize("place", [0, 1], ids=["leading", "following"])
 @pytest.mark.parametrize("apart", [False, True], ids=["all share", "one does not"])
-def test_one_in_line_is_interrupted_anywhere(home: Path, place: int, apart: bool) -> None:
+def test_one_in_line_is_interrupted_anywhere(
+    home: Path, place: int, apart: bool, kind: type[BaseException]
+) -> None:
+    def strike() -> None:
+        raise kind
+
     with SessionDB() as db:
         db.create_session("s", "cli")
         for number in range(1, MOST):
-            interruption = Interruption(number)
+            interruption = Interruption(number, strike)
             tag = f"round{number}"
-            interrupted = round_of(db, tag, interruption, place=place, apart=apart)
-            said = [row["content"] for row in db.get_messages("s") if row["content"].startswith(f"{tag} ")]
+            result = Round(db, tag, interruption, place=place, apart=apart)
+            said = texts_of(db, tag)
             once = [text for text in said if not text.endswith(" main")]
+            assert not result.others, interruption.where
             assert sorted(once) == sorted(f"{tag} {name}" for name in FOLLOWERS), interruption.where
-            assert said.count(f"{tag} main") <= 1, interruption.where
-            if not interrupted:
+            assert said.count(f"{tag} main") == result.stored_at_once <= 1, interruption.where
+            assert isinstance(result.raised, kind) == bool(interruption.where), interruption.where
+            if not interruption.where:
                 break
-        assert (40 if place == 0 else 10) < number < MOST - 1  # the whole way was walked
+        assert (30 if place == 0 else 10) < number < MOST - 1  # the whole way was walked
         assert db.verify().ok
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["leading", "following"])
+@pytest.mark.parametrize("journal", ["wal", "delete"])
+def test_a_handler_writes_reads_and_searches_anywhere(
+    home: Path, place: int, journal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends, or is refused at once; what it was told is stored is there once, and only that."""
+    if journal == "delete":
+        monkeypatch.setattr(opening, "journal_for", lambda _path: ("delete", "nfs"))
+    refused = 0
+    with SessionDB() as db, SessionDB() as other:
+        db.create_session("s", "cli")
+        for number in range(1, MOST):
+            tag = f"round{number}"
+            stored: list[str] = []
+
+            def save(tag: str = tag, stored: list[str] = stored) -> None:
+                nonlocal refused
+                for handle, text in ((db, f"{tag} handler"), (other, f"{tag} other handle")):
+                    started = time.monotonic()
+                    assert handle.get_session("s") is not None
+                    try:
+                        handle.append_message("s", "user", text)
+                        stored.append(text)
+                    except errors.StoreBusy:
+                        refused += 1
+                    handle.search_messages("round")
+                    assert time.monotonic() - started < 5
+
+            interruption = Interruption(number, save, uses_store=True)
+            result = Round(db, tag, interruption, place=place, apart=False)
+            assert (result.raised, result.others) == (None, []), interruption.where
+            expected = [*stored, f"{tag} main", *(f"{tag} {name}" for name in FOLLOWERS)]
+            assert sorted(texts_of(db, tag)) == sorted(expected), interruption.where
+            if not interruption.where:
+                break
+        assert (30 if place == 0 else 10) < number < MOST - 1
+        assert (place == 0) == (refused > 0)  # only where it interrupts the transaction itself
+        assert refused < number
+        assert db.verify().ok
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["leading", "following"])
+def test_a_handler_closes_the_store_anywhere(home: Path, place: int) -> None:
+    """The store is closed once the interrupted write has ended; that, and those before it, are told the truth."""
+    for number in range(1, MOST):
+        db = SessionDB()
+        db.create_session("s", "cli")
+        tag = f"round{number}"
+        interruption = Interruption(number, db.close, uses_store=True)
+        result = Round(db, tag, interruption, place=place, apart=False)
+        if not interruption.where:
+            db.close()
+            break
+        until(partial(is_closed, db), 10)
+        with pytest.raises(errors.StoreClosed):
+            db.get_session("s")
+        failed = [*result.others, *([] if result.raised is None else [result.raised])]
+        assert all(isinstance(problem, errors.StoreClosed) for problem in failed), interruption.where
+        with SessionDB() as again:
+            assert len(texts_of(again, tag)) == len(FOLLOWERS) + 1 - len(failed), interruption.where
+    assert (30 if place == 0 else 10) < number < MOST - 1

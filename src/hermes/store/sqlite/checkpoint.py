@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-import threading
+import sys
+import time
+from _thread import allocate_lock, get_ident, start_new_thread
+from contextlib import suppress
 from pathlib import Path
 
 import apsw
@@ -18,6 +21,7 @@ LONG_LOG, NEARLY = 4_000, 1_000
 grows without end, every page is looked for in all of it, and every commit has to make the file longer."""
 RESTART_S = 0.02
 """How long others are held up for that, if it does not work out."""
+STOP_NAP_S = 0.0002
 
 
 class Checkpointer:
@@ -25,33 +29,49 @@ class Checkpointer:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._asked = threading.Event()
         self._stopped = False
-        self._thread: threading.Thread | None = None
+        # Locks and threads of `_thread`: those of `threading` have a state of their own between their lines, in which
+        # a signal handler may find them that writes or closes the store.
+        self._unasked = allocate_lock()
+        self._unasked.acquire()
+        self._claimed = allocate_lock()
+        self._serving: set[int] = set()
 
     def ask(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="hermes-checkpoint", daemon=True)
+        if not self._stopped and self._claimed.acquire(blocking=False):
             try:
-                self._thread.start()
-            except RuntimeError as problem:  # no more threads: the write that asks is committed all the same
-                self._thread = None
+                start_new_thread(self._serve, ())
+            except BaseException as problem:
+                self._claimed.release()
+                if not isinstance(problem, RuntimeError):
+                    raise
+                # No more threads: the write that asks is committed all the same.
                 log.debug("checkpoint of %s put off: %s", self._path, problem)
-        self._asked.set()
+        self._wake()
 
     def stop(self) -> None:
+        """No checkpoint is under way afterwards, and none begins."""
         self._stopped = True
-        self._asked.set()
-        thread, self._thread = self._thread, None
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+        # A thread that is not listed yet sees that it is stopped before it opens anything.
+        # When the interpreter ends, other threads do not get on any more.
+        while self._serving - {get_ident()} and not sys.is_finalizing():
+            self._wake()
+            time.sleep(STOP_NAP_S)
+
+    def _wake(self) -> None:
+        with suppress(RuntimeError):  # awake already
+            self._unasked.release()
 
     def _serve(self) -> None:
+        thread = get_ident()
+        self._serving.add(thread)
         try:
-            self._checkpoint_when_asked()
+            if not self._stopped:
+                self._checkpoint_when_asked()
         finally:
-            if not self._stopped:  # it could not even begin: whoever asks next tries again
-                self._thread = None
+            with suppress(RuntimeError):
+                self._claimed.release()  # if it could not even begin, whoever asks next tries again
+            self._serving.discard(thread)
 
     def _checkpoint_when_asked(self) -> None:
         try:
@@ -63,8 +83,7 @@ class Checkpointer:
             return
         try:
             while True:
-                self._asked.wait()
-                self._asked.clear()
+                self._unasked.acquire()
                 if self._stopped:
                     return
                 try:

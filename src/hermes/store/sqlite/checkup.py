@@ -15,7 +15,7 @@ from hermes import clock, errors
 from hermes.store.content import to_json
 from hermes.store.findings import Finding
 from hermes.store.processes import is_running
-from hermes.store.sqlite import doctor, index
+from hermes.store.sqlite import doctor, index, row_ids
 from hermes.store.sqlite.backup import backups_of
 from hermes.store.sqlite.connection import SqliteReader, connect, pragma, run, upkeep
 from hermes.store.sqlite.copying import unsound
@@ -126,6 +126,11 @@ def index_lag(reader: SqliteReader, path: Path) -> Iterator[Finding]:
         yield Finding("note", f"{told}: searches are slower", f"index them: `{upkeep(path, 'optimize')}`")
     else:
         yield Finding("ok", told if above or changed else "Index: complete")
+
+
+def high_ids(reader: SqliteReader, path: Path) -> Iterator[Finding]:
+    for found in row_ids.find_high_ids(reader):
+        yield Finding("warning", f"Ids: {found}", f"give it another: `{upkeep(path, 'repair')}`")
 
 
 def live_sessions(reader: SqliteReader) -> Iterator[Finding]:

@@ -5,9 +5,11 @@ apsw runs a string of several statements lazily, so nothing here leaves a cursor
 
 from __future__ import annotations
 
+import _thread
 import os
 import time
 from collections.abc import Iterator
+from functools import cache
 from itertools import repeat
 from pathlib import Path
 from typing import Any, LiteralString
@@ -60,6 +62,7 @@ def connect(
 ) -> apsw.Connection:
     """A connection to an existing file, with its key if it is encrypted, and with the pragmas that belong to a
     connection rather than to the file. With `uris`, its statements may name other files, and their keys, so."""
+    refuse_subinterpreter(path)
     if immutable:
         connection = apsw.Connection(encryption.uri(path) + "?immutable=1", flags=_READ_ONLY | _URI)
     elif uris:
@@ -82,6 +85,27 @@ def connect(
     if not read_only:
         run(connection, "PRAGMA secure_delete=ON")
     return connection
+
+
+def refuse_subinterpreter(path: Path) -> None:
+    if not _is_main_interpreter():
+        raise errors.raised(
+            errors.StoreFailed,
+            f"{path} cannot be opened in a subinterpreter: apsw, the SQLite library, works in the main interpreter"
+            " only. Use another process instead",
+        )
+
+
+@cache
+def _is_main_interpreter() -> bool:
+    """apsw calls back by PyGILState_Ensure, which waits for ever in any other interpreter."""
+    is_main = getattr(_thread, "_is_main_interpreter", None)  # since Python 3.12
+    if is_main is not None:
+        return bool(is_main())
+    from importlib import import_module
+
+    interpreters = import_module("_xxsubinterpreters")
+    return bool(interpreters.get_current() == interpreters.get_main())
 
 
 def connect_read_only(path: Path, *, deadline: float = DEADLINE_S) -> apsw.Connection:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from _thread import get_ident, start_new_thread
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from hermes.store.engine import Reader, Unreachable, Writer
 from hermes.store.sqlite import encryption
 from hermes.store.sqlite import guard as guards
 from hermes.store.sqlite.checkpoint import Checkpointer
-from hermes.store.sqlite.commit import CommitQueue, Ticket
+from hermes.store.sqlite.commit import CommitQueue, Ticket, await_own_writes, interrupted_writes
 from hermes.store.sqlite.connection import (
     DEADLINE_S,
     Patience,
@@ -41,7 +42,7 @@ from hermes.store.sqlite.opening import (
     open_database,
     take_log_away,
 )
-from hermes.store.sqlite.turnstile import Turnstile
+from hermes.store.sqlite.turnstile import PATIENCE_S, Turnstile
 
 if TYPE_CHECKING:
     from hermes.store.sqlite.scope import Owners, ScopedConnection
@@ -53,13 +54,12 @@ SETTLE_ROUNDS = 1000
 READS_END_S = 5.0
 LARGE_CACHE = "PRAGMA cache_size=-8000"
 """Ranking looks the length of every match up: with SQLite's own 2 MB most of that was read anew for each search."""
+COMMIT = ("COMMIT",)
 FOR_READING = "; ".join(("PRAGMA query_only=ON", LARGE_CACHE))
 TOLD_AS_OURS = (apsw.Error, UnicodeDecodeError, Unreachable)
 """What is wrong with the file, and not with what was asked of it."""
 AT_FIRST_S = 0.100
 """How long a writer tries on its own before it stands in line."""
-IN_LINE_S = 1.0
-"""How long it lets one go first that does not go: a stopped process must not stop the others."""
 
 
 class SqliteCore:
@@ -92,8 +92,9 @@ class SqliteCore:
         self._scoped: deque[ScopedConnection] = deque()
         self._reading: set[apsw.Connection] = set()
         self._side: list[apsw.Connection] = []
-        self._queue = CommitQueue(self._transact, self._interrupted)
-        self._begun = False  # whether the batch under way has begun its transaction
+        self._queue = CommitQueue(self)
+        self._at_work = False  # whether the leader's batch has the lock, or is being undone
+        self._committed: list[object] = []  # holds something once the batch under way is committed
         self._checkpointer = Checkpointer(path)
         self._writes = 0
         self._damage: errors.HermesError | None = None
@@ -103,7 +104,7 @@ class SqliteCore:
 
     def _open(self) -> None:
         self._found_log = os.path.exists(f"{self.path}-wal")
-        opened = open_database(self.path, read_only=self.read_only)
+        opened = open_database(self.path, read_only=self.read_only, deadline=self._deadline)
         self._connection, self._guard, self._journal = opened
         self._durable = False
         if self.read_only:
@@ -124,6 +125,7 @@ class SqliteCore:
     def read(
         self, *, settled: bool = False, wait: bool = True, owners: Owners | None = None
     ) -> Iterator[Reader]:
+        await_own_writes()
         with Inside():
             yield from self._read(settled, wait, owners)
 
@@ -255,42 +257,84 @@ class SqliteCore:
             make_durable(self.path, self._connection, self._synchronous)
             self._durable = True
 
-    def _transact(self, batch: list[Ticket]) -> None:
-        """One commit for the whole batch; see `CommitQueue`."""
-        self._begun = False
+    def transact(self, batch: list[Ticket]) -> None:
+        """One commit for the whole batch; see `commit.Owner`."""
+        committed = self._committed = []
         try:
             if batch[0].outside:
+                self._at_work = True
                 self._run_all(batch)
             else:
                 self._usable()
                 self._begin(impatient=batch[0].impatient)
-                self._begun = True
+                self._at_work = True
                 self._run_all(batch)
-                self._connection.execute("COMMIT")
+                # In one step of C, so that no exception of a signal handler comes between the commit and its note.
+                committed.extend(map(self._connection.execute, COMMIT))
                 if not self._lasted():
-                    self._begun = False  # it is as if it had never been, until it is written again
+                    committed.clear()  # it is as if it had never been, until it is written again
                     self._write_again(batch)
-                    self._begun = True
+                    committed.append(None)
             for ticket in batch:
                 ticket.finished = True
-            self._begun = False
-        except Exception as problem:  # noqa: BLE001 - whatever a work raises is its caller's to hear
-            self._begun = False
+            self._at_work = False
+            committed.clear()  # while the cursor lives, its statement must be prepared anew for the next commit
+        except Exception as problem:
+            if committed:
+                raise  # from a signal handler: `undo` tells the others that their writes are stored
             self._roll_back()
             self._fail(batch, self._told(problem) if isinstance(problem, TOLD_AS_OURS) else problem)
+            self._at_work = False
 
-    def _interrupted(self, batch: list[Ticket]) -> None:
+    def undo(self, batch: list[Ticket]) -> None:
         """Before the commit it is as if nothing had been asked; after it the followers have theirs."""
         while True:
             try:
-                committed = self._begun and not self._connection.in_transaction and self._lasted()
+                committed = bool(self._committed) and self._lasted()
                 self._roll_back()
                 break
             except apsw.ThreadingViolationError:  # the interrupted thread still lets go of its cursors
                 time.sleep(0.0001)
-        self._begun = False
         for ticket in batch:
             ticket.finished = ticket.finished or committed
+        self._committed = []
+        self._at_work = False
+
+    def find_way_past(self, ticket: Ticket, interrupted: list[Ticket]) -> Callable[[Ticket], object] | None:
+        """A write of a signal handler. The queue may be held by the frame it interrupts, so it takes another way into
+        the file, unless that frame holds the lock on it."""
+        owners = [outer.queue.owner for outer in interrupted if outer.queue is not None]
+        for outer in interrupted:
+            owner = None if outer.queue is None else outer.queue.owner
+            if isinstance(owner, SqliteCore) and owner._guard is self._guard and owner._holds_lock(outer):
+                raise self._refused_nested()
+        if self not in owners:
+            return None
+        if ticket.outside or ticket.impatient:
+            raise self._refused_nested()
+        return self._write_beside
+
+    def _holds_lock(self, ticket: Ticket) -> bool:
+        return (
+            self._queue.is_led_by(ticket)
+            and not self._committed
+            and (self._at_work or self._connection.in_transaction)
+        )
+
+    def _refused_nested(self) -> errors.HermesError:
+        return errors.raised(
+            errors.StoreBusy,
+            f"{self.path}: a signal handler interrupted a write of the same thread; nothing was written."
+            " Write after the handler has returned",
+        )
+
+    def _write_beside(self, ticket: Ticket) -> object:
+        """By a store of its own, for this one write."""
+        beside = SqliteCore(self.path, synchronous=self._synchronous, deadline=self._deadline)
+        try:
+            return beside._queue.do(Ticket(ticket.work, share=ticket.share, repeatable=ticket.repeatable))
+        finally:
+            beside.close()
 
     @staticmethod
     def _fail(batch: list[Ticket], problem: Exception) -> None:
@@ -321,7 +365,7 @@ class SqliteCore:
             except apsw.BusyError:
                 pass
         try:
-            self._turnstile.enter(min(until, time.monotonic() + IN_LINE_S))
+            self._turnstile.enter(min(until, time.monotonic() + PATIENCE_S))
             for attempt in range(1, self._max_retries + 1):
                 try:
                     self._begin_within(until - time.monotonic())
@@ -414,9 +458,26 @@ class SqliteCore:
         if os.getpid() != self._pid:
             self._abandon()
             return
+        if any(outer.queue is self._queue for outer in interrupted_writes(get_ident())):
+            self._close_later()
+        else:
+            self._close_now()
+
+    def _close_now(self) -> None:
         self._checkpointer.stop()  # outside: it may have to wait for a fork, which waits for who is inside
         # In the queue, so that a commit that is on its way comes first.
         self._queue.do(Ticket(lambda _: self._shut(), outside=True))
+
+    def _close_later(self) -> None:
+        """A signal handler closes the store while it interrupts a write: that is finished, or given up, first."""
+        try:
+            start_new_thread(self._close_now, ())
+        except RuntimeError:  # no more threads
+            raise errors.raised(
+                errors.StoreBusy,
+                f"{self.path}: a signal handler interrupted a write of the same thread; the store is not closed."
+                " Close it after the handler has returned",
+            ) from None
 
     def _shut(self) -> None:
         if not self._closed:

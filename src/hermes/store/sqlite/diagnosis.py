@@ -116,6 +116,7 @@ def _inside(path: Path, holders: list[Holder], deep: bool) -> Iterable[Finding]:
             "Journal": lambda: checkup.journal(connection, path),
             "Size": lambda: checkup.size(reader, path),
             "Index": lambda: checkup.index_lag(reader, path),
+            "Ids": lambda: checkup.high_ids(reader, path),
             "Sessions": lambda: checkup.live_sessions(reader),
             "Leases": lambda: checkup.leases(reader),
             "Backups": lambda: checkup.backups(reader, path, deep=deep),

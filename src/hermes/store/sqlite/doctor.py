@@ -8,7 +8,7 @@ from typing import LiteralString
 import apsw
 
 from hermes.store import blobs, derived
-from hermes.store.sqlite import blocks, index
+from hermes.store.sqlite import blocks, index, row_ids
 from hermes.store.sqlite.connection import SqliteReader, connect, connect_read_only, run
 from hermes.store.sqlite.given import held
 from hermes.store.sqlite.schema import missing_in
@@ -111,6 +111,7 @@ def health_of(reader: SqliteReader, path: Path) -> Health:
     drift = [f"{name} is missing" for name in missing_in(reader).names]
     if binary := reader.value(BINARY_UIDS):
         drift.append(f"uid of {counted(binary, 'message')}, stored as bytes")
+    drift += row_ids.find_high_ids(reader)
     drift += _derived_drift(reader) + _index_drift(reader) + _block_drift(reader) + blobs.drift(reader)
     _mark, above, _changed = index.behind(reader, 1 << 60)
     sessions, messages = int(reader.value(COUNT_SESSIONS)), int(reader.value(COUNT_MESSAGES))

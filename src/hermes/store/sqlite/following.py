@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from hermes import clock, errors
 from hermes.logs import log_of
 from hermes.store.engine import Writer
-from hermes.store.sqlite.commit import Ticket
+from hermes.store.sqlite.commit import Ticket, is_from_signal_handler
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter
 from hermes.store.sqlite.core import SqliteCore
 
@@ -53,13 +53,30 @@ class SqliteFollower(SqliteCore):
         return Texts()
 
     def write(self, work: Callable[[Writer], T], *, share: bool = True, repeatable: bool = True) -> T:
-        result = self._mending_the_index(
-            lambda: super(SqliteFollower, self).write(work, share=share, repeatable=repeatable)
-        )
+        def act() -> T:
+            return super(SqliteFollower, self).write(work, share=share, repeatable=repeatable)
+
+        try:
+            result = self._mending_the_index(act)
+        except errors.StoreFull:
+            if not self._make_room_for_ids():
+                raise
+            result = act()
         if self._writes - self._looked_at >= LOOK_EVERY_N_WRITES:
             self._looked_at = self._writes
             self._index_a_batch()
         return result
+
+    def _make_room_for_ids(self) -> bool:
+        """Where no new row has an id because of what another program stored, give those rows others; whether so."""
+        from hermes.store.sqlite import row_ids
+
+        with self.read() as reader:
+            if not row_ids.find_high_ids(reader):
+                return False
+        for change in super().write(row_ids.move_high_ids, share=False):
+            log.warning("%s: %s", self.path, change)
+        return True
 
     def _index_a_batch(self) -> None:
         """Index if that is worth a transaction. Never an error: see `_do_index`."""
@@ -180,7 +197,9 @@ class SqliteFollower(SqliteCore):
             return False
         except errors.IndexDamaged:
             self._rebuild_index()
-        except Exception as problem:  # noqa: BLE001 - see above
+        except Exception as problem:
+            if is_from_signal_handler(problem):
+                raise
             log.warning("%s: the search index waits: %s", self.path, problem)
             return False
         return True

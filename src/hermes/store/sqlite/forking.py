@@ -22,8 +22,9 @@ _inside: dict[object, int] = {}
 """Each way into SQLite that is being gone, and the thread that goes it."""
 _shared: set[int] = set()
 _forking = False
-_one_fork = threading.Lock()
-_over = threading.Event()
+_one_fork = threading.RLock()
+_forker, _forks = ANY, 0
+"""The thread that forks, and how often at once: a signal handler may interrupt a fork and fork itself."""
 _was_torn = False
 _interrupted = False
 
@@ -50,12 +51,17 @@ class Inside:
 
     def _wait_outside(self, thread: int) -> None:
         me = threading.get_ident()
-        if any(one == me for way, one in list(_inside.items()) if way is not self):
-            return  # the fork waits for this thread, so that it must get on
+        if me == _forker or any(one == me for way, one in list(_inside.items()) if way is not self):
+            return  # the fork waits for this thread, or for a signal handler in it, so that it must get on
         while _forking:
             _inside.pop(self, None)
-            _over.wait()
+            _wait_for_fork()
             _inside[self] = thread
+
+
+def _wait_for_fork() -> None:
+    while _forking:
+        time.sleep(NAP_S)
 
 
 def was_torn() -> bool:
@@ -74,9 +80,10 @@ def unshare(descriptor: int) -> None:
 
 def _before() -> None:
     """Wait, whatever Ctrl-C says meanwhile: a fork cannot be given up any more here, and is told of it afterwards."""
-    global _forking, _interrupted
+    global _forking, _forker, _forks, _interrupted
     _one_fork.acquire()
-    _over.clear()
+    _forker = threading.get_ident()
+    _forks += 1
     _forking = True
     me, until = threading.get_ident(), time.monotonic() + WAIT_S
     while any(thread != me for thread in list(_inside.values())) and time.monotonic() < until:
@@ -87,9 +94,10 @@ def _before() -> None:
 
 
 def _after() -> None:
-    global _forking, _interrupted
-    _forking = False
-    _over.set()
+    global _forking, _forker, _forks, _interrupted
+    _forks -= 1
+    if not _forks:
+        _forking, _forker = False, ANY
     _one_fork.release()
     if _interrupted:
         _interrupted = False
@@ -97,14 +105,14 @@ def _after() -> None:
 
 
 def _in_child() -> None:
-    global _forking, _one_fork, _over, _was_torn, _interrupted
+    global _forking, _forker, _forks, _one_fork, _was_torn, _interrupted
     _was_torn = _was_torn or bool(_inside)
     _inside.clear()
     for descriptor in _shared:
         os.close(descriptor)
     _shared.clear()
-    # Made anew: another thread may have been in the midst of waiting for them.
-    _forking, _one_fork, _over, _interrupted = False, threading.Lock(), threading.Event(), False
+    _forking, _forker, _forks, _interrupted = False, ANY, 0, False
+    _one_fork = threading.RLock()  # made anew: another thread may wait for it
 
 
 os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_in_child)

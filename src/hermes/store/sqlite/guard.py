@@ -34,7 +34,7 @@ _TICK_S, _TICKS_OF_SECONDS_S = 0.05, 3.0  # how far apart two times of a file ar
 
 _guards: dict[tuple[int, int], Guard] = {}
 _inherited: set[tuple[int, int]] = set()  # files that our parent process has open, and so have we, unused
-_lock = threading.Lock()
+_lock = threading.RLock()  # a signal handler, or a collected store, may open or close one while it is held
 _hooked = False
 
 
@@ -195,13 +195,16 @@ def left(guard: Guard) -> None:
     with _lock:
         if not guard.users:
             guard.close_descriptors()
-            _guards.pop(guard.identity, None)
+            if (
+                _guards.get(guard.identity) is guard
+            ):  # it may have been left, and the file opened anew, meanwhile
+                del _guards[guard.identity]
 
 
 def forget_all() -> None:
     """In a forked child: nothing here is ours, and touching it would touch the parent's."""
     global _lock
-    _lock = threading.Lock()  # another thread may have held it
+    _lock = threading.RLock()  # another thread may have held it
     _inherited.update(_guards)
     _guards.clear()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from stat import S_ISREG
@@ -20,6 +21,7 @@ from hermes.partial import BACKUPS, DAMAGE_MARK
 from hermes.store.sqlite import encryption, forking, lockfile
 from hermes.store.sqlite import guard as guards
 from hermes.store.sqlite.connection import (
+    DEADLINE_S,
     READ_SOMETHING,
     WAL_ERRORS,
     SqliteReader,
@@ -28,6 +30,7 @@ from hermes.store.sqlite.connection import (
     damaged,
     has_log,
     pragma,
+    refuse_subinterpreter,
     run,
     translated,
 )
@@ -43,8 +46,11 @@ from hermes.store.sqlite.migrations import (
     migrate,
 )
 from hermes.store.sqlite.schema import missing_in, schema_sql
+from hermes.store.sqlite.turnstile import PATIENCE_S, Turnstile
 
 log = log_of(__name__)
+
+RETRY_S = 0.005
 
 BACKSTOP_PAGES = 4000
 """SQLite's own checkpoint, on the writing path, only if ours has not run for this long."""
@@ -67,11 +73,13 @@ IS_WAL = b"\2\2"
 Opened = tuple[apsw.Connection, guards.Guard, Journal]
 
 
-def open_database(path: Path, *, read_only: bool = False) -> Opened:
-    def attempt() -> Opened:
-        with forking.Inside():
-            return _open_read_only(path) if read_only else _open(path)
+def open_database(path: Path, *, read_only: bool = False, deadline: float = DEADLINE_S) -> Opened:
+    """Wait for other programs as a write does, at every statement, before the deadline."""
 
+    def attempt() -> Opened:
+        return _attempt_in_turn(path, read_only=read_only, until=time.monotonic() + deadline)
+
+    refuse_subinterpreter(path)
     if forking.was_torn():
         raise errors.raised(
             errors.StoreFailed,
@@ -95,6 +103,26 @@ def open_database(path: Path, *, read_only: bool = False) -> Opened:
         raise errors.raised(
             errors.StoreFailed, f"{path} cannot be opened: {problem.strerror or problem}"
         ) from problem
+
+
+def _attempt_in_turn(path: Path, *, read_only: bool, until: float) -> Opened:
+    """Some statements are refused without asking the busy handler, `PRAGMA journal_mode` for one."""
+    line = Turnstile(path)
+    try:
+        while True:
+            try:
+                with forking.Inside():
+                    return _open_read_only(path) if read_only else _open(path)
+            except apsw.BusyError:
+                if time.monotonic() >= until:
+                    raise
+            # Those who write let somebody pass who stands in line.
+            if not read_only and not line.occupied():
+                line.enter(min(until, time.monotonic() + PATIENCE_S))
+            time.sleep(RETRY_S)
+    finally:
+        line.leave()
+        line.close()
 
 
 def _open(path: Path) -> Opened:

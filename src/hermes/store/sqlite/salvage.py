@@ -20,7 +20,7 @@ import apsw
 from hermes import errors, home
 from hermes.store import blobs
 from hermes.store.sqlite import backup as backups
-from hermes.store.sqlite import doctor, encryption, index, lockfile, opening, recognition
+from hermes.store.sqlite import doctor, encryption, index, lockfile, opening, recognition, row_ids
 from hermes.store.sqlite.connection import (
     Patience,
     SqliteReader,
@@ -190,6 +190,7 @@ def _settled(path: Path, connection: apsw.Connection, check_only: bool) -> Repai
         run(connection, DANGLING["routing"])
         if lost := connection.changes():
             done.append(f"chats that led to sessions which are gone, and lead nowhere now: {lost}")
+        done += row_ids.move_high_ids(writer)
         refresh_all(connection)
         drift = doctor.health_of(reader, path).drift
         if drift:

@@ -4,6 +4,9 @@ SQLite's lock goes to whoever asks first after it is free, and a process in a ho
 from a nap on a busy machine: one of eight writers was seen to get a hundredth of its share. So a process that has
 waited too long holds a lock on one byte of `<store>.lock`, and others look at it before they begin, and let it pass.
 The lock belongs to the open file, so that it is gone when its holder is. Another byte is held by who is indexing.
+
+A process that is stopped while it stands in line keeps the lock. Whoever stands in line writes a stamp into the file.
+By the stamp others recognise a holder that they have waited for in vain, and do not wait for it again.
 """
 
 from __future__ import annotations
@@ -13,12 +16,16 @@ import os
 import struct
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from hermes import home
 from hermes.store.sqlite import forking
 
 WAIT_IN_LINE_S = 0.0005
+PATIENCE_S = 1.0
+"""How long a process lets another go first that does not go."""
+_STAMP_AT, _STAMP_BYTES = 0, 8
 
 _F_OFD_GETLK, _F_OFD_SETLK = 36, 37
 _FLOCK = struct.Struct("hhqqi")
@@ -37,6 +44,8 @@ class Turnstile:
         self._path, self._name = path, f"{path}.lock"
         self._descriptor = -1
         self._usable = sys.platform.startswith("linux")
+        self._seen, self._seen_at = b"", 0.0  # the stamp of the holder, and since when it is the same
+        self._skipped: bytes | None = None
 
     def occupied(self) -> bool:
         if self._descriptor < 0 and not self._open():
@@ -51,6 +60,8 @@ class Turnstile:
     def clears_before(self, until: float) -> bool:
         """Wait while somebody stands in line; whether nobody did any more before the time was up."""
         while self.occupied():
+            if self._is_stuck():
+                return True
             if time.monotonic() >= until:
                 return False
             time.sleep(WAIT_IN_LINE_S)
@@ -61,9 +72,27 @@ class Turnstile:
         while self._usable and self._descriptor >= 0 and time.monotonic() < until:
             try:
                 fcntl.fcntl(self._descriptor, _F_OFD_SETLK, _MINE)
-                return
             except OSError:
+                if self._is_stuck():
+                    return
                 time.sleep(WAIT_IN_LINE_S)
+                continue
+            with suppress(OSError):
+                os.pwrite(self._descriptor, os.urandom(_STAMP_BYTES), _STAMP_AT)
+            return
+
+    def _is_stuck(self) -> bool:
+        """Whether the holder of the line is one that this process has waited for long enough."""
+        try:
+            stamp = os.pread(self._descriptor, _STAMP_BYTES, _STAMP_AT)
+        except OSError:
+            return False
+        now = time.monotonic()
+        if stamp != self._seen:
+            self._seen, self._seen_at, self._skipped = stamp, now, None
+        elif self._skipped is None and now - self._seen_at >= PATIENCE_S:
+            self._skipped = stamp
+        return self._skipped is not None
 
     def leave(self) -> None:
         self._let_go(_NOBODYS)
