@@ -532,6 +532,17 @@ def test_a_new_title_that_another_session_holds_gets_a_number(db: SessionDB, oth
         assert other.get_session_title("a") == "Plans (2)"
 
 
+def test_a_title_that_moved_to_the_continuation_moves_here_too(db: SessionDB, other: SessionDB) -> None:
+    begin(db, "a", "one")
+    db.set_session_title("a", "Plans")
+    hold_same(db, other)
+    compress(db, "a", "b")
+    db.set_session_title("b", "Plans")
+    for _ in range(2):
+        other.import_sessions(export(db), trusted=True)
+        assert (other.get_session_title("a"), other.get_session_title("b")) == (None, "Plans")
+
+
 def test_an_end_is_taken_over_and_so_is_that_it_was_taken_up_again(db: SessionDB, other: SessionDB) -> None:
     begin(db, "a", "one")
     hold_same(db, other)
@@ -687,6 +698,18 @@ def test_a_dry_run_tells_what_a_merge_would_do(db: SessionDB, other: SessionDB) 
     dry = taking.told()
     assert snapshot(other) == before
     assert dry._replace(updated=()) == other.import_sessions(given, trusted=True)._replace(updated=())
+
+
+def test_a_dry_run_knows_what_it_was_given_before(db: SessionDB, other: SessionDB) -> None:
+    begin(db, "a", "one")
+    given = export(db)
+    say(db, "a", "two")
+    given += export(db)
+    with other.importing(dry_run=True) as taking:
+        for one in [*given, *given]:
+            taking.take(one)
+    assert taking.told() == other.import_sessions([*given, *given])._replace(newer_here={})
+    assert contents(other, "a") == ["one", "two"]
 
 
 IMPORTER = """

@@ -26,8 +26,10 @@ from hermes.store.engine import Access, Reader, Writer
 from hermes.store.incoming import INSERT_MESSAGE, INSERT_SESSION, INSERT_WITH_ID, Given
 from hermes.store.keeping import ADD_TAG
 from hermes.store.merge import Merge, apply_merge, find_alias, find_merge, note_labels
+from hermes.store.merge_plan import Labels, Transcript, plan_messages
 from hermes.store.sessions import EXISTS, new_session_id
-from hermes.store.titles import free_title
+from hermes.store.titles import OWNER, free_title
+from hermes.store.titles import SET as SET_TITLE
 from hermes.store.usage import INSERT as RECORD_CALL
 from hermes.store.values import Imported
 
@@ -131,7 +133,10 @@ class Import:
         self.here: dict[str, str] = {}
         self.runs: dict[str, list[Run]] = {}
         self.waiting: list[_Joint] = []
-        self.would_be_here: set[str] = set()
+        self.retitled: dict[str, Labels] = {}
+        """New sessions that could not have their title because another session held it, with their own labels."""
+        self.would_be_here: dict[str, Transcript] = {}
+        """In a dry run, the messages of the sessions that would be new."""
         with engine.read(settled=True) as reader:
             self.floor: int = reader.value(HIGHEST)
 
@@ -189,9 +194,9 @@ class Import:
             self.newer_here[outcome.here] = merge.plan.newer_here
         if outcome.is_changed:
             self.updated.append(outcome.here)
-        if merge is None:
+        if merge is None and outcome.kind == "new":
             self.steering += import_policy.count_steering(session)
-        elif outcome.added:
+        elif merge is not None and outcome.added:
             said = session["messages"]
             self.steering += import_policy.count_steering({"messages": [said[at] for at in merge.missing]})
 
@@ -205,9 +210,15 @@ class Import:
     def _look(self, given: Given, spare: str) -> _Outcome:
         """What `_store` would do; ids that messages would be given are not known."""
         nowhere = [0] * len(given.old_ids)
-        if given.note() in self.would_be_here:
-            return _Outcome(self.here[given.id], "unchanged", 0, nowhere)
-        self.would_be_here.add(given.note())
+        known = self.would_be_here.get(given.id)
+        transcript = _compact(given.transcript())
+        if known is not None:
+            plan = plan_messages(known, transcript)
+            if plan.action == "unchanged":
+                return _Outcome(self.here[given.id], "unchanged", 0, nowhere)
+            if plan.action == "append":
+                self.would_be_here[given.id] = transcript
+                return _Outcome(self.here[given.id], "grown", len(plan.missing), nowhere)
         with self.engine.read(settled=True) as reader:
             place = self._place(reader, given)
             merge = place.merge
@@ -217,6 +228,7 @@ class Import:
                 added = len(merge.missing) if kind in ("grown", "branched", "restored") else 0
                 return _Outcome(merge.branch or merge.target.id, kind, added, merge.ids, merge)
         is_other = place.taken or given.id in self.here
+        self.would_be_here[given.id] = transcript
         return _Outcome(spare if is_other else given.id, "new", len(given.messages), nowhere)
 
     def _store(self, writer: Writer, given: Given, spare: str) -> _Outcome:
@@ -282,6 +294,8 @@ class Import:
             writer.insert(RECORD_CALL, session_id, *call)
         labels = given.labels()
         note_labels(writer, session_id, labels._replace(title=title), labels)
+        if title != labels.title and self.trusted:
+            self.retitled[session_id] = labels
         writer.run(derived.NOTE, session_id)
         derived.refresh(writer)
         return ids
@@ -316,6 +330,18 @@ class Import:
             else:
                 self.detached += self.engine.write(partial(self._link, some), share=False)
         self.waiting = []
+        if self.retitled:
+            self.engine.write(self._retitle, share=False)
+
+    def _retitle(self, writer: Writer) -> None:
+        """Give titles that are free by now: a title moves from a session to what continues it."""
+        for session_id, labels in self.retitled.items():
+            if labels.title is None or not writer.value(EXISTS, session_id):
+                continue
+            owner = writer.value(OWNER, session_id)
+            if free_title(writer, labels.title, owner, session_id) == labels.title:
+                writer.run(SET_TITLE, labels.title, labels.title_by, session_id)
+                note_labels(writer, session_id, labels, labels)
 
     def _is_alone(self, reader: Reader, one: _Joint) -> bool:
         """Whether a new session has a parent that is neither here nor was given."""
@@ -433,6 +459,12 @@ class Import:
             if merge is not None:
                 return _Place(merge)
         return _Place(taken=True)
+
+
+def _compact(transcript: Transcript) -> Transcript:
+    """The same messages, without holding their contents in memory."""
+    contents = [hash(content) for content in transcript.read_contents()]
+    return transcript._replace(read_contents=lambda: contents)
 
 
 def _bring_back(writer: Writer, session_id: str) -> None:
