@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 
 from hermes.store import blobs, derived, import_policy, leases, meta
 from hermes.store.carried import Run, length, ranges_here, runs
-from hermes.store.context import LIVE, LOWEST, SET_ASIDE, carry, set_aside
+from hermes.store.context import LIVE, LOWEST, SET_ASIDE, bring_back, carry, set_aside
 from hermes.store.engine import Access, Reader, Writer
 from hermes.store.incoming import INSERT_MESSAGE, INSERT_SESSION, INSERT_WITH_ID, Given
 from hermes.store.keeping import ADD_TAG
@@ -64,6 +64,8 @@ class _Joint(NamedTuple):
     context: list[Mapping[str, Any]]
     rewound: list[Mapping[str, Any]]
     new: bool
+    newer: bool
+    """Whether the given copy is newer than the one that is here."""
 
 
 class _Place(NamedTuple):
@@ -165,8 +167,9 @@ class Import:
         if is_mine and is_itself and (given.parent is not None or given.context or given.rewound):
             is_new = outcome.kind in ("new", "restored")
             carried = (given.context, given.rewound)
+            is_newer = outcome.merge is not None and outcome.merge.newer_side == "incoming"
             self.waiting.append(
-                _Joint(outcome.here, given.id, given.parent, given.relation, *carried, is_new)
+                _Joint(outcome.here, given.id, given.parent, given.relation, *carried, is_new, is_newer)
             )
         self._count(session, given, outcome)
         if outcome.kind == "new" and outcome.here == spare:
@@ -397,15 +400,25 @@ class Import:
 
     def _carry(self, writer: Writer, one: _Joint) -> None:
         """Restore what a session carries, and complete what an earlier import could not."""
-        ids = self._ids(writer, one.context)
-        same = [message_id for message_id in ids if writer.value(SAME_OWNER, one.id, message_id)]
+        same = self._ids_of_owner(writer, one, one.context)
+        live = [row[0] for row in writer.rows(LIVE, one.id)]
+        is_whole = len(same) == sum(length(told) for told in one.context)
         is_rewound = not one.new and writer.rows(SET_ASIDE, one.id)  # on purpose, here
-        if len(same) > len(writer.rows(LIVE, one.id)) and not is_rewound:
+        if (one.newer and is_whole) or (len(same) > len(live) and not is_rewound):
             carry(writer, one.id, same)
-        if len(same) < sum(length(told) for told in one.context):
+            live = same
+        if not is_whole:
             self.incomplete.append(one.id)
+        if one.newer and is_whole:
+            bring_back(writer, one.id, 0)
         if one.rewound and writer.value(LOWEST, one.id) in (None, 0):
-            set_aside(writer, one.id, self._ids(writer, one.rewound))
+            aside = self._ids_of_owner(writer, one, one.rewound)
+            set_aside(writer, one.id, [message_id for message_id in aside if message_id not in live])
+
+    def _ids_of_owner(self, writer: Writer, one: _Joint, ranges: list[Mapping[str, Any]]) -> list[int]:
+        """The ids here of carried messages, of those that have the same owner as the session."""
+        ids = self._ids(writer, ranges)
+        return [message_id for message_id in ids if writer.value(SAME_OWNER, one.id, message_id)]
 
     def _ids(self, reader: Reader, context: list[Mapping[str, Any]]) -> list[int]:
         found = ranges_here(reader, self.runs, context, only_known=not self.trusted)
