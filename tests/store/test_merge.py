@@ -398,6 +398,21 @@ def test_what_was_purged_comes_back_when_it_is_imported(db: SessionDB) -> None:
     assert db.import_sessions(given, trusted=True).added == ("a",)
 
 
+def test_a_deleted_session_comes_back_without_what_its_continuation_kept(db: SessionDB) -> None:
+    begin(db, "a", "one", "two")
+    compress(db, "a", "b")
+    say(db, "b", "three")
+    given = export(db)
+    db.delete_session("a")
+    assert contents(db, "b") == ["two", "summary of a", "three"], "it carried that one"
+    for added in (1, 0):
+        assert db.import_sessions(given, trusted=True).messages == added
+        assert (contents(db, "a"), contents(db, "b")) == (["one"], ["two", "summary of a", "three"])
+        assert context(db, "b") == ["summary of a", "two", "three"]
+        assert session(db, "a")["message_count"] == 1
+    assert len(uids(db)) == count_rows(db)
+
+
 def test_a_session_in_which_somebody_works_is_left_alone(db: SessionDB, other: SessionDB) -> None:
     begin(db, "a", "one")
     hold_same(db, other)

@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 
 from hermes.store import blobs, derived, import_policy, leases, meta
 from hermes.store.carried import Run, length, ranges_here, runs
-from hermes.store.context import LIVE, LOWEST, SET_ASIDE, bring_back, carry, set_aside
+from hermes.store.context import LIVE, LOWEST, SET_ASIDE, bring_back, carry, recount, set_aside
 from hermes.store.engine import Access, Reader, Writer
 from hermes.store.incoming import INSERT_MESSAGE, INSERT_SESSION, INSERT_WITH_ID, Given
 from hermes.store.keeping import ADD_TAG
@@ -134,6 +134,8 @@ class Import:
         # The id here of every session that was given, and where its messages are.
         self.here: dict[str, str] = {}
         self.runs: dict[str, list[Run]] = {}
+        self.moved: dict[str, int] = {}
+        """Messages that a session here got from one that was deleted, by uid: they are not stored a second time."""
         self.waiting: list[_Joint] = []
         self.retitled: dict[str, Labels] = {}
         """New sessions that could not have their title because another session held it, with their own labels."""
@@ -171,6 +173,8 @@ class Import:
             self.waiting.append(
                 _Joint(outcome.here, given.id, given.parent, given.relation, *carried, is_new, is_newer)
             )
+        if outcome.merge is not None and is_itself:
+            self.moved |= outcome.merge.find_leading()
         self._count(session, given, outcome)
         if outcome.kind == "new" and outcome.here == spare:
             self.renamed[given.id] = spare
@@ -242,7 +246,8 @@ class Import:
         ids = self._insert(writer, given, session_id)
         if place.taken:
             writer.run(meta.SET, given.notes()[0], spare)
-        return _Outcome(session_id, "new", len(given.messages), ids)
+        moved = set(ids).intersection(self.moved.values()) if self.moved else ()
+        return _Outcome(session_id, "new", len(ids) - len(moved), ids)
 
     def _merge(self, writer: Writer, given: Given, merge: Merge) -> _Outcome:
         """Merge a session with the copy that is here."""
@@ -250,7 +255,9 @@ class Import:
         if kind == "restored":
             for session_id in merge.visited:
                 _bring_back(writer, session_id)
-            again = find_merge(writer, merge.session.id, given, trusted=True, is_alias=merge.is_alias)
+            again = find_merge(
+                writer, merge.session.id, given, trusted=True, is_alias=merge.is_alias, moved=self.moved
+            )
             assert again is not None  # the same messages as before
             merge = again
         self._allow_joins(merge)
@@ -289,8 +296,10 @@ class Import:
         start = (session_id, given.source, given.started_at, title, given.owner)
         writer.run(INSERT_SESSION, *start, *family, *given.counts, *given.rest)
         ids = self._insert_messages(writer, given, session_id)
+        moved = self.moved.values() if self.moved else ()
         for message_id, attachments in zip(ids, given.attachments, strict=True):
-            blobs.attach(writer, message_id, attachments)
+            if message_id not in moved:
+                blobs.attach(writer, message_id, attachments)
         for tag in given.tags:
             writer.run(ADD_TAG, session_id, tag)
         for call in given.model_calls:
@@ -304,6 +313,14 @@ class Import:
         return ids
 
     def _insert_messages(self, writer: Writer, given: Given, session_id: str) -> list[int]:
+        uids = given.transcript().uids if self.moved else ()
+        if any(uid in self.moved for uid in uids):
+            ids = [
+                self.moved.get(uid or "") or writer.insert(INSERT_MESSAGE, session_id, *row)
+                for uid, row in zip(uids, given.messages, strict=True)
+            ]
+            recount(writer, session_id)
+            return ids
         if not self._keeps_ids(writer, given.old_ids):
             return [writer.insert(INSERT_MESSAGE, session_id, *row) for row in given.messages]
         highest = writer.value(HIGHEST)
@@ -461,7 +478,7 @@ class Import:
             if alias is not None:
                 merge = find_merge(reader, alias, given, trusted=self.trusted, is_alias=True)
         elif row[0] == given.source and (row[1] == given.started_at or not given.start_known):
-            merge = find_merge(reader, given.id, given, trusted=self.trusted)
+            merge = find_merge(reader, given.id, given, trusted=self.trusted, moved=self.moved)
         if merge is not None:
             return _Place(merge)
         if row is None and (self.trusted or not import_policy.is_misleading_id(reader, given.id)):

@@ -10,7 +10,8 @@ are new here, and carries the others. If the branch is here already, the rest is
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from hermes.store import blobs, context, derived, import_policy, meta
@@ -122,6 +123,12 @@ class Merge(NamedTuple):
         """Whether the end of the incoming copy is, or will be, in a branch."""
         return self.branch is not None or self.target.id != self.session.id
 
+    def find_leading(self) -> dict[str, int]:
+        """The ids of messages that stand here before all that the copies share, by uid."""
+        first = min((match for match in self.plan.matches if match is not None), default=0)
+        leading = zip(self.target.transcript.uids[:first], self.target.ids, strict=False)
+        return {uid: message_id for uid, message_id in leading if uid}
+
     @property
     def newer_side(self) -> Side | None:
         return "here" if self.is_branched else self.plan.newer_side
@@ -150,12 +157,18 @@ def read_copy(reader: Reader, session_id: str) -> Copy | None:
 
 
 def find_merge(
-    reader: Reader, session_id: str, given: Given, *, trusted: bool, is_alias: bool = False
+    reader: Reader,
+    session_id: str,
+    given: Given,
+    *,
+    trusted: bool,
+    is_alias: bool = False,
+    moved: Mapping[str, int] = MappingProxyType({}),
 ) -> Merge | None:
     """Compare an incoming session with the one of this id, source and start. None if they have nothing in common.
 
     Without trust only a session that such an import brought grows. The end of any other becomes a branch, and a session
-    of another owner is left alone.
+    of another owner is left alone. `moved` are messages, by uid, that another session here holds now.
     """
     session = target = read_copy(reader, session_id)
     incoming = given.transcript()
@@ -177,7 +190,7 @@ def find_merge(
             places, target = [places[at] for at in plan.missing], following
             continue
         merge = Merge(session, target, branch, plan, places, ids, visited, is_alias)
-        return _leave_out_elsewhere(reader, merge, incoming)
+        return _leave_out_elsewhere(reader, merge, incoming, moved)
     return None
 
 
@@ -190,9 +203,14 @@ def _can_merge(session: Copy, given: Given, plan: Plan, *, trusted: bool) -> boo
     return given.start_known and all(session.transcript.uids) and all(given.transcript().uids)
 
 
-def _leave_out_elsewhere(reader: Reader, merge: Merge, incoming: Transcript) -> Merge:
-    """A merge without the messages that are in another branch of the same session already."""
+def _leave_out_elsewhere(
+    reader: Reader, merge: Merge, incoming: Transcript, moved: Mapping[str, int]
+) -> Merge:
+    """A merge without the messages that are in another branch of the same session already, or have moved."""
     elsewhere = _find_elsewhere(reader, merge.session.id, incoming, merge.missing, merge.visited)
+    for place in merge.missing if moved else ():
+        if incoming.uids[place] in moved:
+            elsewhere[place] = (merge.target.id, moved[incoming.uids[place] or ""])
     if not elsewhere:
         return merge
     ids = list(merge.ids)

@@ -209,8 +209,7 @@ def _describe_merges(told: Imported, *, dry_run: bool, trusted: bool) -> list[st
         for session_id, count in told.newer_here.items()
     ]
     if told.updated:
-        verb = "Would update" if dry_run else "Updated"
-        lines.append(f"{verb} titles, tags, ends or counts of {counted(len(told.updated), 'session')}")
+        lines.append(f"Updated titles, tags, ends or counts of {counted(len(told.updated), 'session')}")
     return lines
 
 
