@@ -148,6 +148,24 @@ def test_a_conversation_that_has_grown_is_added_to(hermes: Hermes, elsewhere: Se
     assert json.loads(again.stdout)["messages"] == 0
 
 
+def test_a_session_in_use_is_told_and_left_alone(hermes: Hermes, elsewhere: SessionDB, file: Path) -> None:
+    elsewhere.create_session("a", "cli", started_at=T)
+    store = str(elsewhere.db_path)
+    hermes("sessions", "export", str(file), "--store", store)
+    hermes("sessions", "import", "--trusted", str(file))
+    elsewhere.append_message("a", "user", "two", timestamp=T + 1)
+    file.unlink()
+    hermes("sessions", "export", str(file), "--store", store)
+    with SessionDB() as db:
+        lease = db.leases.acquire("a", "cli")
+        done = hermes("sessions", "import", "--trusted", str(file))
+        db.leases.release(lease)
+    assert (done.returncode, done.stdout) == (1, "Read 1 session: 0 added (0 messages), 1 in use\n")
+    assert done.stderr.splitlines()[1:] == ["  a"]
+    assert contents("a") == []
+    assert "1 grown by 1 message" in hermes("sessions", "import", "--trusted", str(file)).stdout
+
+
 def test_without_trust_a_session_of_ones_own_gets_a_branch(
     hermes: Hermes, elsewhere: SessionDB, file: Path
 ) -> None:

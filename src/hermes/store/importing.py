@@ -21,13 +21,15 @@ from typing import Any, Literal, NamedTuple
 
 from hermes.store import blobs, derived, import_policy, leases, meta
 from hermes.store.carried import Run, length, ranges_here, runs
-from hermes.store.context import LIVE, LOWEST, SET_ASIDE, carry, set_aside
+from hermes.store.context import LIVE, LOWEST, SET_ASIDE, bring_back, carry, recount, set_aside
 from hermes.store.engine import Access, Reader, Writer
 from hermes.store.incoming import INSERT_MESSAGE, INSERT_SESSION, INSERT_WITH_ID, Given
 from hermes.store.keeping import ADD_TAG
 from hermes.store.merge import Merge, apply_merge, find_alias, find_merge, note_labels
+from hermes.store.merge_plan import Labels, Transcript, plan_messages
 from hermes.store.sessions import EXISTS, new_session_id
-from hermes.store.titles import free_title
+from hermes.store.titles import OWNER, free_title
+from hermes.store.titles import SET as SET_TITLE
 from hermes.store.usage import INSERT as RECORD_CALL
 from hermes.store.values import Imported
 
@@ -62,6 +64,8 @@ class _Joint(NamedTuple):
     context: list[Mapping[str, Any]]
     rewound: list[Mapping[str, Any]]
     new: bool
+    newer: bool
+    """Whether the given copy is newer than the one that is here."""
 
 
 class _Place(NamedTuple):
@@ -130,8 +134,13 @@ class Import:
         # The id here of every session that was given, and where its messages are.
         self.here: dict[str, str] = {}
         self.runs: dict[str, list[Run]] = {}
+        self.moved: dict[str, int] = {}
+        """Messages that a session here got from one that was deleted, by uid: they are not stored a second time."""
         self.waiting: list[_Joint] = []
-        self.would_be_here: set[str] = set()
+        self.retitled: dict[str, Labels] = {}
+        """New sessions that could not have their title because another session held it, with their own labels."""
+        self.would_be_here: dict[str, Transcript] = {}
+        """In a dry run, the messages of the sessions that would be new."""
         with engine.read(settled=True) as reader:
             self.floor: int = reader.value(HIGHEST)
 
@@ -160,9 +169,12 @@ class Import:
         if is_mine and is_itself and (given.parent is not None or given.context or given.rewound):
             is_new = outcome.kind in ("new", "restored")
             carried = (given.context, given.rewound)
+            is_newer = outcome.merge is not None and outcome.merge.newer_side == "incoming"
             self.waiting.append(
-                _Joint(outcome.here, given.id, given.parent, given.relation, *carried, is_new)
+                _Joint(outcome.here, given.id, given.parent, given.relation, *carried, is_new, is_newer)
             )
+        if outcome.merge is not None and is_itself:
+            self.moved |= outcome.merge.find_leading()
         self._count(session, given, outcome)
         if outcome.kind == "new" and outcome.here == spare:
             self.renamed[given.id] = spare
@@ -189,9 +201,9 @@ class Import:
             self.newer_here[outcome.here] = merge.plan.newer_here
         if outcome.is_changed:
             self.updated.append(outcome.here)
-        if merge is None:
+        if merge is None and outcome.kind == "new":
             self.steering += import_policy.count_steering(session)
-        elif outcome.added:
+        elif merge is not None and outcome.added:
             said = session["messages"]
             self.steering += import_policy.count_steering({"messages": [said[at] for at in merge.missing]})
 
@@ -205,9 +217,15 @@ class Import:
     def _look(self, given: Given, spare: str) -> _Outcome:
         """What `_store` would do; ids that messages would be given are not known."""
         nowhere = [0] * len(given.old_ids)
-        if given.note() in self.would_be_here:
-            return _Outcome(self.here[given.id], "unchanged", 0, nowhere)
-        self.would_be_here.add(given.note())
+        known = self.would_be_here.get(given.id)
+        transcript = _compact(given.transcript())
+        if known is not None:
+            plan = plan_messages(known, transcript)
+            if plan.action == "unchanged":
+                return _Outcome(self.here[given.id], "unchanged", 0, nowhere)
+            if plan.action == "append":
+                self.would_be_here[given.id] = transcript
+                return _Outcome(self.here[given.id], "grown", len(plan.missing), nowhere)
         with self.engine.read(settled=True) as reader:
             place = self._place(reader, given)
             merge = place.merge
@@ -217,6 +235,7 @@ class Import:
                 added = len(merge.missing) if kind in ("grown", "branched", "restored") else 0
                 return _Outcome(merge.branch or merge.target.id, kind, added, merge.ids, merge)
         is_other = place.taken or given.id in self.here
+        self.would_be_here[given.id] = transcript
         return _Outcome(spare if is_other else given.id, "new", len(given.messages), nowhere)
 
     def _store(self, writer: Writer, given: Given, spare: str) -> _Outcome:
@@ -227,7 +246,8 @@ class Import:
         ids = self._insert(writer, given, session_id)
         if place.taken:
             writer.run(meta.SET, given.notes()[0], spare)
-        return _Outcome(session_id, "new", len(given.messages), ids)
+        moved = set(ids).intersection(self.moved.values()) if self.moved else ()
+        return _Outcome(session_id, "new", len(ids) - len(moved), ids)
 
     def _merge(self, writer: Writer, given: Given, merge: Merge) -> _Outcome:
         """Merge a session with the copy that is here."""
@@ -235,7 +255,9 @@ class Import:
         if kind == "restored":
             for session_id in merge.visited:
                 _bring_back(writer, session_id)
-            again = find_merge(writer, merge.session.id, given, trusted=True, is_alias=merge.is_alias)
+            again = find_merge(
+                writer, merge.session.id, given, trusted=True, is_alias=merge.is_alias, moved=self.moved
+            )
             assert again is not None  # the same messages as before
             merge = again
         self._allow_joins(merge)
@@ -274,19 +296,31 @@ class Import:
         start = (session_id, given.source, given.started_at, title, given.owner)
         writer.run(INSERT_SESSION, *start, *family, *given.counts, *given.rest)
         ids = self._insert_messages(writer, given, session_id)
+        moved = self.moved.values() if self.moved else ()
         for message_id, attachments in zip(ids, given.attachments, strict=True):
-            blobs.attach(writer, message_id, attachments)
+            if message_id not in moved:
+                blobs.attach(writer, message_id, attachments)
         for tag in given.tags:
             writer.run(ADD_TAG, session_id, tag)
         for call in given.model_calls:
             writer.insert(RECORD_CALL, session_id, *call)
         labels = given.labels()
         note_labels(writer, session_id, labels._replace(title=title), labels)
+        if title != labels.title and self.trusted:
+            self.retitled[session_id] = labels
         writer.run(derived.NOTE, session_id)
         derived.refresh(writer)
         return ids
 
     def _insert_messages(self, writer: Writer, given: Given, session_id: str) -> list[int]:
+        uids = given.transcript().uids if self.moved else ()
+        if any(uid in self.moved for uid in uids):
+            ids = [
+                self.moved.get(uid or "") or writer.insert(INSERT_MESSAGE, session_id, *row)
+                for uid, row in zip(uids, given.messages, strict=True)
+            ]
+            recount(writer, session_id)
+            return ids
         if not self._keeps_ids(writer, given.old_ids):
             return [writer.insert(INSERT_MESSAGE, session_id, *row) for row in given.messages]
         highest = writer.value(HIGHEST)
@@ -316,6 +350,18 @@ class Import:
             else:
                 self.detached += self.engine.write(partial(self._link, some), share=False)
         self.waiting = []
+        if self.retitled:
+            self.engine.write(self._retitle, share=False)
+
+    def _retitle(self, writer: Writer) -> None:
+        """Give titles that are free by now: a title moves from a session to what continues it."""
+        for session_id, labels in self.retitled.items():
+            if labels.title is None or not writer.value(EXISTS, session_id):
+                continue
+            owner = writer.value(OWNER, session_id)
+            if free_title(writer, labels.title, owner, session_id) == labels.title:
+                writer.run(SET_TITLE, labels.title, labels.title_by, session_id)
+                note_labels(writer, session_id, labels, labels)
 
     def _is_alone(self, reader: Reader, one: _Joint) -> bool:
         """Whether a new session has a parent that is neither here nor was given."""
@@ -371,15 +417,25 @@ class Import:
 
     def _carry(self, writer: Writer, one: _Joint) -> None:
         """Restore what a session carries, and complete what an earlier import could not."""
-        ids = self._ids(writer, one.context)
-        same = [message_id for message_id in ids if writer.value(SAME_OWNER, one.id, message_id)]
+        same = self._ids_of_owner(writer, one, one.context)
+        live = [row[0] for row in writer.rows(LIVE, one.id)]
+        is_whole = len(same) == sum(length(told) for told in one.context)
         is_rewound = not one.new and writer.rows(SET_ASIDE, one.id)  # on purpose, here
-        if len(same) > len(writer.rows(LIVE, one.id)) and not is_rewound:
+        if (one.newer and is_whole) or (len(same) > len(live) and not is_rewound):
             carry(writer, one.id, same)
-        if len(same) < sum(length(told) for told in one.context):
+            live = same
+        if not is_whole:
             self.incomplete.append(one.id)
+        if one.newer and is_whole:
+            bring_back(writer, one.id, 0)
         if one.rewound and writer.value(LOWEST, one.id) in (None, 0):
-            set_aside(writer, one.id, self._ids(writer, one.rewound))
+            aside = self._ids_of_owner(writer, one, one.rewound)
+            set_aside(writer, one.id, [message_id for message_id in aside if message_id not in live])
+
+    def _ids_of_owner(self, writer: Writer, one: _Joint, ranges: list[Mapping[str, Any]]) -> list[int]:
+        """The ids here of carried messages, of those that have the same owner as the session."""
+        ids = self._ids(writer, ranges)
+        return [message_id for message_id in ids if writer.value(SAME_OWNER, one.id, message_id)]
 
     def _ids(self, reader: Reader, context: list[Mapping[str, Any]]) -> list[int]:
         found = ranges_here(reader, self.runs, context, only_known=not self.trusted)
@@ -422,7 +478,7 @@ class Import:
             if alias is not None:
                 merge = find_merge(reader, alias, given, trusted=self.trusted, is_alias=True)
         elif row[0] == given.source and (row[1] == given.started_at or not given.start_known):
-            merge = find_merge(reader, given.id, given, trusted=self.trusted)
+            merge = find_merge(reader, given.id, given, trusted=self.trusted, moved=self.moved)
         if merge is not None:
             return _Place(merge)
         if row is None and (self.trusted or not import_policy.is_misleading_id(reader, given.id)):
@@ -433,6 +489,12 @@ class Import:
             if merge is not None:
                 return _Place(merge)
         return _Place(taken=True)
+
+
+def _compact(transcript: Transcript) -> Transcript:
+    """The same messages, without holding their contents in memory."""
+    contents = [hash(content) for content in transcript.read_contents()]
+    return transcript._replace(read_contents=lambda: contents)
 
 
 def _bring_back(writer: Writer, session_id: str) -> None:

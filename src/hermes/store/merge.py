@@ -10,7 +10,8 @@ are new here, and carries the others. If the branch is here already, the rest is
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from hermes.store import blobs, context, derived, import_policy, meta
@@ -122,6 +123,12 @@ class Merge(NamedTuple):
         """Whether the end of the incoming copy is, or will be, in a branch."""
         return self.branch is not None or self.target.id != self.session.id
 
+    def find_leading(self) -> dict[str, int]:
+        """The ids of messages that stand here before all that the copies share, by uid."""
+        first = min((match for match in self.plan.matches if match is not None), default=0)
+        leading = zip(self.target.transcript.uids[:first], self.target.ids, strict=False)
+        return {uid: message_id for uid, message_id in leading if uid}
+
     @property
     def newer_side(self) -> Side | None:
         return "here" if self.is_branched else self.plan.newer_side
@@ -150,12 +157,18 @@ def read_copy(reader: Reader, session_id: str) -> Copy | None:
 
 
 def find_merge(
-    reader: Reader, session_id: str, given: Given, *, trusted: bool, is_alias: bool = False
+    reader: Reader,
+    session_id: str,
+    given: Given,
+    *,
+    trusted: bool,
+    is_alias: bool = False,
+    moved: Mapping[str, int] = MappingProxyType({}),
 ) -> Merge | None:
     """Compare an incoming session with the one of this id, source and start. None if they have nothing in common.
 
     Without trust only a session that such an import brought grows. The end of any other becomes a branch, and a session
-    of another owner is left alone.
+    of another owner is left alone. `moved` are messages, by uid, that another session here holds now.
     """
     session = target = read_copy(reader, session_id)
     incoming = given.transcript()
@@ -166,47 +179,77 @@ def find_merge(
         visited.append(target.id)
         part = incoming if len(places) == len(ids) else incoming.select(places)
         plan = plan_messages(target.transcript, part, may_append=trusted or target.is_untrusted)
-        if plan.action == "unrelated":
-            if target is session and not (
-                given.start_known and all(part.uids) and all(target.transcript.uids)
-            ):
-                return None
-            # The same id, source and start, and messages of our own: it was empty when the copy was made.
-            plan = plan._replace(action="branch")
-        if plan.missing and not trusted and session.row["owner"] != LOCAL:
+        if not _can_merge(session, given, plan, trusted=trusted):
             return None
         for place, match in zip(places, plan.matches, strict=True):
             ids[place] = 0 if match is None else target.ids[match]
-        missing = [places[place] for place in plan.missing]
-        branch = None
-        if plan.action == "branch":
-            branch = _name_free_branch(session_id, incoming.identify(missing[0]), visited)
-            following = read_copy(reader, branch)
-            if following is not None:
-                places, target = missing, following
-                continue
-        elsewhere = _find_elsewhere(reader, session_id, incoming, missing, visited)
-        if elsewhere:
-            for place, (_owner, message_id) in elsewhere.items():
-                ids[place] = message_id
-            plan = plan._replace(missing=[at for at in plan.missing if places[at] not in elsewhere])
-            if not plan.missing:
-                last = elsewhere[missing[-1]][0]
-                target, branch = read_copy(reader, last) or target, None
-                plan, places = Plan("unchanged", [], [], 0), []
-                visited.append(last)
-            elif branch is not None:
-                branch = name_branch(session_id, incoming.identify(places[plan.missing[0]]))
-        return Merge(session, target, branch, plan, places, ids, visited, is_alias)
+        branch, following = None, None
+        if plan.action in ("branch", "unrelated"):
+            branch, following = _find_branch(reader, session_id, part.select(plan.missing), visited)
+        if following is not None:
+            places, target = [places[at] for at in plan.missing], following
+            continue
+        merge = Merge(session, target, branch, plan, places, ids, visited, is_alias)
+        return _leave_out_elsewhere(reader, merge, incoming, moved)
     return None
 
 
-def _name_free_branch(session_id: str, first: str, visited: Sequence[str]) -> str:
-    branch = name_branch(session_id, first)
-    while branch in visited:  # its own first message was removed
-        first += "'"
+def _can_merge(session: Copy, given: Given, plan: Plan, *, trusted: bool) -> bool:
+    if plan.missing and not trusted and session.row["owner"] != LOCAL:
+        return False
+    if plan.action != "unrelated":
+        return True
+    # With the same id, source and start, and messages of our own, the copy was made when the session was empty.
+    return given.start_known and all(session.transcript.uids) and all(given.transcript().uids)
+
+
+def _leave_out_elsewhere(
+    reader: Reader, merge: Merge, incoming: Transcript, moved: Mapping[str, int]
+) -> Merge:
+    """A merge without the messages that are in another branch of the same session already, or have moved."""
+    elsewhere = _find_elsewhere(reader, merge.session.id, incoming, merge.missing, merge.visited)
+    for place in merge.missing if moved else ():
+        if incoming.uids[place] in moved:
+            elsewhere[place] = (merge.target.id, moved[incoming.uids[place] or ""])
+    if not elsewhere:
+        return merge
+    ids = list(merge.ids)
+    for place, (_branch, message_id) in elsewhere.items():
+        ids[place] = message_id
+    missing = [at for at in merge.plan.missing if merge.places[at] not in elsewhere]
+    if missing:
+        branch, visited = merge.branch, list(merge.visited)
+        rest = incoming.select([merge.places[at] for at in missing])
+        while branch is not None:
+            branch, taken = _find_branch(reader, merge.session.id, rest, visited)
+            if taken is None:
+                break
+            visited.append(branch)
+        return merge._replace(branch=branch, plan=merge.plan._replace(missing=missing), ids=ids)
+    last = elsewhere[merge.missing[-1]][0]
+    return merge._replace(
+        target=read_copy(reader, last) or merge.target,
+        branch=None,
+        plan=Plan("unchanged", [], [], 0),
+        places=[],
+        ids=ids,
+        visited=[*merge.visited, last],
+    )
+
+
+def _find_branch(
+    reader: Reader, session_id: str, incoming: Transcript, visited: Sequence[str]
+) -> tuple[str, Copy | None]:
+    """The branch that holds the beginning of these messages, or None and the id that a new one gets."""
+    first = incoming.identify(0)
+    while True:
         branch = name_branch(session_id, first)
-    return branch
+        copy = read_copy(reader, branch)
+        if copy is None:
+            return branch, None
+        if branch not in visited and plan_messages(copy.transcript, incoming).action != "unrelated":
+            return branch, copy
+        first += "'"  # its messages were removed, or it is somebody else's session
 
 
 def _find_elsewhere(

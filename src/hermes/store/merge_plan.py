@@ -64,11 +64,13 @@ class Plan(NamedTuple):
     """Messages here that were rewound in the incoming copy since."""
     to_restore: Sequence[int] = ()
     """Messages here that were brought back in the incoming copy since."""
+    is_rewound_since: bool = False
+    """Whether the incoming copy, else the same, was rewound since. It may have lost only what it carried."""
 
     @property
     def newer_side(self) -> Side | None:
         """Which copy went on since the two were the same; None if neither or not known."""
-        if self.action == "append" or self.to_rewind or self.to_restore:
+        if self.action == "append" or self.is_rewound_since:
             return "incoming"
         return "here" if self.newer_here or self.action == "branch" else None
 
@@ -84,8 +86,9 @@ def plan_messages(here: Transcript, incoming: Transcript, *, may_append: bool = 
     newer_here = sum(place not in known for place in range(first + 1, len(here.uids)))
     changes = _compare_rewinds(here, incoming, matches)
     if not missing:
-        is_newer = may_append and incoming.rewinds > here.rewinds and not newer_here
-        return Plan("unchanged", matches, missing, newer_here, *(changes if is_newer else ()))
+        if may_append and incoming.rewinds > here.rewinds and not newer_here:
+            return Plan("unchanged", matches, missing, newer_here, *changes, is_rewound_since=True)
+        return Plan("unchanged", matches, missing, newer_here)
     if may_append and _extends(here, incoming, matches, missing[0], known):
         return Plan("append", matches, missing, newer_here, *changes)
     return Plan("branch", matches, missing, newer_here)

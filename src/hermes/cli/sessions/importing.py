@@ -80,7 +80,7 @@ def import_files(arguments: argparse.Namespace) -> int:
                         unreadable += _import_one(taking, "stdin" if path is None else name, path, progress)
         finally:  # also of an import that was broken off: what it took in stays
             _tell(taking, unreadable, arguments)
-    return REFUSED if unreadable else DONE
+    return REFUSED if unreadable or taking.in_use else DONE
 
 
 def _import_one(taking: Import, name: str, path: Path | None, progress: Progress) -> Iterator[Unreadable]:
@@ -179,6 +179,12 @@ def _tell(taking: Import, unreadable: list[Unreadable], arguments: argparse.Name
         )
     )
     say(describe_trust(told, dry_run=arguments.dry_run))
+    if told.in_use:
+        complain(
+            f"{counted(len(told.in_use), 'session')} did not grow because somebody is working there now; "
+            "import again later:"
+        )
+        add_details(shortened(list(told.in_use)))
     if unreadable:
         complain(f"{counted(len(unreadable), 'line')} could not be read:")
         add_details(shortened([f"{one.file}:{one.line}: {one.why}" for one in unreadable]))
@@ -223,13 +229,8 @@ def _describe_merges(told: Imported, *, dry_run: bool, trusted: bool) -> list[st
         f"{session_id}: already here, with {counted(count, 'newer message')}"
         for session_id, count in told.newer_here.items()
     ]
-    lines += [
-        f"{session_id}: somebody is working in it now; close it there and import again"
-        for session_id in told.in_use
-    ]
     if told.updated:
-        verb = "Would update" if dry_run else "Updated"
-        lines.append(f"{verb} titles, tags, ends or counts of {counted(len(told.updated), 'session')}")
+        lines.append(f"Updated titles, tags, ends or counts of {counted(len(told.updated), 'session')}")
     return lines
 
 
