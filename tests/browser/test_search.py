@@ -19,6 +19,14 @@ async def test_what_was_said_is_found_and_shown_below_the_name(browsing: Browsin
         assert screen.status == "1 of 1 found · best first"
 
 
+async def test_words_that_are_found_inside_others_are_named(browsing: Browsing, told: Told) -> None:
+    told("a", "call getUserByIdAndName", title="Code")
+    async with browsing() as screen:
+        await screen.type("serById")
+        assert screen.names == ["Code"]
+        assert screen.status == "1 of 1 found · as part of a word: serById · best first"
+
+
 async def test_the_best_of_more_are_called_so(browsing: Browsing, told: Told) -> None:
     for name in ("a", "b", "c"):
         told(name, "the zebra of today")

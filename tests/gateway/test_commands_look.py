@@ -40,6 +40,9 @@ async def test_what_was_said_is_found_with_where_it_was_said(ann: Chat) -> None:
     assert "**Colosseum** opens at nine" in lines[1]
     assert len(lines) == 2
     assert await ann.types("/search xylophone") == "Nothing was found."
+    inside = (await ann.types("/search olosseu")).splitlines()
+    assert inside[0] == "No word matches; found as part of a word: `olosseu`"
+    assert inside[1] == lines[0]
     assert await ann.types("/search") == "Usage: `/search words`"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from hermes import clock
 from hermes.recall.language import Reading, read
 from hermes.recall.messages import MessageSearch, result_of
-from hermes.recall.partial import find_partial
+from hermes.recall.partial import search_partial
 from hermes.store.arguments import whole
 from hermes.store.engine import Access
 from hermes.store.matching import EVERYTHING, Node
@@ -45,10 +45,10 @@ class Find:
         near: list[Hit] = []
         marks: Node | None = None
         if not answer.hits and (not offset or not self._engine.search(tree, reading.wanted, 1, 0).hits):
-            partial = find_partial(self._engine, tree, reading.wanted)
-            if partial is not None and self._engine.search(partial.tree, reading.wanted, 1, 0).hits:
-                answer = self._engine.search(partial.tree, reading.wanted, limit, offset)
-                tree, results.partial, results.parts = partial.tree, True, partial.parts
+            found = search_partial(self._engine, tree, reading.wanted, limit, offset)
+            if found is not None:
+                (tree, results.parts), answer = found
+                results.partial = True
         results.cut, results.order, results.capped = answer.cut, answer.order, answer.capped
         if not answer.hits and not results.partial and not offset and reading.words:
             near, marks = MessageSearch(self._engine).nearest(

@@ -46,7 +46,7 @@ class MessageSearch:
 
         Before that, words that no message holds are looked for as parts of words, unless `relax` is False.
         """
-        from hermes.recall.partial import find_partial
+        from hermes.recall.partial import search_partial
         from hermes.recall.question import is_question
 
         results = SearchResults()
@@ -58,10 +58,10 @@ class MessageSearch:
             return results
         answer = self._engine.search(tree, wanted, limit, offset, order)
         if not answer.hits and relax is not False and self._is_unmatched(tree, wanted, offset):
-            partial = find_partial(self._engine, tree, wanted)
-            if partial is not None and self._engine.search(partial.tree, wanted, 1, 0, order).hits:
-                answer, tree = self._engine.search(partial.tree, wanted, limit, offset, order), partial.tree
-                results.partial, results.parts, results.cut = True, partial.parts, answer.cut
+            found = search_partial(self._engine, tree, wanted, limit, offset, order)
+            if found is not None:
+                (tree, results.parts), answer = found
+                results.partial, results.cut = True, answer.cut
             elif isinstance(query, str) and (relax or is_question(query)):
                 near, marks = self.nearest(query, wanted, limit, offset)
                 results.relaxed = bool(near)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from hermes.store.engine import Access
 from hermes.store.matching import And, Node, Or, Word, part
-from hermes.store.values import MessageFilter
+from hermes.store.values import MessageFilter, Order, SearchAnswer
 from hermes.terms import fold
 
 SHORTEST = 3
@@ -25,10 +25,23 @@ class PartialQuery(NamedTuple):
     """The words that are looked for as parts, as they were typed."""
 
 
+def search_partial(
+    engine: Access, tree: Node, wanted: MessageFilter, limit: int, offset: int, order: Order = "relevance"
+) -> tuple[PartialQuery, SearchAnswer] | None:
+    """What the words find as parts, for a query that nothing matches; None if that is nothing, either."""
+    partial = find_partial(engine, tree, wanted)
+    if partial is None:
+        return None
+    answer = engine.search(partial.tree, wanted, limit, offset, order)
+    if answer.hits or (offset and engine.search(partial.tree, wanted, 1, 0, order).hits):
+        return partial, answer
+    return None
+
+
 def find_partial(engine: Access, tree: Node, wanted: MessageFilter) -> PartialQuery | None:
     """The query with those words as parts that no message holds; None if there are none of them.
 
-    Call it only if nothing matches the query itself: it searches once for each word.
+    Call it only if nothing matches the query itself: of several words it searches for each.
     """
     words = _words(tree)
     if len(words) > MOST_WORDS:
@@ -38,7 +51,7 @@ def find_partial(engine: Access, tree: Node, wanted: MessageFilter) -> PartialQu
         for word in dict.fromkeys(words)
         if len(fold(word.text)) >= SHORTEST
         and (as_part := part(word.text)) not in (None, word)
-        and not engine.search(word, wanted, 1, 0, "newest").hits
+        and (word is tree or not engine.search(word, wanted, 1, 0, "newest").hits)
     }
     if not tried:
         return None

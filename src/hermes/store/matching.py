@@ -127,6 +127,17 @@ def _beginning(term: str) -> re.Pattern[str]:
     return re.compile(f"(?<![0-9a-z]){term}")
 
 
+def _has_word(text: str, term: str) -> bool:
+    """Whether a term is a word of a folded ASCII text. That spares the splitting."""
+    at = text.find(term)
+    while at >= 0:
+        end = at + len(term)
+        if not (at and text[at - 1].isalnum()) and not text[end : end + 1].isalnum():
+            return True
+        at = text.find(term, at + 1)
+    return False
+
+
 class MessageText:
     """The text of one message, field by field, folded and split when first asked for."""
 
@@ -164,8 +175,19 @@ class MessageText:
         # Splitting is the dear part, and an ASCII term that is nowhere in the folded text spares it.
         if any(term.isascii() and not any(term in text for text in self._folded) for term in terms):
             return False
-        if prefix_last and len(terms) == 1 and terms[0].isascii() and self._begins(terms[0]):
-            return True
+        if len(terms) == 1 and terms[0].isascii():
+            if prefix_last:
+                if self._begins(terms[0]):
+                    return True
+            elif len(terms[0]) < MAX_TERM:
+                if any(_has_word(text, terms[0]) for text in self._folded if text.isascii()):
+                    return True
+                # Without capitals there are no identifiers with parts: the words are all there is.
+                if all(
+                    text.isascii() and text == field
+                    for text, field in zip(self._folded, self._fields, strict=True)
+                ):
+                    return False
         needle = f" {' '.join(terms)}" if prefix_last else f" {' '.join(terms)} "
         return any(needle in stream for stream in self._streams)
 
