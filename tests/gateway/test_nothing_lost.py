@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 
 from hermes.gateway.platforms import matrix_text, telegram_text
 from tests.gateway.telegram_markup import parsed
@@ -10,6 +10,8 @@ from tests.rendered_texts import TEXTS, assert_shows, text_in
 
 
 @given(TEXTS)
+@example("```python title=x.py\nprint()\n```")
+@example("a &amp; b")
 def test_telegram_shows_a_text_whole(text: str) -> None:
     html = telegram_text.html_of(text)
     parsed(html)
