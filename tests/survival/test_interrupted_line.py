@@ -19,9 +19,11 @@ from typing import Any, cast
 import pytest
 
 from hermes import errors
+from hermes.store import spool, spool_files, spooling
 from hermes.store.sqlite import commit, connection, core, forking, guard, opening, turnstile
 from hermes.store.sqlite.core import SqliteCore
 from hermes_state import SessionDB
+from tests.survival.processes import impatient
 
 WATCHED = tuple(str(module.__file__) for module in (commit, core, guard, forking, connection, turnstile))
 NOTICING = {"CALL", "CALL_KW", "CALL_FUNCTION_EX", "RESUME", "JUMP_BACKWARD"}
@@ -46,8 +48,16 @@ def until_now() -> None:
 class Interruption:
     """To be traced with: calls the handler at the n-th place where a signal may really be noticed."""
 
-    def __init__(self, number: int, handler: Callable[[], object], *, uses_store: bool = False) -> None:
+    def __init__(
+        self,
+        number: int,
+        handler: Callable[[], object],
+        watched: tuple[str, ...] = WATCHED,
+        *,
+        uses_store: bool = False,
+    ) -> None:
         self._left = number
+        self._watched = watched
         self.uses_store = uses_store
         self._handler = handler
         self.let_holder_go: Callable[[], object] = until_now
@@ -58,7 +68,7 @@ class Interruption:
         self.where = ""
 
     def trace(self, frame: FrameType, event: str, _arg: Any) -> Any:
-        if frame.f_code.co_filename not in WATCHED or self.where:
+        if frame.f_code.co_filename not in self._watched or self.where:
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         if event == "call":
@@ -247,3 +257,48 @@ def test_a_handler_closes_the_store_anywhere(home: Path, place: int) -> None:
         with SessionDB() as again:
             assert len(texts_of(again, tag)) == len(FOLLOWERS) + 1 - len(failed), interruption.where
     assert (30 if place == 0 else 10) < number < MOST - 1
+
+
+def test_a_handler_writes_while_the_spool_is_used(home: Path) -> None:
+    """What the store cannot take is kept, by the interrupted call and by the handler, and stored once."""
+    watched = tuple(str(module.__file__) for module in (spool, spool_files, spooling))
+    expected: list[str] = []
+    kept: list[Path | None] = []
+    with SessionDB(spool=True) as db:
+        db.create_session("s", "cli")
+        for phase in ("keeping", "storing"):
+            for number in range(1, MOST):
+
+                def keep(text: str) -> None:
+                    try:
+                        db.append_message("s", "user", text)
+                    except errors.StoreBusy as problem:
+                        kept.append(problem.spooled)
+                    expected.append(text)
+
+                def save(keep: Callable[[str], None] = keep, text: str = f"{phase} {number} handler") -> None:
+                    started = time.monotonic()
+                    keep(text)
+                    assert time.monotonic() - started < 5
+
+                impatient(db, 0.01)
+                blocker = db.raw()
+                blocker.execute("BEGIN IMMEDIATE")
+                interruption = Interruption(number, save, watched)
+                if phase == "storing":
+                    keep(f"{phase} {number} before")
+                    blocker.execute("COMMIT")
+                sys.settrace(interruption.trace)
+                try:
+                    keep(f"{phase} {number} main")
+                finally:
+                    sys.settrace(None)
+                if blocker.in_transaction:
+                    blocker.execute("COMMIT")
+                impatient(db, 10)
+                keep(f"{phase} {number} after")
+                if not interruption.where:
+                    break
+            assert 20 < number < MOST - 1
+        assert sorted(row["content"] for row in db.get_messages("s")) == sorted(expected)
+        assert None not in kept

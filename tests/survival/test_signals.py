@@ -17,7 +17,7 @@ import apsw
 import pytest
 
 from hermes import errors
-from hermes.store.sqlite import opening
+from hermes.store.sqlite import lockfile, opening
 from hermes.store.sqlite.checkpoint import Checkpointer
 from hermes_state import SessionDB
 
@@ -244,6 +244,29 @@ def test_closing_at_the_end_of_the_program(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     with SessionDB(tmp_path / "state.db") as db:
         assert db.message_count("s") == 240
+
+
+@pytest.mark.timeout(20)
+def test_a_handler_opens_the_store_that_it_interrupts_the_making_of(home: Path) -> None:
+    home.mkdir(mode=0o700)
+    told: list[str] = []
+
+    def open_too(*_: object) -> None:
+        try:
+            SessionDB().close()
+        except errors.StoreBusy as problem:
+            told.append(str(problem))
+
+    before = signal.signal(signal.SIGUSR1, open_too)
+    try:
+        with lockfile.exclusive(home / "state.db"):
+            signal.raise_signal(signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert len(told) == 1
+    assert "that a signal handler interrupted" in told[0]
+    with SessionDB() as db:
+        db.create_session("s", "cli")
 
 
 # ---------------------------------------------------------------- subinterpreters

@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -73,6 +74,13 @@ class Spool:
     def keep(self, entry: Entry) -> Path:
         """Add a line, durably; the file it is in. OSError if that cannot be done, and then nothing is kept."""
         line = _line(entry)
+        if (
+            self._is_interrupted()
+        ):  # whose locks nobody lets go of before this returns: a file of its own needs none
+            file = self._new_file()
+            added(file, line)
+            self.kept += 1
+            return file
         with self._keeping:
             while True:
                 file = self._own or self._new_file()
@@ -106,6 +114,11 @@ class Spool:
         """
         if not any(files_in(self.folder)):
             return
+        if self._is_interrupted():
+            raise errors.raised(
+                errors.StoreBusy,
+                f"a signal handler interrupted the storing of what waits in {self.folder}; nothing was written",
+            )
         with self._alone(wait):
             for file in files_in(self.folder):
                 self._replay_file(file, store)
@@ -165,6 +178,15 @@ class Spool:
             yield
         finally:
             os.close(descriptor)
+
+    def _is_interrupted(self) -> bool:
+        """Whether the caller runs in a signal handler that interrupted this thread while it used the same folder."""
+        frame = sys._getframe(1).f_back
+        while frame is not None:
+            if frame.f_code in _LOCKING and frame.f_locals["self"].folder == self.folder:
+                return True
+            frame = frame.f_back
+        return False
 
     # ---------------------------------------------------------------- looking and forgetting
 
@@ -250,3 +272,7 @@ def _lines(data: bytes) -> list[bytes]:
 def _belongs_to_another(line: bytes, store: str, session_id: str) -> bool:
     entry = _entry(line)
     return entry is not None and (entry.store, entry.session_id) != (store, session_id)
+
+
+_LOCKING = (Spool.keep.__code__, Spool.replay.__code__)
+"""What holds locks of the folder."""

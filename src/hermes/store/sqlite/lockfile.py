@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import time
+from _thread import get_ident
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,9 @@ from hermes.store.sqlite import forking
 
 LONGEST_WAIT_S = 900.0
 """A migration of a large store takes minutes; whoever opens it meanwhile waits for it."""
+
+_holders: dict[str, int] = {}
+"""Which thread of this process has the lock."""
 
 
 @contextmanager
@@ -39,12 +43,22 @@ def exclusive(path: Path, *, wait: float = LONGEST_WAIT_S) -> Iterator[None]:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
+                if _holders.get(name) == get_ident():
+                    raise errors.raised(
+                        errors.StoreBusy,
+                        f"{path} is being created, migrated or restored by the call that a signal handler interrupted."
+                        " Open it after the handler has returned",
+                    ) from None
                 if time.monotonic() > until:
                     raise errors.raised(
                         errors.StoreBusy, f"{path} is being created, migrated or restored by another program"
                     ) from None
                 time.sleep(0.02)
-        yield
+        _holders[name] = get_ident()
+        try:
+            yield
+        finally:
+            _holders.pop(name, None)
     finally:
         forking.unshare(descriptor)
         fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing would not do, where a fork has it open, too
