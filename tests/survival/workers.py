@@ -21,6 +21,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +227,53 @@ def hold_snapshot(path: str) -> None:
     others["reading"] = sqlite3.connect(path, isolation_level=None)
     others["reading"].execute("BEGIN")
     others["reading"].execute("SELECT count(*) FROM messages").fetchall()
+
+
+def execute_raw(sql: str, name: str = "main") -> list[Any]:
+    """A statement of a script, on the connection that it has had since its first one."""
+    if f"raw {name}" not in others:
+        others[f"raw {name}"] = stores[name].raw()
+    return [list(row) for row in others[f"raw {name}"].execute(sql).fetchall()]
+
+
+def append_scoped(person: str, texts: list[str], name: str = "main") -> list[int]:
+    """As a person on a platform, who sees only their own session."""
+    from hermes.store.people import Principal
+
+    store = stores[name].scoped(Principal("telegram", person))
+    session = next((row["id"] for row in store.list_sessions_rich()), None) or store.create_session()
+    return [store.append_message(session, "user", text) for text in texts]
+
+
+def contents_scoped(person: str, name: str = "main") -> list[Any]:
+    from hermes.store.people import Principal
+
+    store = stores[name].scoped(Principal("telegram", person))
+    return [row["content"] for each in store.list_sessions_rich() for row in store.get_messages(each["id"])]
+
+
+def begin_long_read(name: str = "main") -> int:
+    """A read that stays open, as that of somebody who pages through an export."""
+    reading = stores[name]._engine.read()
+    others[f"reading {name}"] = reading
+    return int(reading.__enter__().value("SELECT count(*) FROM messages"))
+
+
+def end_long_read(name: str = "main") -> None:
+    others.pop(f"reading {name}").__exit__(None, None, None)
+
+
+def append_with_threads(session: str, threads: int, count: int, name: str = "main") -> None:
+    """Each thread says a line per message that was acknowledged."""
+
+    def work(number: int) -> None:
+        for n in range(count):
+            stores[name].append_message(session, "user", f"t{number}n{n}")
+            say(stored=f"t{number}n{n}")
+
+    wrong: list[str] = []
+    _run_threads([partial(work, number) for number in range(threads)], wrong)
+    say(wrong=wrong)
 
 
 # --- limits
@@ -789,6 +837,12 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     for function in (
         *(
             open_store,
+            execute_raw,
+            append_scoped,
+            contents_scoped,
+            begin_long_read,
+            end_long_read,
+            append_with_threads,
             append,
             append_only,
             contents,

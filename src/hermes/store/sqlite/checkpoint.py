@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import apsw
 
 from hermes.logs import log_of
-from hermes.store.sqlite.connection import Patience, connect, run
+from hermes.store.sqlite.connection import READ_SOMETHING, Patience, connect, run
 from hermes.store.sqlite.forking import Inside
 
 log = log_of(__name__)
@@ -23,8 +24,9 @@ RESTART_S = 0.02
 class Checkpointer:
     """Moves the write-ahead log into the file when asked. It holds no reference to the store it serves."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, is_log_in_place: Callable[[], bool]) -> None:
         self._path = path
+        self._is_log_in_place = is_log_in_place
         self._asked = threading.Event()
         self._stopped = False
         self._thread: threading.Thread | None = None
@@ -57,6 +59,7 @@ class Checkpointer:
         try:
             with Inside():
                 connection = connect(self._path)
+                run(connection, READ_SOMETHING)  # opens the log
             connection.set_busy_handler(Patience(RESTART_S))
         except apsw.Error as problem:
             log.warning("no checkpoints for %s: %s", self._path, problem)
@@ -67,6 +70,8 @@ class Checkpointer:
                 self._asked.clear()
                 if self._stopped:
                     return
+                if not self._is_log_in_place():  # else what is in another log would be put into the file
+                    continue
                 try:
                     with Inside():
                         _busy, pages, moved = run(connection, "PRAGMA wal_checkpoint(PASSIVE)")[0]

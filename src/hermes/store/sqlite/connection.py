@@ -5,6 +5,7 @@ apsw runs a string of several statements lazily, so nothing here leaves a cursor
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Iterator
@@ -33,6 +34,9 @@ READ_SOMETHING = "PRAGMA schema_version"
 
 WAL_ERRORS = ("locking protocol", "not authorized", "disk i/o error")
 """How SQLite says that a file system cannot do WAL."""
+
+
+NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
 class Patience:
@@ -99,6 +103,26 @@ def connect_read_only(path: Path, *, deadline: float = DEADLINE_S) -> apsw.Conne
             errors.StoreReadOnly, f"{path} has a write-ahead log that may not be read from here"
         )
     return connect(path, read_only=True, immutable=True)
+
+
+def lacks_descriptors() -> bool:
+    """Whether this program, or the machine, cannot open another file. SQLite does not report why an open failed."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as problem:
+        return problem.errno in NO_DESCRIPTORS
+    return False
+
+
+def out_of_descriptors(path: Path) -> errors.HermesError:
+    import resource  # only for the sentence
+
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return errors.raised(
+        errors.StoreFailed,
+        f"{path}: too many open files; this program may have {most} open at once (`ulimit -n` shows and raises that)."
+        " Nothing was written",
+    )
 
 
 def has_log(path: Path) -> bool:
@@ -217,6 +241,8 @@ def translated(error: apsw.Error, path: Path) -> errors.HermesError:
         return damaged(path, detail)
     if isinstance(error, apsw.TooBigError):
         return errors.raised(errors.InvalidArgument, f"too large for {path}: no row may hold that much")
+    if isinstance(error, apsw.CantOpenError | apsw.IOError) and lacks_descriptors():
+        return out_of_descriptors(path)
     if isinstance(error, apsw.CantOpenError):
         return errors.raised(errors.StoreFailed, f"{path} cannot be opened: {detail}")
     if isinstance(error, apsw.ConstraintError) and "FOREIGN KEY" in detail:
