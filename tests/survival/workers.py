@@ -287,6 +287,53 @@ def limit_files(size: int | None) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard if size is None else size, hard))
 
 
+def limit_descriptors(most: int) -> None:
+    import resource
+
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def count_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def use_up_descriptors(but: int = 0) -> None:
+    """Open files until no more can be opened, then close some."""
+    held = others.setdefault("descriptors", [])
+    try:
+        while True:
+            held.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        free_descriptors(but)
+
+
+def free_descriptors(count: int | None = None) -> None:
+    held = others.get("descriptors", [])
+    for _ in range(len(held) if count is None else min(count, len(held))):
+        os.close(held.pop())
+
+
+def read_in_threads(session: str, threads: int, times: int, name: str = "main") -> None:
+    """All begin at once."""
+    begin = threading.Barrier(threads)
+
+    def work() -> None:
+        begin.wait()
+        for _ in range(times):
+            stores[name].get_messages(session)
+
+    wrong: list[str] = []
+    _run_threads([work] * threads, wrong)
+    assert not wrong, wrong
+
+
+def close_idle_readers_at_once() -> None:
+    from hermes.store.sqlite import readers
+
+    readers.IDLE_S = 0.0
+
+
 def become_nobody(folder: str) -> None:
     """Give up the right to everything, where we have it. What a store loads late may be out of reach then."""
     import tempfile
@@ -837,6 +884,12 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     for function in (
         *(
             open_store,
+            limit_descriptors,
+            count_descriptors,
+            use_up_descriptors,
+            free_descriptors,
+            read_in_threads,
+            close_idle_readers_at_once,
             execute_raw,
             append_scoped,
             contents_scoped,

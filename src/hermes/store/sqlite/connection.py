@@ -37,6 +37,8 @@ WAL_ERRORS = ("locking protocol", "not authorized", "disk i/o error")
 
 
 NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+FILES_OF_A_STORE = 10
+"""Descriptors that are needed to open a store."""
 
 
 class Patience:
@@ -106,11 +108,17 @@ def connect_read_only(path: Path, *, deadline: float = DEADLINE_S) -> apsw.Conne
 
 
 def lacks_descriptors() -> bool:
-    """Whether this program, or the machine, cannot open another file. SQLite does not report why an open failed."""
+    """Whether this program, or the machine, can open hardly another file. SQLite does not report why an open failed,
+    and some of what it had open is closed again by the time that we ask."""
+    opened: list[int] = []
     try:
-        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        for _ in range(FILES_OF_A_STORE):
+            opened.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))  # noqa: PERF401 - to be closed if one fails
     except OSError as problem:
         return problem.errno in NO_DESCRIPTORS
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
     return False
 
 

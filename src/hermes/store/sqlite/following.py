@@ -58,7 +58,10 @@ class SqliteFollower(SqliteCore):
         )
         if self._writes - self._looked_at >= LOOK_EVERY_N_WRITES:
             self._looked_at = self._writes
-            self._index_a_batch()
+            try:
+                self._index_a_batch()
+            except Exception as problem:  # noqa: BLE001 - the write is committed; no descriptor is left, for example
+                log.warning("%s: the search index waits: %s", self.path, problem)
         return result
 
     def _index_a_batch(self) -> None:
