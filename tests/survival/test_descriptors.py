@@ -38,7 +38,8 @@ def test_many_reading_threads_share_a_few_connections(path: str) -> None:
         worker.ask("close_idle_readers_at_once")
         assert worker.ask("contents", session="s") == ["one", "two"]
         assert worker.ask("contents", session="s") == ["one", "two"]
-        assert worker.ask("count_descriptors") <= before + PER_CONNECTION + OF_THE_STORE
+        # SQLite keeps the descriptor of the database file of a closed connection for the next one.
+        assert worker.ask("count_descriptors") <= before + MOST_OPEN + PER_CONNECTION + OF_THE_STORE
 
 
 def test_readers_wait_for_each_other_where_no_more_can_be_opened(path: str) -> None:

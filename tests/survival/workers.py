@@ -365,6 +365,10 @@ def write_ahead_log_unfit(folder: str) -> str:
     return kind
 
 
+def change_mode(path: str, mode: int) -> None:
+    os.chmod(path, mode)
+
+
 def set_umask(mask: int) -> None:
     os.umask(mask)
 
@@ -884,6 +888,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     for function in (
         *(
             open_store,
+            change_mode,
             limit_descriptors,
             count_descriptors,
             use_up_descriptors,

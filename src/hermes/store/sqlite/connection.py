@@ -240,7 +240,7 @@ def translated(error: apsw.Error, path: Path) -> errors.HermesError:
             errors.StoreFull, f"no room left for {path}, or its disk cannot be written; nothing was written"
         )
     if isinstance(error, apsw.ReadOnlyError):
-        return errors.raised(errors.StoreReadOnly, f"{path} cannot be written: {detail}")
+        return _read_only(path, detail)
     if isinstance(error, apsw.NotADBError):
         from hermes.store.sqlite import recognition
 
@@ -258,6 +258,14 @@ def translated(error: apsw.Error, path: Path) -> errors.HermesError:
     if isinstance(error, apsw.ConstraintError):
         return errors.raised(errors.ConstraintFailed, detail)
     return errors.raised(errors.StoreFailed, f"{path}: {detail}")
+
+
+def _read_only(path: Path, detail: str) -> errors.HermesError:
+    from hermes.store.sqlite import sidecars
+
+    if blocked := sidecars.find_read_only(path):
+        detail = f"what SQLite keeps beside it is read-only; {sidecars.how_to_mend(blocked)} mends that"
+    return errors.raised(errors.StoreReadOnly, f"{path} cannot be written: {detail}")
 
 
 def damaged(path: Path, what: str) -> errors.HermesError:

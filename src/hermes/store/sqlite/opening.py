@@ -17,7 +17,7 @@ import apsw
 from hermes import errors, home
 from hermes.logs import log_of
 from hermes.partial import BACKUPS, DAMAGE_MARK
-from hermes.store.sqlite import encryption, forking, lockfile, log_recovery
+from hermes.store.sqlite import encryption, forking, lockfile, log_recovery, sidecars
 from hermes.store.sqlite import guard as guards
 from hermes.store.sqlite.connection import (
     NO_DESCRIPTORS,
@@ -142,6 +142,7 @@ def _open(path: Path, recovered: bool) -> Opened:
             encryption.settle(path)
     if not _is_there(path):
         _create(path)
+    sidecars.mend_modes(path)
     found_log = _look_behind_log(path)
     guard = guards.acquire(path)
     connection = None
@@ -180,6 +181,7 @@ def _open_read_only(path: Path, recovered: bool) -> Opened:
         if not recovered:
             log_recovery.check_before_open(guard)
         connection = connect_read_only(path)
+        sidecars.mend_modes(path, always=True)
         check_version(connection, path)
         if not is_current(connection):
             raise errors.raised(
@@ -230,6 +232,7 @@ def take_log_away(path: Path) -> None:
             run(connection, "SELECT 1 FROM sqlite_master LIMIT 1")
         finally:
             connection.close()
+    sidecars.mend_modes(path, always=True)  # where the store may not be written, they stay
 
 
 def _hold(guard: guards.Guard, connection: apsw.Connection) -> None:
