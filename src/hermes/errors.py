@@ -186,8 +186,11 @@ def _twin(kind: type[HermesError]) -> type[HermesError]:
     if not kind.documented:
         return kind
     if kind not in _twins:
-        import sqlite3
+        try:
+            import sqlite3
 
-        bases = (kind, getattr(sqlite3, kind.documented))
+            bases = (kind, getattr(sqlite3, kind.documented))
+        except (OSError, ImportError, AttributeError):
+            return kind  # no file can be opened, or another thread has failed to load it for that reason
         _twins[kind] = type(kind.__name__, bases, {"__module__": kind.__module__})
     return _twins[kind]

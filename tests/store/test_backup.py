@@ -33,6 +33,7 @@ from hermes.store.sqlite.backup import (
 from hermes.store.sqlite.belongings import Belongings
 from hermes.store.sqlite.connection import connect
 from hermes.store.sqlite.migrations import APPLICATION_ID, LAYOUT
+from hermes.store.sqlite.restore import alone
 from hermes.store.sqlite.restore import restore as restore_backup
 from hermes.store.values import Backup
 from tests.reference_databases import build, build_marked, build_newer
@@ -397,6 +398,46 @@ def test_a_clock_that_went_back_does_not_confuse_the_order(path: Path) -> None:
 
 
 # --- putting back
+
+
+TURN_THE_LOG_ON = """
+import sqlite3, sys
+try:
+    connection = sqlite3.connect(sys.argv[1], timeout=0)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("SELECT count(*) FROM sessions").fetchall()
+except sqlite3.OperationalError as problem:
+    print(problem)
+"""
+
+
+@pytest.mark.parametrize("statement", range(8))
+def test_nobody_turns_the_log_on_again_while_the_file_is_being_taken(path: Path, statement: int) -> None:
+    """A program that was just opening the file made a log that then lay beside the file of the same name."""
+    live, seen = connect(path), 0
+
+    def meanwhile(*_: object) -> bool:
+        nonlocal seen
+        if seen == statement:
+            subprocess.run([sys.executable, "-c", TURN_THE_LOG_ON, str(path)], check=True)
+        seen += 1
+        return True
+
+    live.exec_trace = meanwhile
+    try:
+        try:
+            assert alone(live)
+        except apsw.BusyError:
+            return  # refused: the file is not taken
+        live.exec_trace = None
+        assert live.execute("PRAGMA journal_mode").fetchall() == [("delete",)]
+        assert not os.path.exists(f"{path}-wal")
+        other = subprocess.run(
+            [sys.executable, "-c", TURN_THE_LOG_ON, str(path)], stdout=subprocess.PIPE, text=True, check=True
+        )
+        assert other.stdout == "database is locked\n"
+    finally:
+        live.close()
 
 
 def test_a_restore_brings_back_what_was_there(path: Path) -> None:

@@ -439,7 +439,7 @@ def test_not_yours_costs_what_not_found_costs(
         return True
 
     engine: Any = db._engine
-    traced = [engine._connection, *engine._readers, *(scope.connection for scope in engine._scoped)]
+    traced = [engine._connection, *engine.readers.get_idle()]
     asked = []
     for session_id in (secrets["bob"], "no-such-session"):
         ran.clear()

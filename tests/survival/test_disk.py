@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from hermes.store.open import diagnose_file
 from hermes.store.sqlite import filesystem
 from hermes_state import SessionDB
 from tests.survival.processes import Refused, Worker, check_said
@@ -202,6 +203,72 @@ def test_a_read_only_folder_is_refused_for_writing_and_read(reachable: Path, lef
                 file.chmod(0o600)
     with SessionDB(path) as db:
         assert [row["content"] for row in db.get_messages("s")] == ["one", "two"]
+
+
+@pytest.fixture
+def unprivileged(reachable: Path) -> Iterator[Worker]:
+    """A process that may not do everything, with a folder of its own."""
+    if os.getuid() == 0:
+        os.chown(reachable, 65534, 65534)
+    with Worker() as worker:
+        worker.ask("become_nobody", folder=str(reachable))
+        yield worker
+
+
+@pytest.mark.parametrize("ends", ["close", "kill"])
+@pytest.mark.parametrize("first", ["read", "refused"])
+def test_a_store_that_was_read_only_for_a_while_can_be_written_again(
+    reachable: Path, unprivileged: Worker, first: str, ends: str
+) -> None:
+    path = reachable / "state.db"
+    unprivileged.ask("visit", path=str(path), session="s", texts=["one"])
+    unprivileged.ask("change_mode", path=str(path), mode=0o400)
+    with Worker() as second:
+        second.ask("become_nobody", folder=str(reachable))
+        if first == "refused":
+            with pytest.raises(Refused, match="StoreReadOnly"):
+                _open_and_append(second, path)
+        second.ask("open_store", path=str(path), name="read", read_only=True)
+        assert second.ask("contents", session="s", name="read") == ["one"]
+        if ends == "close":
+            second.ask("close", name="read")
+        second.kill()
+    unprivileged.ask("change_mode", path=str(path), mode=0o600)
+    assert [f.what for f in diagnose_file(path).findings if f.level != "ok" and "written" in f.what] == []
+    unprivileged.ask("visit", path=str(path), session="s", texts=["two"])
+    unprivileged.ask("open_store", path=str(path))
+    assert unprivileged.ask("contents", session="s") == ["one", "two"]
+
+
+@pytest.mark.parametrize("endings", [["-shm"], ["-wal", "-shm"]])
+def test_a_read_only_index_from_before_is_named_and_mended(
+    reachable: Path, unprivileged: Worker, endings: list[str]
+) -> None:
+    """As an earlier version left it."""
+    path = reachable / "state.db"
+    unprivileged.ask("open_store", path=str(path))
+    unprivileged.ask("append", session="s", texts=["one"])
+    unprivileged.kill()
+    for ending in endings:
+        os.chmod(f"{path}{ending}", 0o400)
+    (finding,) = [f for f in diagnose_file(path).findings if "cannot be written" in f.what]
+    assert finding.level == "warning"
+    assert all(f"{path}{ending}" in finding.advice for ending in endings)
+    with Worker() as worker:
+        worker.ask("become_nobody", folder=str(reachable))
+        _open_and_append(worker, path)
+        assert worker.ask("contents", session="s") == ["one", "three"]
+    assert [f for f in diagnose_file(path).findings if "cannot be written" in f.what] == []
+
+
+def test_verify_names_an_index_that_another_user_left_read_only(home: Path) -> None:
+    path = home / "state.db"
+    with SessionDB(path) as db:
+        db.create_session("s", "cli")
+        os.chmod(f"{path}-shm", 0o400)
+        report = db.verify()
+        assert report.ok
+        assert any("chmod u+w" in line and "-shm" in line for line in report.lines())
 
 
 # --- no write-ahead log

@@ -341,6 +341,7 @@ def test_opening_waits_for_a_writer_in_the_way_of_the_journal(home: Path) -> Non
     path.touch(mode=0o600)
     opening.build(path)  # a store that no one has opened yet has no log
     writer = apsw.Connection(str(path))
+    writer.set_busy_timeout(20_000)  # who opens the store reads now and then
     writer.execute("BEGIN IMMEDIATE")
     ended = threading.Event()
 

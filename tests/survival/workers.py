@@ -21,6 +21,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -228,6 +229,53 @@ def hold_snapshot(path: str) -> None:
     others["reading"].execute("SELECT count(*) FROM messages").fetchall()
 
 
+def execute_raw(sql: str, name: str = "main") -> list[Any]:
+    """A statement of a script, on the connection that it has had since its first one."""
+    if f"raw {name}" not in others:
+        others[f"raw {name}"] = stores[name].raw()
+    return [list(row) for row in others[f"raw {name}"].execute(sql).fetchall()]
+
+
+def append_scoped(person: str, texts: list[str], name: str = "main") -> list[int]:
+    """As a person on a platform, who sees only their own session."""
+    from hermes.store.people import Principal
+
+    store = stores[name].scoped(Principal("telegram", person))
+    session = next((row["id"] for row in store.list_sessions_rich()), None) or store.create_session()
+    return [store.append_message(session, "user", text) for text in texts]
+
+
+def contents_scoped(person: str, name: str = "main") -> list[Any]:
+    from hermes.store.people import Principal
+
+    store = stores[name].scoped(Principal("telegram", person))
+    return [row["content"] for each in store.list_sessions_rich() for row in store.get_messages(each["id"])]
+
+
+def begin_long_read(name: str = "main") -> int:
+    """A read that stays open, as that of somebody who pages through an export."""
+    reading = stores[name]._engine.read()
+    others[f"reading {name}"] = reading
+    return int(reading.__enter__().value("SELECT count(*) FROM messages"))
+
+
+def end_long_read(name: str = "main") -> None:
+    others.pop(f"reading {name}").__exit__(None, None, None)
+
+
+def append_with_threads(session: str, threads: int, count: int, name: str = "main") -> None:
+    """Each thread says a line per message that was acknowledged."""
+
+    def work(number: int) -> None:
+        for n in range(count):
+            stores[name].append_message(session, "user", f"t{number}n{n}")
+            say(stored=f"t{number}n{n}")
+
+    wrong: list[str] = []
+    _run_threads([partial(work, number) for number in range(threads)], wrong)
+    say(wrong=wrong)
+
+
 # --- limits
 
 
@@ -237,6 +285,53 @@ def limit_files(size: int | None) -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     _soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard if size is None else size, hard))
+
+
+def limit_descriptors(most: int) -> None:
+    import resource
+
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def count_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def use_up_descriptors(but: int = 0) -> None:
+    """Open files until no more can be opened, then close some."""
+    held = others.setdefault("descriptors", [])
+    try:
+        while True:
+            held.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        free_descriptors(but)
+
+
+def free_descriptors(count: int | None = None) -> None:
+    held = others.get("descriptors", [])
+    for _ in range(len(held) if count is None else min(count, len(held))):
+        os.close(held.pop())
+
+
+def read_in_threads(session: str, threads: int, times: int, name: str = "main") -> None:
+    """All begin at once."""
+    begin = threading.Barrier(threads)
+
+    def work() -> None:
+        begin.wait()
+        for _ in range(times):
+            stores[name].get_messages(session)
+
+    wrong: list[str] = []
+    _run_threads([work] * threads, wrong)
+    assert not wrong, wrong
+
+
+def close_idle_readers_at_once() -> None:
+    from hermes.store.sqlite import readers
+
+    readers.IDLE_S = 0.0
 
 
 def become_nobody(folder: str) -> None:
@@ -268,6 +363,10 @@ def write_ahead_log_unfit(folder: str) -> str:
     kind = filesystem.journal_for(Path(folder, "x"))[1]
     filesystem.UNFIT_FOR_WAL = frozenset({kind})
     return kind
+
+
+def change_mode(path: str, mode: int) -> None:
+    os.chmod(path, mode)
 
 
 def set_umask(mask: int) -> None:
@@ -789,6 +888,19 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     for function in (
         *(
             open_store,
+            change_mode,
+            limit_descriptors,
+            count_descriptors,
+            use_up_descriptors,
+            free_descriptors,
+            read_in_threads,
+            close_idle_readers_at_once,
+            execute_raw,
+            append_scoped,
+            contents_scoped,
+            begin_long_read,
+            end_long_read,
+            append_with_threads,
             append,
             append_only,
             contents,

@@ -154,6 +154,8 @@ class Health(NamedTuple):
     drift: tuple[str, ...] = ()
     """Derived data that differs from the rows; put right by the next catch-up or by `repair`."""
     waiting: int = 0
+    notes: tuple[str, ...] = ()
+    """What keeps the store from being used, though nothing in it is wrong."""
 
     @property
     def ok(self) -> bool:
@@ -166,6 +168,7 @@ class Health(NamedTuple):
         if self.waiting:
             waiting = counted(self.waiting, "message is", "messages are")
             told.append(f"{waiting} not indexed yet; searches read them directly")
+        told += self.notes
         told.append("ok" if self.ok else "not ok: run `hermes sessions repair`")
         return told
 

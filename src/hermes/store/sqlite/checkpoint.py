@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from _thread import allocate_lock, get_ident, start_new_thread
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import apsw
 
 from hermes.logs import log_of
-from hermes.store.sqlite.connection import Patience, connect, run
+from hermes.store.sqlite.connection import READ_SOMETHING, Patience, connect, run
 from hermes.store.sqlite.forking import Inside
 
 log = log_of(__name__)
@@ -27,8 +28,9 @@ STOP_NAP_S = 0.0002
 class Checkpointer:
     """Moves the write-ahead log into the file when asked. It holds no reference to the store it serves."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, is_log_in_place: Callable[[], bool]) -> None:
         self._path = path
+        self._is_log_in_place = is_log_in_place
         self._stopped = False
         # Locks and threads of `_thread`: those of `threading` have a state of their own between their lines, in which
         # a signal handler may find them that writes or closes the store.
@@ -77,6 +79,7 @@ class Checkpointer:
         try:
             with Inside():
                 connection = connect(self._path)
+                run(connection, READ_SOMETHING)  # opens the log
             connection.set_busy_handler(Patience(RESTART_S))
         except apsw.Error as problem:
             log.warning("no checkpoints for %s: %s", self._path, problem)
@@ -86,6 +89,8 @@ class Checkpointer:
                 self._unasked.acquire()
                 if self._stopped:
                     return
+                if not self._is_log_in_place():  # else what is in another log would be put into the file
+                    continue
                 try:
                     with Inside():
                         _busy, pages, moved = run(connection, "PRAGMA wal_checkpoint(PASSIVE)")[0]

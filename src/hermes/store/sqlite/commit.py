@@ -218,7 +218,7 @@ class CommitQueue:
             ticket.way.leave()
 
     def _lead(self, ticket: Ticket) -> None:
-        if ticket.share and (self._waiting or self._crowd > 1) and not _is_in_main_thread():
+        if ticket.share and (self._waiting or self._crowd > 1) and not is_main_thread():
             if self._crowd > 1:
                 self._gather()
             with self._mutex:
@@ -314,7 +314,8 @@ def _do_in_other_thread(ticket: Ticket, thread: int, make: Callable[[Ticket], An
     return _outcome(ticket)
 
 
-def _is_in_main_thread() -> bool:
+def is_main_thread() -> bool:
+    """Whether signal handlers may interrupt this thread."""
     return get_ident() == threading.main_thread().ident
 
 

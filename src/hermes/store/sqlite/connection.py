@@ -6,6 +6,7 @@ apsw runs a string of several statements lazily, so nothing here leaves a cursor
 from __future__ import annotations
 
 import _thread
+import errno
 import os
 import time
 from collections.abc import Iterator
@@ -35,6 +36,12 @@ READ_SOMETHING = "PRAGMA schema_version"
 
 WAL_ERRORS = ("locking protocol", "not authorized", "disk i/o error")
 """How SQLite says that a file system cannot do WAL."""
+
+
+NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+TOO_MANY_FILES = "too many open files"
+FILES_OF_A_STORE = 10
+"""Descriptors that are needed to open a store."""
 
 
 class Patience:
@@ -123,6 +130,32 @@ def connect_read_only(path: Path, *, deadline: float = DEADLINE_S) -> apsw.Conne
             errors.StoreReadOnly, f"{path} has a write-ahead log that may not be read from here"
         )
     return connect(path, read_only=True, immutable=True)
+
+
+def lacks_descriptors() -> bool:
+    """Whether this program, or the machine, can open hardly another file. SQLite does not report why an open failed,
+    and some of what it had open is closed again by the time that we ask."""
+    opened: list[int] = []
+    try:
+        for _ in range(FILES_OF_A_STORE):
+            opened.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))  # noqa: PERF401 - to be closed if one fails
+    except OSError as problem:
+        return problem.errno in NO_DESCRIPTORS
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+    return False
+
+
+def out_of_descriptors(path: Path) -> errors.HermesError:
+    import resource  # only for the sentence
+
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return errors.raised(
+        errors.StoreFailed,
+        f"{path}: {TOO_MANY_FILES}; this program may have {most} open at once (`ulimit -n` shows and raises that)."
+        " Nothing was written",
+    )
 
 
 def has_log(path: Path) -> bool:
@@ -232,7 +265,7 @@ def translated(error: apsw.Error, path: Path) -> errors.HermesError:
             errors.StoreFull, f"no room left for {path}, or its disk cannot be written; nothing was written"
         )
     if isinstance(error, apsw.ReadOnlyError):
-        return errors.raised(errors.StoreReadOnly, f"{path} cannot be written: {detail}")
+        return _read_only(path, detail)
     if isinstance(error, apsw.NotADBError):
         from hermes.store.sqlite import recognition
 
@@ -241,6 +274,8 @@ def translated(error: apsw.Error, path: Path) -> errors.HermesError:
         return damaged(path, detail)
     if isinstance(error, apsw.TooBigError):
         return errors.raised(errors.InvalidArgument, f"too large for {path}: no row may hold that much")
+    if isinstance(error, apsw.CantOpenError | apsw.IOError) and lacks_descriptors():
+        return out_of_descriptors(path)
     if isinstance(error, apsw.CantOpenError):
         return errors.raised(errors.StoreFailed, f"{path} cannot be opened: {detail}")
     if isinstance(error, apsw.ConstraintError) and "FOREIGN KEY" in detail:
@@ -248,6 +283,14 @@ def translated(error: apsw.Error, path: Path) -> errors.HermesError:
     if isinstance(error, apsw.ConstraintError):
         return errors.raised(errors.ConstraintFailed, detail)
     return errors.raised(errors.StoreFailed, f"{path}: {detail}")
+
+
+def _read_only(path: Path, detail: str) -> errors.HermesError:
+    from hermes.store.sqlite import sidecars
+
+    if blocked := sidecars.find_read_only(path):
+        detail = f"what SQLite keeps beside it is read-only; {sidecars.how_to_mend(blocked)} mends that"
+    return errors.raised(errors.StoreReadOnly, f"{path} cannot be written: {detail}")
 
 
 def damaged(path: Path, what: str) -> errors.HermesError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from _thread import get_ident, start_new_thread
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from hermes import config, errors
 from hermes.logs import log_of
 from hermes.store import derived
 from hermes.store.engine import Reader, Unreachable, Writer
-from hermes.store.sqlite import encryption
+from hermes.store.sqlite import encryption, log_recovery
 from hermes.store.sqlite import guard as guards
 from hermes.store.sqlite.checkpoint import Checkpointer
 from hermes.store.sqlite.commit import CommitQueue, Ticket, await_own_writes, interrupted_writes
@@ -42,16 +41,17 @@ from hermes.store.sqlite.opening import (
     open_database,
     take_log_away,
 )
+from hermes.store.sqlite.readers import ReaderPool
 from hermes.store.sqlite.turnstile import PATIENCE_S, Turnstile
 
 if TYPE_CHECKING:
+    from hermes.store.sqlite.raw import RawConnection
     from hermes.store.sqlite.scope import Owners, ScopedConnection
 
 log = log_of(__name__)
 T = TypeVar("T")
 
 SETTLE_ROUNDS = 1000
-READS_END_S = 5.0
 LARGE_CACHE = "PRAGMA cache_size=-8000"
 """Ranking looks the length of every match up: with SQLite's own 2 MB most of that was read anew for each search."""
 COMMIT = ("COMMIT",)
@@ -88,27 +88,29 @@ class SqliteCore:
         self._patience = Patience(deadline)
         self._turnstile = Turnstile(path)
         self._names: dict[str, tuple[str, ...]] = {}
-        self._readers: deque[apsw.Connection] = deque()
-        self._scoped: deque[ScopedConnection] = deque()
-        self._reading: set[apsw.Connection] = set()
-        self._side: list[apsw.Connection] = []
+        self.readers = ReaderPool(path, deadline)
+        self._side: list[RawConnection] = []
         self._queue = CommitQueue(self)
         self._at_work = False  # whether the leader's batch has the lock, or is being undone
         self._committed: list[object] = []  # holds something once the batch under way is committed
-        self._checkpointer = Checkpointer(path)
         self._writes = 0
         self._damage: errors.HermesError | None = None
         self._pid = os.getpid()
-        self._generation = 0
+        self.is_stopped = False  # while another store of this process recovers the log
+        guards.recover_log_of(path)
         self._open()
 
-    def _open(self) -> None:
+    def _open(self, *, recovered: bool = False) -> None:
         self._found_log = os.path.exists(f"{self.path}-wal")
-        opened = open_database(self.path, read_only=self.read_only, deadline=self._deadline)
+        opened = open_database(
+            self.path, read_only=self.read_only, deadline=self._deadline, recovered=recovered
+        )
         self._connection, self._guard, self._journal = opened
         self._durable = False
+        self._guard.stores.add(self)
+        self._checkpointer = Checkpointer(self.path, self._guard.log_in_place)
         if self.read_only:
-            self._readers.append(self._connection)
+            self.readers.add(self._connection)
         else:
             self._connection.set_busy_handler(self._patience)
         self._writer = SqliteWriter(self._connection, self._names)
@@ -130,11 +132,20 @@ class SqliteCore:
             yield from self._read(settled, wait, owners)
 
     def _read(self, settled: bool, wait: bool, owners: Owners | None) -> Iterator[Reader]:
-        scope = None if owners is None else self._take_scoped(owners)
-        connection = self._take_reader() if scope is None else scope.connection
-        generation = self._generation
-        self._reading.add(connection)
+        self._usable()
+        if self._guard.log_was_removed():
+            self.settle_log(reading=True)
+        scope = None
+        if owners is None:
+            connection, generation = self.readers.take(self._new_plain)
+        else:
+            scope, generation = self.readers.take_scoped(self._new_scoped)
+            connection = scope.connection
         try:
+            if connection.in_transaction:  # its last user was interrupted
+                connection.execute("ROLLBACK")
+            if scope is not None and owners is not None:
+                scope.is_for(owners)
             reader = SqliteReader(connection, self._names)
             self._begin_snapshot(connection, reader, settled, wait)
             try:
@@ -145,14 +156,7 @@ class SqliteCore:
         except TOLD_AS_OURS as problem:
             raise self._told(problem) from problem
         finally:
-            if generation == self._generation and not self._closed:
-                if scope is None:
-                    self._readers.append(connection)
-                else:
-                    self._scoped.append(scope)
-            else:  # the store was closed or opened anew meanwhile: this connection sees what nobody else does
-                connection.close(True)
-            self._reading.discard(connection)
+            self.readers.give_back(connection, generation, scope)
 
     def _begin_snapshot(
         self, connection: apsw.Connection, reader: SqliteReader, settled: bool, wait: bool
@@ -176,41 +180,23 @@ class SqliteCore:
                 return
             connection.execute("BEGIN")
 
-    def _take_reader(self) -> apsw.Connection:
-        self._usable()
-        try:
-            connection = self._readers.popleft()
-            if connection.in_transaction:  # its last user was interrupted
-                connection.execute("ROLLBACK")
-        except IndexError:
-            connection = self._new_reader(FOR_READING)
-        return connection
-
-    def _take_scoped(self, owners: Owners) -> ScopedConnection:
-        self._usable()
-        try:
-            try:
-                scope = self._scoped.popleft()
-            except IndexError:
-                scope = self._new_scoped()
-            if scope.connection.in_transaction:
-                scope.connection.execute("ROLLBACK")
-            scope.is_for(owners)
-        except apsw.Error as problem:
-            raise self._told(problem) from problem
-        return scope
+    def _new_plain(self) -> apsw.Connection:
+        return self._new_reader(FOR_READING)
 
     def _new_scoped(self) -> ScopedConnection:
         from hermes.store.sqlite.scope import ScopedConnection
 
         # Not `query_only`, which would also forbid to say whose turn it is. Without a log, who may only read could not
         # take back what a crash left half written.
-        if self._journal == "wal" and not self.read_only:
-            connection = connect(self.path, read_only=True)
-            self._prepare(connection, LARGE_CACHE)
-        else:
-            connection = self._new_reader(LARGE_CACHE)
-        return ScopedConnection(connection)
+        try:
+            if self._journal == "wal" and not self.read_only:
+                connection = connect(self.path, read_only=True)
+                self._prepare(connection, LARGE_CACHE)
+            else:
+                connection = self._new_reader(LARGE_CACHE)
+            return ScopedConnection(connection)
+        except apsw.Error as problem:
+            raise self._told(problem) from problem
 
     def _new_reader(self, prepare: LiteralString) -> apsw.Connection:
         try:
@@ -382,8 +368,18 @@ class SqliteCore:
         self._patience.seconds = seconds
         try:
             self._connection.execute("BEGIN IMMEDIATE")
+            if self._lasted():
+                return
+            self._connection.execute("ROLLBACK")
+        except (apsw.IOError, apsw.CorruptError, apsw.NotADBError):
+            if self._lasted():
+                raise
         finally:
             self._patience.seconds = self._deadline
+        # Nothing was read through the connection that this transaction could be based on.
+        self._restore_log()
+        self._ensure_durable()
+        self._begin_within(seconds)
 
     def _run_all(self, batch: list[Ticket]) -> None:
         if len(batch) == 1:
@@ -404,12 +400,26 @@ class SqliteCore:
         if not self._closed and self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
-    def _write_again(self, batch: list[Ticket]) -> None:
-        """The log was taken away under us: what was just committed may be in a file nobody will read.
+    # ---------------------------------------------------------------- a log that was removed; see `log_recovery`
 
-        It can be written into the new log only by connections that know nothing of the old one. Where this process
-        has others that cannot be closed, nothing more is acknowledged.
-        """
+    def settle_log(self, *, reading: bool = False) -> None:
+        """If the log was removed, save what it held and go on with a new one. A read goes on with the old one if that
+        is not possible now and everybody else would read the same."""
+
+        def settle(_: object) -> None:
+            if not self._closed and self._guard.log_was_removed():
+                if reading and self.read_only and log_recovery.is_readable(self._guard):
+                    return
+                self._restore_log(wait=log_recovery.STOP_FOR_READ_S if reading else log_recovery.STOP_S)
+
+        try:
+            self._queue.do(Ticket(settle, outside=True))
+        except errors.StoreError:
+            if not reading or self._closed or not log_recovery.is_readable(self._guard):
+                raise
+
+    def _restore_log(self, *, committed: bool = False, wait: float = log_recovery.STOP_S) -> bool:
+        """False if what was just committed has to be written again."""
         if self._guard.store_was_exchanged():
             self._damage = errors.raised(
                 errors.StoreFailed,
@@ -417,20 +427,13 @@ class SqliteCore:
                 " lasted. Close this SessionDB and open the store again where it is now",
             )
             raise self._damage
-        self._checkpointer.stop()
-        self._checkpointer = Checkpointer(self.path)
-        if not self._is_only_user():
-            self._damage = errors.raised(
-                errors.StoreFailed,
-                f"another program took the write-ahead log of {self.path} away; the last change may not have lasted."
-                " Close every SessionDB of this process on that file and open it again",
-            )
-            raise self._damage
-        log.error("%s: another program took its write-ahead log away; writing the last rows again", self.path)
-        self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        self._generation += 1
-        self._close_connections()
-        self._open()
+        return log_recovery.restore_log(self, committed=committed, wait=wait)
+
+    def _write_again(self, batch: list[Ticket]) -> None:
+        """The log was removed during a commit: write its changes again if they are neither in the file nor in the log
+        that is in its place."""
+        if self._restore_log(committed=True):
+            return
         for ticket in batch:
             if ticket.error is None and not ticket.repeatable:
                 told = f"{self.path} was replaced under the store; the change may not have lasted"
@@ -443,12 +446,55 @@ class SqliteCore:
         finally:
             self._writer.repeating = False
 
-    def _is_only_user(self) -> bool:
-        """Whether every connection of this process to the file is ours to close, once running reads are done."""
-        until = time.monotonic() + READS_END_S
-        while self._reading and time.monotonic() < until:
-            time.sleep(0.001)
-        return not self._reading and not self._side and self._guard.users == 1
+    @property
+    def guard(self) -> guards.Guard:
+        return self._guard
+
+    @property
+    def queue(self) -> CommitQueue:
+        return self._queue
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def renew_checkpointer(self) -> None:
+        self._checkpointer.stop()
+        self._checkpointer = Checkpointer(self.path, self._guard.log_in_place)
+
+    def stop_reads(self, until: float) -> bool:
+        """Wait for running reads to end, and let no new one begin until `readers.release()`."""
+        return self.readers.hold(until) and all(side.is_idle(until) for side in [*self._side])
+
+    def checkpoint_all(self, seconds: float) -> tuple[int, int, int]:
+        """Empty the log; whether somebody is in the way, the number of its frames, and how many were moved."""
+        self._patience.seconds = seconds
+        try:
+            busy, frames, moved = run(self._connection, "PRAGMA wal_checkpoint(TRUNCATE)")[0]
+        finally:
+            self._patience.seconds = self._deadline
+        return busy, frames, moved
+
+    def leave_log_alone(self, alone: bool) -> None:
+        """Whether closing leaves log and file as they are. Otherwise the last connection checkpoints, and cleans up."""
+        for connection in (
+            *self.readers.get_idle(),
+            *(side.connection for side in self._side),
+            self._connection,
+        ):
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(alone))
+
+    def stop_for_good(self, problem: errors.HermesError) -> None:
+        self._damage = problem
+
+    def close_connections(self) -> None:
+        sides = [*self._side]
+        self._close_connections()
+        self._side.extend(sides)  # opened anew when they are next used
+
+    def reopen(self, *, recovered: bool) -> None:
+        self._closed = True  # should it fail
+        self._open(recovered=recovered)
 
     # ---------------------------------------------------------------- closing, and what keeps others out
 
@@ -483,17 +529,24 @@ class SqliteCore:
         if not self._closed:
             self._checkpointer.stop()
             self._closed = True
+            problem = None
+            if self._journal == "wal" and self._damage is None and self._guard.log_was_removed():
+                problem = log_recovery.save_before_close(self)
+            self.readers.close()
             self._close_connections()
             self._turnstile.close()
+            if problem is not None:
+                raise problem
 
     def _close_connections(self) -> None:
+        self._guard.stores.discard(self)
         last = guards.leaving(self._guard)
-        scoped = [scope.connection for scope in self._scoped]
-        for connection in (*self._readers, *scoped, *self._side, self._connection):
+        for connection in self.readers.empty():
             connection.close(True)
-        self._readers.clear()
-        self._scoped.clear()
+        for side in self._side:
+            side.suspend()
         self._side.clear()
+        self._connection.close(True)
         if last:
             guards.left(self._guard)
             if self.read_only and not self._found_log:
@@ -502,8 +555,7 @@ class SqliteCore:
     def _abandon(self) -> None:
         """In a forked child: the connections are the parent's. Keep them alive untouched, for closing would hurt it."""
         self._closed = True
-        scoped = [scope.connection for scope in self._scoped]
-        _PARENTS.append((self._connection, *self._readers, *scoped, *self._side))
+        _PARENTS.append((self._connection, *self.readers.empty(), *self._side))
 
     def __del__(self) -> None:
         """A store that was left open is closed without more ado; its index catches up when it is next used."""
@@ -540,8 +592,11 @@ class SqliteCore:
             return errors.raised(
                 errors.StoreDamaged, f"{sentence}; `{command}` puts U+FFFD in place of each broken byte"
             )
-        if isinstance(problem, apsw.NotADBError) and not self._guard.is_in_place():
+        if isinstance(problem, apsw.NotADBError | apsw.CorruptError) and not self._guard.is_in_place():
             sentence = f"{self.path} was replaced by another file while it was open here; open it again"
+            return errors.raised(errors.StoreFailed, sentence)
+        if isinstance(problem, apsw.IOError | apsw.CorruptError) and self._guard.log_was_removed():
+            sentence = f"the write-ahead log of {self.path} was removed while it was being read; try again"
             return errors.raised(errors.StoreFailed, sentence)
         told = translated(problem, self.path)
         if not isinstance(told, errors.StoreDamaged):

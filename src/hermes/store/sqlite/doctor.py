@@ -8,7 +8,7 @@ from typing import LiteralString
 import apsw
 
 from hermes.store import blobs, derived
-from hermes.store.sqlite import blocks, index, row_ids
+from hermes.store.sqlite import blocks, index, row_ids, sidecars
 from hermes.store.sqlite.connection import SqliteReader, connect, connect_read_only, run
 from hermes.store.sqlite.given import held
 from hermes.store.sqlite.schema import missing_in
@@ -88,7 +88,13 @@ def truth_is_whole(connection: apsw.Connection) -> bool:
 
 def verify(reader: SqliteReader, path: Path) -> Health:
     health = health_of(reader, path)
-    return health._replace(damage=tuple([*_broken_pages(path), *health.damage][:MOST_TOLD]))
+    notes = [
+        f"{name} cannot be written, so the store cannot be either: {sidecars.how_to_mend([name])}"
+        for name in sidecars.find_read_only(path)
+    ]
+    return health._replace(
+        damage=tuple([*_broken_pages(path), *health.damage][:MOST_TOLD]), notes=tuple(notes)
+    )
 
 
 def incomplete(reader: SqliteReader, path: Path) -> Health | None:

@@ -285,6 +285,7 @@ class SqliteEngine(SqliteFollower):
     def backup(self, target: Path | None) -> Backup:
         from hermes.store.sqlite.backup import backup_file
 
+        self._settle_removed_log()
         return backup_file(self.path, target)
 
     def raw(self) -> RawConnection:
@@ -292,13 +293,24 @@ class SqliteEngine(SqliteFollower):
         from hermes.store.sqlite.raw import RawConnection
 
         self._usable()
-        connection = connect(self.path, read_only=self.read_only)
-        self._side.append(connection)
-        return RawConnection(connection, self.path, self._forget_side)
+        self._settle_removed_log()
+        raw = RawConnection(
+            lambda: connect(self.path, read_only=self.read_only),
+            self.path,
+            self._settle_removed_log,
+            self._forget_side,
+        )
+        self._side.append(raw)
+        return raw
 
-    def _forget_side(self, connection: apsw.Connection) -> None:
-        if connection in self._side:
-            self._side.remove(connection)
+    def _settle_removed_log(self) -> None:
+        self._usable()
+        if self._guard.log_was_removed():
+            self.settle_log(reading=self.read_only)
+
+    def _forget_side(self, raw: RawConnection) -> None:
+        if raw in self._side:
+            self._side.remove(raw)
 
     def _size(self) -> int:
         return sum(os.stat(name).st_size for name in (self.path, f"{self.path}-wal") if os.path.exists(name))

@@ -64,7 +64,12 @@ class SqliteFollower(SqliteCore):
             result = act()
         if self._writes - self._looked_at >= LOOK_EVERY_N_WRITES:
             self._looked_at = self._writes
-            self._index_a_batch()
+            try:
+                self._index_a_batch()
+            except Exception as problem:  # the write is committed; no descriptor is left, for example
+                if is_from_signal_handler(problem):
+                    raise
+                log.warning("%s: the search index waits: %s", self.path, problem)
         return result
 
     def _make_room_for_ids(self) -> bool:

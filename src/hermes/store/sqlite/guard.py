@@ -7,7 +7,8 @@ finds nothing wrong. Three things prevent that:
 
 - On Linux one descriptor per store and process holds an *open file description* read lock on SQLite's shared range.
   Such a lock survives the accidents above, and no other process can take the log away while it is held.
-- After every commit, before it is acknowledged, the log must still be the one first seen.
+- Before every read and write, and after every commit before it is acknowledged, the log and its index (`-shm`) must
+  still be the ones first seen. Otherwise `log_recovery` saves what the removed log holds.
 - Opening the live file with Python's own `sqlite3` in this process is refused, by an audit hook.
 
 The descriptors are closed only after the last SQLite connection of this process to the file is closed, because
@@ -22,9 +23,15 @@ import struct
 import sys
 import threading
 import warnings
+import weakref
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hermes import clock, errors
+from hermes.store.sqlite.connection import NO_DESCRIPTORS
+
+if TYPE_CHECKING:
+    from hermes.store.sqlite.core import SqliteCore
 
 _SHARED_FIRST, _SHARED_SIZE = 0x40000002, 510
 _SHM_DEADMAN = 128  # the byte of -shm by which SQLite tells whether it is the first to open it
@@ -47,25 +54,36 @@ class Guard:
         # If the file itself is a link, SQLite puts its log beside what that leads to.
         self._beside = os.path.realpath(path) if os.path.islink(path) else str(path)
         self.users = 0
-        self._log: _Log | None = None
+        self.stores: weakref.WeakSet[SqliteCore] = weakref.WeakSet()
+        self.recovery = (
+            threading.Condition()
+        )  # held to begin or end a recovery of the log, see `log_recovery`
+        self.recovering: SqliteCore | None = None
+        self.log: ObservedLog | None = None
+        self.index: int | None = None  # a descriptor of the log's index, `-shm`
         self._descriptors: list[int] = []
         self._held = False
 
     def hold(self) -> None:
         """Take the locks; call once the file is in WAL mode and its shared memory exists."""
-        if self._held or not sys.platform.startswith("linux"):
+        if self._held:
             return
         self._held = True
         self._take(str(self.path), _SHARED_FIRST, _SHARED_SIZE)
-        self._take(f"{self._beside}-shm", _SHM_DEADMAN, 1)
+        index = self._take(f"{self._beside}-shm", _SHM_DEADMAN, 1)
+        self.index = self.index if index is None else index
 
-    def _take(self, name: str, first: int, size: int) -> None:
+    def _take(self, name: str, first: int, size: int) -> int | None:
         try:
             descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return  # no shared memory yet, or no right to read: SQLite's own locks are then all there is
+        except OSError as problem:
+            if problem.errno in NO_DESCRIPTORS:
+                raise
+            return None  # no shared memory yet, or no right to read: SQLite's own locks are then all there is
         self._descriptors.append(descriptor)
-        self._set(descriptor, fcntl.F_RDLCK, first, size)
+        if sys.platform.startswith("linux"):
+            self._set(descriptor, fcntl.F_RDLCK, first, size)
+        return descriptor
 
     @staticmethod
     def _set(descriptor: int, kind: int, first: int, size: int) -> None:
@@ -79,18 +97,66 @@ class Guard:
         for descriptor in self._descriptors:
             self._set(descriptor, fcntl.F_UNLCK, 0, 0)
         self._held = False
-        log, self._log = self._log, None
+        log, self.log = self.log, None
         if log is not None:
             log.close()
+
+    def observe_log(self) -> None:
+        """Note which log commits must go to from now on. Without a log beside the file there is nothing to note."""
+        if self.log is None:
+            try:
+                index = None if self.index is None else _identity(os.fstat(self.index))
+                self.log = ObservedLog(self._beside, self.identity, index)
+            except FileNotFoundError:
+                pass
+
+    def shares_files(self) -> bool:
+        """Whether SQLite has the very log and index open that were observed: they may have been replaced in between.
+        Where there is no /proc, that cannot be told."""
+        if self.log is None:
+            return True
+        own = {self.log.descriptor, *self._descriptors}
+        try:
+            others = {int(name) for name in os.listdir("/proc/self/fd")} - own
+        except OSError:
+            return True
+        wanted = {_identity(os.fstat(each)) for each in (self.log.descriptor, self.index) if each is not None}
+        return all(any(_is_open_on(each, identity) for each in others) for identity in wanted)
 
     def log_in_place(self) -> bool:
         """Whether the log that commits go to is still the one other processes will read."""
         try:
-            if self._log is None:
-                self._log = _Log(f"{self._beside}-wal", self._beside, self.identity)
-            return self._log.is_in_place()
-        except OSError:
+            if self.log is None:
+                self.observe_log()
+            return self.log is not None and self.log.is_in_place()
+        except OSError as problem:
+            if problem.errno in NO_DESCRIPTORS:
+                raise
             return False
+
+    def log_was_removed(self) -> bool:
+        """Whether a log was in use here that is no longer in its place."""
+        try:
+            return self.log is not None and not self.log.is_in_place()
+        except OSError:
+            return True
+
+    @property
+    def log_name(self) -> str:
+        return f"{self._beside}-wal"
+
+    @property
+    def index_name(self) -> str:
+        return f"{self._beside}-shm"
+
+    def hold_descriptor(self, name: str, flags: int) -> int:
+        """Open one of the store's files. It stays open until SQLite has closed all of them here."""
+        descriptor = os.open(name, flags | os.O_CLOEXEC)
+        self._descriptors.append(descriptor)
+        return descriptor
+
+    def holds(self, descriptor: int) -> bool:
+        return descriptor in self._descriptors
 
     def is_in_place(self) -> bool:
         """Whether the file that is open here still has its name."""
@@ -101,7 +167,7 @@ class Guard:
         if self.is_in_place():
             return False
         try:
-            return not os.path.exists(self._beside) or (self._log is not None and self._log.is_the_same())
+            return not os.path.exists(self._beside) or (self.log is not None and self.log.is_the_same())
         except OSError:
             return False
 
@@ -109,9 +175,10 @@ class Guard:
         for descriptor in self._descriptors:
             os.close(descriptor)
         self._descriptors.clear()
+        self.index = None
 
 
-class _Log:
+class ObservedLog:
     """The write-ahead log as it was first seen. It is kept open, so that no other file can be given its number; nobody
     locks it, so that closing it hurts nobody.
 
@@ -121,11 +188,12 @@ class _Log:
     is looked up anew each time, for others go there by it: a link on the way may lead elsewhere by now.
     """
 
-    def __init__(self, name: str, store: str, identity: tuple[int, int]) -> None:
+    def __init__(self, store: str, identity: tuple[int, int], index: tuple[int, int] | None) -> None:
         self._store, self._store_is = store, identity
-        self._name, self._folder = name, os.path.dirname(name) or "."
-        self._descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
-        self._is = _identity(os.fstat(self._descriptor))
+        self._name, self._folder = f"{store}-wal", os.path.dirname(store) or "."
+        self._index_name, self._index_is = f"{store}-shm", index
+        self.descriptor = os.open(self._name, os.O_RDONLY | os.O_CLOEXEC)
+        self._is = _identity(os.fstat(self.descriptor))
         self._at_rest: tuple[int, int, int] | None = None
 
     def is_in_place(self) -> bool:
@@ -133,15 +201,22 @@ class _Log:
         folder = status.st_dev, status.st_ino, status.st_ctime_ns
         if folder == self._at_rest:
             return True
-        in_place = self.is_the_same() and _identity(os.stat(self._store)) == self._store_is
+        in_place = (
+            self.is_the_same()
+            and _identity(os.stat(self._store)) == self._store_is
+            and (self._index_is is None or self.is_index_the_same())
+        )
         self._at_rest = folder if in_place and is_settled(status.st_ctime_ns, clock.now()) else None
         return in_place
 
     def is_the_same(self) -> bool:
         return _identity(os.stat(self._name)) == self._is
 
+    def is_index_the_same(self) -> bool:
+        return _identity(os.stat(self._index_name)) == self._index_is
+
     def close(self) -> None:
-        os.close(self._descriptor)
+        os.close(self.descriptor)
 
 
 def is_settled(changed_ns: int, now: float) -> bool:
@@ -173,6 +248,16 @@ def acquire(path: Path) -> Guard:
                 _warn_about_earlier_openers(path, identity)
         guard.users += 1
         return guard
+
+
+def recover_log_of(path: Path) -> None:
+    """Before another store of this process opens the file: its connections must not meet another log than ours."""
+    found = identity_of(path)
+    guard = None if found is None else _guards.get(found)
+    if guard is not None and guard.log_was_removed():
+        for store in list(guard.stores):
+            store.settle_log()
+            return
 
 
 def is_open(path: Path) -> bool:

@@ -18,10 +18,11 @@ import apsw
 from hermes import errors, home
 from hermes.logs import log_of
 from hermes.partial import BACKUPS, DAMAGE_MARK
-from hermes.store.sqlite import encryption, forking, lockfile
+from hermes.store.sqlite import encryption, forking, lockfile, log_recovery, sidecars
 from hermes.store.sqlite import guard as guards
 from hermes.store.sqlite.connection import (
     DEADLINE_S,
+    NO_DESCRIPTORS,
     READ_SOMETHING,
     WAL_ERRORS,
     SqliteReader,
@@ -29,6 +30,7 @@ from hermes.store.sqlite.connection import (
     connect_read_only,
     damaged,
     has_log,
+    out_of_descriptors,
     pragma,
     refuse_subinterpreter,
     run,
@@ -58,6 +60,9 @@ BACKSTOP_PAGES = 4000
 SHORTEST = 100
 """The header alone of a database takes so many bytes."""
 
+MOST_REPLACEMENTS = 10
+"""How often the file may be replaced while it is being opened."""
+
 INSERT_VERSION = "INSERT INTO schema_version (version) VALUES (?)"
 # Not search tables of an older form, which are made anew: they had to be given terms, of ASCII too. Asked of the
 # schema, which can be read also where the tables cannot.
@@ -73,11 +78,18 @@ IS_WAL = b"\2\2"
 Opened = tuple[apsw.Connection, guards.Guard, Journal]
 
 
-def open_database(path: Path, *, read_only: bool = False, deadline: float = DEADLINE_S) -> Opened:
-    """Wait for other programs as a write does, at every statement, before the deadline."""
+def open_database(
+    path: Path, *, read_only: bool = False, deadline: float = DEADLINE_S, recovered: bool = False
+) -> Opened:
+    """Wait for other programs as a write does, at every statement, before the deadline.
+
+    `recovered`: this process has just emptied a log that was removed. Others may still hold it.
+    """
 
     def attempt() -> Opened:
-        return _attempt_in_turn(path, read_only=read_only, until=time.monotonic() + deadline)
+        return _attempt_in_turn(
+            path, read_only=read_only, until=time.monotonic() + deadline, recovered=recovered
+        )
 
     refuse_subinterpreter(path)
     if forking.was_torn():
@@ -87,32 +99,42 @@ def open_database(path: Path, *, read_only: bool = False, deadline: float = DEAD
             " Start it anew instead (of multiprocessing: the method `spawn`)",
         )
     try:
-        before = guards.identity_of(path)
-        try:
-            return attempt()
-        except apsw.NotADBError:
-            from hermes.store.sqlite import recognition
+        for _ in range(MOST_REPLACEMENTS):
+            before = guards.identity_of(path)
+            try:
+                return attempt()
+            except _Replaced:
+                continue
+            except (apsw.NotADBError, apsw.CorruptError) as problem:
+                if guards.identity_of(path) != before:
+                    _wait_for_replacement(path, read_only=read_only)
+                    continue
+                from hermes.store.sqlite import recognition
 
-            # Replaced by a repair or a conversion while we opened it, or encrypted and come here without its note.
-            if guards.identity_of(path) == before and not recognition.adopt(path, read_only=read_only):
-                raise
+                # It may be encrypted and have come here without its note.
+                if not isinstance(problem, apsw.NotADBError) or not recognition.adopt(
+                    path, read_only=read_only
+                ):
+                    raise
         return attempt()
     except apsw.Error as problem:
         raise translated(problem, path) from problem
     except OSError as problem:
+        if problem.errno in NO_DESCRIPTORS:
+            raise out_of_descriptors(path) from problem
         raise errors.raised(
             errors.StoreFailed, f"{path} cannot be opened: {problem.strerror or problem}"
         ) from problem
 
 
-def _attempt_in_turn(path: Path, *, read_only: bool, until: float) -> Opened:
+def _attempt_in_turn(path: Path, *, read_only: bool, until: float, recovered: bool) -> Opened:
     """Some statements are refused without asking the busy handler, `PRAGMA journal_mode` for one."""
     line = Turnstile(path)
     try:
         while True:
             try:
                 with forking.Inside():
-                    return _open_read_only(path) if read_only else _open(path)
+                    return _open_read_only(path, recovered) if read_only else _open(path, recovered)
             except apsw.BusyError:
                 if time.monotonic() >= until:
                     raise
@@ -125,7 +147,18 @@ def _attempt_in_turn(path: Path, *, read_only: bool, until: float) -> Opened:
         line.close()
 
 
-def _open(path: Path) -> Opened:
+class _Replaced(OSError):
+    """The log that SQLite has opened is not the one that is in its place."""
+
+
+def _wait_for_replacement(path: Path, *, read_only: bool) -> None:
+    """A repair or a conversion has replaced the file while we opened it, and may be about to do so again."""
+    if not read_only:
+        with lockfile.exclusive(path):
+            pass
+
+
+def _open(path: Path, recovered: bool) -> Opened:
     home.private_folder(path.parent)
     if (seen := marked_damage(path)) is not None:
         raise seen
@@ -134,10 +167,13 @@ def _open(path: Path) -> Opened:
             encryption.settle(path)
     if not _is_there(path):
         _create(path)
+    sidecars.mend_modes(path)
     found_log = _look_behind_log(path)
     guard = guards.acquire(path)
     connection = None
     try:
+        if not recovered:
+            log_recovery.check_before_open(guard)
         connection = connect(path)
         if not is_current(connection):
             with lockfile.exclusive(path):
@@ -160,14 +196,17 @@ def _open(path: Path) -> Opened:
         raise
 
 
-def _open_read_only(path: Path) -> Opened:
+def _open_read_only(path: Path, recovered: bool) -> Opened:
     if not _is_there(path):
         raise errors.raised(errors.StoreFailed, f"{path} does not exist")
     found_log = _look_behind_log(path)
     guard = guards.acquire(path)
     connection = None
     try:
+        if not recovered:
+            log_recovery.check_before_open(guard)
         connection = connect_read_only(path)
+        sidecars.mend_modes(path, always=True)
         check_version(connection, path)
         if not is_current(connection) and not has_former_layout(connection):
             raise errors.raised(
@@ -223,6 +262,7 @@ def take_log_away(path: Path) -> None:
             run(connection, "SELECT 1 FROM sqlite_master LIMIT 1")
         finally:
             connection.close()
+    sidecars.mend_modes(path, always=True)  # where the store may not be written, they stay
 
 
 def _hold(guard: guards.Guard, connection: apsw.Connection) -> None:
@@ -230,7 +270,9 @@ def _hold(guard: guards.Guard, connection: apsw.Connection) -> None:
     by a crash, would make SQLite take what is in it for current."""
     run(connection, READ_SOMETHING)
     guard.hold()
-    guard.log_in_place()  # from now on this is the log that commits must go to
+    guard.observe_log()  # from now on this is the log that commits must go to
+    if guard.users == 1 and not guard.shares_files():
+        raise _Replaced("the write-ahead log was replaced while it was being opened")
 
 
 def _create(path: Path) -> None:

@@ -6,12 +6,16 @@ by itself unless the script says BEGIN; `commit()` does no harm.
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import apsw
 
+from hermes import errors
 from hermes.store.sqlite.connection import translated
 from hermes.store.sqlite.forking import Inside
 
@@ -47,8 +51,8 @@ class Cursor:
 
     arraysize = 1
 
-    def __init__(self, connection: apsw.Connection, path: Path) -> None:
-        self._connection = connection
+    def __init__(self, raw: RawConnection, path: Path) -> None:
+        self._raw = raw
         self._path = path
         self._rows: Iterator[Row] = iter(())
         self.description: list[tuple[str, None, None, None, None, None, None]] | None = None
@@ -63,26 +67,32 @@ class Cursor:
             names = tuple(column[0] for column in cursor.get_description())
             return True
 
-        try:
-            with Inside():
-                cursor = self._connection.cursor()
-                cursor.exec_trace = (
-                    seen  # the only moment at which a statement without rows names its columns
-                )
-                rows = cursor.execute(sql, parameters).fetchall()
-        except apsw.Error as problem:
-            raise translated(problem, self._path) from problem
+        with self._raw.using() as connection:
+            before = connection.total_changes()
+            try:
+                with Inside():
+                    cursor = connection.cursor()
+                    # The only moment at which a statement without rows names its columns.
+                    cursor.exec_trace = seen
+                    rows = cursor.execute(sql, parameters).fetchall()
+            except apsw.Error as problem:
+                raise translated(problem, self._path) from problem
+            self.rowcount = -1 if names else connection.changes()
+            self.lastrowid = connection.last_insert_rowid()
+            has_committed = not connection.in_transaction and (
+                connection.total_changes() != before or not names
+            )
         self._rows = iter([Row.of(row, names) for row in rows])
         self.description = [(name, None, None, None, None, None, None) for name in names] or None
-        self.rowcount = -1 if names else self._connection.changes()
-        self.lastrowid = self._connection.last_insert_rowid()
+        if has_committed:
+            self._raw.settle()
         return self
 
     def executemany(self, sql: str, sequence: Iterable[Parameters]) -> Cursor:
-        before = self._connection.total_changes()
+        before = self._raw.total_changes
         for parameters in sequence:
             self.execute(sql, parameters)
-        self.rowcount = self._connection.total_changes() - before
+        self.rowcount = self._raw.total_changes - before
         return self
 
     def executescript(self, sql: str) -> Cursor:
@@ -106,14 +116,54 @@ class Cursor:
 
 class RawConnection:
     def __init__(
-        self, connection: apsw.Connection, path: Path, closed: Callable[[apsw.Connection], None]
+        self,
+        connect: Callable[[], apsw.Connection],
+        path: Path,
+        settle: Callable[[], None],
+        closed: Callable[[RawConnection], None],
     ) -> None:
-        self._connection = connection
+        """`settle` makes sure that the write-ahead log is in its place, before a transaction and after it."""
+        self._connect = connect
         self._path = path
-        self._closed = closed
+        self.settle = settle
+        self._forget = closed
+        self._mutex = threading.RLock()
+        self._is_closed = False
+        self._opened: apsw.Connection | None = connect()
+
+    @property
+    def connection(self) -> apsw.Connection:
+        """Opened anew if the store had to close it."""
+        if self._opened is None:
+            if self._is_closed:
+                raise errors.raised(errors.StoreClosed, f"{self._path}: this connection is closed")
+            self._opened = self._connect()
+        return self._opened
+
+    @contextmanager
+    def using(self) -> Iterator[apsw.Connection]:
+        if not self.in_transaction:
+            self.settle()
+        with self._mutex:
+            yield self.connection
+
+    def is_idle(self, until: float) -> bool:
+        """Whether no statement runs and no transaction is open; a statement that runs is waited for."""
+        if not self._mutex.acquire(timeout=max(0.0, until - time.monotonic())):
+            return False
+        try:
+            return not self.in_transaction
+        finally:
+            self._mutex.release()
+
+    def suspend(self) -> None:
+        with self._mutex:
+            opened, self._opened = self._opened, None
+            if opened is not None:
+                opened.close(True)
 
     def cursor(self) -> Cursor:
-        return Cursor(self._connection, self._path)
+        return Cursor(self, self._path)
 
     def execute(self, sql: str, parameters: Parameters = ()) -> Cursor:
         return self.cursor().execute(sql, parameters)
@@ -134,11 +184,11 @@ class RawConnection:
 
     @property
     def in_transaction(self) -> bool:
-        return self._connection.in_transaction
+        return self._opened is not None and self._opened.in_transaction
 
     @property
     def total_changes(self) -> int:
-        return self._connection.total_changes()
+        return self.connection.total_changes()
 
     def __enter__(self) -> RawConnection:
         return self
@@ -150,5 +200,6 @@ class RawConnection:
             self.rollback()
 
     def close(self) -> None:
-        self._connection.close()
-        self._closed(self._connection)
+        self._is_closed = True
+        self.suspend()
+        self._forget(self)

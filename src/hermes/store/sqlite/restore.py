@@ -167,15 +167,19 @@ def _restore_in_place(path: Path, backup: apsw.Connection) -> bool:
 def alone(live: apsw.Connection) -> bool:
     """Shut everybody else out until the connection is closed; False if the file is no database.
 
-    Leaving the log is only possible for the last one who has the file open; after that the exclusive lock keeps out
-    whoever comes. Programs without a log that are idle hold no lock: they will see the new rows like any others.
+    The lock is taken before the journal is changed, and is never let go of in between. Otherwise a program that is just
+    opening the file could turn the log on again: its log would then lie beside the file that takes this one's name,
+    and be read as if it belonged to that. Programs without a log that are idle hold no lock: they will see the new
+    rows like any others.
     """
     live.set_busy_handler(Patience(WAIT_S))
     try:
+        run(live, "PRAGMA locking_mode=EXCLUSIVE")
+        run(live, "BEGIN EXCLUSIVE")
+        run(live, "COMMIT")
         if pragma(live, "PRAGMA journal_mode=DELETE") != "delete":
             raise apsw.BusyError("the write-ahead log is in use")
         run(live, "PRAGMA synchronous=EXTRA")
-        run(live, "PRAGMA locking_mode=EXCLUSIVE")
         run(live, "BEGIN EXCLUSIVE")
         run(live, "COMMIT")
     except (apsw.NotADBError, apsw.CorruptError):

@@ -20,6 +20,7 @@ from hermes import clock, home
 from hermes.partial import DAMAGE_MARK, KEY_NOTE, SIDECARS
 from hermes.store.findings import Finding
 from hermes.store.spool import FOLDER, REFUSED, Spool
+from hermes.store.sqlite import sidecars
 from hermes.store.sqlite.backup import backups_of, folder_of
 from hermes.store.sqlite.connection import upkeep
 from hermes.text import counted
@@ -95,6 +96,13 @@ def permissions(path: Path) -> Iterator[Finding]:
             yield Finding("warning", f"Permissions: others may get at {told}", f"`chmod {mode} {names}`")
     if not loose_folders and not loose_files:
         yield Finding("ok", "Permissions: only you can read the store, its backups and its spool")
+    if blocked := sidecars.find_read_only(path):
+        names = ", ".join(os.path.basename(name) for name in blocked)
+        yield Finding(
+            "warning",
+            f"Permissions: {names} cannot be written, so the store cannot be either",
+            sidecars.how_to_mend(blocked),
+        )
     if path.exists() and not os.access(path, os.W_OK):
         yield Finding(
             "warning", f"Permissions: this user may not write {path.name}", _how_to_write(path, os.stat(path))

@@ -1,0 +1,89 @@
+"""A program that has no file descriptors left: one true error, no stored row reported as failed, and few are needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hermes.store.sqlite.readers import MOST_OPEN
+from tests.survival.processes import Refused, Worker
+
+FEW = 256
+PER_CONNECTION, OF_THE_STORE = 2, 2
+
+
+@pytest.fixture
+def path(home: Path) -> str:
+    return str(home / "state.db")
+
+
+def _ask(worker: Worker, command: str, **arguments: object) -> str | None:
+    """The message of the error; None if there was none."""
+    try:
+        worker.ask(command, **arguments)
+    except Refused as refused:
+        return refused.message
+    return None
+
+
+def test_many_reading_threads_share_a_few_connections(path: str) -> None:
+    with Worker() as worker:
+        worker.ask("limit_descriptors", most=FEW)
+        worker.ask("open_store", path=path)
+        worker.ask("append", session="s", texts=["one", "two"])
+        before = worker.ask("count_descriptors")
+        worker.ask("read_in_threads", session="s", threads=150, times=20)
+        assert worker.ask("count_descriptors") <= before + PER_CONNECTION * MOST_OPEN + OF_THE_STORE
+        worker.ask("close_idle_readers_at_once")
+        assert worker.ask("contents", session="s") == ["one", "two"]
+        assert worker.ask("contents", session="s") == ["one", "two"]
+        # SQLite keeps the descriptor of the database file of a closed connection for the next one.
+        assert worker.ask("count_descriptors") <= before + MOST_OPEN + PER_CONNECTION + OF_THE_STORE
+
+
+def test_readers_wait_for_each_other_where_no_more_can_be_opened(path: str) -> None:
+    with Worker() as worker:
+        worker.ask("limit_descriptors", most=FEW)
+        worker.ask("open_store", path=path)
+        worker.ask("append", session="s", texts=["one", "two"])
+        assert worker.ask("contents", session="s") == ["one", "two"]
+        worker.ask("use_up_descriptors", but=PER_CONNECTION)
+        worker.ask("read_in_threads", session="s", threads=20, times=4)
+
+
+@pytest.mark.parametrize("left", range(8))
+def test_opening_without_descriptors_says_so(path: str, left: int) -> None:
+    with Worker() as worker:
+        worker.ask("visit", path=path, session="s", texts=["one"])  # everything is loaded that it needs
+        worker.ask("limit_descriptors", most=FEW)
+        worker.ask("use_up_descriptors", but=left)
+        refusal = _ask(worker, "open_store", path=path)
+        if refusal is not None:
+            assert "too many open files" in refusal.lower()
+            assert "write-ahead" not in refusal
+        else:
+            assert left > 3
+        worker.ask("free_descriptors")
+        worker.ask("open_store", path=path)
+        assert worker.ask("contents", session="s") == ["one"]
+        assert worker.ask("health") == []
+
+
+@pytest.mark.parametrize("left", range(8))
+def test_no_stored_row_is_reported_as_failed(path: str, left: int) -> None:
+    """Whatever a write still has to open, it is stored and acknowledged, or neither."""
+    with Worker() as worker:
+        worker.ask("visit", path=path, session="s", texts=["first"])
+        worker.ask("limit_descriptors", most=FEW)
+        worker.ask("use_up_descriptors", but=left)
+        refusal, acknowledged = _ask(worker, "open_store", path=path), 0
+        while refusal is None and acknowledged < 140:  # long enough for a checkpoint, and for the index
+            refusal = _ask(worker, "append_only", session="s", texts=[f"n{acknowledged}"])
+            acknowledged += refusal is None
+        assert refusal is None or "too many open files" in refusal.lower()
+        worker.kill()
+    with Worker() as fresh:
+        fresh.ask("open_store", path=path)
+        assert len(fresh.ask("contents", session="s")) == 1 + acknowledged
+        assert fresh.ask("health") == []

@@ -1,0 +1,300 @@
+"""The write-ahead log, or its index, is removed or replaced under an open store: every acknowledged row is kept.
+
+The connections that were open before still hold the removed log, and what is in it is nowhere else. Rows that were
+acknowledged are counted against what a fresh process finds.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hermes_state import SessionDB
+from tests.survival.processes import Refused, Worker
+
+BEFORE = [f"before{n}" for n in range(45)]
+REMOVED = "write-ahead log of .* was removed"
+
+Accident = Callable[[str], None]
+
+
+def _remove(*endings: str) -> Accident:
+    def accident(path: str) -> None:
+        for ending in endings:
+            os.unlink(path + ending)
+
+    return accident
+
+
+def _move_away(path: str) -> None:
+    os.rename(path + "-wal", path + "-wal.away")
+
+
+def _put_in_place(content: bytes) -> Accident:
+    def accident(path: str) -> None:
+        Path(path + ".other").write_bytes(content)
+        os.replace(path + ".other", path + "-wal")
+
+    return accident
+
+
+LOG, INDEX, BOTH, MOVED, EMPTY, OTHER = (
+    pytest.param(_remove("-wal"), id="log"),
+    pytest.param(_remove("-shm"), id="index"),
+    pytest.param(_remove("-wal", "-shm"), id="both"),
+    pytest.param(_move_away, id="moved"),
+    pytest.param(_put_in_place(b""), id="empty"),
+    pytest.param(_put_in_place(bytes(range(256)) * 400), id="other"),
+)
+ALL_ACCIDENTS = pytest.mark.parametrize("accident", [LOG, INDEX, BOTH, MOVED, EMPTY, OTHER])
+ACCIDENTS = pytest.mark.parametrize("accident", [LOG, INDEX, BOTH, OTHER])
+FEW_ACCIDENTS = pytest.mark.parametrize("accident", [LOG, BOTH])
+
+
+@pytest.fixture
+def path(home: Path) -> str:
+    return str(home / "state.db")
+
+
+def _start(worker: Worker, path: str, name: str = "main") -> None:
+    worker.ask("open_store", path=path, name=name)
+    worker.ask("append", session="s", texts=BEFORE, name=name)
+
+
+def _check(path: str, texts: list[str], session: str = "s") -> None:
+    with Worker() as fresh:
+        fresh.ask("open_store", path=path)
+        assert fresh.ask("contents", session=session) == texts
+        assert fresh.ask("health") == []
+        assert len(fresh.ask("found", query=texts[0])) == 1
+
+
+@ALL_ACCIDENTS
+@pytest.mark.parametrize("end", ["kill", "close"])
+def test_rows_from_before_and_after_are_kept(path: str, accident: Accident, end: str) -> None:
+    with Worker() as ours:
+        _start(ours, path)
+        accident(path)
+        ours.ask("append", session="s", texts=["after", "and after"])
+        assert ours.ask("contents", session="s") == [*BEFORE, "after", "and after"]
+        assert len([line for line in ours.ask("logged") if "write-ahead log" in line]) == 1
+        if end == "close":
+            ours.ask("close")
+        ours.kill()
+    _check(path, [*BEFORE, "after", "and after"])
+
+
+@ALL_ACCIDENTS
+def test_closing_without_another_write_keeps_them(path: str, accident: Accident) -> None:
+    with Worker() as ours:
+        _start(ours, path)
+        accident(path)
+        ours.ask("close")
+        ours.kill()
+    _check(path, BEFORE)
+
+
+@ACCIDENTS
+def test_a_read_finds_out_and_keeps_them(path: str, accident: Accident) -> None:
+    with Worker() as ours:
+        _start(ours, path)
+        accident(path)
+        assert ours.ask("contents", session="s") == BEFORE
+        ours.kill()
+    _check(path, BEFORE)
+
+
+@FEW_ACCIDENTS
+def test_plain_sql_goes_on(path: str, accident: Accident) -> None:
+    with Worker() as ours:
+        _start(ours, path)
+        assert ours.ask("execute_raw", sql="SELECT count(*) FROM messages") == [[45]]
+        accident(path)
+        ours.ask("execute_raw", sql="UPDATE sessions SET title = 'by a script'")
+        ours.kill()
+    _check(path, BEFORE)
+    with SessionDB(path) as db:
+        session = db.get_session("s")
+        assert session is not None
+        assert session["title"] == "by a script"
+
+
+@FEW_ACCIDENTS
+def test_a_person_who_sees_only_their_own_goes_on(path: str, accident: Accident) -> None:
+    with Worker() as ours:
+        _start(ours, path)
+        ours.ask("append_scoped", person="ann", texts=["mine"])
+        accident(path)
+        assert ours.ask("contents_scoped", person="ann") == ["mine"]
+        ours.ask("append_scoped", person="ann", texts=["mine too"])
+        assert ours.ask("contents_scoped", person="ann") == ["mine", "mine too"]
+        ours.kill()
+    _check(path, BEFORE)
+    with Worker() as fresh:
+        fresh.ask("open_store", path=path)
+        assert fresh.ask("contents_scoped", person="ann") == ["mine", "mine too"]
+
+
+@ACCIDENTS
+def test_several_stores_of_one_process_all_go_on(path: str, accident: Accident) -> None:
+    with Worker() as ours:
+        _start(ours, path)
+        for name in ("second", "third"):
+            ours.ask("open_store", path=path, name=name)
+        ours.ask("append", session="s", texts=["by second"], name="second")
+        accident(path)
+        ours.ask("open_store", path=path, name="late")
+        for name in ("late", "third", "main", "second"):
+            ours.ask("append", session="s", texts=[f"after by {name}"], name=name)
+        ours.ask("close", name="main")
+        after = ["after by late", "after by third", "after by main", "after by second"]
+        assert ours.ask("contents", session="s", name="third") == [*BEFORE, "by second", *after]
+        ours.kill()
+    _check(path, [*BEFORE, "by second", *after])
+
+
+@ACCIDENTS
+def test_threads_that_append_lose_nothing(path: str, accident: Accident) -> None:
+    with Worker() as ours:
+        _start(ours, path)
+        ours.start("append_with_threads", session="s", threads=6, count=60)
+        stored, wrong = [], None
+        for line in ours.lines():
+            if "stored" in line:
+                stored.append(line["stored"])
+                if len(stored) in (40, 200):
+                    accident(path)
+            wrong = line.get("wrong", wrong)
+        assert wrong == []
+        assert len(stored) == 360
+        ours.kill()
+    with Worker() as fresh:
+        fresh.ask("open_store", path=path)
+        found = fresh.ask("contents", session="s")
+        assert found[:45] == BEFORE
+        assert sorted(found[45:]) == sorted(stored)
+        assert fresh.ask("health") == []
+
+
+@FEW_ACCIDENTS
+@pytest.mark.parametrize("second", ["append", "close", "read"])
+def test_two_processes_that_both_hold_the_removed_log(path: str, accident: Accident, second: str) -> None:
+    """Whichever writes first saves what both have written; the other finds out and goes on, too."""
+    with Worker() as one, Worker() as two:
+        _start(one, path)
+        two.ask("open_store", path=path)
+        two.ask("append", session="s", texts=["by two"])
+        accident(path)
+        one.ask("append", session="s", texts=["after by one"])
+        expected = [*BEFORE, "by two", "after by one"]
+        if second == "append":
+            two.ask("append", session="s", texts=["after by two"])
+            one.ask("append", session="s", texts=["last by one"])
+            expected += ["after by two", "last by one"]
+        elif second == "close":
+            two.ask("close")
+        assert one.ask("contents", session="s") == expected
+        if second != "close":
+            assert two.ask("contents", session="s") == expected
+        for worker in (two, one):
+            worker.kill()
+    _check(path, expected)
+
+
+@ACCIDENTS
+def test_two_processes_that_both_append_meanwhile(path: str, accident: Accident) -> None:
+    with Worker() as one, Worker() as two:
+        _start(one, path)
+        two.ask("open_store", path=path)
+        workers = {"one": one, "two": two}
+        for worker in workers.values():
+            worker.start("append_with_threads", session="s", threads=2, count=50)
+        stored: dict[str, list[str]] = {name: [] for name in workers}
+        for name, worker in workers.items():
+            for line in worker.lines():
+                if "stored" in line:
+                    stored[name].append(line["stored"])
+                    if name == "one" and len(stored[name]) in (10, 60):
+                        accident(path)
+                assert line.get("wrong", []) == []
+            worker.kill()
+    with Worker() as fresh:
+        fresh.ask("open_store", path=path)
+        found = fresh.ask("contents", session="s")
+        assert sorted(found[45:]) == sorted(stored["one"] + stored["two"])
+        assert len(stored["one"]) == len(stored["two"]) == 100
+        assert fresh.ask("health") == []
+
+
+@ACCIDENTS
+def test_a_process_that_only_reads_follows(path: str, accident: Accident) -> None:
+    with Worker() as ours, Worker() as reader:
+        _start(ours, path)
+        reader.ask("open_store", path=path, read_only=True)
+        assert reader.ask("contents", session="s") == BEFORE
+        accident(path)
+        assert reader.ask("contents", session="s") == BEFORE
+        for n in range(3):
+            ours.ask("append", session="s", texts=[f"after{n}"])
+            assert reader.ask("contents", session="s") == [*BEFORE, *(f"after{m}" for m in range(n + 1))]
+        reader.ask("close")
+        ours.kill()
+    _check(path, [*BEFORE, "after0", "after1", "after2"])
+
+
+@FEW_ACCIDENTS
+def test_whoever_opens_it_before_that_is_refused(path: str, accident: Accident) -> None:
+    """It would not see what is in the removed log, and what it wrote would be in the way of saving that."""
+    with Worker() as ours, Worker() as late:
+        _start(ours, path)
+        accident(path)
+        with pytest.raises(Refused, match=REMOVED) as refused:
+            late.ask("open_store", path=path)
+        assert "StoreBusy" in refused.value.kinds
+        assert not os.path.exists(f"{path}.damaged")
+        ours.ask("append", session="s", texts=["after"])
+        late.ask("open_store", path=path)
+        assert late.ask("contents", session="s") == [*BEFORE, "after"]
+        late.ask("append", session="s", texts=["by late"])
+        assert ours.ask("contents", session="s") == [*BEFORE, "after", "by late"]
+    _check(path, [*BEFORE, "after", "by late"])
+
+
+@pytest.mark.parametrize(
+    ("accident", "where"), [(_remove("-wal"), "here"), (_remove("-wal", "-shm"), "elsewhere")]
+)
+def test_a_long_read_is_waited_for_and_nothing_is_acknowledged_before(
+    path: str, accident: Accident, where: str
+) -> None:
+    with Worker() as ours, Worker() as other:
+        _start(ours, path)
+        reader = ours if where == "here" else other
+        if where == "elsewhere":
+            other.ask("open_store", path=path)
+        assert reader.ask("begin_long_read") == 45
+        ours.ask("append", session="s", texts=["during"])
+        accident(path)
+        with pytest.raises(Refused, match=REMOVED):
+            ours.ask("append_only", session="s", texts=["refused"])
+        reader.ask("end_long_read")
+        ours.ask("append", session="s", texts=["after"])
+        ours.kill()
+    _check(path, [*BEFORE, "during", "after"])
+
+
+def test_a_foreign_program_that_begins_a_new_log_loses_nobody_s_rows_silently(path: str) -> None:
+    """It knows nothing of the removed log. What it writes cannot be joined with that: this is said."""
+    with Worker() as ours, Worker() as theirs:
+        _start(ours, path)
+        _remove("-wal", "-shm")(path)
+        theirs.ask("visit_with_old_library", path=path, session="theirs", texts=["visited"])
+        for _ in range(2):
+            with pytest.raises(Refused, match=r"write-ahead log of .* away"):
+                ours.ask("append_only", session="s", texts=["refused"])
+        ours.ask("close")
+    with SessionDB(path) as db:
+        assert [row["content"] for row in db.get_messages("theirs")] == ["visited"]
+        assert db.verify().ok
