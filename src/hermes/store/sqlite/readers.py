@@ -39,7 +39,9 @@ class ReaderPool:
     def __init__(self, path: Path, deadline: float) -> None:
         self._path = path
         self._deadline = deadline
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._waiting = 0  # threads that wait for a change
         self._plain: deque[tuple[float, apsw.Connection]] = deque()
         self._scoped: deque[tuple[float, ScopedConnection]] = deque()
         self._in_use: dict[apsw.Connection, int] = {}  # and the thread that took it
@@ -52,8 +54,9 @@ class ReaderPool:
     def take(self, make: Callable[[], apsw.Connection]) -> tuple[apsw.Connection, int]:
         """A plain connection for one snapshot, and the pool's generation, for `give_back`."""
         while True:
-            with self._changed:
-                self._wait_for_room(self._plain)
+            with self._lock:
+                if self._held or not self._plain:
+                    self._wait_for_room(self._plain)
                 if self._plain:
                     _, connection = self._plain.pop()
                     self._in_use[connection] = threading.get_ident()
@@ -66,8 +69,9 @@ class ReaderPool:
 
     def take_scoped(self, make: Callable[[], ScopedConnection]) -> tuple[ScopedConnection, int]:
         while True:
-            with self._changed:
-                self._wait_for_room(self._scoped)
+            with self._lock:
+                if self._held or not self._scoped:
+                    self._wait_for_room(self._scoped)
                 if self._scoped:
                     _, scope = self._scoped.pop()
                     self._in_use[scope.connection] = threading.get_ident()
@@ -81,8 +85,8 @@ class ReaderPool:
 
     def give_back(self, connection: apsw.Connection, generation: int, scope: ScopedConnection | None) -> None:
         now = time.monotonic()
-        with self._changed:
-            if generation != self._generation or connection not in self._in_use:
+        with self._lock:
+            if self._in_use.pop(connection, None) is None or generation != self._generation:
                 too_old = [connection]  # the store was closed or opened anew meanwhile
             else:
                 if scope is None:
@@ -90,12 +94,21 @@ class ReaderPool:
                 else:
                     self._scoped.append((now, scope))
                 too_old = self._pop_idle(now - IDLE_S)
-        # It counts as in use until it is closed: whoever closes the store waits for that.
-        for each in too_old:
-            each.close(True)
-        with self._changed:
-            self._in_use.pop(connection, None)
-            self._changed.notify()
+            if too_old:
+                self._opening += 1  # whoever closes the store waits until they are closed
+            elif self._waiting:
+                self._changed.notify()
+        if too_old:
+            self._close(too_old)
+
+    def _close(self, connections: list[apsw.Connection]) -> None:
+        try:
+            for connection in connections:
+                connection.close(True)
+        finally:
+            with self._lock:
+                self._opening -= 1
+                self._changed.notify()
 
     def _note_new(self, connection: apsw.Connection, generation: int) -> apsw.Connection:
         with self._changed:
@@ -132,7 +145,15 @@ class ReaderPool:
     def _wait_for_return(self) -> None:
         with self._changed:
             if self._in_use:
-                self._changed.wait(self._deadline)
+                self._wait(self._deadline)
+
+    def _wait(self, seconds: float) -> bool:
+        """For a change, or until the time is up. The lock is held."""
+        self._waiting += 1
+        try:
+            return self._changed.wait(seconds)
+        finally:
+            self._waiting -= 1
 
     def _wait_for_room(
         self, idle: deque[tuple[float, apsw.Connection]] | deque[tuple[float, ScopedConnection]]
@@ -149,7 +170,7 @@ class ReaderPool:
             if not self._held and self._close_one_idle():
                 return
             self._forget_unreferenced()
-            if not self._changed.wait(min(1.0, until - time.monotonic())) and time.monotonic() >= until:
+            if not self._wait(min(1.0, until - time.monotonic())) and time.monotonic() >= until:
                 raise errors.raised(
                     errors.StoreBusy,
                     f"{self._path}: all {MOST_OPEN} reading connections of this program have been in use for"
@@ -195,7 +216,7 @@ class ReaderPool:
             self._held = True
             while self.busy and (left := until - time.monotonic()) > 0:
                 self._forget_unreferenced()
-                self._changed.wait(min(left, 0.05))
+                self._wait(min(left, 0.05))
             return not self.busy
 
     def release(self) -> None:
