@@ -52,7 +52,10 @@ _NAP_S = 0.01
 _IS_WAL, _JOURNAL_AT = b"\2\2", 18
 _SHARED_FIRST, _SHARED_SIZE = 0x40000002, 510
 _PENDING_BYTE = 0x40000000  # who opens the file locks this byte for a moment
-_IN_USE_BYTE = 128  # of -shm; every connection holds it
+_IN_USE_BYTE, _CHECKPOINT_BYTE = (
+    128,
+    121,
+)  # of -shm; every connection holds the first, who checkpoints the second
 _F_OFD_GETLK, _F_OFD_SETLK = 36, 37
 _FLOCK = struct.Struct("hhqqi")
 
@@ -269,10 +272,15 @@ def _decide(guard: guards.Guard, store: SqliteCore, *, committed: bool) -> Rescu
         if not os.path.exists(guard.index_name):
             return None
         return nothing_to_do if ours else Rescue(saved=False, can_leave=True)
+    if not ours:  # somebody had saved it and begun a new log before the index was removed, too
+        return nothing_to_do
     if committed and count_outstanding_commits(index, observed.descriptor) == 1:
         return Rescue(saved=False, can_leave=True)  # all but this one was saved by whoever removed the log
     if _has_successor(guard, store, observed.descriptor, committed=committed):
-        return Rescue(saved=False, can_leave=False, lost=True)
+        # Unless that is another process that holds the removed log, too, and is just saving it.
+        is_being_saved = guard.index is not None and is_locked(guard.index, _CHECKPOINT_BYTE, 1)
+        lost = not is_being_saved and read_index(guard.index) == index
+        return Rescue(saved=False, can_leave=False, lost=lost)
     return None
 
 
