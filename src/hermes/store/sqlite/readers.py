@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -59,6 +59,8 @@ class ReaderPool:
         self._held_by: int | None = None  # the thread that lets no read begin
         self._generation = 0
         self._is_open = True
+        self._is_scarce = False  # several who open at once may all fail where one would not
+        self._one_at_a_time = threading.Lock()
         self._main_plain: deque[apsw.Connection] = deque()
         self._main_scoped: deque[ScopedConnection] = deque()
 
@@ -195,8 +197,10 @@ class ReaderPool:
 
     def _make(self, make: Callable[[], T]) -> T | None:
         """Open a connection outside the lock. None if there are no descriptors, and one of ours will be free."""
+        was_scarce = self._is_scarce
         try:
-            return make()
+            with self._one_at_a_time if was_scarce else nullcontext():
+                return make()
         except BaseException as problem:
             with self._changed:
                 self._opening -= 1
@@ -206,7 +210,8 @@ class ReaderPool:
                 idle = self._pop_idle(time.monotonic())
                 with suppress(IndexError):
                     idle.append(self._main_plain.popleft())
-                others = bool(self._in_use) or bool(self._opening)
+                self._is_scarce = True
+                others = self.busy or not was_scarce
                 shared = others and threading.get_ident() not in self._in_use.values()
             for each in idle:
                 each.close(True)
