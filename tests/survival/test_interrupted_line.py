@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from types import CodeType, FrameType
@@ -20,12 +21,25 @@ import pytest
 
 from hermes import errors
 from hermes.store import spool, spool_files, spooling
-from hermes.store.sqlite import commit, connection, core, forking, guard, opening, turnstile
+from hermes.store.sqlite import (
+    commit,
+    connection,
+    connections,
+    core,
+    forking,
+    guard,
+    opening,
+    readers,
+    turnstile,
+)
 from hermes.store.sqlite.core import SqliteCore
 from hermes_state import SessionDB
 from tests.survival.processes import impatient
 
-WATCHED = tuple(str(module.__file__) for module in (commit, core, guard, forking, connection, turnstile))
+WATCHED = tuple(
+    str(module.__file__)
+    for module in (commit, core, connections, readers, guard, forking, connection, turnstile)
+)
 NOTICING = {"CALL", "CALL_KW", "CALL_FUNCTION_EX", "RESUME", "JUMP_BACKWARD"}
 """Instructions after which the interpreter looks whether a signal has come."""
 FOLLOWERS = ("first", "second", "third")
@@ -133,7 +147,7 @@ class Round:
             self.raised = problem
         finally:
             sys.settrace(None)
-        if not is_closed(self._db):
+        with suppress(errors.StoreClosed):  # by a handler, perhaps in this very moment
             self.stored_at_once = texts_of(self._db, self._tag).count(f"{self._tag} main")
         self._over.set()
 

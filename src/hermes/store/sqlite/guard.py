@@ -31,7 +31,7 @@ from hermes import clock, errors
 from hermes.store.sqlite.connection import NO_DESCRIPTORS
 
 if TYPE_CHECKING:
-    from hermes.store.sqlite.core import SqliteCore
+    from hermes.store.sqlite.connections import SqliteConnections
 
 _SHARED_FIRST, _SHARED_SIZE = 0x40000002, 510
 _SHM_DEADMAN = 128  # the byte of -shm by which SQLite tells whether it is the first to open it
@@ -54,11 +54,11 @@ class Guard:
         # If the file itself is a link, SQLite puts its log beside what that leads to.
         self._beside = os.path.realpath(path) if os.path.islink(path) else str(path)
         self.users = 0
-        self.stores: weakref.WeakSet[SqliteCore] = weakref.WeakSet()
+        self.stores: weakref.WeakSet[SqliteConnections] = weakref.WeakSet()
         self.recovery = (
             threading.Condition()
         )  # held to begin or end a recovery of the log, see `log_recovery`
-        self.recovering: SqliteCore | None = None
+        self.recovering: SqliteConnections | None = None
         self.log: ObservedLog | None = None
         self.index: int | None = None  # a descriptor of the log's index, `-shm`
         self._descriptors: list[int] = []

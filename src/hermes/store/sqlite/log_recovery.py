@@ -36,7 +36,7 @@ from hermes.store.sqlite.commit import Ticket
 from hermes.store.sqlite.log_index import count_outstanding_commits, describes, read_index
 
 if TYPE_CHECKING:
-    from hermes.store.sqlite.core import SqliteCore
+    from hermes.store.sqlite.connections import SqliteConnections
 
 log = log_of(__name__)
 
@@ -69,7 +69,7 @@ class Rescue(NamedTuple):
     """Something that is only in the old log cannot be saved, and never will be."""
 
 
-def restore_log(store: SqliteCore, *, committed: bool = False, wait: float = STOP_S) -> bool:
+def restore_log(store: SqliteConnections, *, committed: bool = False, wait: float = STOP_S) -> bool:
     """Save what the removed log holds and open the file anew, for all stores of this process.
 
     To be called in the store's commit queue, outside a transaction. `committed` says that a transaction was committed
@@ -96,7 +96,7 @@ def restore_log(store: SqliteCore, *, committed: bool = False, wait: float = STO
             each.readers.release()
 
 
-def save_before_close(store: SqliteCore) -> errors.HermesError | None:
+def save_before_close(store: SqliteConnections) -> errors.HermesError | None:
     """Save what a removed log holds before the store is closed. The error to raise if that is not possible."""
     guard = store.guard
     if store.read_only or not guard.is_in_place():
@@ -162,7 +162,7 @@ def _log_is_whole(guard: guards.Guard, held: dict[tuple[int, int], int]) -> bool
 # -------------------------------------------------------------------- stopping this process
 
 
-def _wait_while_recovering(guard: guards.Guard, store: SqliteCore) -> None:
+def _wait_while_recovering(guard: guards.Guard, store: SqliteConnections) -> None:
     """Let another store of this process close and open our connections. `guard.recovery` is held."""
     store.is_stopped = True
     guard.recovery.notify_all()
@@ -173,10 +173,10 @@ def _wait_while_recovering(guard: guards.Guard, store: SqliteCore) -> None:
         store.is_stopped = False
 
 
-def _stop_stores(guard: guards.Guard, leader: SqliteCore, until: float) -> list[SqliteCore]:
+def _stop_stores(guard: guards.Guard, leader: SqliteConnections, until: float) -> list[SqliteConnections]:
     """Keep the other stores of this process from writing. They come to a stop in their own commit queues."""
 
-    def stop(store: SqliteCore) -> None:
+    def stop(store: SqliteConnections) -> None:
         def wait(_: object) -> None:
             with guard.recovery:
                 if guard.recovering is leader and not store.is_closed:
@@ -195,7 +195,7 @@ def _stop_stores(guard: guards.Guard, leader: SqliteCore, until: float) -> list[
     return [leader, *(store for store in others if not store.is_closed)]
 
 
-def _recover(guard: guards.Guard, stores: list[SqliteCore], until: float, *, committed: bool) -> bool:
+def _recover(guard: guards.Guard, stores: list[SqliteConnections], until: float, *, committed: bool) -> bool:
     for store in stores:
         store.renew_checkpointer()
     idle = [store.stop_reads(until) for store in stores]  # every one of them, also after one that is not
@@ -227,7 +227,7 @@ def _recover(guard: guards.Guard, stores: list[SqliteCore], until: float, *, com
     return rescue.saved
 
 
-def _close(guard: guards.Guard, stores: list[SqliteCore], in_place: bool) -> None:
+def _close(guard: guards.Guard, stores: list[SqliteConnections], in_place: bool) -> None:
     alone = in_place and _is_ours(guard)
     for store in stores:
         store.leave_log_alone(not alone)
@@ -237,7 +237,7 @@ def _close(guard: guards.Guard, stores: list[SqliteCore], in_place: bool) -> Non
 # -------------------------------------------------------------------- saving what the log holds
 
 
-def _save(guard: guards.Guard, store: SqliteCore, until: float, *, committed: bool) -> Rescue:
+def _save(guard: guards.Guard, store: SqliteConnections, until: float, *, committed: bool) -> Rescue:
     """Try until it is done, until it turns out that it cannot or need not be done, or until the time is up."""
     while True:
         rescue = _decide(guard, store, committed=committed)
@@ -256,7 +256,7 @@ def _save(guard: guards.Guard, store: SqliteCore, until: float, *, committed: bo
         time.sleep(_NAP_S)
 
 
-def _decide(guard: guards.Guard, store: SqliteCore, *, committed: bool) -> Rescue | None:
+def _decide(guard: guards.Guard, store: SqliteConnections, *, committed: bool) -> Rescue | None:
     """What is to be done about the old log; None if it is to be checkpointed."""
     observed, index = guard.log, read_index(guard.index)
     if observed is None or index is None:
@@ -284,7 +284,7 @@ def _decide(guard: guards.Guard, store: SqliteCore, *, committed: bool) -> Rescu
     return None
 
 
-def _has_successor(guard: guards.Guard, store: SqliteCore, observed: int, *, committed: bool) -> bool:
+def _has_successor(guard: guards.Guard, store: SqliteConnections, observed: int, *, committed: bool) -> bool:
     """Whether somebody has opened the file since, without the removed log, and may have changed it."""
     try:
         if os.stat(guard.log_name).st_size:
@@ -379,7 +379,7 @@ def _is_same(name: str, descriptor: int | None) -> bool:
 # -------------------------------------------------------------------- errors
 
 
-def _cannot_stop(store: SqliteCore) -> errors.HermesError:
+def _cannot_stop(store: SqliteConnections) -> errors.HermesError:
     return errors.raised(
         errors.StoreFailed,
         f"the write-ahead log of {store.path} was removed while it was open here. To save what it held, every read of"
@@ -387,7 +387,7 @@ def _cannot_stop(store: SqliteCore) -> errors.HermesError:
     )
 
 
-def _lost(store: SqliteCore) -> errors.HermesError:
+def _lost(store: SqliteConnections) -> errors.HermesError:
     return errors.raised(
         errors.StoreFailed,
         f"another program took the write-ahead log of {store.path} away, and the store was changed without it: the last"
