@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from hermes_state import SessionDB
+from tests.agent.openai_server import ModelServer, says
 from tests.cli.conftest import COMMAND, Hermes
 
 KEY = "sk-" + "proj-" + "MadeUpForThisTest0123456789"
@@ -176,3 +178,23 @@ def test_an_editor_that_fails_changes_nothing(hermes: Hermes, home: Path, progra
     assert done.returncode == 1
     assert done.stderr.startswith("hermes: the editor")
     assert not (home / "config.yaml").exists()
+
+
+def test_a_resumed_conversation_keeps_the_context_window_it_was_held_with(
+    home: Path, hermes: Hermes, model_server: ModelServer
+) -> None:
+    """Begun with another model by HERMES_MODEL, and resumed without."""
+    model_server.will(*[says("Yes.")] * 6)
+    home.mkdir(mode=0o700, exist_ok=True)
+    (home / "config.yaml").write_text(
+        f"model: {{default: usual, base_url: '{model_server.base_url}', context_window: 5000}}\n"
+    )
+    assert hermes("-q", "hello", HERMES_MODEL="another", OPENAI_API_KEY="x").returncode == 0
+    with SessionDB() as db:
+        (row,) = db.list_sessions_rich()
+    assert hermes("-r", row["id"], "-q", "and again", OPENAI_API_KEY="x").returncode == 0
+    with SessionDB() as db:
+        resumed = db.get_session(row["id"])
+    assert resumed is not None
+    config = json.loads(resumed["model_config"])
+    assert (config["model"], config["context_window"]) == ("another", 5000)

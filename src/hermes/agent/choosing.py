@@ -52,7 +52,9 @@ def auxiliary_model(settings: Settings) -> Model:
 
 def open_model(name: str, settings: Settings, base_url: str | None, key_env: str | None = None) -> Model:
     """A model by its name, at an address or wherever there is a key for."""
-    window = settings.model.context_window if name == settings.model.default else settings.windows.get(name)
+    window = settings.windows.get(name)
+    if name == settings.model.default:
+        window = settings.model.context_window or window
     if name == OFFLINE:
         from hermes.agent.offline import OfflineModel
 

@@ -22,6 +22,8 @@ class Wish(NamedTuple):
 
     model: str | None = None
     base_url: str | None = None
+    context_window: int | None = None
+    """That of a conversation which is resumed, where the settings know none for its model."""
 
 
 NO_WISH = Wish()

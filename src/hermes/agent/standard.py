@@ -119,7 +119,10 @@ class Standard:
         from hermes.agent.settings import read_settings
 
         self._wish = wish
-        return read_settings({"model.default": wish.model, "model.base_url": wish.base_url})
+        settings = read_settings({"model.default": wish.model, "model.base_url": wish.base_url})
+        if wish.model is None or wish.context_window is None:
+            return settings
+        return settings._replace(windows={wish.model: wish.context_window, **settings.windows})
 
     @cached_property
     def auxiliary(self) -> Model | None:

@@ -86,8 +86,13 @@ class Answering:
             "imported"
         ):  # a stranger's file does not choose who answers here
             return None
-        stored_url = kept.get("base_url") if isinstance(kept, dict) else None
-        self._as_before = Wish(wanted, self.wish.base_url or stored_url)
+        stored = kept if isinstance(kept, dict) else {}
+        window = stored.get("context_window") if stored.get("model") == wanted else None
+        self._as_before = Wish(
+            wanted,
+            self.wish.base_url or stored.get("base_url"),
+            window if isinstance(window, int) and window > 0 else None,
+        )
         self._dismiss()
         return f"{printable(wanted)} answers, as before."
 
