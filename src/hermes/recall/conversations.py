@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from hermes import clock
 from hermes.recall import question as questions
+from hermes.recall.deadline import within_deadline
 from hermes.recall.held import held
 from hermes.recall.language import Reading, read
 from hermes.recall.messages import result_of
@@ -92,6 +93,7 @@ class InteractiveSearch:
     def __init__(self, engine: Access) -> None:
         self._engine = engine
 
+    @within_deadline
     def search(
         self,
         query: str,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hermes import clock
+from hermes.recall.deadline import within_deadline
 from hermes.recall.language import Reading, read
 from hermes.recall.messages import MessageSearch, result_of
 from hermes.recall.partial import search_partial
@@ -29,6 +30,7 @@ class Find:
     def __init__(self, engine: Access) -> None:
         self._engine = engine
 
+    @within_deadline
     def messages(self, query: object, limit: int = 20, offset: int = 0) -> FoundMessages:
         """What a query finds, best first; fields alone find everything they allow, newest first.
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hermes.reasoning import answer_in
+from hermes.recall.deadline import within_deadline
 from hermes.recall.query import parse
 from hermes.recall.snippets import may_match, snippet
 from hermes.recall.wanted import filter_of, order_of
@@ -28,6 +29,7 @@ class MessageSearch:
     def __init__(self, engine: Access) -> None:
         self._engine = engine
 
+    @within_deadline
     def search(
         self,
         query: object,

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from hermes import clock
 from hermes.recall import question as questions
 from hermes.recall.days import Stretch, year_of
+from hermes.recall.deadline import within_deadline
 from hermes.recall.partial import find_partial
 from hermes.recall.question import Question
 from hermes.recall.shown import Found, shown
@@ -57,6 +58,7 @@ class ConversationSearch:
     def __init__(self, engine: Access) -> None:
         self._engine = engine
 
+    @within_deadline
     def search(
         self,
         query: object,

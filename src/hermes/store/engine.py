@@ -83,6 +83,9 @@ class Access(Protocol):
         says that doing it again after a lost commit is harmless.
         """
 
+    def share_deadline(self) -> AbstractContextManager[None]:
+        """Inside it all searches of this thread together have the time of one."""
+
     def search(
         self,
         tree: Node,

@@ -91,11 +91,11 @@ class Owner(Protocol):
         """
 
 
-_at_work: dict[int, Ticket] = {}
+writes_at_work: dict[int, Ticket] = {}
 """The write that each thread is in the midst of, in any store. What is left here by a write that was interrupted is
 recognised: `CommitQueue.do` is not on the stack for it."""
 
-os.register_at_fork(after_in_child=_at_work.clear)  # the threads are the parent's
+os.register_at_fork(after_in_child=writes_at_work.clear)  # the threads are the parent's
 
 _NAP_S, _MOST_NAPS = 0.0002, 200_000
 
@@ -107,7 +107,7 @@ def interrupted_writes(thread: int) -> list[Ticket]:
     looks whether it was stored gets the final answer.
     """
     found: list[Ticket] = []
-    ticket = _at_work.get(thread)
+    ticket = writes_at_work.get(thread)
     if ticket is None:
         return found
     running = _tickets_on_stack()
@@ -119,16 +119,10 @@ def interrupted_writes(thread: int) -> list[Ticket]:
                 if ticket.settled:
                     break
                 time.sleep(_NAP_S)
-            if _at_work.get(thread) is ticket:
+            if writes_at_work.get(thread) is ticket:
                 _forget(thread, ticket)
         ticket = ticket.outer
     return found
-
-
-def await_own_writes() -> None:
-    """Wait until it is certain what became of writes that this thread left by an exception."""
-    if (thread := get_ident()) in _at_work:
-        interrupted_writes(thread)
 
 
 def _tickets_on_stack() -> list[Ticket]:
@@ -143,9 +137,9 @@ def _tickets_on_stack() -> list[Ticket]:
 
 def _forget(thread: int, ticket: Ticket) -> None:
     if ticket.outer is None:
-        _at_work.pop(thread, None)
+        writes_at_work.pop(thread, None)
     else:
-        _at_work[thread] = ticket.outer
+        writes_at_work[thread] = ticket.outer
 
 
 class CommitQueue:
@@ -168,7 +162,7 @@ class CommitQueue:
 
     def do(self, ticket: Ticket) -> Any:
         thread = get_ident()
-        if thread in _at_work:
+        if thread in writes_at_work:
             interrupted = interrupted_writes(thread)
             if interrupted:
                 ticket.outer = interrupted[0]
@@ -177,7 +171,7 @@ class CommitQueue:
                     return _do_in_other_thread(ticket, thread, make)
         ticket.queue = self
         try:
-            _at_work[thread] = ticket
+            writes_at_work[thread] = ticket
             ticket.way.enter()
             with self._mutex:
                 if self._leader is None:
@@ -195,7 +189,7 @@ class CommitQueue:
                 self._lead(ticket)
             ticket.way.leave()
             if ticket.outer is None:
-                _at_work.pop(thread, None)
+                writes_at_work.pop(thread, None)
             else:
                 _forget(thread, ticket)
         except BaseException:
@@ -304,7 +298,7 @@ def _do_in_other_thread(ticket: Ticket, thread: int, make: Callable[[Ticket], An
             ticket.settled = True
             over.release()
 
-    _at_work[thread] = ticket
+    writes_at_work[thread] = ticket
     try:
         start_new_thread(work, ())
     except RuntimeError:  # no more threads

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from _thread import get_ident
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from hermes import errors
 from hermes.logs import log_of
 from hermes.store import derived
 from hermes.store.engine import Reader, Unreachable, Writer
-from hermes.store.sqlite.commit import CommitQueue, Ticket, await_own_writes
+from hermes.store.sqlite.commit import CommitQueue, Ticket, interrupted_writes, writes_at_work
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter
 from hermes.store.sqlite.connections import SqliteConnections
 from hermes.store.sqlite.forking import Inside
@@ -42,6 +43,7 @@ class SqliteCore(SqliteConnections):
     def __init__(self, path: Path, **figures: Any) -> None:
         self._queue = CommitQueue(self)
         self._at_work = False  # whether the leader's batch has the lock, or is being undone
+        self._is_committing = False
         self._committed: list[object] = []  # holds something once the batch under way is committed
         super().__init__(path, **figures)
 
@@ -51,9 +53,19 @@ class SqliteCore(SqliteConnections):
     def read(
         self, *, settled: bool = False, wait: bool = True, owners: Owners | None = None
     ) -> Iterator[Reader]:
-        await_own_writes()
+        if get_ident() in writes_at_work:
+            self._refuse_locked_read()
         with Inside():
             yield from self._read(settled, wait, owners)
+
+    def _refuse_locked_read(self) -> None:
+        """Without a log nobody reads while a commit waits for other readers: a handler would wait for itself."""
+        for outer in interrupted_writes(get_ident()):
+            owner = None if outer.queue is None else outer.queue.owner
+            if self._journal == "wal" or not isinstance(owner, SqliteCore):
+                continue
+            if owner._guard is self._guard and owner._is_committing and owner._queue.is_led_by(outer):
+                raise self._refused_nested()
 
     def _read(self, settled: bool, wait: bool, owners: Owners | None) -> Iterator[Reader]:
         self._usable()
@@ -129,6 +141,7 @@ class SqliteCore(SqliteConnections):
     def transact(self, batch: list[Ticket]) -> None:
         """One commit for the whole batch; see `commit.Owner`."""
         committed = self._committed = []
+        self._is_committing = False
         try:
             if batch[0].outside:
                 self._at_work = True
@@ -139,7 +152,9 @@ class SqliteCore(SqliteConnections):
                 self._at_work = True
                 self._run_all(batch)
                 # In one step of C, so that no exception of a signal handler comes between the commit and its note.
+                self._is_committing = True
                 committed.extend(map(self._connection.execute, COMMIT))
+                self._is_committing = False
                 if not self._lasted():
                     committed.clear()  # it is as if it had never been, until it is written again
                     self._write_again(batch)
@@ -193,8 +208,8 @@ class SqliteCore(SqliteConnections):
     def _refused_nested(self) -> errors.HermesError:
         return errors.raised(
             errors.StoreBusy,
-            f"{self.path}: a signal handler interrupted a write of the same thread; nothing was written."
-            " Write after the handler has returned",
+            f"{self.path}: a signal handler interrupted a write of the same thread; nothing was read or written."
+            " Use the store after the handler has returned",
         )
 
     def _write_beside(self, ticket: Ticket) -> object:

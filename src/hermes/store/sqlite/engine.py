@@ -7,9 +7,11 @@ and listing what is in it stay light.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from _thread import get_ident
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import apsw
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from hermes.store.spellings import Spellings
     from hermes.store.sqlite.raw import RawConnection
     from hermes.store.sqlite.scope import Owners, ScopedEngine
+    from hermes.store.sqlite.tail import Deadline
     from hermes.store.values import (
         Backup,
         Candidates,
@@ -61,12 +64,33 @@ TRUNCATE_S = 1.0
 class SqliteEngine(SqliteFollower):
     """See `hermes.store.engine.Engine`."""
 
+    def __init__(self, path: Path, **figures: Any) -> None:
+        super().__init__(path, **figures)
+        self._deadlines: dict[int, Deadline] = {}
+        """Of searches that several others belong to, by thread."""
+
     # ---------------------------------------------------------------- searching
 
     def scoped(self, owners: Owners) -> ScopedEngine:
         from hermes.store.sqlite.scope import ScopedEngine
 
         return ScopedEngine(self, owners)
+
+    @contextmanager
+    def share_deadline(self) -> Iterator[None]:
+        if get_ident() in self._deadlines:
+            yield
+            return
+        self._deadlines[get_ident()] = self._search_deadline()
+        try:
+            yield
+        finally:
+            self._deadlines.pop(get_ident(), None)
+
+    def _search_deadline(self) -> Deadline:
+        from hermes.store.sqlite.tail import Deadline
+
+        return self._deadlines.get(get_ident()) or Deadline.after(self._deadline, self.path)
 
     def search(
         self,
@@ -80,9 +104,8 @@ class SqliteEngine(SqliteFollower):
         owners: Owners | None = None,
     ) -> SearchAnswer:
         from hermes.store.sqlite import index, parts, search
-        from hermes.store.sqlite.tail import Deadline
 
-        deadline = Deadline.after(self._deadline, self.path)
+        deadline = self._search_deadline()
         if not self.read_only and owners is None and parts.is_asked(tree):
             self._list_terms()
 
@@ -134,9 +157,8 @@ class SqliteEngine(SqliteFollower):
         owners: Owners | None = None,
     ) -> Candidates:
         from hermes.store.sqlite import parts, ranking
-        from hermes.store.sqlite.tail import Deadline
 
-        deadline = Deadline.after(self._deadline, self.path)
+        deadline = self._search_deadline()
         if not self.read_only:
             if self._has_tail():
                 self.catch_up(SEARCH_CATCH_UP_S)

@@ -90,6 +90,9 @@ class ScopedEngine:
 
         return self._engine.write(checked, share=share, repeatable=repeatable)
 
+    def share_deadline(self) -> AbstractContextManager[None]:
+        return self._engine.share_deadline()
+
     def search(
         self,
         tree: Node,
