@@ -48,10 +48,13 @@ def test_what_only_reads_works(
 
 
 def test_a_backup_is_of_the_file_itself(home: Path, newer: Expected, hermes: Hermes) -> None:
+    with closing(sqlite3.connect(home / "state.db")) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
     assert hermes("sessions", "backup", str(home / "copy.db")).returncode == 0
     with closing(sqlite3.connect(home / "copy.db")) as connection:
         assert connection.execute("SELECT version FROM schema_version").fetchall() == [(22,)]
         newer.check(connection, ignore=("schema_version",))
+    assert not (home / "state.db-wal").exists()
 
 
 @pytest.mark.parametrize(

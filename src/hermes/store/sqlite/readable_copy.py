@@ -20,7 +20,7 @@ from hermes import home
 from hermes.partial import KEY_NOTE, SIDECARS, clear_partials, partial_file, sync_folder
 from hermes.store.sqlite import encryption, index, parts
 from hermes.store.sqlite import guard as guards
-from hermes.store.sqlite.backup import backup_file, failed
+from hermes.store.sqlite.backup import failed, make_backup
 from hermes.store.sqlite.connection import SqliteWriter, connect, connect_read_only, has_log, run
 from hermes.store.sqlite.copying import copy_into
 from hermes.store.sqlite.engine import SqliteEngine
@@ -34,7 +34,7 @@ from hermes.store.sqlite.migrations.steps import set_version
 from hermes.store.sqlite.opening import take_log_away
 
 if TYPE_CHECKING:
-    from hermes.store.values import Backup
+    from hermes.store.values import Backup, Health
 
 FOLDER = "cache"
 MOST_KEPT_AT_THE_START = 12
@@ -66,8 +66,13 @@ class CopyEngine(SqliteEngine):
         super().__init__(readable_copy(path), read_only=True, **figures)
         self._original = path
 
+    def verify(self) -> Health:
+        """The pages of the file itself were checked when it was copied."""
+        return super().verify()._replace(path=self._original)
+
     def backup(self, target: Path | None) -> Backup:
-        return backup_file(self._original, target)
+        with Inside(), _reading(self._original) as connection:
+            return make_backup(connection, self._original, target)
 
 
 class _Message(NamedTuple):
