@@ -414,6 +414,20 @@ def test_two_processes_that_write_the_same_files_write_nothing_twice(
 # --- any history
 
 
+def test_a_replaced_message_is_noticed_where_nothing_else_tells(
+    home: Path, db: SessionDB, transcripts: Transcripts, folder: Path
+) -> None:
+    """As many messages as before, and none is newer."""
+    chat = begun(db)
+    for text in ("one", "two"):
+        db.append_message(chat, "user", text, timestamp=1_700_000_000.0)
+    transcripts.catch_up()
+    db.append_message(chat, "user", "three", timestamp=1_700_000_000.0)
+    db.replace_messages(chat, [row for row in db.get_messages(chat) if row["content"] != "two"])
+    transcripts.catch_up()
+    same_again(home, folder, db)
+
+
 @settings(max_examples=40)
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 2**16)), max_size=40))
 def test_after_any_history_the_rebuilt_store_is_the_first_one(steps: list[tuple[str, int]]) -> None:

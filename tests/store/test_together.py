@@ -272,16 +272,17 @@ class TestChatsAndLeases:
 
 
 class TestTrash:
-    def test_what_comes_out_of_the_trash_stays_in_it(self, db: SessionDB) -> None:
+    def test_nothing_comes_out_of_what_lies_in_the_trash(self, db: SessionDB) -> None:
         db.create_session("s", "cli")
         db.set_session_title("s", "plans")
         db.trash_session("s")
         db.create_session("t", "cli")
         db.set_session_title("t", "plans")
-        child = db.begin_continuation("s", "sum", title="plans")
-        task = db.delegate("s")
+        for begin in (lambda: db.begin_continuation("s", "sum", title="plans"), lambda: db.delegate("s")):
+            with pytest.raises(errors.UnknownSession):
+                begin()
         assert [row["id"] for row in db.search_sessions()] == ["t"]
-        assert {"s", child, task} <= set(db.restore_session("s"))
+        assert db.restore_session("s") == ["s"]
 
     def test_a_family_without_its_trash(self, db: SessionDB) -> None:
         db.create_session("s", "cli")

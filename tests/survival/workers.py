@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes import errors
+from hermes.store.content import from_json
 from hermes_state import SessionDB
 from tests.survival.processes import impatient
 
@@ -349,6 +350,7 @@ def become_nobody(folder: str) -> None:
         assert not diagnosed("reader")
         back_up(f"{place}/copy.db", "reader")
         close("reader")
+    from_json("{}", None)  # of what another process has recorded
     os.chdir(folder)
     if os.getuid() == 0:
         os.setgroups([])

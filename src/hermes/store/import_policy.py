@@ -127,6 +127,7 @@ def count_steering(session: Mapping[str, Any]) -> Counter[str]:
     """What of a session steers behaviour, counted: what trust takes over and what is left out without it."""
     now = clock.now()
     found = Counter({name: 1 for column, name in SESSION_STEERING.items() if session.get(column)})
+    del found["process"]  # every session has one, and nobody cares
     if session.get("handoff_state") in UNFINISHED_HANDOFFS:  # taken over by nobody
         del found["handoff"]
     times = [session.get("started_at"), session.get("ended_at")]

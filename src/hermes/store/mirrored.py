@@ -25,7 +25,8 @@ SMALL_COLUMNS: LiteralString = """s.source, s.started_at, s.title, s.owner, s.pa
     s.estimated_cost_usd, s.actual_cost_usd, s.pinned_at, s.input_tokens, s.output_tokens, s.cache_read_tokens,
     s.cache_write_tokens, s.reasoning_tokens, s.api_call_count, s.archived, s.rewind_count"""
 # What is not mirrored, but tells that something was: messages that came, went, or were taken back.
-TELLING: LiteralString = "s.message_count, s.tool_call_count, s.last_active"
+TELLING: LiteralString = """s.message_count, s.tool_call_count, s.last_active,
+    (SELECT max(m.id) FROM messages m WHERE m.session_id = s.id)"""
 
 # A conversation with a chat, or that was given to one from the terminal.
 IN_A_CHAT: LiteralString = """(? OR s.chat_type IS NOT NULL OR s.handoff_platform IS NOT NULL OR EXISTS

@@ -7,7 +7,6 @@ would keep it unwritable after it was made writable again.
 from __future__ import annotations
 
 import os
-import shlex
 import stat
 from pathlib import Path
 
@@ -29,6 +28,8 @@ def find_read_only(path: Path) -> list[str]:
 
 
 def how_to_mend(names: list[str]) -> str:
+    import shlex  # only a notice names a command
+
     return f"`chmod u+w {' '.join(shlex.quote(name) for name in names)}`"
 
 
