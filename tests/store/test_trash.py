@@ -145,7 +145,7 @@ def test_the_title_is_free_meanwhile_and_comes_back_with_a_number_if_taken(talk:
     talk.restore_session("one")
     assert [talk.get_session_title(name) for name in ("one", "two")] == ["birds (2)", "birds #2 (2)"]
     assert [talk.get_session_title(name) for name in ("stranger", "branch")] == ["birds", "birds #2"]
-    assert row(talk, "one")["title_by"] == "person"
+    assert row(talk, "one")["title_by"] == "store", "no person chose the number"
 
 
 def test_nothing_in_the_trash_can_be_titled_pinned_tagged_or_bound(talk: SessionDB) -> None:

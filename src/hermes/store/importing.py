@@ -25,10 +25,10 @@ from hermes.store.context import LIVE, LOWEST, SET_ASIDE, bring_back, carry, rec
 from hermes.store.engine import Access, Reader, Writer
 from hermes.store.incoming import INSERT_MESSAGE, INSERT_SESSION, INSERT_WITH_ID, Given
 from hermes.store.keeping import ADD_TAG
-from hermes.store.merge import Merge, apply_merge, find_alias, find_merge, note_labels
-from hermes.store.merge_plan import Labels, Transcript, plan_messages
+from hermes.store.merge import Merge, Retitled, apply_merge, find_alias, find_merge, note_labels
+from hermes.store.merge_plan import BY_STORE, Transcript, plan_messages
 from hermes.store.sessions import EXISTS, new_session_id
-from hermes.store.titles import OWNER, free_title
+from hermes.store.titles import HELD_BY, OWNER, free_title, move_title
 from hermes.store.titles import SET as SET_TITLE
 from hermes.store.usage import INSERT as RECORD_CALL
 from hermes.store.values import Imported
@@ -137,8 +137,8 @@ class Import:
         self.moved: dict[str, int] = {}
         """Messages that a session here got from one that was deleted, by uid: they are not stored a second time."""
         self.waiting: list[_Joint] = []
-        self.retitled: dict[str, Labels] = {}
-        """New sessions that could not have their title because another session held it, with their own labels."""
+        self.retitled: dict[str, Retitled] = {}
+        """Sessions that could not have their title because another session held it."""
         self.would_be_here: dict[str, Transcript] = {}
         """In a dry run, the messages of the sessions that would be new."""
         with engine.read(settled=True) as reader:
@@ -264,8 +264,9 @@ class Import:
         here = merge.branch or merge.target.id
         if kind == "in use" or merge.session.id in self.in_trash:
             return _Outcome(here, kind, 0, merge.ids, merge)
-        ids, is_changed = apply_merge(writer, merge, given, trusted=self.trusted, added=self.joinable)
-        return _Outcome(here, kind, len(merge.missing), ids, merge, is_changed)
+        done = apply_merge(writer, merge, given, trusted=self.trusted, added=self.joinable)
+        self._note_title(merge.session.id, done.retitled)
+        return _Outcome(here, kind, len(merge.missing), done.ids, merge, done.is_changed)
 
     def _find_kind(
         self, reader: Reader, merge: Merge
@@ -306,11 +307,17 @@ class Import:
             writer.insert(RECORD_CALL, session_id, *call)
         labels = given.labels()
         note_labels(writer, session_id, labels._replace(title=title), labels)
-        if title != labels.title and self.trusted:
-            self.retitled[session_id] = labels
+        if title != labels.title:
+            writer.run(SET_TITLE, title, BY_STORE, session_id)
+            self._note_title(session_id, Retitled(labels, labels))
         writer.run(derived.NOTE, session_id)
         derived.refresh(writer)
         return ids
+
+    def _note_title(self, session_id: str, retitled: Retitled | None) -> None:
+        """Note a title that may be free at the end of the import."""
+        if retitled is not None and self.trusted:
+            self.retitled[session_id] = retitled
 
     def _insert_messages(self, writer: Writer, given: Given, session_id: str) -> list[int]:
         uids = given.transcript().uids if self.moved else ()
@@ -355,13 +362,14 @@ class Import:
 
     def _retitle(self, writer: Writer) -> None:
         """Give titles that are free by now: a title moves from a session to what continues it."""
-        for session_id, labels in self.retitled.items():
-            if labels.title is None or not writer.value(EXISTS, session_id):
+        for session_id, (labels, incoming) in self.retitled.items():
+            place = writer.row(OWNER, session_id)
+            if labels.title is None or place is None:
                 continue
-            owner = writer.value(OWNER, session_id)
-            if free_title(writer, labels.title, owner, session_id) == labels.title:
+            holder = writer.row(HELD_BY, labels.title, place[0], session_id)
+            if holder is None or move_title(writer, labels.title, holder, session_id, place[1]):
                 writer.run(SET_TITLE, labels.title, labels.title_by, session_id)
-                note_labels(writer, session_id, labels, labels)
+                note_labels(writer, session_id, labels, incoming)
 
     def _is_alone(self, reader: Reader, one: _Joint) -> bool:
         """Whether a new session has a parent that is neither here nor was given."""

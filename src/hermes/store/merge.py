@@ -20,6 +20,7 @@ from hermes.store.engine import Reader, Writer
 from hermes.store.incoming import INSERT_MESSAGE, INSERT_SESSION, REST, Given, likeness
 from hermes.store.keeping import ADD_TAG, REMOVE_TAG, TAGS_OF
 from hermes.store.merge_plan import (
+    BY_STORE,
     Base,
     Labels,
     Plan,
@@ -34,7 +35,9 @@ from hermes.store.merge_plan import (
 from hermes.store.people import LOCAL
 from hermes.store.rewind import NOTE_TAKEN
 from hermes.store.sessions import SELECT_ROW, SETTLE_CHILDREN
-from hermes.store.titles import CONTINUED, free_title
+from hermes.store.title_notes import is_former as is_former_title
+from hermes.store.titles import CONTINUED, HELD_BY, free_title
+from hermes.store.titles import GET as GET_TITLE
 from hermes.store.titles import SET as SET_TITLE
 from hermes.store.usage import INSERT as RECORD_CALL
 
@@ -293,33 +296,52 @@ def find_alias(reader: Reader, given: Given, parent: str | None) -> str | None:
 # ---------------------------------------------------------------- applying
 
 
-def apply_merge(
-    writer: Writer, merge: Merge, given: Given, *, trusted: bool, added: set[str]
-) -> tuple[list[int], bool]:
-    """Carry a merge out: (the ids here of all incoming messages, whether anything but messages changed).
+class Retitled(NamedTuple):
+    """A session that did not get the wanted title because another session holds it."""
+
+    wanted: Labels
+    """Its labels, with the wanted title."""
+    incoming: Labels
+
+
+class Applied(NamedTuple):
+    """What a merge did."""
+
+    ids: list[int]
+    """The ids here of all incoming messages."""
+    is_changed: bool
+    """Whether anything but messages changed."""
+    retitled: Retitled | None
+
+
+def apply_merge(writer: Writer, merge: Merge, given: Given, *, trusted: bool, added: set[str]) -> Applied:
+    """Carry a merge out.
 
     `added` are the sessions that this import brought; without trust, titles stay clear of all others.
     """
-    ids = list(merge.ids)
-    is_changed = bool(merge.plan.to_rewind or merge.plan.to_restore)
+    ids, retitled = list(merge.ids), None
+    is_rewound = bool(merge.plan.to_rewind or merge.plan.to_restore)
+    is_changed = is_rewound
+    is_unused = not merge.plan.newer_here  # nothing was said in it here
+    is_from_file = merge.session.is_untrusted and is_unused and not merge.is_branched
+    # Before the branch is made: the session has the first claim to the title, and the branch gets another one.
+    if not merge.is_alias and (trusted or is_from_file):
+        is_relabelled, retitled = _take_labels(writer, merge, given, trusted=trusted, added=added)
+        is_changed |= is_relabelled
     if merge.branch is not None:
         ids = _make_branch(writer, merge, merge.branch, given, trusted=trusted, added=added)
     elif merge.missing:
         ids = _insert_messages(writer, merge.target.id, given, merge.missing, ids)
-    if merge.branch is None and (merge.missing or is_changed):
+    if merge.branch is None and (merge.missing or is_rewound):
         _apply_rewinds(writer, merge, given)
         context.recount(writer, merge.target.id)
-    is_unused = not merge.plan.newer_here  # nothing was said in it here
     if merge.branch is None and (trusted or (merge.target.is_untrusted and is_unused)):
         is_changed |= _take_usage(writer, merge, given, trusted=trusted)
-    is_from_file = merge.session.is_untrusted and is_unused and not merge.is_branched
-    if not merge.is_alias and (trusted or is_from_file):
-        is_changed |= _take_labels(writer, merge, given, trusted=trusted, added=added)
     if merge.missing or is_changed:
         for session_id in merge.visited:
             writer.run(derived.NOTE, session_id)
         derived.refresh(writer)
-    return ids, is_changed
+    return Applied(ids, is_changed, retitled)
 
 
 def note_labels(writer: Writer, session_id: str, here: Labels, incoming: Labels) -> None:
@@ -357,7 +379,7 @@ def _make_branch(
     writer: Writer, merge: Merge, branch: str, given: Given, *, trusted: bool, added: set[str]
 ) -> list[int]:
     source = merge.target.row
-    title = given.title or merge.session.row["title"]
+    title = given.title or writer.value(GET_TITLE, merge.session.id)
     if title is not None and not trusted:
         title = import_policy.clear_title(writer, title, added)
     if title is not None:
@@ -365,6 +387,7 @@ def _make_branch(
     calls = _find_missing_calls(writer, merge, given, trusted=trusted)
     columns: dict[str, Any] = dict(zip(REST, given.rest, strict=True))
     columns |= dict.fromkeys(NOT_OF_A_BRANCH) | {"archived": 0, "rewind_count": 0} | _add_up(calls)
+    columns["title_by"] = None if title is None else BY_STORE
     started_at = min(given.messages[place][TIMESTAMP] for place in merge.missing)
     writer.run(
         *(
@@ -475,21 +498,30 @@ def _higher(here: float | None, incoming: float | None) -> float | None:
     return max((value for value in (here, incoming) if value is not None), default=None)
 
 
-def _take_labels(writer: Writer, merge: Merge, given: Given, *, trusted: bool, added: set[str]) -> bool:
-    """Take over a newer title, end, tags, archive and pin, and what the session worked with; True iff any changed."""
+def _take_labels(
+    writer: Writer, merge: Merge, given: Given, *, trusted: bool, added: set[str]
+) -> tuple[bool, Retitled | None]:
+    """Take over a newer title, end, tags, archive and pin, and what the session worked with.
+
+    Returns whether any label changed, and what to do about a title that is in use.
+    """
     session, here, incoming = merge.session, read_labels(writer, merge.session), given.labels()
     if not trusted:  # a pin is left out, and so is not a removed one
         incoming = incoming._replace(pinned_at=here.pinned_at)
-    merged = merge_labels(here, incoming, _read_base(writer, session.id), merge.newer_side)
+    is_former = is_former_title(writer, session.id, incoming.title)
+    base = _read_base(writer, session.id)
+    merged = merge_labels(here, incoming, base, merge.newer_side, is_former_title=is_former)
     if session.transcript.is_continued:
         merged = merged._replace(end=here.end)
+    wanted = merged
     if merged.title != here.title:
         title = merged.title
         if title is not None and not trusted:
             title = import_policy.clear_title(writer, title, added | {session.id})
         if title is not None:
+            _rename_branch(writer, session, title)
             title = free_title(writer, title, session.row["owner"], session.id)
-        merged = merged._replace(title=title)
+        merged = merged._replace(title=title, title_by=merged.title_by if title == wanted.title else BY_STORE)
         writer.run(SET_TITLE, title, merged.title_by, session.id)
     if merged.end != here.end and merged.end[1] in ("compression", "branched"):
         writer.run(SETTLE_CHILDREN, session.id)
@@ -504,7 +536,18 @@ def _take_labels(writer: Writer, merge: Merge, given: Given, *, trusted: bool, a
         if trusted and not session.is_untrusted:
             writer.run(SET_PLACE, *(given.column(name) for name in PLACE_COLUMNS), session.id)
     note_labels(writer, session.id, merged, incoming)
-    return merged != here
+    return merged != here, None if merged.title == wanted.title else Retitled(wanted, incoming)
+
+
+def _rename_branch(writer: Writer, session: Copy, title: str) -> None:
+    """If a branch that a merge made of the session holds the title, give the branch another one."""
+    holder = writer.value(HELD_BY, title, session.row["owner"], session.id)
+    if holder is None or find_branch_origin(holder) != session.id:
+        return
+    row = writer.dict(SELECT_ROW, holder)
+    if row is not None and row["title_by"] == BY_STORE:
+        writer.run(SET_TITLE, free_title(writer, title, row["owner"], ""), BY_STORE, holder)
+        writer.run(derived.NOTE, holder)
 
 
 def _read_base(reader: Reader, session_id: str) -> Base | None:
