@@ -384,7 +384,7 @@ def test_in_the_trash_it_stays_unless_the_file_is_trusted(db: SessionDB, other: 
     assert (done.added, done.skipped, done.left_out) == ((), ("a",), {"session from the trash": 1})
     assert other.session_count() == 0
     done = other.import_sessions(export(db), trusted=True)
-    assert (done.added, done.messages) == (("a",), 1)
+    assert (done.added, done.restored, done.grown, done.messages) == ((), ("a",), {"a": 1}, 1)
     assert contents(other, "a") == ["one", "two"]
     assert other.get_session_title("a") == "Plans"
 

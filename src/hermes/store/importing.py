@@ -37,6 +37,7 @@ LINKS_AT_ONCE = 100
 
 PLACE = "SELECT source, started_at FROM sessions WHERE id = ?"
 HIGHEST = "SELECT coalesce(max(id), 0) FROM messages"
+IS_TRASHED = "SELECT trashed_at IS NOT NULL FROM sessions WHERE id = ?"
 IS_TAKEN = "SELECT 1 FROM messages WHERE id = ?"
 # The index goes on above the highest row it has seen; what comes in below is told to it.
 NOTE_BELOW = "INSERT INTO changed_messages (message_id) VALUES (?) ON CONFLICT DO NOTHING"
@@ -89,6 +90,8 @@ class _Outcome(NamedTuple):
     merge: Merge | None = None
     is_changed: bool = False
     """Whether anything but messages changed in a session that was here."""
+    restored: Sequence[str] = ()
+    """The sessions that came back from the trash."""
 
 
 class Taken(NamedTuple):
@@ -119,6 +122,7 @@ class Import:
         self.added: list[str] = []
         self.new: set[str] = set()
         """The sessions that this import made."""
+        self.restored: list[str] = []
         self.skipped: list[str] = []
         self.grown: Counter[str] = Counter()
         self.branched: dict[str, str] = {}
@@ -190,13 +194,13 @@ class Import:
             self.skipped.append(given.id)
         elif outcome.kind == "in use":
             self.in_use.append(outcome.here)
-        elif outcome.kind == "grown":
+        elif outcome.kind == "new":
+            self.added.append(outcome.here)
+        elif outcome.added:
             self.grown[outcome.here] += outcome.added
-        elif outcome.kind in ("new", "restored"):
-            self.added.append(merge.session.id if merge is not None else outcome.here)
+        self.restored += [name for name in outcome.restored if name not in self.restored]
         if merge is not None and merge.branch is not None and outcome.added:
             self.branched[given.id] = merge.branch
-            self.grown[merge.branch] += outcome.added
         if merge is not None and not merge.missing and merge.plan.newer_here:
             self.newer_here[outcome.here] = merge.plan.newer_here
         if outcome.is_changed:
@@ -233,7 +237,9 @@ class Import:
                 kind = self._find_kind(reader, merge)
                 self._allow_joins(merge)
                 added = len(merge.missing) if kind in ("grown", "branched", "restored") else 0
-                return _Outcome(merge.branch or merge.target.id, kind, added, merge.ids, merge)
+                restored = _find_trashed(reader, merge) if kind == "restored" else ()
+                here = merge.branch or merge.target.id
+                return _Outcome(here, kind, added, merge.ids, merge, restored=restored)
         is_other = place.taken or given.id in self.here
         self.would_be_here[given.id] = transcript
         return _Outcome(spare if is_other else given.id, "new", len(given.messages), nowhere)
@@ -252,8 +258,10 @@ class Import:
     def _merge(self, writer: Writer, given: Given, merge: Merge) -> _Outcome:
         """Merge a session with the copy that is here."""
         kind = self._find_kind(writer, merge)
+        restored: list[str] = []
         if kind == "restored":
-            for session_id in merge.visited:
+            restored = _find_trashed(writer, merge)
+            for session_id in restored:
                 _bring_back(writer, session_id)
             again = find_merge(
                 writer, merge.session.id, given, trusted=True, is_alias=merge.is_alias, moved=self.moved
@@ -266,7 +274,7 @@ class Import:
             return _Outcome(here, kind, 0, merge.ids, merge)
         done = apply_merge(writer, merge, given, trusted=self.trusted, added=self.joinable)
         self._note_title(merge.session.id, done.retitled)
-        return _Outcome(here, kind, len(merge.missing), done.ids, merge, done.is_changed)
+        return _Outcome(here, kind, len(merge.missing), done.ids, merge, done.is_changed, restored)
 
     def _find_kind(
         self, reader: Reader, merge: Merge
@@ -462,6 +470,7 @@ class Import:
             newer_here=self.newer_here,
             updated=tuple(dict.fromkeys(self.updated)),
             in_use=tuple(self.in_use),
+            restored=tuple(self.restored),
             taken_over=dict(self.steering) if self.trusted else {},
             left_out={} if self.trusted else dict(self._left_out()),
         )
@@ -503,6 +512,11 @@ def _compact(transcript: Transcript) -> Transcript:
     """The same messages, without holding their contents in memory."""
     contents = [hash(content) for content in transcript.read_contents()]
     return transcript._replace(read_contents=lambda: contents)
+
+
+def _find_trashed(reader: Reader, merge: Merge) -> list[str]:
+    """The sessions in the trash to which a merge leads."""
+    return [name for name in merge.visited if reader.value(IS_TRASHED, name)]
 
 
 def _bring_back(writer: Writer, session_id: str) -> None:
