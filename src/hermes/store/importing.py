@@ -22,10 +22,11 @@ from typing import Any, Literal, NamedTuple
 from hermes.store import blobs, derived, import_policy, leases, meta
 from hermes.store.carried import Run, length, ranges_here, runs
 from hermes.store.context import LIVE, LOWEST, SET_ASIDE, bring_back, carry, recount, set_aside
+from hermes.store.copies import Merge, find_alias, find_merge
 from hermes.store.engine import Access, Reader, Writer
 from hermes.store.incoming import INSERT_MESSAGE, INSERT_SESSION, INSERT_WITH_ID, Given
 from hermes.store.keeping import ADD_TAG
-from hermes.store.merge import Merge, Retitled, apply_merge, find_alias, find_merge, note_labels
+from hermes.store.merge import Retitled, apply_merge, note_labels
 from hermes.store.merge_plan import BY_STORE, Transcript, plan_messages
 from hermes.store.sessions import EXISTS, new_session_id
 from hermes.store.titles import HELD_BY, OWNER, free_title, move_title
