@@ -178,7 +178,7 @@ def test_an_import_brings_a_session_back_with_its_title(talk: SessionDB) -> None
     assert exported is not None
     talk.set_session_title("stranger", "kept")
     talk.trash_session("stranger")
-    assert talk.import_sessions([exported], trusted=True).added == ("stranger",)
+    assert talk.import_sessions([exported], trusted=True).restored == ("stranger",)
     assert talk.get_session_title("stranger") == "kept"
 
 
