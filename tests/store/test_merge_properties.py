@@ -202,6 +202,7 @@ def transcript(letters: list[str], has_uids: bool) -> Transcript:
 
 
 @given(LETTERS, LETTERS, st.booleans(), st.booleans())
+@example(["b", "a"], ["a", "b", "a"], True, True)
 def test_a_plan_accounts_for_every_message(
     here: list[str], incoming: list[str], uids_here: bool, uids_there: bool
 ) -> None:

@@ -104,6 +104,9 @@ def _extends(
     """Whether the incoming copy is the copy here with more at its end."""
     if any(match is not None for match in matches[first_missing:]):
         return False  # messages in the middle were removed here, or added there
+    shared = [match for match in matches if match is not None]
+    if shared != sorted(shared):
+        return False  # they stand in another order here
     last = matches[first_missing - 1] if first_missing else None
     start = 0 if last is None else last + 1
     if any(place not in known for place in range(start, len(here.uids))):
