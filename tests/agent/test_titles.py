@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -110,6 +111,36 @@ async def test_what_a_killed_process_asked_for_is_tried_again_later_and_not_for_
     db.set_session_title("s", "Mine")
     assert not db.claim_auto_title("s")
     assert not db.claim_auto_title("nobody")
+
+
+def test_a_request_for_a_title_stays_in_the_store(db: SessionDB, tmp_path: Path) -> None:
+    exchange(db)
+    assert db.claim_auto_title("s", 60)
+    session = db.get_session("s")
+    assert session is not None
+    assert session["title_by"] is None
+    exported = list(db.export_each())
+    assert "title_request" not in str(exported)
+    assert exported[0]["title_by"] is None
+    with SessionDB(tmp_path / "elsewhere" / "state.db") as other:
+        other.import_sessions([{**exported[0], "title_by": "asked 3 1794842419"}], trusted=True)
+        imported = other.get_session("s")
+        assert imported is not None
+        assert imported["title_by"] is None, "what an earlier release kept there"
+        assert other.claim_auto_title("s", 60)
+    db.delete_session("s")
+    assert db.raw().execute("SELECT key FROM state_meta WHERE key LIKE 'title_%'").fetchall() == []
+
+
+@pytest.mark.parametrize("ends", ["title", "delete"])
+def test_a_request_for_a_title_is_forgotten(db: SessionDB, ends: str) -> None:
+    exchange(db)
+    assert db.claim_auto_title("s", 60)
+    if ends == "title":
+        db.set_auto_title_if_empty("s", "Login page")
+    else:
+        db.delete_session("s")
+    assert db.raw().execute("SELECT key FROM state_meta WHERE key LIKE 'title_%'").fetchall() == []
 
 
 async def test_a_person_s_title_stays_also_if_it_comes_while_the_model_thinks(db: SessionDB) -> None:

@@ -148,6 +148,46 @@ def test_a_conversation_that_has_grown_is_added_to(hermes: Hermes, elsewhere: Se
     assert json.loads(again.stdout)["messages"] == 0
 
 
+def test_sessions_that_come_back_from_the_trash_are_counted_as_such(
+    hermes: Hermes, elsewhere: SessionDB, file: Path
+) -> None:
+    for name in ("grown", "same", "diverged"):
+        elsewhere.create_session(name, "cli", started_at=T)
+        elsewhere.append_message(name, "user", "one", timestamp=T + 1)
+    store = str(elsewhere.db_path)
+    hermes("sessions", "export", str(file), "--store", store)
+    hermes("sessions", "import", "--trusted", str(file))
+    with SessionDB() as db:
+        db.append_message("diverged", "user", "here", timestamp=T + 2)
+        for name in ("grown", "same", "diverged"):
+            db.trash_session(name)
+    for name in ("grown", "diverged"):
+        elsewhere.append_message(name, "user", "two", timestamp=T + 3)
+    file.unlink()
+    hermes("sessions", "export", str(file), "--store", store)
+    dry = hermes("sessions", "import", "--trusted", "--dry-run", "--json", str(file))
+    lines = hermes("sessions", "import", "--trusted", "--dry-run", str(file)).stdout.splitlines()
+    assert lines[0] == (
+        "Read 3 sessions: 0 would be added (0 messages), 3 would be brought back from the trash, "
+        "1 would grow by 1 message, 1 would be branched (1 message)"
+    )
+    assert session_ids() == []
+    done = hermes("sessions", "import", "--trusted", str(file))
+    assert done.stdout.splitlines()[0] == (
+        "Read 3 sessions: 0 added (0 messages), 3 brought back from the trash, 1 grown by 1 message, "
+        "1 branched (1 message)"
+    )
+    (branch,) = [name for name in session_ids() if name.startswith("branch_")]
+    told = json.loads(dry.stdout)
+    assert (told["added"], sorted(told["restored"])) == ([], ["diverged", "grown", "same"])
+    assert told["grown"] == {"grown": 1, branch: 1}
+    assert sorted(session_ids()) == sorted([branch, "diverged", "grown", "same"])
+    with SessionDB() as db:
+        db.trash_session(branch)
+    again = json.loads(hermes("sessions", "import", "--trusted", "--json", str(file)).stdout)
+    assert (again["added"], again["restored"], again["messages"]) == ([], [branch], 0)
+
+
 def test_a_session_in_use_is_told_and_left_alone(hermes: Hermes, elsewhere: SessionDB, file: Path) -> None:
     elsewhere.create_session("a", "cli", started_at=T)
     store = str(elsewhere.db_path)
@@ -327,6 +367,7 @@ def test_json_for_programs(hermes: Hermes, file: Path) -> None:
         "dry_run": False,
         "read": 2,
         "added": ["a"],
+        "restored": [],
         "grown": {},
         "branched": {},
         "already_here": [],

@@ -168,7 +168,7 @@ def test_nothing_comes_back_from_the_trash(db: SessionDB) -> None:
     done = db.import_sessions([exported])
     assert (done.added, done.left_out) == ((), {"session from the trash": 1})
     assert db.export_session("here") is None
-    assert db.import_sessions([exported], trusted=True).added == ("here",)
+    assert db.import_sessions([exported], trusted=True).restored == ("here",)
 
 
 def test_an_import_that_was_cut_off_is_completed_by_the_next(db: SessionDB) -> None:

@@ -384,7 +384,7 @@ def test_in_the_trash_it_stays_unless_the_file_is_trusted(db: SessionDB, other: 
     assert (done.added, done.skipped, done.left_out) == ((), ("a",), {"session from the trash": 1})
     assert other.session_count() == 0
     done = other.import_sessions(export(db), trusted=True)
-    assert (done.added, done.messages) == (("a",), 1)
+    assert (done.added, done.restored, done.grown, done.messages) == ((), ("a",), {"a": 1}, 1)
     assert contents(other, "a") == ["one", "two"]
     assert other.get_session_title("a") == "Plans"
 
@@ -574,6 +574,100 @@ def test_a_title_that_moved_to_the_continuation_moves_here_too(db: SessionDB, ot
     for _ in range(2):
         other.import_sessions(export(db), trusted=True)
         assert (other.get_session_title("a"), other.get_session_title("b")) == (None, "Plans")
+
+
+def exchange(db: SessionDB, other: SessionDB) -> None:
+    """Both export before either imports."""
+    files = export(db), export(other)
+    other.import_sessions(files[0], trusted=True)
+    db.import_sessions(files[1], trusted=True)
+
+
+def test_a_branch_does_not_take_the_title_of_its_session(db: SessionDB, other: SessionDB) -> None:
+    begin(db, "a", "one")
+    db.set_session_title("a", "old")
+    hold_same(db, other)
+    say(other, "a", "there")
+    say(db, "a", "here")
+    db.set_session_title("a", "My plan")
+    for _ in range(3):
+        exchange(db, other)
+        assert [store.get_session_title("a") for store in (db, other)] == ["My plan", "My plan"]
+
+
+def test_a_number_that_another_store_had_to_add_does_not_come_back(db: SessionDB, other: SessionDB) -> None:
+    begin(db, "a", "one")
+    hold_same(db, other)
+    begin(other, "mine", "x")
+    other.set_session_title("mine", "Plans")
+    db.set_session_title("a", "Plans")
+    other.import_sessions(export(db), trusted=True)
+    say(other, "a", "two")
+    db.import_sessions(export(other, "a"), trusted=True)
+    assert (contents(db, "a"), db.get_session_title("a")) == (["one", "two"], "Plans")
+    assert other.get_session_title("a") == "Plans (2)"
+    other.set_session_title("a", "Plans (3)")  # a person's title, whatever it looks like
+    db.import_sessions(export(other, "a"), trusted=True)
+    assert db.get_session_title("a") == "Plans (3)"
+
+
+def test_a_number_added_on_the_way_out_of_the_trash_does_not_travel(db: SessionDB, other: SessionDB) -> None:
+    begin(db, "a", "one")
+    db.set_session_title("a", "Plans")
+    hold_same(db, other)
+    other.trash_session("a")
+    begin(other, "mine", "x")
+    other.set_session_title("mine", "Plans")
+    other.restore_session("a")
+    say(other, "a", "two")
+    db.import_sessions(export(other, "a"), trusted=True)
+    assert db.get_session_title("a") == "Plans"
+
+
+@pytest.mark.parametrize("title", ["My plan", None])
+def test_a_copy_with_newer_messages_does_not_bring_a_replaced_title_back(
+    db: SessionDB, other: SessionDB, title: str | None
+) -> None:
+    begin(db, "a", "one")
+    db.set_session_title("a", "old")
+    hold_same(db, other)
+    db.set_session_title("a", title)
+    say(other, "a", "two")
+    db.import_sessions(export(other), trusted=True)
+    assert (contents(db, "a"), db.get_session_title("a")) == (["one", "two"], title)
+    other.import_sessions(export(db), trusted=True)
+    assert other.get_session_title("a") == title
+    db.delete_session("a")
+    assert db.raw().execute("SELECT key FROM state_meta WHERE key LIKE 'former_titles:%'").fetchall() == []
+
+
+def test_a_branch_gives_its_title_to_the_session(db: SessionDB, other: SessionDB) -> None:
+    begin(db, "a", "one")
+    hold_same(db, other)
+    for store, title in ((db, "Mine"), (other, "Yours")):
+        say(store, "a", title)
+        store.set_session_title("a", title)
+    exchange(db, other)
+    branch = name_branch("a", export(db, "a")[0]["messages"][-1]["uid"])
+    assert other.get_session_title(branch) == "Mine"
+    for title in ("Other", "Mine"):
+        db.set_session_title("a", title)
+        other.import_sessions(export(db, "a"), trusted=True)
+        assert other.get_session_title("a") == title
+    assert other.get_session_title(branch) == "Mine (2)"
+
+
+def test_a_title_moves_to_the_continuation_also_where_nothing_is_remembered(
+    db: SessionDB, other: SessionDB
+) -> None:
+    begin(db, "a", "one")
+    db.set_session_title("a", "Plans")
+    hold_same(db, other)
+    compress(other, "a", "b")
+    other.set_session_title("b", "Plans")
+    for _ in range(2):
+        db.import_sessions(export(other), trusted=True)
+        assert (db.get_session_title("a"), db.get_session_title("b")) == (None, "Plans")
 
 
 def test_an_end_is_taken_over_and_so_is_that_it_was_taken_up_again(db: SessionDB, other: SessionDB) -> None:

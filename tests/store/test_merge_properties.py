@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
+from contextlib import suppress
 from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import HealthCheck, example, given, note, settings
 from hypothesis import strategies as st
 
+from hermes.errors import InvalidTitle
 from hermes.store.merge_plan import Transcript, plan_messages
 from hermes_state import SessionDB
 
@@ -200,6 +202,7 @@ def transcript(letters: list[str], has_uids: bool) -> Transcript:
 
 
 @given(LETTERS, LETTERS, st.booleans(), st.booleans())
+@example(["b", "a"], ["a", "b", "a"], True, True)
 def test_a_plan_accounts_for_every_message(
     here: list[str], incoming: list[str], uids_here: bool, uids_there: bool
 ) -> None:
@@ -222,3 +225,42 @@ def test_a_longer_copy_without_uids_only_adds_its_end(beginning: list[str], end:
     assert plan.missing == list(range(len(beginning), len(beginning + end)))
     back = plan_messages(transcript(beginning + end, False), transcript(beginning, True))
     assert (back.action, back.missing) == ("unchanged", [])
+
+
+TITLES = [f"plan {number}" for number in range(4)]
+TITLE_STEPS = st.tuples(
+    st.sampled_from(["append", "rename", "rename", "send", "exchange"]), st.integers(0, 1), st.integers(0, 3)
+)
+
+
+@settings(suppress_health_check=list(HealthCheck))
+@given(steps=st.lists(TITLE_STEPS, max_size=14))
+@example(steps=[("append", 0, 0), ("append", 1, 0), ("rename", 0, 1), ("exchange", 0, 0)])
+@example(steps=[("rename", 0, 0), ("send", 0, 0), ("rename", 0, 1), ("append", 1, 0), ("exchange", 0, 0)])
+def test_a_title_that_a_person_gave_survives_every_exchange(steps: list[tuple[str, int, int]]) -> None:
+    """The session has in each store the title that a person gave last in one of the two, and never a number."""
+    with tempfile.TemporaryDirectory() as folder:
+        machines = Machines(folder, "xy")
+        last: list[str | None] = [None, None]
+        for what, at, which in [*steps, ("exchange", 0, 0), ("send", 0, 0), ("send", 1, 0)]:
+            if what == "append":
+                machines.append(at, "a")
+            elif what == "rename":
+                with suppress(InvalidTitle):  # a branch holds it
+                    machines.stores[at].set_session_title("a", TITLES[which])
+                    last[at] = TITLES[which]
+            elif what == "send":
+                machines.send(at, 1 - at)
+            else:  # both export before either imports
+                files = [export(store) for store in machines.stores]
+                for store, file in zip(machines.stores, reversed(files), strict=True):
+                    store.import_sessions(file, trusted=True)
+        given_titles = {title for title in last if title is not None}
+        for store in machines.stores:
+            title = store.get_session_title("a")
+            assert title in given_titles or not given_titles, (title, last)
+        if len(given_titles) == 1:
+            assert len({store.get_session_title("a") for store in machines.stores}) == 1
+        for store in machines.stores:
+            check(store)
+        machines.close()

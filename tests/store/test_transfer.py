@@ -253,7 +253,7 @@ def test_an_import_takes_a_session_back_out_of_the_trash(db: SessionDB) -> None:
     given = through_json(db)
     db.raw().execute("UPDATE sessions SET trashed_at = 1")
     done = db.import_sessions(given, trusted=True)
-    assert (done.added, done.messages) == (("a",), 0)
+    assert (done.added, done.restored, done.messages) == ((), ("a",), 0)
     assert [session["id"] for session in db.export_all()] == ["a"]
 
 

@@ -145,7 +145,7 @@ def test_the_title_is_free_meanwhile_and_comes_back_with_a_number_if_taken(talk:
     talk.restore_session("one")
     assert [talk.get_session_title(name) for name in ("one", "two")] == ["birds (2)", "birds #2 (2)"]
     assert [talk.get_session_title(name) for name in ("stranger", "branch")] == ["birds", "birds #2"]
-    assert row(talk, "one")["title_by"] == "person"
+    assert row(talk, "one")["title_by"] == "store", "no person chose the number"
 
 
 def test_nothing_in_the_trash_can_be_titled_pinned_tagged_or_bound(talk: SessionDB) -> None:
@@ -178,7 +178,7 @@ def test_an_import_brings_a_session_back_with_its_title(talk: SessionDB) -> None
     assert exported is not None
     talk.set_session_title("stranger", "kept")
     talk.trash_session("stranger")
-    assert talk.import_sessions([exported], trusted=True).added == ("stranger",)
+    assert talk.import_sessions([exported], trusted=True).restored == ("stranger",)
     assert talk.get_session_title("stranger") == "kept"
 
 

@@ -184,26 +184,14 @@ def stored_tool_rows(db: SessionDB, session_id: str) -> list[Row]:
     They include the segments before a compression, exchanges that were taken back (what a tool did is not undone by
     that), and, of a conversation that this one branched off, all up to the branch.
     """
-    segments: list[list[Row]] = []
-    seen: set[str] = set()
-    at: str | None = session_id
-    last = None
-    while at is not None and at not in seen:
-        seen.add(at)
-        session = db.export_session(at)
-        if session is None:
-            break
-        rows = [
+    from hermes.exporting.ancestry import read_ancestors
+
+    segments = [
+        [
             row
             for row in session["messages"]
             if row["tool_calls"] or row["role"] == "tool" or reasoning_in(row)
         ]
-        segments.append([row for row in rows if last is None or row["id"] <= last])
-        if session["relation"] == "branch":
-            carried = [*session.get("context", ()), *session.get("rewound_context", ())]
-            branched = max((messages["last"] for messages in carried), default=0)
-            last = branched if last is None else min(last, branched)
-        elif session["relation"] != "compression":
-            break
-        at = session["parent_session_id"]
+        for session in read_ancestors(db, session_id)
+    ]
     return [row for segment in reversed(segments) for row in segment]

@@ -6,6 +6,7 @@ That are the sessions before a compression, and of a conversation that it branch
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes.exporting.jsonl import NOT_TOLD
@@ -26,9 +27,11 @@ class Ancestry(NamedTuple):
         return self.sessions.get(session_id)
 
 
-def gather(db: SessionDB, session_id: str) -> Ancestry | None:
-    """A stored conversation; None if it is not there."""
-    found: list[Session] = []
+def read_ancestors(db: SessionDB, session_id: str) -> Iterator[Session]:
+    """A session and those before it, newest first, each with the messages that belong to the conversation.
+
+    The sessions before a compression belong to it with all messages, those before a branch up to the branch.
+    """
     seen: set[str] = set()
     at: str | None = session_id
     last: int | None = None
@@ -38,7 +41,7 @@ def gather(db: SessionDB, session_id: str) -> Ancestry | None:
         if session is None:
             break
         kept = [row for row in session["messages"] if last is None or row["id"] <= last]
-        found.append({**session, "messages": kept})
+        yield {**session, "messages": kept}
         if session["relation"] == "branch":
             carried = [*session.get("context", ()), *session.get("rewound_context", ())]
             branched = max((messages["last"] for messages in carried), default=0)
@@ -46,7 +49,11 @@ def gather(db: SessionDB, session_id: str) -> Ancestry | None:
         elif session["relation"] != "compression":
             break
         at = session["parent_session_id"]
-    found.reverse()
+
+
+def gather(db: SessionDB, session_id: str) -> Ancestry | None:
+    """A stored conversation; None if it is not there."""
+    found = list(read_ancestors(db, session_id))[::-1]
     outlines = {one.id: one for one in db.outlines([one["id"] for one in found])}
     segments = [outlines[one["id"]] for one in found if one["id"] in outlines]
     if not segments:

@@ -22,13 +22,14 @@ from typing import Any, Literal, NamedTuple
 from hermes.store import blobs, derived, import_policy, leases, meta
 from hermes.store.carried import Run, length, ranges_here, runs
 from hermes.store.context import LIVE, LOWEST, SET_ASIDE, bring_back, carry, recount, set_aside
+from hermes.store.copies import Merge, find_alias, find_merge
 from hermes.store.engine import Access, Reader, Writer
 from hermes.store.incoming import INSERT_MESSAGE, INSERT_SESSION, INSERT_WITH_ID, Given
 from hermes.store.keeping import ADD_TAG
-from hermes.store.merge import Merge, apply_merge, find_alias, find_merge, note_labels
-from hermes.store.merge_plan import Labels, Transcript, plan_messages
+from hermes.store.merge import Retitled, apply_merge, note_labels
+from hermes.store.merge_plan import BY_STORE, Transcript, plan_messages
 from hermes.store.sessions import EXISTS, new_session_id
-from hermes.store.titles import OWNER, free_title
+from hermes.store.titles import HELD_BY, OWNER, free_title, move_title
 from hermes.store.titles import SET as SET_TITLE
 from hermes.store.usage import INSERT as RECORD_CALL
 from hermes.store.values import Imported
@@ -37,6 +38,7 @@ LINKS_AT_ONCE = 100
 
 PLACE = "SELECT source, started_at FROM sessions WHERE id = ?"
 HIGHEST = "SELECT coalesce(max(id), 0) FROM messages"
+IS_TRASHED = "SELECT trashed_at IS NOT NULL FROM sessions WHERE id = ?"
 IS_TAKEN = "SELECT 1 FROM messages WHERE id = ?"
 # The index goes on above the highest row it has seen; what comes in below is told to it.
 NOTE_BELOW = "INSERT INTO changed_messages (message_id) VALUES (?) ON CONFLICT DO NOTHING"
@@ -89,6 +91,8 @@ class _Outcome(NamedTuple):
     merge: Merge | None = None
     is_changed: bool = False
     """Whether anything but messages changed in a session that was here."""
+    restored: Sequence[str] = ()
+    """The sessions that came back from the trash."""
 
 
 class Taken(NamedTuple):
@@ -119,6 +123,7 @@ class Import:
         self.added: list[str] = []
         self.new: set[str] = set()
         """The sessions that this import made."""
+        self.restored: list[str] = []
         self.skipped: list[str] = []
         self.grown: Counter[str] = Counter()
         self.branched: dict[str, str] = {}
@@ -137,8 +142,8 @@ class Import:
         self.moved: dict[str, int] = {}
         """Messages that a session here got from one that was deleted, by uid: they are not stored a second time."""
         self.waiting: list[_Joint] = []
-        self.retitled: dict[str, Labels] = {}
-        """New sessions that could not have their title because another session held it, with their own labels."""
+        self.retitled: dict[str, Retitled] = {}
+        """Sessions that could not have their title because another session held it."""
         self.would_be_here: dict[str, Transcript] = {}
         """In a dry run, the messages of the sessions that would be new."""
         with engine.read(settled=True) as reader:
@@ -190,13 +195,13 @@ class Import:
             self.skipped.append(given.id)
         elif outcome.kind == "in use":
             self.in_use.append(outcome.here)
-        elif outcome.kind == "grown":
+        elif outcome.kind == "new":
+            self.added.append(outcome.here)
+        elif outcome.added:
             self.grown[outcome.here] += outcome.added
-        elif outcome.kind in ("new", "restored"):
-            self.added.append(merge.session.id if merge is not None else outcome.here)
+        self.restored += [name for name in outcome.restored if name not in self.restored]
         if merge is not None and merge.branch is not None and outcome.added:
             self.branched[given.id] = merge.branch
-            self.grown[merge.branch] += outcome.added
         if merge is not None and not merge.missing and merge.plan.newer_here:
             self.newer_here[outcome.here] = merge.plan.newer_here
         if outcome.is_changed:
@@ -233,7 +238,9 @@ class Import:
                 kind = self._find_kind(reader, merge)
                 self._allow_joins(merge)
                 added = len(merge.missing) if kind in ("grown", "branched", "restored") else 0
-                return _Outcome(merge.branch or merge.target.id, kind, added, merge.ids, merge)
+                restored = _find_trashed(reader, merge) if kind == "restored" else ()
+                here = merge.branch or merge.target.id
+                return _Outcome(here, kind, added, merge.ids, merge, restored=restored)
         is_other = place.taken or given.id in self.here
         self.would_be_here[given.id] = transcript
         return _Outcome(spare if is_other else given.id, "new", len(given.messages), nowhere)
@@ -252,8 +259,10 @@ class Import:
     def _merge(self, writer: Writer, given: Given, merge: Merge) -> _Outcome:
         """Merge a session with the copy that is here."""
         kind = self._find_kind(writer, merge)
+        restored: list[str] = []
         if kind == "restored":
-            for session_id in merge.visited:
+            restored = _find_trashed(writer, merge)
+            for session_id in restored:
                 _bring_back(writer, session_id)
             again = find_merge(
                 writer, merge.session.id, given, trusted=True, is_alias=merge.is_alias, moved=self.moved
@@ -264,8 +273,9 @@ class Import:
         here = merge.branch or merge.target.id
         if kind == "in use" or merge.session.id in self.in_trash:
             return _Outcome(here, kind, 0, merge.ids, merge)
-        ids, is_changed = apply_merge(writer, merge, given, trusted=self.trusted, added=self.joinable)
-        return _Outcome(here, kind, len(merge.missing), ids, merge, is_changed)
+        done = apply_merge(writer, merge, given, trusted=self.trusted, added=self.joinable)
+        self._note_title(merge.session.id, done.retitled)
+        return _Outcome(here, kind, len(merge.missing), done.ids, merge, done.is_changed, restored)
 
     def _find_kind(
         self, reader: Reader, merge: Merge
@@ -306,11 +316,17 @@ class Import:
             writer.insert(RECORD_CALL, session_id, *call)
         labels = given.labels()
         note_labels(writer, session_id, labels._replace(title=title), labels)
-        if title != labels.title and self.trusted:
-            self.retitled[session_id] = labels
+        if title != labels.title:
+            writer.run(SET_TITLE, title, BY_STORE, session_id)
+            self._note_title(session_id, Retitled(labels, labels))
         writer.run(derived.NOTE, session_id)
         derived.refresh(writer)
         return ids
+
+    def _note_title(self, session_id: str, retitled: Retitled | None) -> None:
+        """Note a title that may be free at the end of the import."""
+        if retitled is not None and self.trusted:
+            self.retitled[session_id] = retitled
 
     def _insert_messages(self, writer: Writer, given: Given, session_id: str) -> list[int]:
         uids = given.transcript().uids if self.moved else ()
@@ -355,13 +371,14 @@ class Import:
 
     def _retitle(self, writer: Writer) -> None:
         """Give titles that are free by now: a title moves from a session to what continues it."""
-        for session_id, labels in self.retitled.items():
-            if labels.title is None or not writer.value(EXISTS, session_id):
+        for session_id, (labels, incoming) in self.retitled.items():
+            place = writer.row(OWNER, session_id)
+            if labels.title is None or place is None:
                 continue
-            owner = writer.value(OWNER, session_id)
-            if free_title(writer, labels.title, owner, session_id) == labels.title:
+            holder = writer.row(HELD_BY, labels.title, place[0], session_id)
+            if holder is None or move_title(writer, labels.title, holder, session_id, place[1]):
                 writer.run(SET_TITLE, labels.title, labels.title_by, session_id)
-                note_labels(writer, session_id, labels, labels)
+                note_labels(writer, session_id, labels, incoming)
 
     def _is_alone(self, reader: Reader, one: _Joint) -> bool:
         """Whether a new session has a parent that is neither here nor was given."""
@@ -454,6 +471,7 @@ class Import:
             newer_here=self.newer_here,
             updated=tuple(dict.fromkeys(self.updated)),
             in_use=tuple(self.in_use),
+            restored=tuple(self.restored),
             taken_over=dict(self.steering) if self.trusted else {},
             left_out={} if self.trusted else dict(self._left_out()),
         )
@@ -495,6 +513,11 @@ def _compact(transcript: Transcript) -> Transcript:
     """The same messages, without holding their contents in memory."""
     contents = [hash(content) for content in transcript.read_contents()]
     return transcript._replace(read_contents=lambda: contents)
+
+
+def _find_trashed(reader: Reader, merge: Merge) -> list[str]:
+    """The sessions in the trash to which a merge leads."""
+    return [name for name in merge.visited if reader.value(IS_TRASHED, name)]
 
 
 def _bring_back(writer: Writer, session_id: str) -> None:

@@ -118,6 +118,11 @@ class Given(NamedTuple):
         if given.get("handoff_state") in UNFINISHED_HANDOFFS:
             given = {**given, "handoff_state": None, "handoff_platform": None, "handoff_error": None}
         column = _Columns(f"session {session_id!r}", given)
+        title = one_line(column.text("title") or "")[:MAX_TITLE_LENGTH].rstrip() or None
+        if (
+            title is None and given.get("title_by") is not None
+        ):  # earlier releases kept a note of their own there
+            column = _Columns(column.what, {**given, "title_by": None})
         said = _objects(column, "messages", "a message")
         times = [row.number("timestamp") for row in said]
         started = column.number("started_at")
@@ -139,7 +144,7 @@ class Given(NamedTuple):
             source=source_name((column.text("source") or "").strip() or "unknown"),
             started_at=float(at),
             start_known=started is not None,
-            title=one_line(column.text("title") or "")[:MAX_TITLE_LENGTH].rstrip() or None,
+            title=title,
             owner=column.text("owner") or "",
             parent=column.text("parent_session_id"),
             relation=given["relation"] if given.get("relation") in RELATIONS else None,

@@ -1,7 +1,7 @@
 """Merge an incoming copy of a session into the copy that is here.
 
-`find_merge` compares the copies and decides; it only reads. `apply_merge` carries the decision out in the caller's
-transaction. Both speak plain SQL through the engine's seam.
+`hermes.store.copies` compares the copies and decides. `apply_merge` carries the decision out in the caller's
+transaction.
 
 Where the copies diverged, the incoming messages become a branch: a session of its own that holds only the messages that
 are new here, and carries the others. If the branch is here already, the rest is merged into it in the same way.
@@ -10,42 +10,34 @@ are new here, and carries the others. If the branch is here already, the rest is
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from hermes.store import blobs, context, derived, import_policy, meta
-from hermes.store.content import from_json, to_json, uid_text
+from hermes.store.content import from_json, to_json
+from hermes.store.copies import Copy, Merge
 from hermes.store.engine import Reader, Writer
-from hermes.store.incoming import INSERT_MESSAGE, INSERT_SESSION, REST, Given, likeness
+from hermes.store.incoming import INSERT_MESSAGE, INSERT_SESSION, REST, Given
 from hermes.store.keeping import ADD_TAG, REMOVE_TAG, TAGS_OF
 from hermes.store.merge_plan import (
+    BY_STORE,
     Base,
     Labels,
-    Plan,
-    Side,
-    Transcript,
     find_branch_origin,
     mark_labels,
     merge_labels,
-    name_branch,
-    plan_messages,
 )
-from hermes.store.people import LOCAL
 from hermes.store.rewind import NOTE_TAKEN
 from hermes.store.sessions import SELECT_ROW, SETTLE_CHILDREN
-from hermes.store.titles import CONTINUED, free_title
+from hermes.store.title_notes import is_former as is_former_title
+from hermes.store.titles import GET as GET_TITLE
+from hermes.store.titles import HELD_BY, free_title
 from hermes.store.titles import SET as SET_TITLE
 from hermes.store.usage import INSERT as RECORD_CALL
 
-MESSAGES_HERE = "SELECT id, uid, active FROM messages WHERE session_id = ? ORDER BY id"
-CONTENTS_HERE = """SELECT role, content, content_kind, tool_call_id, tool_calls, tool_name FROM messages
-    WHERE session_id = ? ORDER BY id"""
 MODEL_CALLS = """SELECT at, model, provider, base_url, purpose, input_tokens, output_tokens, cache_read_tokens,
     cache_write_tokens, reasoning_tokens, estimated_cost_usd, actual_cost_usd, cost_status, cost_source,
     pricing_version FROM model_usage WHERE session_id = ? ORDER BY id"""
-# Among them are all branches that merges made; `find_branch_origin` tells of which session.
-BRANCHES = "SELECT id FROM sessions WHERE id >= 'branch_' AND id < 'branch`'"
 REWIND = "UPDATE messages SET active = 0, rewound_at = ? WHERE id = ?"
 RESTORE = "UPDATE messages SET active = 1, rewound_at = NULL WHERE id = ?"
 SET_LABELS = "UPDATE sessions SET ended_at = ?, end_reason = ?, archived = ?, pinned_at = ? WHERE id = ?"
@@ -81,245 +73,52 @@ BASE_KEY = "merged:"
 """Before a session's id, the key in `state_meta` of the labels at its last merge."""
 
 
-class Copy(NamedTuple):
-    """A session that is here."""
+class Retitled(NamedTuple):
+    """A session that did not get the wanted title because another session holds it."""
 
-    id: str
-    row: dict[str, Any]
+    wanted: Labels
+    """Its labels, with the wanted title."""
+    incoming: Labels
+
+
+class Applied(NamedTuple):
+    """What a merge did."""
+
     ids: list[int]
-    """The ids of its messages, in order."""
-    transcript: Transcript
-
-    @property
-    def is_untrusted(self) -> bool:
-        """Whether an import without trust brought it."""
-        config = self.row["model_config"]
-        return bool(from_json(config or "null", None) == import_policy.UNTRUSTED_CONFIG)
+    """The ids here of all incoming messages."""
+    is_changed: bool
+    """Whether anything but messages changed."""
+    retitled: Retitled | None
 
 
-class Merge(NamedTuple):
-    """What is to be done with an incoming session of which a copy is here."""
-
-    session: Copy
-    target: Copy
-    """Where messages are appended, or from where the branch starts: the session, or an earlier branch of it."""
-    branch: str | None
-    """The id of the branch that is to be made."""
-    plan: Plan
-    places: list[int]
-    """The incoming messages that the plan is about, by their place."""
-    ids: list[int]
-    """The id here of every incoming message; 0 if it is not here."""
-    visited: list[str]
-    is_alias: bool
-    """Whether the incoming session is another store's branch whose messages are in this session."""
-
-    @property
-    def missing(self) -> list[int]:
-        return [self.places[place] for place in self.plan.missing]
-
-    @property
-    def is_branched(self) -> bool:
-        """Whether the end of the incoming copy is, or will be, in a branch."""
-        return self.branch is not None or self.target.id != self.session.id
-
-    def find_leading(self) -> dict[str, int]:
-        """The ids of messages that stand here before all that the copies share, by uid."""
-        first = min((match for match in self.plan.matches if match is not None), default=0)
-        leading = zip(self.target.transcript.uids[:first], self.target.ids, strict=False)
-        return {uid: message_id for uid, message_id in leading if uid}
-
-    @property
-    def newer_side(self) -> Side | None:
-        return "here" if self.is_branched else self.plan.newer_side
-
-
-def read_copy(reader: Reader, session_id: str) -> Copy | None:
-    row = reader.dict(SELECT_ROW, session_id)
-    if row is None:
-        return None
-    messages = reader.rows(MESSAGES_HERE, session_id)
-    contents: list[Any] = []
-
-    def read_contents() -> Sequence[Any]:
-        if not contents:
-            contents.extend(likeness(*shape) for shape in reader.rows(CONTENTS_HERE, session_id))
-        return contents
-
-    transcript = Transcript(
-        [uid_text(uid) for _id, uid, _active in messages],
-        [bool(active) for _id, _uid, active in messages],
-        read_contents,
-        row["rewind_count"] or 0,
-        reader.value(CONTINUED, session_id) is not None,
-    )
-    return Copy(session_id, row, [message[0] for message in messages], transcript)
-
-
-def find_merge(
-    reader: Reader,
-    session_id: str,
-    given: Given,
-    *,
-    trusted: bool,
-    is_alias: bool = False,
-    moved: Mapping[str, int] = MappingProxyType({}),
-) -> Merge | None:
-    """Compare an incoming session with the one of this id, source and start. None if they have nothing in common.
-
-    Without trust only a session that such an import brought grows. The end of any other becomes a branch, and a session
-    of another owner is left alone. `moved` are messages, by uid, that another session here holds now.
-    """
-    session = target = read_copy(reader, session_id)
-    incoming = given.transcript()
-    places = list(range(len(incoming.uids)))
-    ids = [0] * len(places)
-    visited: list[str] = []
-    while session is not None and target is not None:
-        visited.append(target.id)
-        part = incoming if len(places) == len(ids) else incoming.select(places)
-        plan = plan_messages(target.transcript, part, may_append=trusted or target.is_untrusted)
-        if not _can_merge(session, given, plan, trusted=trusted):
-            return None
-        for place, match in zip(places, plan.matches, strict=True):
-            ids[place] = 0 if match is None else target.ids[match]
-        branch, following = None, None
-        if plan.action in ("branch", "unrelated"):
-            branch, following = _find_branch(reader, session_id, part.select(plan.missing), visited)
-        if following is not None:
-            places, target = [places[at] for at in plan.missing], following
-            continue
-        merge = Merge(session, target, branch, plan, places, ids, visited, is_alias)
-        return _leave_out_elsewhere(reader, merge, incoming, moved)
-    return None
-
-
-def _can_merge(session: Copy, given: Given, plan: Plan, *, trusted: bool) -> bool:
-    if plan.missing and not trusted and session.row["owner"] != LOCAL:
-        return False
-    if plan.action != "unrelated":
-        return True
-    # With the same id, source and start, and messages of our own, the copy was made when the session was empty.
-    return given.start_known and all(session.transcript.uids) and all(given.transcript().uids)
-
-
-def _leave_out_elsewhere(
-    reader: Reader, merge: Merge, incoming: Transcript, moved: Mapping[str, int]
-) -> Merge:
-    """A merge without the messages that are in another branch of the same session already, or have moved."""
-    elsewhere = _find_elsewhere(reader, merge.session.id, incoming, merge.missing, merge.visited)
-    for place in merge.missing if moved else ():
-        if incoming.uids[place] in moved:
-            elsewhere[place] = (merge.target.id, moved[incoming.uids[place] or ""])
-    if not elsewhere:
-        return merge
-    ids = list(merge.ids)
-    for place, (_branch, message_id) in elsewhere.items():
-        ids[place] = message_id
-    missing = [at for at in merge.plan.missing if merge.places[at] not in elsewhere]
-    if missing:
-        branch, visited = merge.branch, list(merge.visited)
-        rest = incoming.select([merge.places[at] for at in missing])
-        while branch is not None:
-            branch, taken = _find_branch(reader, merge.session.id, rest, visited)
-            if taken is None:
-                break
-            visited.append(branch)
-        return merge._replace(branch=branch, plan=merge.plan._replace(missing=missing), ids=ids)
-    last = elsewhere[merge.missing[-1]][0]
-    return merge._replace(
-        target=read_copy(reader, last) or merge.target,
-        branch=None,
-        plan=Plan("unchanged", [], [], 0),
-        places=[],
-        ids=ids,
-        visited=[*merge.visited, last],
-    )
-
-
-def _find_branch(
-    reader: Reader, session_id: str, incoming: Transcript, visited: Sequence[str]
-) -> tuple[str, Copy | None]:
-    """The branch that holds the beginning of these messages, or None and the id that a new one gets."""
-    first = incoming.identify(0)
-    while True:
-        branch = name_branch(session_id, first)
-        copy = read_copy(reader, branch)
-        if copy is None:
-            return branch, None
-        if branch not in visited and plan_messages(copy.transcript, incoming).action != "unrelated":
-            return branch, copy
-        first += "'"  # its messages were removed, or it is somebody else's session
-
-
-def _find_elsewhere(
-    reader: Reader, session_id: str, incoming: Transcript, places: Sequence[int], visited: Sequence[str]
-) -> dict[int, tuple[str, int]]:
-    """Which of these incoming messages are in another branch of the same session: (branch, id) by their place."""
-    wanted = {incoming.uids[place]: place for place in places if incoming.uids[place]}
-    found: dict[int, tuple[str, int]] = {}
-    for member in _find_family(reader, session_id) if wanted else ():
-        if member not in visited:
-            for message_id, uid, _active in reader.rows(MESSAGES_HERE, member):
-                place = wanted.get(uid_text(uid))
-                if place is not None:
-                    found[place] = (member, message_id)
-    return found
-
-
-def _find_family(reader: Reader, session_id: str) -> list[str]:
-    """A session and the branches that merges made of it, if there are any."""
-    origin = find_branch_origin(session_id) or session_id
-    branches = [row[0] for row in reader.rows(BRANCHES) if find_branch_origin(row[0]) == origin]
-    return [origin, *branches] if branches else []
-
-
-def find_alias(reader: Reader, given: Given, parent: str | None) -> str | None:
-    """The session here that holds the messages of another store's branch.
-
-    Two stores that exchange diverged copies each keep their own messages in the session and the other's in a branch.
-    """
-    origin = find_branch_origin(given.id)
-    first = uid_text(given.messages[0][-1]) if given.messages else None
-    if origin is None or first is None or name_branch(origin, first) != given.id:
-        return None
-    for candidate in dict.fromkeys((parent, origin, *_find_family(reader, origin))):
-        rows = reader.rows(MESSAGES_HERE, candidate) if candidate is not None else []
-        if any(uid_text(uid) == first for _id, uid, _active in rows):
-            return candidate
-    return None
-
-
-# ---------------------------------------------------------------- applying
-
-
-def apply_merge(
-    writer: Writer, merge: Merge, given: Given, *, trusted: bool, added: set[str]
-) -> tuple[list[int], bool]:
-    """Carry a merge out: (the ids here of all incoming messages, whether anything but messages changed).
+def apply_merge(writer: Writer, merge: Merge, given: Given, *, trusted: bool, added: set[str]) -> Applied:
+    """Carry a merge out.
 
     `added` are the sessions that this import brought; without trust, titles stay clear of all others.
     """
-    ids = list(merge.ids)
-    is_changed = bool(merge.plan.to_rewind or merge.plan.to_restore)
+    ids, retitled = list(merge.ids), None
+    is_rewound = bool(merge.plan.to_rewind or merge.plan.to_restore)
+    is_changed = is_rewound
+    is_unused = not merge.plan.newer_here  # nothing was said in it here
+    is_from_file = merge.session.is_untrusted and is_unused and not merge.is_branched
+    # Before the branch is made: the session has the first claim to the title, and the branch gets another one.
+    if not merge.is_alias and (trusted or is_from_file):
+        is_relabelled, retitled = _take_labels(writer, merge, given, trusted=trusted, added=added)
+        is_changed |= is_relabelled
     if merge.branch is not None:
         ids = _make_branch(writer, merge, merge.branch, given, trusted=trusted, added=added)
     elif merge.missing:
         ids = _insert_messages(writer, merge.target.id, given, merge.missing, ids)
-    if merge.branch is None and (merge.missing or is_changed):
+    if merge.branch is None and (merge.missing or is_rewound):
         _apply_rewinds(writer, merge, given)
         context.recount(writer, merge.target.id)
-    is_unused = not merge.plan.newer_here  # nothing was said in it here
     if merge.branch is None and (trusted or (merge.target.is_untrusted and is_unused)):
         is_changed |= _take_usage(writer, merge, given, trusted=trusted)
-    is_from_file = merge.session.is_untrusted and is_unused and not merge.is_branched
-    if not merge.is_alias and (trusted or is_from_file):
-        is_changed |= _take_labels(writer, merge, given, trusted=trusted, added=added)
     if merge.missing or is_changed:
         for session_id in merge.visited:
             writer.run(derived.NOTE, session_id)
         derived.refresh(writer)
-    return ids, is_changed
+    return Applied(ids, is_changed, retitled)
 
 
 def note_labels(writer: Writer, session_id: str, here: Labels, incoming: Labels) -> None:
@@ -357,7 +156,7 @@ def _make_branch(
     writer: Writer, merge: Merge, branch: str, given: Given, *, trusted: bool, added: set[str]
 ) -> list[int]:
     source = merge.target.row
-    title = given.title or merge.session.row["title"]
+    title = given.title or writer.value(GET_TITLE, merge.session.id)
     if title is not None and not trusted:
         title = import_policy.clear_title(writer, title, added)
     if title is not None:
@@ -365,6 +164,7 @@ def _make_branch(
     calls = _find_missing_calls(writer, merge, given, trusted=trusted)
     columns: dict[str, Any] = dict(zip(REST, given.rest, strict=True))
     columns |= dict.fromkeys(NOT_OF_A_BRANCH) | {"archived": 0, "rewind_count": 0} | _add_up(calls)
+    columns["title_by"] = None if title is None else BY_STORE
     started_at = min(given.messages[place][TIMESTAMP] for place in merge.missing)
     writer.run(
         *(
@@ -475,21 +275,30 @@ def _higher(here: float | None, incoming: float | None) -> float | None:
     return max((value for value in (here, incoming) if value is not None), default=None)
 
 
-def _take_labels(writer: Writer, merge: Merge, given: Given, *, trusted: bool, added: set[str]) -> bool:
-    """Take over a newer title, end, tags, archive and pin, and what the session worked with; True iff any changed."""
+def _take_labels(
+    writer: Writer, merge: Merge, given: Given, *, trusted: bool, added: set[str]
+) -> tuple[bool, Retitled | None]:
+    """Take over a newer title, end, tags, archive and pin, and what the session worked with.
+
+    Returns whether any label changed, and what to do about a title that is in use.
+    """
     session, here, incoming = merge.session, read_labels(writer, merge.session), given.labels()
     if not trusted:  # a pin is left out, and so is not a removed one
         incoming = incoming._replace(pinned_at=here.pinned_at)
-    merged = merge_labels(here, incoming, _read_base(writer, session.id), merge.newer_side)
+    is_former = is_former_title(writer, session.id, incoming.title)
+    base = _read_base(writer, session.id)
+    merged = merge_labels(here, incoming, base, merge.newer_side, is_former_title=is_former)
     if session.transcript.is_continued:
         merged = merged._replace(end=here.end)
+    wanted = merged
     if merged.title != here.title:
         title = merged.title
         if title is not None and not trusted:
             title = import_policy.clear_title(writer, title, added | {session.id})
         if title is not None:
+            _rename_branch(writer, session, title)
             title = free_title(writer, title, session.row["owner"], session.id)
-        merged = merged._replace(title=title)
+        merged = merged._replace(title=title, title_by=merged.title_by if title == wanted.title else BY_STORE)
         writer.run(SET_TITLE, title, merged.title_by, session.id)
     if merged.end != here.end and merged.end[1] in ("compression", "branched"):
         writer.run(SETTLE_CHILDREN, session.id)
@@ -504,7 +313,18 @@ def _take_labels(writer: Writer, merge: Merge, given: Given, *, trusted: bool, a
         if trusted and not session.is_untrusted:
             writer.run(SET_PLACE, *(given.column(name) for name in PLACE_COLUMNS), session.id)
     note_labels(writer, session.id, merged, incoming)
-    return merged != here
+    return merged != here, None if merged.title == wanted.title else Retitled(wanted, incoming)
+
+
+def _rename_branch(writer: Writer, session: Copy, title: str) -> None:
+    """If a branch that a merge made of the session holds the title, give the branch another one."""
+    holder = writer.value(HELD_BY, title, session.row["owner"], session.id)
+    if holder is None or find_branch_origin(holder) != session.id:
+        return
+    row = writer.dict(SELECT_ROW, holder)
+    if row is not None and row["title_by"] == BY_STORE:
+        writer.run(SET_TITLE, free_title(writer, title, row["owner"], ""), BY_STORE, holder)
+        writer.run(derived.NOTE, holder)
 
 
 def _read_base(reader: Reader, session_id: str) -> Base | None:

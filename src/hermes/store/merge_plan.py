@@ -104,6 +104,9 @@ def _extends(
     """Whether the incoming copy is the copy here with more at its end."""
     if any(match is not None for match in matches[first_missing:]):
         return False  # messages in the middle were removed here, or added there
+    shared = [match for match in matches if match is not None]
+    if shared != sorted(shared):
+        return False  # they stand in another order here
     last = matches[first_missing - 1] if first_missing else None
     start = 0 if last is None else last + 1
     if any(place not in known for place in range(start, len(here.uids))):
@@ -202,6 +205,12 @@ def find_branch_origin(branch_id: str) -> str | None:
 # ---------------------------------------------------------------- titles, tags, ends
 
 
+BY_STORE = "store"
+"""The `title_by` of a title that a store made up because another session held the wanted one.
+
+Such a title means nothing in another store: a merge never prefers it to the title there."""
+
+
 class Labels(NamedTuple):
     """What people and programs change of a session beside its messages."""
 
@@ -226,17 +235,22 @@ class Base(NamedTuple):
 
 def mark_labels(labels: Labels) -> Marks:
     found = {
-        "title": _digest(labels.title),
-        "end": _digest(labels.end if labels.end[0] is not None else None),
+        "title": digest_label(labels.title),
+        "end": digest_label(labels.end if labels.end[0] is not None else None),
         "archived": int(labels.is_archived),
         "pinned": int(labels.pinned_at is not None),
-        "tags": sorted(filter(None, map(_digest, labels.tags))),
+        "tags": sorted(filter(None, map(digest_label, labels.tags))),
     }
     return {name: value for name, value in found.items() if value}
 
 
-def merge_labels(here: Labels, incoming: Labels, base: Base | None, newer: Side | None) -> Labels:
-    """The labels of the merged session. `newer` is the copy with the newer messages, if that is known."""
+def merge_labels(
+    here: Labels, incoming: Labels, base: Base | None, newer: Side | None, *, is_former_title: bool = False
+) -> Labels:
+    """The labels of the merged session. `newer` is the copy with the newer messages, if that is known.
+
+    `is_former_title` says that a person replaced the incoming title here.
+    """
 
     def choose(name: str, decide: Callable[[], bool]) -> bool:
         """Whether the incoming value is taken."""
@@ -247,8 +261,12 @@ def merge_labels(here: Labels, incoming: Labels, base: Base | None, newer: Side 
                 return True
         return decide()
 
+    def is_title_better() -> bool:
+        return not is_former_title and _has_better_title(here, incoming, newer)
+
     merged = here
-    if choose("title", lambda: _has_better_title(here, incoming, newer)):
+    is_original = incoming.title_by != BY_STORE or here.title is None
+    if is_original and choose("title", is_title_better):
         merged = merged._replace(title=incoming.title, title_by=incoming.title_by)
     if newer == "incoming" or (newer is None and choose("end", lambda: _has_later_end(here, incoming))):
         merged = merged._replace(end=incoming.end)
@@ -276,10 +294,11 @@ def _has_later_end(here: Labels, incoming: Labels) -> bool:
 def _merge_tags(here: frozenset[str], incoming: frozenset[str], base: Base | None) -> frozenset[str]:
     """Take every tag of either copy, but those that one of them lost since the last merge."""
     before = base.incoming.get("tags", ()) if base is not None else ()
-    return here & incoming | {tag for tag in here ^ incoming if _digest(tag) not in before}
+    return here & incoming | {tag for tag in here ^ incoming if digest_label(tag) not in before}
 
 
-def _digest(value: object) -> str | None:
+def digest_label(value: object) -> str | None:
+    """A digest by which a changed label is noticed."""
     if value is None:
         return None
     return blake2b(repr(value).encode(errors="replace"), digest_size=4).hexdigest()

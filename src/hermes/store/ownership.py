@@ -14,12 +14,13 @@ from hermes.store import derived
 from hermes.store.arguments import required_text
 from hermes.store.engine import Access, Writer
 from hermes.store.lineage import conversation_with_subagents
+from hermes.store.merge_plan import BY_STORE
 from hermes.store.people import LOCAL
 from hermes.store.sessions import EXISTS
 from hermes.store.titles import free_title
 
 OWNED = "SELECT owner, title FROM sessions WHERE id = ?"
-GIVE = "UPDATE sessions SET owner = ?, title = ? WHERE id = ?"
+GIVE = "UPDATE sessions SET owner = ?, title = ?, title_by = coalesce(?, title_by) WHERE id = ?"
 
 
 class Given(NamedTuple):
@@ -65,5 +66,5 @@ def give(writer: Writer, session_id: str, owner: str, *, also_from: tuple[str, .
     for member in given:
         title = held[member][1]
         free = None if title is None else free_title(writer, title, owner, member)
-        writer.run(GIVE, owner, free, member)
+        writer.run(GIVE, owner, free, None if free == title else BY_STORE, member)
     return Given(members, given)

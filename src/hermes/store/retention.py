@@ -21,6 +21,7 @@ from hermes.store.processes import may_be_running
 from hermes.store.selection import EVERYTHING, Selection, is_selected
 from hermes.store.session_files import remove_files
 from hermes.store.sessions import END, EXISTS, source_name
+from hermes.store.title_notes import FORGET_FORMER, FORGET_REQUEST
 from hermes.store.topics import linked_conversations, unbind_session
 
 if TYPE_CHECKING:
@@ -261,6 +262,8 @@ class Retention:
             FORGET_TITLE,
             FORGET_NEXT,
             FORGET_MERGE,
+            FORGET_FORMER,
+            FORGET_REQUEST,
             DELETE,
         ):
             writer.run(sql, session_id)

@@ -12,6 +12,7 @@ from hermes.store.engine import Access, Reader, Writer
 from hermes.store.lineage import is_ancestor, tip
 from hermes.store.people import LOCAL
 from hermes.store.sessions import SELECT_ROW
+from hermes.store.title_notes import FORGET_REQUEST, claim_request, note_former
 from hermes.text import clean_in
 
 MAX_TITLE_LENGTH = 100
@@ -28,9 +29,7 @@ HELD_BY = "SELECT id, root_id FROM sessions WHERE title = ? AND owner = ? AND id
 # A title given to what lies in the trash would be taken from the living.
 SET = "UPDATE sessions SET title = ?, title_by = ? WHERE id = ? AND trashed_at IS NULL"
 SET_IF_EMPTY = "UPDATE sessions SET title = ?, title_by = 'auto' WHERE id = ? AND title IS NULL"
-# Until there is a title, `title_by` holds who asks a model for one: `asked <times> <until>`.
-ASKED = "SELECT title_by FROM sessions WHERE id = ? AND title IS NULL AND trashed_at IS NULL"
-CLAIM = "UPDATE sessions SET title_by = ? WHERE id = ? AND title IS NULL"
+IS_UNTITLED = "SELECT 1 FROM sessions WHERE id = ? AND title IS NULL AND trashed_at IS NULL"
 # Whoever may see several owners' sessions means their own first.
 BY_TITLE = """SELECT id, owner FROM sessions WHERE title = ? AND trashed_at IS NULL AND (? IS NULL OR owner = ?)
     ORDER BY owner, started_at DESC, id DESC LIMIT 1"""
@@ -105,6 +104,7 @@ class Titles:
         def work(writer: Writer) -> bool:
             if wanted is not None and not self._free_for(writer, session_id, wanted):
                 return False
+            note_former(writer, session_id, writer.value(GET, session_id), wanted)
             return writer.run(SET, wanted, None if wanted is None else "person", session_id) > 0
 
         return self._engine.write(work)
@@ -118,12 +118,8 @@ class Titles:
             if holder is None:
                 return False
         else:
-            owner, root = place
-            holder = writer.row(HELD_BY, title, owner, session_id)
-            if holder is None:
-                return True
-            if holder[1] == root and is_ancestor(writer, holder[0], session_id):
-                writer.run(SET, None, None, holder[0])
+            holder = writer.row(HELD_BY, title, place[0], session_id)
+            if holder is None or move_title(writer, title, holder, session_id, place[1]):
                 return True
         raise errors.InvalidTitle(f"Title '{title}' is already in use by session {holder[0]}")
 
@@ -138,6 +134,7 @@ class Titles:
             if place is None:
                 return None
             chosen = free_title(writer, wanted, place[0], session_id)
+            writer.run(FORGET_REQUEST, session_id)
             return chosen if writer.run(SET_IF_EMPTY, chosen, session_id) else None
 
         return self._engine.write(work)
@@ -150,13 +147,9 @@ class Titles:
         now = clock.now()
 
         def work(writer: Writer) -> bool:
-            row = writer.row(ASKED, session_id)
-            if row is None:
+            if writer.row(IS_UNTITLED, session_id) is None:
                 return False
-            times, until = _asked(row[0])
-            if now < until or times >= most_times:
-                return False
-            return writer.run(CLAIM, f"asked {times + 1} {now + seconds:.0f}", session_id) > 0
+            return claim_request(writer, session_id, now, seconds, most_times)
 
         return self._engine.write(work)
 
@@ -203,10 +196,14 @@ class Titles:
             return next_title(reader, base)
 
 
-def _asked(title_by: object) -> tuple[int, float]:
-    """(how often a model was asked for a title, until when nobody else may ask)."""
-    found = re.fullmatch(r"asked (\d{1,4}) (\d{1,12})", title_by) if isinstance(title_by, str) else None
-    return (int(found[1]), float(found[2])) if found else (0, 0.0)
+def move_title(writer: Writer, title: str, holder: tuple[Any, ...], session_id: str, root: str) -> bool:
+    """Clear the title of its holder if that is an earlier session of the same conversation."""
+    holder_id, holder_root = holder
+    if holder_root != root or not is_ancestor(writer, holder_id, session_id):
+        return False
+    note_former(writer, holder_id, title, None)
+    writer.run(SET, None, None, holder_id)
+    return True
 
 
 def free_title(reader: Reader, title: str, owner: str, session_id: str) -> str:

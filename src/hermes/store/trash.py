@@ -21,6 +21,7 @@ from hermes.store.arguments import optional_path
 from hermes.store.content import from_json, to_json
 from hermes.store.engine import Access, Reader, Row, Writer
 from hermes.store.lineage import conversation_with_subagents
+from hermes.store.merge_plan import BY_STORE
 from hermes.store.retention import (
     FORGET_NEXT,
     FORGET_TITLE,
@@ -48,7 +49,7 @@ WHEN = "SELECT trashed_at FROM sessions WHERE id = ?"
 TOGETHER = "SELECT id FROM sessions WHERE trashed_at = ? ORDER BY started_at, id"
 TAKE_OUT = "UPDATE sessions SET trashed_at = NULL WHERE id = ?"
 UNTITLED = "SELECT owner FROM sessions WHERE id = ? AND title IS NULL"
-SET_TITLE = "UPDATE sessions SET title = ? WHERE id = ?"
+SET_TITLE = "UPDATE sessions SET title = ?, title_by = coalesce(?, title_by) WHERE id = ?"
 JOIN_AGAIN = """UPDATE sessions SET parent_session_id = ?, relation = 'compression'
     WHERE id = ? AND parent_session_id IS NULL"""
 
@@ -161,7 +162,8 @@ def bring_back(writer: Writer, session_id: str) -> bool:
         return False
     title, owner = writer.value(meta.GET, TITLE_KEY + session_id), writer.row(UNTITLED, session_id)
     if title is not None and owner is not None:
-        writer.run(SET_TITLE, free_title(writer, title, owner[0], session_id), session_id)
+        free = free_title(writer, title, owner[0], session_id)
+        writer.run(SET_TITLE, free, None if free == title else BY_STORE, session_id)
     for child in from_json(writer.value(meta.GET, NEXT_KEY + session_id) or "[]", []):
         writer.run(JOIN_AGAIN, session_id, child)
     for forget in (FORGET_TITLE, FORGET_NEXT):

@@ -284,6 +284,8 @@ class Imported(NamedTuple):
     """Sessions that were here of which a title, tags, an end, rewinds or counters were taken over."""
     in_use: tuple[str, ...] = ()
     """Sessions that were not grown because somebody is working in them now."""
+    restored: tuple[str, ...] = ()
+    """Sessions that a trusted import brought back from the trash. If they got messages, they are in `grown`, too."""
 
 
 class Erased(NamedTuple):

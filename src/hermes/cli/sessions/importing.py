@@ -150,6 +150,7 @@ def _tell(taking: Import, unreadable: list[Unreadable], arguments: argparse.Name
                 "dry_run": arguments.dry_run,
                 "read": read,
                 "added": told.added,
+                "restored": told.restored,
                 "grown": dict(told.grown),
                 "branched": dict(told.branched),
                 "already_here": told.skipped,
@@ -196,6 +197,8 @@ def _summarize(told: Imported, *, dry_run: bool) -> list[str]:
     grown = {name: count for name, count in told.grown.items() if name not in told.branched.values()}
     merged = sum(told.grown.values())
     parts = [f"{len(told.added)} {would}added ({counted(told.messages - merged, 'message')})"]
+    if told.restored:
+        parts.append(f"{len(told.restored)} {would}brought back from the trash")
     if grown:
         verb = "would grow" if dry_run else "grown"
         parts.append(f"{len(grown)} {verb} by {counted(sum(grown.values()), 'message')}")

@@ -43,7 +43,8 @@ FORGET_SESSION = "DELETE FROM sessions WHERE id = ?"
 FORGET_IN = {
     "tags": "DELETE FROM tags WHERE session_id = ?",
     "state_meta": """DELETE FROM state_meta
-        WHERE key IN ('trashed_title:' || ?1, 'trashed_next:' || ?1, 'merged:' || ?1)""",
+        WHERE key IN ('trashed_title:' || ?1, 'trashed_next:' || ?1, 'merged:' || ?1, 'former_titles:' || ?1,
+            'title_request:' || ?1)""",
     "inbox": "DELETE FROM inbox WHERE session_id = ?",
     "outbox": "DELETE FROM outbox WHERE session_id = ?",
     "routing": "DELETE FROM routing WHERE session_id = ?",
