@@ -45,6 +45,7 @@ log = log_of(__name__)
 
 LARGE_CACHE = "PRAGMA cache_size=-8000"
 """Ranking looks the length of every match up: with SQLite's own 2 MB most of that was read anew for each search."""
+UNREADABLE = (apsw.IOError, apsw.CorruptError, apsw.NotADBError)
 FOR_READING = "; ".join(("PRAGMA query_only=ON", LARGE_CACHE))
 
 
@@ -80,6 +81,7 @@ class SqliteConnections:
         self._side: list[RawConnection] = []
         self._writes = 0
         self._damage: errors.HermesError | None = None
+        self._loss: errors.HermesError | None = None  # acknowledged changes that cannot be saved
         self._pid = os.getpid()
         self.is_stopped = False  # while another store of this process recovers the log
         guards.recover_log_of(path)
@@ -159,6 +161,8 @@ class SqliteConnections:
         """If the log was removed, save what it held and go on with a new one. A read goes on with the old one if that
         is not possible now and everybody else would read the same."""
 
+        self._check_loss()
+
         def settle(_: object) -> None:
             if not self._closed and self._guard.log_was_removed():
                 if reading and self.read_only and log_recovery.is_readable(self._guard):
@@ -168,8 +172,14 @@ class SqliteConnections:
         try:
             self._queue.do(Ticket(settle, outside=True))
         except errors.StoreError:
+            self._check_loss()
             if not reading or self._closed or not log_recovery.is_readable(self._guard):
                 raise
+
+    def _check_loss(self) -> None:
+        """Raise the error that says what was lost, each time anew: an error that is kept would gather tracebacks."""
+        if self._loss is not None:
+            raise errors.raised(errors.StoreFailed, str(self._loss))
 
     def _restore_log(self, *, committed: bool = False, wait: float = log_recovery.STOP_S) -> bool:
         """False if what was just committed has to be written again."""
@@ -221,7 +231,7 @@ class SqliteConnections:
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(alone))
 
     def stop_for_good(self, problem: errors.HermesError) -> None:
-        self._damage = problem
+        self._damage = self._loss = problem
 
     def close_connections(self) -> None:
         sides = [*self._side]
@@ -266,6 +276,8 @@ class SqliteConnections:
             self._checkpointer.stop()
             self._closed = True
             problem = None
+            if self._loss is not None or self._guard.log_was_cut():
+                self.leave_log_alone(True)
             if self._journal == "wal" and self._damage is None and self._guard.log_was_removed():
                 problem = log_recovery.save_before_close(self)
             self.readers.close()
@@ -273,6 +285,7 @@ class SqliteConnections:
             self._turnstile.close()
             if problem is not None:
                 raise problem
+            self._check_loss()
 
     def _close_connections(self) -> None:
         self._guard.stores.discard(self)
@@ -316,6 +329,7 @@ class SqliteConnections:
         self._usable()
         if self.read_only:
             raise errors.raised(errors.StoreReadOnly, f"{self.path} is open read-only")
+        self._check_loss()
         if self._damage is not None:
             raise self._damage
 
@@ -328,9 +342,13 @@ class SqliteConnections:
             return errors.raised(
                 errors.StoreDamaged, f"{sentence}; `{command}` puts U+FFFD in place of each broken byte"
             )
+        if self._loss is not None:
+            return self._loss
         if isinstance(problem, apsw.NotADBError | apsw.CorruptError) and not self._guard.is_in_place():
             sentence = f"{self.path} was replaced by another file while it was open here; open it again"
             return errors.raised(errors.StoreFailed, sentence)
+        if isinstance(problem, UNREADABLE) and self._guard.log_was_cut():
+            return log_recovery.note_cut_log(self)
         if isinstance(problem, apsw.IOError | apsw.CorruptError) and self._guard.log_was_removed():
             sentence = f"the write-ahead log of {self.path} was removed while it was being read; try again"
             return errors.raised(errors.StoreFailed, sentence)
