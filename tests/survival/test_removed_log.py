@@ -436,3 +436,61 @@ def test_what_another_program_writes_onto_an_emptied_log_hides_nothing(path: str
         with pytest.raises(Refused, match=CUT):
             ours.ask("close")
     _check(path, BEFORE)
+
+
+# -------------------------------------------------------------------- a program that ends without closing the store
+
+LEFT_OPEN = """
+import os, subprocess, sys, threading
+from pathlib import Path
+from hermes_state import SessionDB
+
+path, accident = sys.argv[1:]
+db = SessionDB(Path(path))
+db.create_session("s", source="cli")
+for n in range(45):
+    db.append_message("s", "user", f"before{n}")
+if accident == "cut":
+    os.truncate(path + "-wal", 0)
+elif accident != "none":
+    os.remove(path + "-wal")
+if accident == "thread":
+    def write_for_ever():
+        while True:
+            db.append_message("t", "user", "x")
+    db.create_session("t", source="cli")
+    threading.Thread(target=write_for_ever, daemon=True).start()
+if accident == "foreign":
+    os.remove(path + "-shm")
+    insert = "INSERT INTO sessions (id, source, started_at) VALUES ('theirs', 'cli', 1.0)"
+    code = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute(sys.argv[2]); c.commit()"
+    subprocess.run([sys.executable, "-c", code, path, insert], check=True)
+if accident == "fork" and not os.fork():
+    sys.exit()
+"""
+
+
+@pytest.mark.parametrize(
+    ("accident", "line"),
+    [
+        ("none", ""),
+        ("removed", "what it held was saved"),
+        ("fork", "what it held was saved"),
+        ("thread", None),
+        ("foreign", "away, and the store was changed without it"),
+        ("cut", "emptied or shortened"),
+    ],
+)
+def test_a_program_that_ends_without_closing_says_what_became_of_the_rows(
+    path: str, accident: str, line: str | None
+) -> None:
+    command = [sys.executable, "-c", LEFT_OPEN, path, accident]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert "Exception ignored" not in ended.stderr
+    if line is not None:
+        assert line in ended.stderr
+        assert len(ended.stderr.splitlines()) == (1 if line else 0)
+    if accident not in ("foreign", "cut"):
+        _check(path, BEFORE)

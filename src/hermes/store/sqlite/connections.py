@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
+import time
 from _thread import get_ident, start_new_thread
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, LiteralString
@@ -38,6 +41,8 @@ from hermes.store.sqlite.readers import ReaderPool
 from hermes.store.sqlite.turnstile import Turnstile
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hermes.store.sqlite.raw import RawConnection
     from hermes.store.sqlite.scope import ScopedConnection
 
@@ -46,6 +51,8 @@ log = log_of(__name__)
 LARGE_CACHE = "PRAGMA cache_size=-8000"
 """Ranking looks the length of every match up: with SQLite's own 2 MB most of that was read anew for each search."""
 UNREADABLE = (apsw.IOError, apsw.CorruptError, apsw.NotADBError)
+EXIT_S, EXIT_NAP_S = 2.0, 0.001
+"""How long a program that ends waits for a write of another thread, if there is a log to be saved."""
 FOR_READING = "; ".join(("PRAGMA query_only=ON", LARGE_CACHE))
 
 
@@ -53,6 +60,7 @@ class SqliteConnections:
     """Opens, closes and hands out the connections of one store, and opens them anew after its log was removed."""
 
     _queue: CommitQueue
+    _loss: errors.HermesError | None = None  # acknowledged changes that cannot be saved
 
     def __init__(
         self,
@@ -81,7 +89,6 @@ class SqliteConnections:
         self._side: list[RawConnection] = []
         self._writes = 0
         self._damage: errors.HermesError | None = None
-        self._loss: errors.HermesError | None = None  # acknowledged changes that cannot be saved
         self._pid = os.getpid()
         self.is_stopped = False  # while another store of this process recovers the log
         guards.recover_log_of(path)
@@ -306,15 +313,28 @@ class SqliteConnections:
         self._closed = True
         _PARENTS.append((self._connection, *self.readers.empty(), *self._side))
 
-    def __del__(self) -> None:
+    def close_at_exit(self) -> None:
+        """The program ends without closing the store. A thread that does not finish its write is not waited for."""
+        until = time.monotonic() + EXIT_S
+        while not self._queue.is_idle and time.monotonic() < until:
+            time.sleep(EXIT_NAP_S)
+        if self._queue.is_idle and not self._closed and os.getpid() == self._pid:
+            self._close_now()
+
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         """A store that was left open is closed without more ado; its index catches up when it is next used."""
         try:
             if os.getpid() == self._pid:
                 self._shut()
             elif not self._closed:
                 self._abandon()
-        except Exception:
-            log.debug("a store was left open and could not be closed", exc_info=True)
+        except Exception as problem:
+            if is_finalizing():
+                return  # no module can be relied on any more; see `_close_at_exit`
+            if self._loss is not None or isinstance(problem, errors.StoreError):
+                log.error("%s: a store was left open: %s", self.path, problem)
+            else:
+                log.debug("a store was left open and could not be closed", exc_info=True)
 
     def _usable(self) -> None:
         if self._closed:
@@ -371,3 +391,15 @@ class SqliteConnections:
 
 
 _PARENTS: list[Any] = []
+
+
+def _close_at_exit() -> None:
+    """What a removed log holds is saved, or said to be lost, while the modules that do so still work."""
+    for store in guards.list_endangered_stores():
+        try:
+            store.close_at_exit()
+        except errors.HermesError as problem:
+            log.error("%s", problem)
+
+
+atexit.register(_close_at_exit)

@@ -282,6 +282,12 @@ def is_open(path: Path) -> bool:
     return identity_of(path) in _guards
 
 
+def list_endangered_stores() -> list[SqliteConnections]:
+    """The stores of this process whose log was removed or cut."""
+    found = [guard for guard in list(_guards.values()) if guard.log_was_removed()]
+    return [store for guard in found for store in list(guard.stores)]
+
+
 def leaving(guard: Guard) -> bool:
     """A store is about to close its connections; True if it is the last on this file, and the locks are loosened."""
     with _lock:
