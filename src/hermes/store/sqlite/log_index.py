@@ -88,14 +88,17 @@ class LogCheck:
     def is_cut(self, index_file: int) -> bool:
         header = os.pread(index_file, _HEADER.size, 0)
         known, length = self._last
+        if header != known:
+            if len(header) < _HEADER.size:
+                return is_cut(index_file, self._log)
+            _, _, _, _, _, page_size, frames, _, _, _, salts, _ = _HEADER.unpack(header)
+            length = _frame_at(_page_size(page_size), frames + 1) if frames else 0
+            if frames and os.pread(self._log, _SALTS_SIZE, _LOG_SALTS_AT) != salts:
+                return is_cut(index_file, self._log)
         # Not `fstat`: on newer kernels asking for the times of a file makes the next write to it slower.
-        if header == known and os.lseek(self._log, 0, os.SEEK_END) >= length:
-            return False
-        if is_cut(index_file, self._log):
-            return True
-        if len(header) == _HEADER.size:
-            _, _, _, _, _, page_size, frames, *_ = _HEADER.unpack(header)
-            self._last = header, frames and _frame_at(_page_size(page_size), frames + 1)
+        if os.lseek(self._log, 0, os.SEEK_END) < length:
+            return is_cut(index_file, self._log)
+        self._last = header, length
         return False
 
 
