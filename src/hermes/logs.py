@@ -5,6 +5,7 @@ Where nobody set logging up, Python prints warnings to stderr as they are; a com
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
@@ -26,11 +27,17 @@ def use_last_resort(make_formatter: Callable[[], Formatter]) -> None:
 _make_formatter: Callable[[], Formatter] | None = None
 
 
+def _ignore(*_: object, **_options: object) -> None:
+    pass
+
+
 class _Later:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __getattr__(self, verb: str) -> Any:
+    def __getattr__(self, verb: str, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> Any:
+        if is_finalizing():
+            return _ignore  # nothing can be imported any more
         import logging
 
         last = logging.lastResort

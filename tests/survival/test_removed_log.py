@@ -7,6 +7,8 @@ acknowledged are counted against what a fresh process finds.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -285,16 +287,210 @@ def test_a_long_read_is_waited_for_and_nothing_is_acknowledged_before(
     _check(path, [*BEFORE, "during", "after"])
 
 
-def test_a_foreign_program_that_begins_a_new_log_loses_nobody_s_rows_silently(path: str) -> None:
+AWAY = r"write-ahead log of .* away"
+
+
+@pytest.mark.parametrize("first", ["append", "read", "close"])
+def test_a_foreign_program_that_begins_a_new_log_loses_nobody_s_rows_silently(path: str, first: str) -> None:
     """It knows nothing of the removed log. What it writes cannot be joined with that: this is said."""
     with Worker() as ours, Worker() as theirs:
         _start(ours, path)
         _remove("-wal", "-shm")(path)
         theirs.ask("visit_with_old_library", path=path, session="theirs", texts=["visited"])
         for _ in range(2):
-            with pytest.raises(Refused, match=r"write-ahead log of .* away"):
-                ours.ask("append_only", session="s", texts=["refused"])
-        ours.ask("close")
+            _check_refusals(ours, first, AWAY)
+        with pytest.raises(Refused, match=AWAY):
+            ours.ask("close")
+        ours.ask("open_store", path=path)  # every connection is closed: the file can be opened anew
+        assert ours.ask("contents", session="theirs") == ["visited"]
+        ours.ask("append", session="s", texts=["again"])
     with SessionDB(path) as db:
         assert [row["content"] for row in db.get_messages("theirs")] == ["visited"]
+        assert [row["content"] for row in db.get_messages("s")] == ["again"]
         assert db.verify().ok
+
+
+# -------------------------------------------------------------------- a log that is in its place, but cut
+
+CUT = r"emptied or shortened the write-ahead log of"
+
+
+def _check_refusals(worker: Worker, first: str, text: str) -> None:
+    orders = {"append": ("append_only", {"texts": ["refused"]}), "read": ("contents", {})}
+    for name in sorted(orders, key=lambda name: name != first) if first != "close" else ():
+        command, arguments = orders[name]
+        with pytest.raises(Refused, match=text):
+            worker.ask(command, session="s", **arguments)
+
+
+def _cut(path: str, left: float) -> None:
+    os.truncate(path + "-wal", int(os.path.getsize(path + "-wal") * left))
+
+
+CUTS = pytest.mark.parametrize("left", [0, 0.4, 0.99])
+
+
+def _start_with_rows_in_the_file(worker: Worker, path: str) -> None:
+    """The first rows are in the file, and one is in the log only."""
+    _start(worker, path)
+    worker.ask("close")
+    worker.ask("open_store", path=path)
+    worker.ask("append", session="s", texts=["in the log"])
+
+
+@pytest.mark.parametrize(
+    ("first", "left"),
+    [
+        *((first, left) for first in ("append", "close") for left in (0, 0.4, 0.99)),
+        *(("read", left) for left in (0, 0.4)),  # a read that needs nothing of what is missing succeeds
+    ],
+)
+def test_nothing_is_acknowledged_on_a_log_that_was_cut(path: str, first: str, left: float) -> None:
+    with Worker() as ours:
+        _start_with_rows_in_the_file(ours, path)
+        _cut(path, left)
+        for _ in range(2):
+            _check_refusals(ours, first, CUT)
+        with pytest.raises(Refused, match=CUT):
+            ours.ask("close")
+        ours.ask("open_store", path=path)
+        ours.ask("append", session="s", texts=["after"])
+    assert not os.path.exists(f"{path}.damaged")
+    _check(path, [*BEFORE, "after"])
+
+
+def test_plain_sql_is_refused_on_a_log_that_was_cut(path: str) -> None:
+    with Worker() as ours:
+        _start_with_rows_in_the_file(ours, path)
+        ours.ask("execute_raw", sql="UPDATE sessions SET title = 'before'")
+        _cut(path, 0)
+        for _ in range(2):
+            with pytest.raises(Refused, match=CUT):
+                ours.ask("execute_raw", sql="UPDATE sessions SET title = 'after'")
+        with pytest.raises(Refused, match=CUT):
+            ours.ask("close")
+    _check(path, BEFORE)
+
+
+def test_two_processes_both_refuse_a_log_that_was_cut(path: str) -> None:
+    with Worker() as one, Worker() as two:
+        _start_with_rows_in_the_file(one, path)
+        two.ask("open_store", path=path)
+        two.ask("append", session="s", texts=["by two"])
+        _cut(path, 0)
+        for worker in (one, two):
+            with pytest.raises(Refused, match=CUT):
+                worker.ask("append_only", session="s", texts=["refused"])
+        for worker in (one, two):
+            with pytest.raises(Refused, match=CUT):
+                worker.ask("close")
+    _check(path, BEFORE)
+
+
+@CUTS
+def test_a_cut_log_whose_rows_are_all_in_the_file_is_begun_anew(path: str, left: float) -> None:
+    with Worker() as ours, Worker() as other:
+        _start(ours, path)
+        other.ask("open_store", path=path)
+        assert other.ask("contents", session="s") == BEFORE
+        ((busy, frames, moved),) = ours.ask("execute_raw", sql="PRAGMA wal_checkpoint(PASSIVE)")
+        assert not busy
+        assert frames == moved > 0
+        _cut(path, left)
+        ours.ask("append", session="s", texts=["after"])
+        other.ask("append", session="s", texts=["by other"])
+        assert ours.ask("contents", session="s") == [*BEFORE, "after", "by other"]
+        ours.kill()
+        other.kill()
+    _check(path, [*BEFORE, "after", "by other"])
+
+
+FOREIGN_WRITER = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+for line in sys.stdin:
+    connection.execute("UPDATE sessions SET title = ?", (line.strip(),))
+    print("done", flush=True)
+"""
+
+
+def test_what_another_program_writes_onto_an_emptied_log_hides_nothing(path: str) -> None:
+    """The log is then longer than before, with a hole for a beginning."""
+    with Worker() as ours:
+        _start_with_rows_in_the_file(ours, path)
+        command = [sys.executable, "-c", FOREIGN_WRITER, path]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as foreign:
+            assert foreign.stdin is not None
+            assert foreign.stdout is not None
+            for title in ("first", "second"):
+                foreign.stdin.write(f"{title}\n")
+                foreign.stdin.flush()
+                assert foreign.stdout.readline() == "done\n"
+                if title == "first":
+                    length = os.path.getsize(path + "-wal")
+                    _cut(path, 0)
+            foreign.kill()
+        assert os.path.getsize(path + "-wal") > length
+        with pytest.raises(Refused, match=CUT):
+            ours.ask("append_only", session="s", texts=["refused"])
+        with pytest.raises(Refused, match=CUT):
+            ours.ask("close")
+    _check(path, BEFORE)
+
+
+# -------------------------------------------------------------------- a program that ends without closing the store
+
+LEFT_OPEN = """
+import os, subprocess, sys, threading
+from pathlib import Path
+from hermes_state import SessionDB
+
+path, accident = sys.argv[1:]
+db = SessionDB(Path(path))
+db.create_session("s", source="cli")
+for n in range(45):
+    db.append_message("s", "user", f"before{n}")
+if accident == "cut":
+    os.truncate(path + "-wal", 0)
+elif accident != "none":
+    os.remove(path + "-wal")
+if accident == "thread":
+    def write_for_ever():
+        while True:
+            db.append_message("t", "user", "x")
+    db.create_session("t", source="cli")
+    threading.Thread(target=write_for_ever, daemon=True).start()
+if accident == "foreign":
+    os.remove(path + "-shm")
+    insert = "INSERT INTO sessions (id, source, started_at) VALUES ('theirs', 'cli', 1.0)"
+    code = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute(sys.argv[2]); c.commit()"
+    subprocess.run([sys.executable, "-c", code, path, insert], check=True)
+if accident == "fork" and not os.fork():
+    sys.exit()
+"""
+
+
+@pytest.mark.parametrize(
+    ("accident", "line"),
+    [
+        ("none", ""),
+        ("removed", "what it held was saved"),
+        ("fork", "what it held was saved"),
+        ("thread", None),
+        ("foreign", "away, and the store was changed without it"),
+        ("cut", "emptied or shortened"),
+    ],
+)
+def test_a_program_that_ends_without_closing_says_what_became_of_the_rows(
+    path: str, accident: str, line: str | None
+) -> None:
+    command = [sys.executable, "-c", LEFT_OPEN, path, accident]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert "Exception ignored" not in ended.stderr
+    if line is not None:
+        assert line in ended.stderr
+        assert len(ended.stderr.splitlines()) == (1 if line else 0)
+    if accident not in ("foreign", "cut"):
+        _check(path, BEFORE)

@@ -157,6 +157,10 @@ class CommitQueue:
     def has_waiting(self) -> bool:
         return bool(self._waiting)
 
+    @property
+    def is_idle(self) -> bool:
+        return self._leader is None
+
     def is_led_by(self, ticket: Ticket) -> bool:
         return self._leader is ticket
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
+import time
 from _thread import get_ident, start_new_thread
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, LiteralString
@@ -38,6 +41,8 @@ from hermes.store.sqlite.readers import ReaderPool
 from hermes.store.sqlite.turnstile import Turnstile
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hermes.store.sqlite.raw import RawConnection
     from hermes.store.sqlite.scope import ScopedConnection
 
@@ -45,6 +50,9 @@ log = log_of(__name__)
 
 LARGE_CACHE = "PRAGMA cache_size=-8000"
 """Ranking looks the length of every match up: with SQLite's own 2 MB most of that was read anew for each search."""
+UNREADABLE = (apsw.IOError, apsw.CorruptError, apsw.NotADBError)
+EXIT_S, EXIT_NAP_S = 2.0, 0.001
+"""How long a program that ends waits for a write of another thread, if there is a log to be saved."""
 FOR_READING = "; ".join(("PRAGMA query_only=ON", LARGE_CACHE))
 
 
@@ -52,6 +60,7 @@ class SqliteConnections:
     """Opens, closes and hands out the connections of one store, and opens them anew after its log was removed."""
 
     _queue: CommitQueue
+    _loss: errors.HermesError | None = None  # acknowledged changes that cannot be saved
 
     def __init__(
         self,
@@ -159,6 +168,8 @@ class SqliteConnections:
         """If the log was removed, save what it held and go on with a new one. A read goes on with the old one if that
         is not possible now and everybody else would read the same."""
 
+        self._check_loss()
+
         def settle(_: object) -> None:
             if not self._closed and self._guard.log_was_removed():
                 if reading and self.read_only and log_recovery.is_readable(self._guard):
@@ -168,8 +179,14 @@ class SqliteConnections:
         try:
             self._queue.do(Ticket(settle, outside=True))
         except errors.StoreError:
+            self._check_loss()
             if not reading or self._closed or not log_recovery.is_readable(self._guard):
                 raise
+
+    def _check_loss(self) -> None:
+        """Raise the error that says what was lost, each time anew: an error that is kept would gather tracebacks."""
+        if self._loss is not None:
+            raise errors.raised(errors.StoreFailed, str(self._loss))
 
     def _restore_log(self, *, committed: bool = False, wait: float = log_recovery.STOP_S) -> bool:
         """False if what was just committed has to be written again."""
@@ -221,7 +238,7 @@ class SqliteConnections:
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(alone))
 
     def stop_for_good(self, problem: errors.HermesError) -> None:
-        self._damage = problem
+        self._damage = self._loss = problem
 
     def close_connections(self) -> None:
         sides = [*self._side]
@@ -266,6 +283,8 @@ class SqliteConnections:
             self._checkpointer.stop()
             self._closed = True
             problem = None
+            if self._loss is not None or self._guard.log_was_cut():
+                self.leave_log_alone(True)
             if self._journal == "wal" and self._damage is None and self._guard.log_was_removed():
                 problem = log_recovery.save_before_close(self)
             self.readers.close()
@@ -273,6 +292,7 @@ class SqliteConnections:
             self._turnstile.close()
             if problem is not None:
                 raise problem
+            self._check_loss()
 
     def _close_connections(self) -> None:
         self._guard.stores.discard(self)
@@ -293,15 +313,28 @@ class SqliteConnections:
         self._closed = True
         _PARENTS.append((self._connection, *self.readers.empty(), *self._side))
 
-    def __del__(self) -> None:
+    def close_at_exit(self) -> None:
+        """The program ends without closing the store. A thread that does not finish its write is not waited for."""
+        until = time.monotonic() + EXIT_S
+        while not self._queue.is_idle and time.monotonic() < until:
+            time.sleep(EXIT_NAP_S)
+        if self._queue.is_idle and not self._closed and os.getpid() == self._pid:
+            self._close_now()
+
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         """A store that was left open is closed without more ado; its index catches up when it is next used."""
         try:
             if os.getpid() == self._pid:
                 self._shut()
             elif not self._closed:
                 self._abandon()
-        except Exception:
-            log.debug("a store was left open and could not be closed", exc_info=True)
+        except Exception as problem:
+            if is_finalizing():
+                return  # no module can be relied on any more; see `_close_at_exit`
+            if self._loss is not None or isinstance(problem, errors.StoreError):
+                log.error("%s: a store was left open: %s", self.path, problem)
+            else:
+                log.debug("a store was left open and could not be closed", exc_info=True)
 
     def _usable(self) -> None:
         if self._closed:
@@ -316,6 +349,7 @@ class SqliteConnections:
         self._usable()
         if self.read_only:
             raise errors.raised(errors.StoreReadOnly, f"{self.path} is open read-only")
+        self._check_loss()
         if self._damage is not None:
             raise self._damage
 
@@ -328,9 +362,13 @@ class SqliteConnections:
             return errors.raised(
                 errors.StoreDamaged, f"{sentence}; `{command}` puts U+FFFD in place of each broken byte"
             )
+        if self._loss is not None:
+            return self._loss
         if isinstance(problem, apsw.NotADBError | apsw.CorruptError) and not self._guard.is_in_place():
             sentence = f"{self.path} was replaced by another file while it was open here; open it again"
             return errors.raised(errors.StoreFailed, sentence)
+        if isinstance(problem, UNREADABLE) and self._guard.log_was_cut():
+            return log_recovery.note_cut_log(self)
         if isinstance(problem, apsw.IOError | apsw.CorruptError) and self._guard.log_was_removed():
             sentence = f"the write-ahead log of {self.path} was removed while it was being read; try again"
             return errors.raised(errors.StoreFailed, sentence)
@@ -353,3 +391,15 @@ class SqliteConnections:
 
 
 _PARENTS: list[Any] = []
+
+
+def _close_at_exit() -> None:
+    """What a removed log holds is saved, or said to be lost, while the modules that do so still work."""
+    for store in guards.list_endangered_stores():
+        try:
+            store.close_at_exit()
+        except errors.HermesError as problem:
+            log.error("%s", problem)
+
+
+atexit.register(_close_at_exit)

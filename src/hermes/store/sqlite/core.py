@@ -69,7 +69,8 @@ class SqliteCore(SqliteConnections):
 
     def _read(self, settled: bool, wait: bool, owners: Owners | None) -> Iterator[Reader]:
         self._usable()
-        if self._guard.log_was_removed():
+        self._check_loss()
+        if self._guard.log_is_missing():  # of a log that was cut, a read fails: see `_told`
             self.settle_log(reading=True)
         scope = None
         if owners is None:

@@ -8,7 +8,8 @@ finds nothing wrong. Three things prevent that:
 - On Linux one descriptor per store and process holds an *open file description* read lock on SQLite's shared range.
   Such a lock survives the accidents above, and no other process can take the log away while it is held.
 - Before every read and write, and after every commit before it is acknowledged, the log and its index (`-shm`) must
-  still be the ones first seen. Otherwise `log_recovery` saves what the removed log holds.
+  still be the ones first seen, and the log must hold the frames that the index names. Otherwise `log_recovery` saves
+  what the removed log holds, or refuses to go on.
 - Opening the live file with Python's own `sqlite3` in this process is refused, by an audit hook.
 
 The descriptors are closed only after the last SQLite connection of this process to the file is closed, because
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING
 
 from hermes import clock, errors
 from hermes.store.sqlite.connection import NO_DESCRIPTORS
+from hermes.store.sqlite.log_index import LogCheck
 
 if TYPE_CHECKING:
     from hermes.store.sqlite.connections import SqliteConnections
@@ -128,18 +130,32 @@ class Guard:
         try:
             if self.log is None:
                 self.observe_log()
-            return self.log is not None and self.log.is_in_place()
+            return self.log is not None and self.log.is_in_place() and not self.log_was_cut()
         except OSError as problem:
             if problem.errno in NO_DESCRIPTORS:
                 raise
             return False
 
     def log_was_removed(self) -> bool:
+        """Whether a log was in use here that is no longer in its place, or no longer whole."""
+        return self.log_is_missing() or self.log_was_cut()
+
+    def log_is_missing(self) -> bool:
         """Whether a log was in use here that is no longer in its place."""
         try:
             return self.log is not None and not self.log.is_in_place()
         except OSError:
             return True
+
+    def log_was_cut(self) -> bool:
+        """Whether the log is in its place, but another program has emptied or shortened it."""
+        observed, index = self.log, self.index
+        try:
+            if observed is None or index is None or not observed.check.is_cut(index):
+                return False
+            return observed.is_the_same() and observed.is_index_the_same()
+        except OSError:  # removed or closed meanwhile
+            return False
 
     @property
     def log_name(self) -> str:
@@ -194,6 +210,7 @@ class ObservedLog:
         self._index_name, self._index_is = f"{store}-shm", index
         self.descriptor = os.open(self._name, os.O_RDONLY | os.O_CLOEXEC)
         self._is = _identity(os.fstat(self.descriptor))
+        self.check = LogCheck(self.descriptor)
         self._at_rest: tuple[int, int, int] | None = None
 
     def is_in_place(self) -> bool:
@@ -263,6 +280,12 @@ def recover_log_of(path: Path) -> None:
 def is_open(path: Path) -> bool:
     """Whether a store of this process has the file open."""
     return identity_of(path) in _guards
+
+
+def list_endangered_stores() -> list[SqliteConnections]:
+    """The stores of this process whose log was removed or cut."""
+    found = [guard for guard in list(_guards.values()) if guard.log_was_removed()]
+    return [store for guard in found for store in list(guard.stores)]
 
 
 def leaving(guard: Guard) -> bool:

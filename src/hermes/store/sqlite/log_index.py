@@ -1,8 +1,8 @@
 """What SQLite's shared memory (`-shm`, the index of the write-ahead log) says of the log.
 
 The layout is SQLite's documented one: two copies of a header of 48 bytes, then how far the log was checkpointed. The
-header holds the checksum of the last frame. Checksums are cumulative, so that a log whose frame of that number bears
-the same one is the log that the index describes.
+header holds the salts of the log and the checksum of the last frame. Checksums are cumulative, so that a log whose
+frame of that number bears the same one is the log that the index describes.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ _HEADER = struct.Struct("=IIIBBHII2I8s8s")  # in the byte order of the machine
 _BACKFILLED = struct.Struct("=I")
 _FRAME_HEADER = struct.Struct(">II8s2I")  # in network order: page, size after a commit, salts, checksum
 _LOG_HEADER_SIZE = 32
+_LOG_SALTS_AT, _SALTS_SIZE = 16, 8
 _TRIES = 100
 
 
@@ -24,6 +25,7 @@ class LogIndex(NamedTuple):
     """How many of the frames a checkpoint has moved into the database file."""
     page_size: int
     checksum: tuple[int, int]
+    salts: bytes = b""
 
     @property
     def outstanding(self) -> int:
@@ -45,11 +47,11 @@ def read_index(descriptor: int | None) -> LogIndex | None:
             break
     else:
         return None
-    _, _, _, is_filled, _, page_size, frames, _, first, second, _, _ = _HEADER.unpack_from(data)
+    _, _, _, is_filled, _, page_size, frames, _, first, second, salts, _ = _HEADER.unpack_from(data)
     if not is_filled:
         return None
     (moved,) = _BACKFILLED.unpack_from(data, 2 * _HEADER.size)
-    return LogIndex(frames, moved, (page_size & 0xFE00) + ((page_size & 1) << 16), (first, second))
+    return LogIndex(frames, moved, _page_size(page_size), (first, second), salts)
 
 
 def describes(index: LogIndex, log: int) -> bool:
@@ -60,6 +62,55 @@ def describes(index: LogIndex, log: int) -> bool:
     return header is not None and header[3:] == index.checksum
 
 
+def is_cut(index_file: int, log: int) -> bool:
+    """Whether the log lacks frames that its index names. Both are descriptors of files that belong together.
+
+    SQLite changes the index before it begins the log anew or empties it. So an index that is the same before and after
+    the look at the log describes the log that was seen.
+    """
+    index = read_index(index_file)
+    for _ in range(_TRIES):
+        if index is None or not index.frames or _holds_frames(index, log):
+            return False
+        before, index = index, read_index(index_file)
+        if index is not None and before[0] == index[0] and before[2:] == index[2:]:
+            return True
+    return False
+
+
+class LogCheck:
+    """`is_cut`, again and again: while the index stays the same, the length of the log is enough to tell."""
+
+    def __init__(self, log: int) -> None:
+        self._log = log
+        self._last = b"", 0  # an index whose log was whole, and how long the log is at least
+
+    def is_cut(self, index_file: int) -> bool:
+        header = os.pread(index_file, _HEADER.size, 0)
+        known, length = self._last
+        if header != known:
+            if len(header) < _HEADER.size:
+                return is_cut(index_file, self._log)
+            _, _, _, _, _, page_size, frames, _, _, _, salts, _ = _HEADER.unpack(header)
+            length = _frame_at(_page_size(page_size), frames + 1) if frames else 0
+            if frames and os.pread(self._log, _SALTS_SIZE, _LOG_SALTS_AT) != salts:
+                return is_cut(index_file, self._log)
+        # Not `fstat`: on newer kernels asking for the times of a file makes the next write to it slower.
+        if os.lseek(self._log, 0, os.SEEK_END) < length:
+            return is_cut(index_file, self._log)
+        self._last = header, length
+        return False
+
+
+def _holds_frames(index: LogIndex, log: int) -> bool:
+    """Where a log was emptied and then written on, it is long enough, but zeros take the place of its beginning."""
+    return (
+        os.lseek(log, 0, os.SEEK_END) >= _frame_at(index.page_size, index.frames + 1)
+        and os.pread(log, _SALTS_SIZE, _LOG_SALTS_AT) == index.salts
+        and describes(index, log)
+    )
+
+
 def count_outstanding_commits(index: LogIndex, log: int) -> int:
     """How many transactions are in the log and not in the database file yet."""
     headers = (_frame_header(index, log, number) for number in range(index.moved + 1, index.frames + 1))
@@ -67,6 +118,13 @@ def count_outstanding_commits(index: LogIndex, log: int) -> int:
 
 
 def _frame_header(index: LogIndex, log: int, number: int) -> tuple[int, int, bytes, int, int] | None:
-    at = _LOG_HEADER_SIZE + (number - 1) * (_FRAME_HEADER.size + index.page_size)
-    data = os.pread(log, _FRAME_HEADER.size, at)
+    data = os.pread(log, _FRAME_HEADER.size, _frame_at(index.page_size, number))
     return _FRAME_HEADER.unpack(data) if len(data) == _FRAME_HEADER.size else None
+
+
+def _frame_at(page_size: int, number: int) -> int:
+    return _LOG_HEADER_SIZE + (number - 1) * (_FRAME_HEADER.size + page_size)
+
+
+def _page_size(noted: int) -> int:
+    return (noted & 0xFE00) + ((noted & 1) << 16)

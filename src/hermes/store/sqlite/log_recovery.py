@@ -8,6 +8,9 @@ while the database file is in its place:
 3. close every connection of this process to the file: they share one view of the log's index;
 4. open them again, on a new log.
 
+A log that is in its place but was emptied or shortened is not checkpointed: what is missing would be written to the
+file as garbage. If all was in the file already, a new log is begun. Otherwise the store fails.
+
 A checkpoint is refused where it would overwrite the changes of somebody else who has begun a new log. If all is in the
 file already, nothing is lost by that. Otherwise the store fails, and acknowledges nothing more.
 
@@ -33,7 +36,7 @@ from hermes import errors
 from hermes.logs import log_of
 from hermes.store.sqlite import guard as guards
 from hermes.store.sqlite.commit import Ticket
-from hermes.store.sqlite.log_index import count_outstanding_commits, describes, read_index
+from hermes.store.sqlite.log_index import count_outstanding_commits, describes, is_cut, read_index
 
 if TYPE_CHECKING:
     from hermes.store.sqlite.connections import SqliteConnections
@@ -111,7 +114,16 @@ def save_before_close(store: SqliteConnections) -> errors.HermesError | None:
         store.leave_log_alone(not _is_ours(guard))
         return None
     store.leave_log_alone(True)
-    return _lost(store) if rescue.lost else _cannot_stop(store)
+    return _explain_loss(store) if rescue.lost else _cannot_stop(store)
+
+
+def note_cut_log(store: SqliteConnections) -> errors.HermesError:
+    """A read has failed because the log was emptied or shortened: the error to raise."""
+    index = read_index(store.guard.index)
+    problem = _cut(store)
+    if index is None or index.outstanding:
+        store.stop_for_good(problem)
+    return problem
 
 
 def check_before_open(guard: guards.Guard) -> None:
@@ -156,7 +168,7 @@ def _log_is_whole(guard: guards.Guard, held: dict[tuple[int, int], int]) -> bool
     index = read_index(index_file)
     if index is None or not index.frames:
         return True  # nothing is in the log
-    return log_file is not None and describes(index, log_file)
+    return log_file is not None and not is_cut(index_file, log_file)
 
 
 # -------------------------------------------------------------------- stopping this process
@@ -211,7 +223,7 @@ def _recover(guard: guards.Guard, stores: list[SqliteConnections], until: float,
     elif is_idle:
         _close(guard, stores, in_place)
     if rescue.lost:
-        problem = _lost(stores[0])
+        problem = _explain_loss(stores[0])
         for store in stores:
             store.stop_for_good(problem)
             store.leave_log_alone(True)
@@ -261,6 +273,9 @@ def _decide(guard: guards.Guard, store: SqliteConnections, *, committed: bool) -
     observed, index = guard.log, read_index(guard.index)
     if observed is None or index is None:
         return None
+    if guard.log_was_cut():
+        # With nothing left to move, a checkpoint only begins the log anew.
+        return Rescue(saved=False, can_leave=False, lost=True) if index.outstanding else None
     ours = describes(index, observed.descriptor)
     nothing_to_do = Rescue(saved=True, can_leave=True)
     if _is_same(guard.index_name, guard.index):
@@ -354,7 +369,7 @@ def is_readable(guard: guards.Guard) -> bool:
     observed, index = guard.log, read_index(guard.index)
     if observed is None or index is None or not guard.is_in_place():
         return False
-    if not describes(index, observed.descriptor):
+    if not describes(index, observed.descriptor) or guard.log_was_cut():
         return False
     return (
         _is_same(guard.index_name, guard.index)
@@ -384,6 +399,19 @@ def _cannot_stop(store: SqliteConnections) -> errors.HermesError:
         errors.StoreFailed,
         f"the write-ahead log of {store.path} was removed while it was open here. To save what it held, every read of"
         " the store has to end, and one has not; nothing was written. Try again when it has",
+    )
+
+
+def _explain_loss(store: SqliteConnections) -> errors.HermesError:
+    return _cut(store) if store.guard.log_was_cut() else _lost(store)
+
+
+def _cut(store: SqliteConnections) -> errors.HermesError:
+    return errors.raised(
+        errors.StoreFailed,
+        f"another program emptied or shortened the write-ahead log of {store.path}: the last changes made here are"
+        " lost, and nothing more is written. Close every SessionDB on that file, in every process, and open it again;"
+        " `hermes sessions verify` tells whether what was in the file before is whole",
     )
 
 
