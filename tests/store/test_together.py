@@ -278,9 +278,10 @@ class TestTrash:
         db.trash_session("s")
         db.create_session("t", "cli")
         db.set_session_title("t", "plans")
-        for begin in (lambda: db.begin_continuation("s", "sum", title="plans"), lambda: db.delegate("s")):
-            with pytest.raises(errors.UnknownSession):
-                begin()
+        with pytest.raises(errors.UnknownSession):
+            db.begin_continuation("s", "sum", title="plans")
+        with pytest.raises(errors.UnknownSession):
+            db.delegate("s")
         assert [row["id"] for row in db.search_sessions()] == ["t"]
         assert db.restore_session("s") == ["s"]
 
