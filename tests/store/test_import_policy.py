@@ -71,7 +71,7 @@ def test_without_trust_nothing_that_steers_comes_in_and_it_is_counted(db: Sessio
     assert (db.export_session("a") or {})["tags"] == ["work"]
     assert done.left_out == {
         **dict.fromkeys(("system prompt", "owner", "user id", "chat key", "chat origin", "directory"), 1),
-        **dict.fromkeys(("model setting", "process", "handoff", "pin"), 1),
+        **dict.fromkeys(("model setting", "handoff", "pin"), 1),
     }
     assert done.taken_over == {}
 
