@@ -6,7 +6,9 @@ import atexit
 import os
 import sys
 import time
-from _thread import get_ident, start_new_thread
+from _thread import LockType, allocate_lock, get_ident, start_new_thread
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, LiteralString
 
@@ -18,7 +20,7 @@ from hermes.store.engine import Unreachable
 from hermes.store.sqlite import encryption, log_recovery
 from hermes.store.sqlite import guard as guards
 from hermes.store.sqlite.checkpoint import Checkpointer
-from hermes.store.sqlite.commit import CommitQueue, Ticket, interrupted_writes
+from hermes.store.sqlite.commit import CommitQueue, Ticket, interrupted_writes, is_main_thread
 from hermes.store.sqlite.connection import (
     DEADLINE_S,
     Patience,
@@ -60,6 +62,7 @@ class SqliteConnections:
     """Opens, closes and hands out the connections of one store, and opens them anew after its log was removed."""
 
     _queue: CommitQueue
+    _why_closed = ""
     _loss: errors.HermesError | None = None  # acknowledged changes that cannot be saved
 
     def __init__(
@@ -72,8 +75,10 @@ class SqliteConnections:
         checkpoint_every_n_writes: int = 50,
         write_max_retries: int = 15,
         write_retry_s: tuple[float, float] = (0.020, 0.150),
+        recovers: bool = True,
     ) -> None:
-        """The retries are for the few refusals that SQLite gives without asking the busy handler."""
+        """The retries are for the few refusals that SQLite gives without asking the busy handler. `recovers`: first
+        let the other stores of this process save a log that was removed."""
         self._checkpoint_every = checkpoint_every_n_writes
         self._max_retries = write_max_retries
         self._retry_s = write_retry_s
@@ -91,7 +96,10 @@ class SqliteConnections:
         self._damage: errors.HermesError | None = None
         self._pid = os.getpid()
         self.is_stopped = False  # while another store of this process recovers the log
-        guards.recover_log_of(path)
+        self._recovery: LockType | None = None  # held by the thread that recovers the log for the main thread
+        self._has_recovered = False
+        if recovers:
+            guards.recover_log_of(path)
         self._open()
 
     def _open(self, *, recovered: bool = False) -> None:
@@ -197,7 +205,43 @@ class SqliteConnections:
                 " lasted. Close this SessionDB and open the store again where it is now",
             )
             raise self._damage
-        return log_recovery.restore_log(self, committed=committed, wait=wait)
+        self._has_recovered = True
+        return self._do_beside_signals(lambda: log_recovery.restore_log(self, committed=committed, wait=wait))
+
+    def _do_beside_signals(self, work: Callable[[], bool]) -> bool:
+        """A signal handler may raise in the main thread, also after connections were closed and before others are
+        open. So another thread does it, and is waited for."""
+        if not is_main_thread():
+            return work()
+        outcome: list[bool | BaseException] = []
+        over = allocate_lock()
+        over.acquire()
+
+        def do() -> None:
+            try:
+                outcome.append(work())
+            except BaseException as problem:  # noqa: BLE001 - raised in the thread that asked
+                outcome.append(problem)
+            finally:
+                over.release()
+
+        self._recovery = over
+        try:
+            start_new_thread(do, ())
+        except RuntimeError:  # no more threads
+            do()
+        self._await_recovery()
+        result = outcome[0]
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    def _await_recovery(self) -> None:
+        """Wait until connections can be used again, which a thread that was interrupted may have left behind."""
+        over = self._recovery
+        if over is not None:
+            with over:
+                self._recovery = None
 
     @property
     def guard(self) -> guards.Guard:
@@ -246,8 +290,12 @@ class SqliteConnections:
         self._side.extend(sides)  # opened anew when they are next used
 
     def reopen(self, *, recovered: bool) -> None:
-        self._closed = True  # should it fail
-        self._open(recovered=recovered)
+        try:
+            self._open(recovered=recovered)
+        except BaseException as problem:
+            self._closed = True
+            self._why_closed = f": it could not be opened again after its log was removed ({problem})"
+            raise
 
     # ---------------------------------------------------------------- closing, and what keeps others out
 
@@ -287,6 +335,10 @@ class SqliteConnections:
                 self.leave_log_alone(True)
             if self._journal == "wal" and self._damage is None and self._guard.log_was_removed():
                 problem = log_recovery.save_before_close(self)
+            elif self._has_recovered and self._journal == "wal" and self._damage is None:
+                # A program that still has the removed log open deletes, when it closes, the one in its place.
+                with suppress(apsw.Error):
+                    self.checkpoint_all(log_recovery.STOP_FOR_READ_S)
             self.readers.close()
             self._close_connections()
             self._turnstile.close()
@@ -338,7 +390,9 @@ class SqliteConnections:
 
     def _usable(self) -> None:
         if self._closed:
-            raise errors.raised(errors.StoreClosed, f"{self.path}: this SessionDB is closed")
+            raise errors.raised(
+                errors.StoreClosed, f"{self.path}: this SessionDB is closed{self._why_closed}"
+            )
         if os.getpid() != self._pid:
             raise errors.raised(
                 errors.StoreClosed,

@@ -33,6 +33,7 @@ SETTLE_ROUNDS = 1000
 COMMIT = ("COMMIT",)
 TOLD_AS_OURS = (apsw.Error, UnicodeDecodeError, Unreachable)
 """What is wrong with the file, and not with what was asked of it."""
+MOST_RECOVERIES = 10
 AT_FIRST_S = 0.100
 """How long a writer tries on its own before it stands in line."""
 
@@ -175,6 +176,7 @@ class SqliteCore(SqliteConnections):
         """Before the commit it is as if nothing had been asked; after it the followers have theirs."""
         while True:
             try:
+                self._await_recovery()
                 committed = bool(self._committed) and self._lasted()
                 self._roll_back()
                 break
@@ -215,7 +217,9 @@ class SqliteCore(SqliteConnections):
 
     def _write_beside(self, ticket: Ticket) -> object:
         """By a store of its own, for this one write."""
-        beside = SqliteCore(self.path, synchronous=self._synchronous, deadline=self._deadline)
+        if self._guard.log_was_removed():  # which is saved through the connection of the interrupted frame
+            raise self._refused_nested()
+        beside = SqliteCore(self.path, synchronous=self._synchronous, deadline=self._deadline, recovers=False)
         try:
             return beside._queue.do(Ticket(ticket.work, share=ticket.share, repeatable=ticket.repeatable))
         finally:
@@ -260,21 +264,31 @@ class SqliteCore(SqliteConnections):
             self._turnstile.leave()
 
     def _begin_within(self, seconds: float) -> None:
+        for _ in range(MOST_RECOVERIES):
+            if self._begin_once(seconds):
+                return
+            # Nothing was read through the connection that this transaction could be based on.
+            self._restore_log()
+            self._ensure_durable()
+        raise errors.raised(
+            errors.StoreFailed,
+            f"the write-ahead log of {self.path} was removed again and again; nothing was written",
+        )
+
+    def _begin_once(self, seconds: float) -> bool:
+        """False if the log was removed."""
         self._patience.seconds = seconds
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             if self._lasted():
-                return
+                return True
             self._connection.execute("ROLLBACK")
         except (apsw.IOError, apsw.CorruptError, apsw.NotADBError):
             if self._lasted():
                 raise
         finally:
             self._patience.seconds = self._deadline
-        # Nothing was read through the connection that this transaction could be based on.
-        self._restore_log()
-        self._ensure_durable()
-        self._begin_within(seconds)
+        return False
 
     def _run_all(self, batch: list[Ticket]) -> None:
         if len(batch) == 1:
@@ -292,6 +306,7 @@ class SqliteCore(SqliteConnections):
             self._connection.execute("RELEASE one")
 
     def _roll_back(self) -> None:
+        self._await_recovery()
         if not self._closed and self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 

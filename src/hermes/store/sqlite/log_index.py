@@ -62,6 +62,12 @@ def describes(index: LogIndex, log: int) -> bool:
     return header is not None and header[3:] == index.checksum
 
 
+def bears_salts(index: LogIndex, log: int) -> bool:
+    """Whether the log was not begun anew since. SQLite gives a log other salts when it begins anew, and does so only
+    when everything in it is in the database file."""
+    return os.pread(log, _SALTS_SIZE, _LOG_SALTS_AT) == index.salts
+
+
 def is_cut(index_file: int, log: int) -> bool:
     """Whether the log lacks frames that its index names. Both are descriptors of files that belong together.
 

@@ -36,7 +36,13 @@ from hermes import errors
 from hermes.logs import log_of
 from hermes.store.sqlite import guard as guards
 from hermes.store.sqlite.commit import Ticket
-from hermes.store.sqlite.log_index import count_outstanding_commits, describes, is_cut, read_index
+from hermes.store.sqlite.log_index import (
+    bears_salts,
+    count_outstanding_commits,
+    describes,
+    is_cut,
+    read_index,
+)
 
 if TYPE_CHECKING:
     from hermes.store.sqlite.connections import SqliteConnections
@@ -70,6 +76,8 @@ class Rescue(NamedTuple):
     """Nothing of the old log is needed any more: its connections may be closed."""
     lost: bool = False
     """Something that is only in the old log cannot be saved, and never will be."""
+    by_us: bool = False
+    """This process has emptied the log: it may begin a new one, though others still hold the old one."""
 
 
 def restore_log(store: SqliteConnections, *, committed: bool = False, wait: float = STOP_S) -> bool:
@@ -235,7 +243,7 @@ def _recover(guard: guards.Guard, stores: list[SqliteConnections], until: float,
     if writing is not None:
         log.error("%s: another program took its write-ahead log away; what it held was saved", stores[0].path)
     for store in stores:
-        store.reopen(recovered=writing is not None)
+        store.reopen(recovered=rescue.by_us)
     return rescue.saved
 
 
@@ -257,7 +265,7 @@ def _save(guard: guards.Guard, store: SqliteConnections, until: float, *, commit
             try:
                 # Somebody else may be at it, for which SQLite does not wait.
                 busy, frames, moved = store.checkpoint_all(max(0.0, until - time.monotonic()))
-                rescue = Rescue(saved=not busy or 0 <= frames == moved, can_leave=not busy)
+                rescue = Rescue(saved=not busy or 0 <= frames == moved, can_leave=not busy, by_us=not busy)
                 _note_own_write(guard)
             except apsw.IOError:  # another process has just emptied this log and begun a new one
                 if _decide(guard, store, committed=committed) is None:
@@ -279,6 +287,9 @@ def _decide(guard: guards.Guard, store: SqliteConnections, *, committed: bool) -
     ours = describes(index, observed.descriptor)
     nothing_to_do = Rescue(saved=True, can_leave=True)
     if _is_same(guard.index_name, guard.index):
+        if not ours and bears_salts(index, observed.descriptor):
+            # A program that did not notice has written on behind our frames, into a file that lacks them.
+            return Rescue(saved=False, can_leave=False, lost=True)
         # Everybody shares this index. If it describes another log, somebody has saved ours and begun a new one.
         return None if ours and index.frames else nothing_to_do
     if not index.outstanding:

@@ -61,6 +61,7 @@ class ReaderPool:
         self._is_open = True
         self._is_scarce = False  # several who open at once may all fail where one would not
         self._one_at_a_time = threading.Lock()
+        self._taking_in_main = 0  # how deep the main thread, and handlers that interrupt it, are in `take`
         self._main_plain: deque[apsw.Connection] = deque()
         self._main_scoped: deque[ScopedConnection] = deque()
 
@@ -81,8 +82,8 @@ class ReaderPool:
                 self._opening += 1
                 generation = self._generation
             made = self._make(make)
-            if made is not None:
-                return self._note_new(made, generation), generation
+            if made is not None and self._note_new(made, generation):
+                return made, generation
 
     def take_scoped(self, make: Callable[[], ScopedConnection]) -> tuple[ScopedConnection, int]:
         if is_main_thread():
@@ -98,27 +99,30 @@ class ReaderPool:
                 self._opening += 1
                 generation = self._generation
             made = self._make(make)
-            if made is not None:
-                self._note_new(made.connection, generation)
+            if made is not None and self._note_new(made.connection, generation):
                 return made, generation
 
     def _take_in_main(
         self, idle: deque[T], make: Callable[[], T], connection_of: Callable[[T], apsw.Connection]
     ) -> tuple[T, int]:
         while True:
-            generation = self._generation
+            self._taking_in_main += 1  # whoever stops all reads sees this, or is seen by us
             try:
-                taken = idle.pop()
-            except IndexError:
-                taken = self._make_in_main(make)
-            connection = connection_of(taken)
-            self._in_use[connection] = threading.get_ident()
-            if self._may_go_on(generation) and self._held_by in (None, threading.get_ident()):
-                return taken, generation
-            # Somebody stops all reads, and may have looked before this connection was noted.
-            connection.close(True)
-            self._in_use.pop(connection, None)
-            if not self._may_go_on(generation):
+                generation = self._generation
+                if self._held_by in (None, threading.get_ident()):
+                    try:
+                        taken = idle.pop()
+                    except IndexError:
+                        taken = self._make_in_main(make)
+                    connection = connection_of(taken)
+                    self._in_use[connection] = threading.get_ident()
+                    if self._may_go_on(generation):
+                        return taken, generation
+                    connection.close(True)
+                    self._in_use.pop(connection, None)
+            finally:
+                self._taking_in_main -= 1
+            if not self._is_open:
                 raise self._closed()
             while self._held_by not in (None, threading.get_ident()):
                 time.sleep(HELD_NAP_S)
@@ -179,14 +183,17 @@ class ReaderPool:
                 self._opening -= 1
                 self._changed.notify()
 
-    def _note_new(self, connection: apsw.Connection, generation: int) -> apsw.Connection:
+    def _note_new(self, connection: apsw.Connection, generation: int) -> bool:
+        """Whether it can be used; if not, the store was opened anew meanwhile."""
         with self._changed:
             self._opening -= 1
             if self._may_go_on(generation):
                 self._in_use[connection] = threading.get_ident()
-                return connection
+                return True
         connection.close(True)
-        raise self._closed()
+        if not self._is_open:
+            raise self._closed()
+        return False
 
     def _may_go_on(self, generation: int) -> bool:
         """Whether the store was neither closed nor opened anew meanwhile."""
@@ -295,7 +302,7 @@ class ReaderPool:
 
     @property
     def busy(self) -> bool:
-        return bool(self._in_use) or bool(self._opening)
+        return bool(self._in_use) or bool(self._opening) or bool(self._taking_in_main)
 
     def hold(self, until: float) -> bool:
         """Let no new read begin, and wait for the running ones to end; False if they do not in time."""
