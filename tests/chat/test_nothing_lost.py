@@ -167,7 +167,8 @@ def test_one_question_gets_the_answer_alone(
 @given(TEXTS, st.sampled_from(["user", "assistant"]))
 def test_the_recap_shows_the_last_answer_whole(text: str, role: str) -> None:
     written = io.StringIO()
-    console = Console(file=written, width=300, height=50, force_terminal=True)
+    # Rich remembers of each style how it was first written, for all consoles.
+    console = Console(file=written, width=300, height=50, force_terminal=True, color_system="truecolor")
     shown = said({"role": role, "content": text})
     Screen(console).recap(Recap(0, [Entry(role, shown, is_last=True)], None))
     seen = "\n".join(Terminal(written.getvalue()).lines)

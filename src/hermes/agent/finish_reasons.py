@@ -31,9 +31,9 @@ NO_ANSWER_FILTERED = (
 )
 
 
-def normalize_reason(reason: str | None) -> str | None:
-    """`length` or `content_filter` in whatever spelling; None for every other reason."""
-    return _SPELLINGS.get(reason.lower()) if reason else None
+def normalize_reason(reason: object) -> str | None:
+    """`length` or `content_filter` in whatever spelling; None for every other reason, and what is no text."""
+    return _SPELLINGS.get(reason.lower()) if isinstance(reason, str) else None
 
 
 def explain_reason(reason: str | None, *, is_empty: bool) -> str | None:
