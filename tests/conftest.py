@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.skip_policy import SkipPolicy
 
@@ -28,8 +28,10 @@ MODEL_VARIABLES = (
 )
 PLATFORM_VARIABLES = ("TELEGRAM_", "MATRIX_", "WEBHOOK_", "API_SERVER_")
 
-settings.register_profile("dev", max_examples=50, deadline=None)
-settings.register_profile("ci", max_examples=300, deadline=None, derandomize=True)
+# How fast examples are made says something about the machine, not about the product.
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("dev", PATIENT, max_examples=50)
+settings.register_profile("ci", PATIENT, max_examples=300, derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if IN_CI else "dev"))
 
 
