@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -184,6 +184,7 @@ def has_html(tokens: list[Token]) -> bool:
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join))
+@example("\t<b>\n   ```\n")
 def test_nothing_breaks_out_of_its_place(said: str) -> None:
     tokens = COMMONMARK.parse(f"## before\n\n{contained(said)}\n\n## after\n")
     assert headings(tokens) == ["before", "after"]

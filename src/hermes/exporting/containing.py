@@ -76,8 +76,14 @@ def contained(text: str, *, pictures: bool = False) -> str:
     if fence is not None and fence.indent == 0 and is_clear:
         lines.append(fence.mark)
     elif fence is not None or not is_clear:
-        lines = [f"> {line}" for line in lines]
+        lines = [f"> {_spaced(line)}" for line in lines]
     return "\n".join(lines)
+
+
+def _spaced(line: str) -> str:
+    """A line that is indented by spaces: behind the mark of a quote a tab is narrower, and code no longer code."""
+    text = line.lstrip(" \t")
+    return line[: len(line) - len(text)].expandtabs(4) + text
 
 
 def _is_in_table(lines: list[str], number: int) -> bool:
