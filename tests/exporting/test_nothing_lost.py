@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator, Sequence
 
-from hypothesis import given
+from hypothesis import example, given
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
@@ -17,6 +17,7 @@ _VIEWER = MarkdownIt("commonmark", {"html": True, "maxNesting": 200}).enable(["s
 
 
 @given(TEXTS)
+@example("**** in**si**de")
 def test_the_page_shows_a_text_whole(text: str) -> None:
     assert_shows(text, text_in(rendered(text)))
 

@@ -14,7 +14,7 @@ from hermes.text import spell_controls
 
 _FENCE = re.compile(r"^[ \t]*(`{3,}(?!.*`)|~{3,})[ \t]*(.*?)[ \t]*$")
 _HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)(?:[ \t]+#+)?[ \t]*$")
-_MARKS = re.compile(r"``([^\n]+?)``|`([^`\n]+)`|\*\*(\S[^*\n]*)\*\*")
+_MARKS = re.compile(r"``([^\n]+?)``|`([^`\n]+)`|(?<!\*)\*\*(?!\s)([^*\n]*[^*\s])\*\*(?!\*)")
 
 
 def text(said: object) -> str:
