@@ -14,7 +14,8 @@ from hermes.text import spell_controls
 
 _FENCE = re.compile(r"^[ \t]*(`{3,}(?!.*`)|~{3,})[ \t]*(.*?)[ \t]*$")
 _HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)(?:[ \t]+#+)?[ \t]*$")
-_MARKS = re.compile(r"``([^\n]+?)``|`([^`\n]+)`|(?<!\*)\*\*(?!\s)([^*\n]*[^*\s])\*\*(?!\*)")
+_MARKS = re.compile(r"(?<![`\\])(`+)(?!`)([\s\S]*?[^`])\1(?!`)|(?<!\*)\*\*(?!\s)([^*\n]*[^*\s])\*\*(?!\*)")
+"""Code, between two runs of as many backticks, and bold text."""
 
 
 def text(said: object) -> str:
@@ -76,4 +77,4 @@ def _inline(said: str) -> str:
 def _marked(found: re.Match[str]) -> str:
     if found[3]:
         return f"<strong>{found[3]}</strong>"
-    return f"<code>{(found[1] or found[2]).strip()}</code>"
+    return f"<code>{found[2].strip()}</code>"
