@@ -16,6 +16,8 @@ _FENCE = re.compile(r"^[ \t]*(`{3,}(?!.*`)|~{3,})[ \t]*(.*?)[ \t]*$")
 _HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)(?:[ \t]+#+)?[ \t]*$")
 _MARKS = re.compile(r"(?<![`\\])(`+)(?!`)([\s\S]*?[^`])\1(?!`)|(?<!\*)\*\*(?!\s)([^*\n]*[^*\s])\*\*(?!\*)")
 """Code, between two runs of as many backticks, and bold text."""
+_PART = re.compile(r"(?m)^(?=[ \t]*(?:[-*+>]|\d{1,9}[.)])(?:[ \t]|$))")
+"""Where an item of a list or a quote begins: no mark reaches across."""
 
 
 def text(said: object) -> str:
@@ -71,7 +73,7 @@ def _code(lines: list[str], language: str) -> str:
 
 
 def _inline(said: str) -> str:
-    return _MARKS.sub(_marked, escape(said, quote=False))
+    return "".join(_MARKS.sub(_marked, escape(part, quote=False)) for part in _PART.split(said))
 
 
 def _marked(found: re.Match[str]) -> str:
