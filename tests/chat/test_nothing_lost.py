@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -45,6 +45,7 @@ def test_an_answer_is_shown_whole(text: str, cuts: int) -> None:
 
 
 @given(PROSE, st.integers(24, 80))
+@example("- a\n\n  ```py\n  0 0 0 <config>on</config> 👩\u200d👧\n  ```", 33)
 def test_an_answer_is_shown_whole_in_a_narrow_window(text: str, width: int) -> None:
     assert_shows(text, answered(text, width=width))
 

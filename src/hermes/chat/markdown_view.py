@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from markdown_it.token import Token
 from rich import box, markdown
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.segment import Segment
 from rich.table import Table
@@ -104,6 +105,10 @@ class _CodeBlock(markdown.CodeBlock):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if self.info:
             yield Text(f" {self.info}", "dim")
+        code = str(self.text)
+        if cell_len(code) != sum(map(cell_len, code)):
+            # Colours would come between characters that are drawn as one. Rich counts them apart then, and cuts them off.
+            self.lexer_name = "text"
         yield from super().__rich_console__(console, options)
 
 
