@@ -107,7 +107,7 @@ class _CodeBlock(markdown.CodeBlock):
             yield Text(f" {self.info}", "dim")
         code = str(self.text)
         if cell_len(code) != sum(map(cell_len, code)):
-            # Colours would come between characters that are drawn as one. Rich counts them apart then, and cuts them off.
+            # Colours would come between characters that are drawn as one. Rich counts those apart, and cuts them off.
             self.lexer_name = "text"
         yield from super().__rich_console__(console, options)
 
