@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from hermes.reasoning import split_reasoning
+
 WORDS = st.text("abcXYZ0189äßж日本🙂שלוםé", min_size=1, max_size=6)
 SPECIAL = [
     *(
@@ -93,8 +95,15 @@ PROSE_BLOCKS = st.one_of(
 )
 TABLES = st.lists(st.lists(CELLS, min_size=2, max_size=3), min_size=2, max_size=4).map(_table)
 NOISE = st.lists(WORDS | st.sampled_from("*_`~<>[]()#|-+.!&;:=\\\"' \n\t"), max_size=40).map("".join)
-PROSE = st.lists(PROSE_BLOCKS | NOISE, min_size=1, max_size=5).map("\n\n".join)
-TEXTS = st.lists(PROSE_BLOCKS | TABLES | NOISE, min_size=1, max_size=5).map("\n\n".join)
+
+
+def _is_answer(text: str) -> bool:
+    """Whether no reasoning stands at its beginning, which is shown apart."""
+    return split_reasoning(text).answer == text
+
+
+PROSE = st.lists(PROSE_BLOCKS | NOISE, min_size=1, max_size=5).map("\n\n".join).filter(_is_answer)
+TEXTS = st.lists(PROSE_BLOCKS | TABLES | NOISE, min_size=1, max_size=5).map("\n\n".join).filter(_is_answer)
 
 MARKS = set("\\`*_[]()<>#+-.!|~:=\"'")
 _PARSER = MarkdownIt("commonmark", {"html": False, "maxNesting": 60}).enable(["strikethrough", "table"])
