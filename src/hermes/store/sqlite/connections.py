@@ -175,7 +175,6 @@ class SqliteConnections:
     def settle_log(self, *, reading: bool = False) -> None:
         """If the log was removed, save what it held and go on with a new one. A read goes on with the old one if that
         is not possible now and everybody else would read the same."""
-
         self._check_loss()
 
         def settle(_: object) -> None:

@@ -61,10 +61,7 @@ _NAP_S = 0.01
 _IS_WAL, _JOURNAL_AT = b"\2\2", 18
 _SHARED_FIRST, _SHARED_SIZE = 0x40000002, 510
 _PENDING_BYTE = 0x40000000  # who opens the file locks this byte for a moment
-_IN_USE_BYTE, _CHECKPOINT_BYTE = (
-    128,
-    121,
-)  # of -shm; every connection holds the first, who checkpoints the second
+_IN_USE_BYTE, _CHECKPOINT_BYTE = 128, 121  # of -shm: held by every connection, and by who checkpoints
 _F_OFD_GETLK, _F_OFD_SETLK = 36, 37
 _FLOCK = struct.Struct("hhqqi")
 

@@ -125,9 +125,8 @@ def _reading(path: Path) -> Iterator[apsw.Connection]:
     found_log = has_log(path) or guards.is_open(path)
     is_log_alone = found_log and not os.path.exists(f"{path}-shm") and os.access(path, os.W_OK)
     with closing(connect(path) if is_log_alone else connect_read_only(path)) as connection:
-        if (
-            is_log_alone
-        ):  # it was copied here, or a program was killed: who has the file to himself needs no -shm
+        if is_log_alone:
+            # The file was copied here with its log, or a program was killed. An exclusive connection needs no -shm.
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             run(connection, "PRAGMA locking_mode=EXCLUSIVE")
         yield connection
@@ -180,7 +179,8 @@ def _show_compacted(connection: apsw.Connection) -> None:
 
 def repeated_messages(messages: Sequence[_Message]) -> list[int]:
     """The ids of what a compaction wrote a second time: the last messages before a summary again after it, and the
-    first of the conversation again before it. One message alone is not taken for a repetition: people say yes twice."""
+    first of the conversation again before it. One message alone, with no first ones repeated, is not taken for a
+    repetition: people say yes twice."""
     said = [message.what for message in messages]
     repeated: list[int] = []
     at = 0

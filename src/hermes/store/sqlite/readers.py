@@ -47,9 +47,8 @@ class ReaderPool:
     def __init__(self, path: Path, deadline: float) -> None:
         self._path = path
         self._deadline = deadline
-        self._lock = (
-            threading.Lock()
-        )  # the main thread enters it as it is: a Condition has a moment between its lines
+        # The main thread enters the lock itself: an exception may strike inside a Condition after it took the lock.
+        self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._waiting = 0  # threads that wait for a change
         self._plain: deque[tuple[float, apsw.Connection]] = deque()
