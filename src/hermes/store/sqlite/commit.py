@@ -314,7 +314,18 @@ def _do_in_other_thread(ticket: Ticket, thread: int, make: Callable[[Ticket], An
 
 def is_main_thread() -> bool:
     """Whether signal handlers may interrupt this thread."""
-    return get_ident() == threading.main_thread().ident
+    return get_ident() == _main_thread
+
+
+_main_thread = threading.main_thread().ident
+
+
+def _note_main_thread() -> None:
+    global _main_thread
+    _main_thread = get_ident()
+
+
+os.register_at_fork(after_in_child=_note_main_thread)  # the thread that forked is the only one there
 
 
 def is_from_signal_handler(problem: BaseException) -> bool:

@@ -223,8 +223,14 @@ class SqliteReader:
         return found
 
     def dict(self, sql: LiteralString, *args: object) -> dict[str, Any] | None:
-        found = self.dicts(sql, *args)
-        return found[0] if found else None
+        cursor = self._execute(sql, args)
+        first = cursor.fetchone()
+        if first is None:
+            return None
+        names = self._names.get(sql)
+        if names is None or len(names) != len(first):
+            names = self._names[sql] = tuple(column[0] for column in cursor.get_description())
+        return dict(zip(names, first, strict=True))
 
 
 class SqliteWriter(SqliteReader):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 from _thread import get_ident
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -24,7 +24,7 @@ from hermes.store.sqlite.opening import marked_damage
 from hermes.store.sqlite.turnstile import PATIENCE_S
 
 if TYPE_CHECKING:
-    from hermes.store.sqlite.scope import Owners
+    from hermes.store.sqlite.scope import Owners, ScopedConnection
 
 log = log_of(__name__)
 T = TypeVar("T")
@@ -50,14 +50,10 @@ class SqliteCore(SqliteConnections):
 
     # ---------------------------------------------------------------- reading
 
-    @contextmanager
     def read(
         self, *, settled: bool = False, wait: bool = True, owners: Owners | None = None
-    ) -> Iterator[Reader]:
-        if get_ident() in writes_at_work:
-            self._refuse_locked_read()
-        with Inside():
-            yield from self._read(settled, wait, owners)
+    ) -> AbstractContextManager[Reader]:
+        return _Snapshot(self, settled, wait, owners)
 
     def _refuse_locked_read(self) -> None:
         """Without a log nobody reads while a commit waits for other readers: a handler would wait for itself."""
@@ -67,56 +63,6 @@ class SqliteCore(SqliteConnections):
                 continue
             if owner._guard is self._guard and owner._is_committing and owner._queue.is_led_by(outer):
                 raise self._refused_nested()
-
-    def _read(self, settled: bool, wait: bool, owners: Owners | None) -> Iterator[Reader]:
-        self._usable()
-        self._check_loss()
-        if self._guard.log_is_missing():  # of a log that was cut, a read fails: see `_told`
-            self.settle_log(reading=True)
-        scope = None
-        if owners is None:
-            connection, generation = self.readers.take(self._new_plain)
-        else:
-            scope, generation = self.readers.take_scoped(self._new_scoped)
-            connection = scope.connection
-        try:
-            if connection.in_transaction:  # its last user was interrupted
-                connection.execute("ROLLBACK")
-            if scope is not None and owners is not None:
-                scope.is_for(owners)
-            reader = SqliteReader(connection, self._names)
-            self._begin_snapshot(connection, reader, settled, wait)
-            try:
-                yield reader
-            finally:
-                if connection.in_transaction:
-                    connection.execute("COMMIT")
-        except TOLD_AS_OURS as problem:
-            raise self._told(problem) from problem
-        finally:
-            self.readers.give_back(connection, generation, scope)
-
-    def _begin_snapshot(
-        self, connection: apsw.Connection, reader: SqliteReader, settled: bool, wait: bool
-    ) -> None:
-        connection.execute("BEGIN")
-        if not settled or self.read_only:
-            return
-        for _ in range(SETTLE_ROUNDS):
-            if reader.value(derived.ANY_NOTED) is None:
-                return
-            connection.execute("COMMIT")
-            try:
-                if wait:
-                    self.write(derived.refresh, share=False)
-                else:
-                    self._queue.do(Ticket(derived.refresh, impatient=True))
-            except errors.StoreError as problem:  # a list a little out of date is better than none
-                if wait:
-                    log.warning("%s: changes by other programs are not taken in yet: %s", self.path, problem)
-                connection.execute("BEGIN")
-                return
-            connection.execute("BEGIN")
 
     # ---------------------------------------------------------------- writing
 
@@ -326,3 +272,95 @@ class SqliteCore(SqliteConnections):
             self._connection.execute("COMMIT")
         finally:
             self._writer.repeating = False
+
+
+class _Snapshot:
+    """One read: `with store.read() as reader`. A class, because a generator costs a tenth of a short read."""
+
+    __slots__ = ("_connection", "_generation", "_owners", "_scope", "_settled", "_store", "_wait", "_way")
+
+    def __init__(self, store: SqliteCore, settled: bool, wait: bool, owners: Owners | None) -> None:
+        self._store = store
+        self._settled = settled
+        self._wait = wait
+        self._owners = owners
+        self._scope: ScopedConnection | None = None
+        self._connection: apsw.Connection | None = None
+        self._way: Inside | None = None
+
+    def __enter__(self) -> Reader:
+        store, thread = self._store, get_ident()
+        if thread in writes_at_work:
+            store._refuse_locked_read()
+        try:
+            self._way = Inside()
+            self._way.enter(thread)
+            store._usable()
+            if store._loss is not None:
+                store._check_loss()
+            if store._guard.log_is_missing():  # of a log that was cut, a read fails: see `_told`
+                store.settle_log(reading=True)
+            if self._owners is None:
+                connection, self._generation = store.readers.take(store._new_plain)
+            else:
+                self._scope, self._generation = store.readers.take_scoped(store._new_scoped)
+                connection = self._scope.connection
+            self._connection = connection
+            if connection.in_transaction:  # its last user was interrupted
+                connection.execute("ROLLBACK")
+            if self._scope is not None and self._owners is not None:
+                self._scope.is_for(self._owners)
+            reader = SqliteReader(connection, store._names)
+            connection.execute("BEGIN")
+            if self._settled and not store.read_only and reader.value(derived.ANY_NOTED) is not None:
+                self._settle(connection, reader)
+        except BaseException as problem:
+            self.__exit__(type(problem), problem, None)
+            raise
+        return reader
+
+    def _settle(self, connection: apsw.Connection, reader: SqliteReader) -> None:
+        """Bring derived columns up to date, and begin the snapshot anew after that."""
+        for _ in range(SETTLE_ROUNDS):
+            connection.execute("COMMIT")
+            try:
+                if self._wait:
+                    self._store.write(derived.refresh, share=False)
+                else:
+                    self._store._queue.do(Ticket(derived.refresh, impatient=True))
+            except errors.StoreError as problem:  # a list a little out of date is better than none
+                if self._wait:
+                    path = self._store.path
+                    log.warning("%s: changes by other programs are not taken in yet: %s", path, problem)
+                connection.execute("BEGIN")
+                return
+            connection.execute("BEGIN")
+            if reader.value(derived.ANY_NOTED) is None:
+                return
+
+    def __exit__(self, _: object, problem: BaseException | None, trace: object) -> None:
+        connection, self._connection = self._connection, None
+        if connection is None:
+            self._leave()
+            return
+        try:
+            try:
+                if connection.in_transaction:
+                    connection.execute("COMMIT")
+            except TOLD_AS_OURS as failure:
+                problem = failure
+            if problem is not None and isinstance(problem, TOLD_AS_OURS):
+                raise self._store._told(problem) from problem
+        finally:
+            self._store.readers.give_back(connection, self._generation, self._scope)
+            self._leave()
+
+    def _leave(self) -> None:
+        if self._way is not None:
+            self._way.leave()
+            self._way = None
+
+    def __del__(self) -> None:
+        """A signal handler may raise as `__exit__` begins."""
+        if self._way is not None:
+            self.__exit__(None, None, None)

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 
@@ -104,18 +104,19 @@ class ReaderPool:
     def _take_in_main(
         self, idle: deque[T], make: Callable[[], T], connection_of: Callable[[T], apsw.Connection]
     ) -> tuple[T, int]:
+        thread = threading.get_ident()
         while True:
             self._taking_in_main += 1  # whoever stops all reads sees this, or is seen by us
             try:
                 generation = self._generation
-                if self._held_by in (None, threading.get_ident()):
+                if self._held_by is None or self._held_by == thread:
                     try:
                         taken = idle.pop()
                     except IndexError:
                         taken = self._make_in_main(make)
                     connection = connection_of(taken)
-                    self._in_use[connection] = threading.get_ident()
-                    if self._may_go_on(generation):
+                    self._in_use[connection] = thread
+                    if self._is_open and generation == self._generation:
                         return taken, generation
                     connection.close(True)
                     self._in_use.pop(connection, None)
@@ -123,7 +124,7 @@ class ReaderPool:
                 self._taking_in_main -= 1
             if not self._is_open:
                 raise self._closed()
-            while self._held_by not in (None, threading.get_ident()):
+            while self._held_by not in (None, thread):
                 time.sleep(HELD_NAP_S)
 
     def _make_in_main(self, make: Callable[[], T]) -> T:
@@ -137,20 +138,19 @@ class ReaderPool:
     def _give_back_in_main(
         self, connection: apsw.Connection, generation: int, scope: ScopedConnection | None
     ) -> None:
-        count = len(self._main_plain) if scope is None else len(self._main_scoped)
-        if not self._may_go_on(generation) or count >= MOST_IDLE_IN_MAIN:
-            connection.close(True)
-        elif scope is None:
-            self._main_plain.append(connection)
+        idle: deque[Any] = self._main_plain if scope is None else self._main_scoped
+        if self._is_open and generation == self._generation and len(idle) < MOST_IDLE_IN_MAIN:
+            idle.append(scope or connection)
         else:
-            self._main_scoped.append(scope)
+            connection.close(True)
         self._in_use.pop(connection, None)
-        if not self._may_go_on(generation):  # closed by another thread just now
+        if not self._is_open or generation != self._generation:  # closed by another thread just now
             self._main_plain.clear()
             self._main_scoped.clear()
             connection.close(True)
-        for idle in self._pop_idle(time.monotonic() - IDLE_S):
-            idle.close(True)
+        if self._plain or self._scoped:
+            for old in self._pop_idle(time.monotonic() - IDLE_S):
+                old.close(True)
 
     def give_back(self, connection: apsw.Connection, generation: int, scope: ScopedConnection | None) -> None:
         if is_main_thread():
