@@ -11,6 +11,7 @@ import os
 import stat
 import sys
 from collections.abc import Collection
+from functools import cache
 from pathlib import Path
 
 PRIVATE_FILE = 0o600
@@ -24,10 +25,16 @@ def get_hermes_home() -> Path:
     """`HERMES_HOME` if set and not blank, else `~/.hermes`."""
     chosen = os.environ.get("HERMES_HOME", "").strip()
     if chosen:
-        return Path(chosen).expanduser()
+        return _absolute_home(chosen) if chosen[0] == "/" else Path(chosen).expanduser()
     home = Path.home() / ".hermes"
     _warn_about_ignored_profile(home)
     return home
+
+
+@cache
+def _absolute_home(chosen: str) -> Path:
+    """The same object each time: it keeps its parts, by which paths are compared."""
+    return Path(chosen)
 
 
 def get_default_hermes_root() -> Path:
@@ -63,7 +70,7 @@ def _warn_about_ignored_profile(home: Path) -> None:
 
 def private_folder(folder: Path) -> None:
     """Make the folder (and what is missing above it) readable by its owner only."""
-    if folder.is_dir():
+    if os.path.isdir(folder):
         return
     missing = [folder, *(parent for parent in folder.parents if not parent.exists())]
     for step in reversed(missing):

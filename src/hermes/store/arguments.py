@@ -69,7 +69,7 @@ def optional_path(name: str, value: object) -> Path | None:
     if value is None:
         return None
     if isinstance(value, str | os.PathLike) and "\0" not in os.fsdecode(value):
-        return Path(os.fsdecode(value))
+        return value if isinstance(value, Path) else Path(os.fsdecode(value))
     raise _wrong(name, "a path", value)
 
 

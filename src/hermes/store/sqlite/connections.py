@@ -330,9 +330,11 @@ class SqliteConnections:
             self._checkpointer.stop()
             self._closed = True
             problem = None
-            if self._loss is not None or self._guard.log_was_cut():
+            was_cut = self._guard.log_was_cut()
+            if self._loss is not None or was_cut:
                 self.leave_log_alone(True)
-            if self._journal == "wal" and self._damage is None and self._guard.log_was_removed():
+            was_removed = was_cut or self._guard.log_is_missing()
+            if self._journal == "wal" and self._damage is None and was_removed:
                 problem = log_recovery.save_before_close(self)
             elif self._has_recovered and self._journal == "wal" and self._damage is None:
                 # A program that still has the removed log open deletes, when it closes, the one in its place.

@@ -25,8 +25,9 @@ UNFIT_FOR_WAL = frozenset(
 
 def journal_for(path: Path) -> tuple[Journal, str]:
     """(the journal to use, the file system's name or '') for a database at this path."""
+    folder = str(path.parent)
     try:
-        kind = _kind_of_device(os.stat(path.parent).st_dev, str(path.parent))
+        kind = _kind_of_device(os.stat(folder).st_dev, folder)
     except OSError:
         return "wal", ""
     unfit = kind in UNFIT_FOR_WAL or kind.startswith("fuse.")

@@ -39,6 +39,7 @@ _SHARED_FIRST, _SHARED_SIZE = 0x40000002, 510
 _SHM_DEADMAN = 128  # the byte of -shm by which SQLite tells whether it is the first to open it
 _F_OFD_SETLK = 37
 _FLOCK = struct.Struct("hhqqi")
+_NEAR = 8  # how many descriptors below ours are tried before all of them are listed
 _TICK_S, _TICKS_OF_SECONDS_S = 0.05, 3.0  # how far apart two times of a file are at least, with room to spare
 
 _guards: dict[tuple[int, int], Guard] = {}
@@ -63,6 +64,7 @@ class Guard:
         self.recovering: SqliteConnections | None = None
         self.log: ObservedLog | None = None
         self.index: int | None = None  # a descriptor of the log's index, `-shm`
+        self._file: int | None = None  # and one of the database file
         self._descriptors: list[int] = []
         self._held = False
 
@@ -71,7 +73,10 @@ class Guard:
         if self._held:
             return
         self._held = True
-        self._take(str(self.path), _SHARED_FIRST, _SHARED_SIZE)
+        if self._file is None:
+            self._file = self._take(str(self.path), _SHARED_FIRST, _SHARED_SIZE)
+        elif sys.platform.startswith("linux"):
+            self._set(self._file, fcntl.F_RDLCK, _SHARED_FIRST, _SHARED_SIZE)
         index = self._take(f"{self._beside}-shm", _SHM_DEADMAN, 1)
         self.index = self.index if index is None else index
 
@@ -118,11 +123,16 @@ class Guard:
         if self.log is None:
             return True
         own = {self.log.descriptor, *self._descriptors}
+        wanted = self.log.identities
+        # The kernel gives the lowest free number: those of SQLite are mostly just below ours.
+        last = self.log.descriptor
+        near = [each for each in range(last - 1, max(-1, last - _NEAR), -1) if each not in own]
+        if all(any(_is_open_on(each, identity) for each in near) for identity in wanted):
+            return True
         try:
             others = {int(name) for name in os.listdir("/proc/self/fd")} - own
         except OSError:
             return True
-        wanted = {_identity(os.fstat(each)) for each in (self.log.descriptor, self.index) if each is not None}
         return all(any(_is_open_on(each, identity) for each in others) for identity in wanted)
 
     def log_in_place(self) -> bool:
@@ -171,6 +181,12 @@ class Guard:
         self._descriptors.append(descriptor)
         return descriptor
 
+    def hold_file(self) -> int:
+        """A descriptor of the database file, the one that the lock is taken on later."""
+        if self._file is None:
+            self._file = self.hold_descriptor(str(self.path), os.O_RDONLY)
+        return self._file
+
     def holds(self, descriptor: int) -> bool:
         return descriptor in self._descriptors
 
@@ -191,7 +207,7 @@ class Guard:
         for descriptor in self._descriptors:
             os.close(descriptor)
         self._descriptors.clear()
-        self.index = None
+        self.index = self._file = None
 
 
 class ObservedLog:
@@ -212,6 +228,7 @@ class ObservedLog:
         self._is = _identity(os.fstat(self.descriptor))
         self.check = LogCheck(self.descriptor)
         self._at_rest: tuple[int, int, int] | None = None
+        self.identities = [self._is] if index is None else [self._is, index]
 
     def is_in_place(self) -> bool:
         status = os.stat(self._folder)
@@ -269,7 +286,7 @@ def acquire(path: Path) -> Guard:
 
 def recover_log_of(path: Path) -> None:
     """Before another store of this process opens the file: its connections must not meet another log than ours."""
-    found = identity_of(path)
+    found = identity_of(path) if _guards else None
     guard = None if found is None else _guards.get(found)
     if guard is not None and guard.log_was_removed():
         for store in list(guard.stores):
@@ -354,7 +371,7 @@ def _warn_about_earlier_openers(path: Path, identity: tuple[int, int]) -> None:
         descriptors = os.listdir("/proc/self/fd")
     except OSError:
         return
-    if not any(_is_open_on(int(descriptor), identity) for descriptor in descriptors):
+    if not any(_is_open_on(int(each), identity) for each in descriptors):
         return
     warnings.warn(
         f"{path} was already open in this process when SessionDB opened it (another SQLite library?)."

@@ -141,7 +141,7 @@ def check_before_open(guard: guards.Guard) -> None:
         return
     held: dict[tuple[int, int], int] = {}
     until = time.monotonic() + OPEN_S
-    store = guard.hold_descriptor(str(guard.path), os.O_RDONLY)
+    store = guard.hold_file()
     while is_locked(store, _SHARED_FIRST, _SHARED_SIZE) and os.pread(store, 2, _JOURNAL_AT) == _IS_WAL:
         if _log_is_whole(guard, held) or not guard.is_in_place():
             return

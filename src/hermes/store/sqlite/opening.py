@@ -129,7 +129,7 @@ def open_database(
 
 def _attempt_in_turn(path: Path, *, read_only: bool, until: float, recovered: bool) -> Opened:
     """Some statements are refused without asking the busy handler, `PRAGMA journal_mode` for one."""
-    line = Turnstile(path)
+    line = None
     try:
         while True:
             try:
@@ -139,12 +139,14 @@ def _attempt_in_turn(path: Path, *, read_only: bool, until: float, recovered: bo
                 if time.monotonic() >= until:
                     raise
             # Those who write let somebody pass who stands in line.
+            line = line or Turnstile(path)
             if not read_only and not line.occupied():
                 line.enter(min(until, time.monotonic() + PATIENCE_S))
             time.sleep(RETRY_S)
     finally:
-        line.leave()
-        line.close()
+        if line is not None:
+            line.leave()
+            line.close()
 
 
 class _Replaced(OSError):
@@ -175,17 +177,20 @@ def _open(path: Path, recovered: bool) -> Opened:
         if not recovered:
             log_recovery.check_before_open(guard)
         connection = connect(path)
-        if not is_current(connection):
+        application, layout, cookie = _read_marks(connection)
+        if (application, layout) != (APPLICATION_ID, LAYOUT):
             with lockfile.exclusive(path):
                 if not is_current(connection):
                     _bring_up_to_date(path, connection)
-        _look_over_schema(path, connection, guard.identity)
+            cookie = pragma(connection, "PRAGMA schema_version")
+        if _looked_over.get(guard.identity) != cookie:
+            _look_over_schema(path, connection, guard.identity)
         _tighten(path)  # now that it is known to be a store: a name typed wrong may be anybody's file
         if encryption.is_expected(path):
             _say_once(path, f"{path} is not encrypted, though a key is set: `hermes store encrypt` does that")
         journal = _set_journal(path, connection)
         if journal == "wal":
-            _hold(guard, connection)
+            _hold(guard)
         return connection, guard, journal
     except BaseException:
         guards.leaving(guard)
@@ -219,7 +224,7 @@ def _open_read_only(path: Path, recovered: bool) -> Opened:
             )
         journal: Journal = "wal" if _is_wal(connection) else "delete"
         if journal == "wal":
-            _hold(guard, connection)
+            _hold(guard)
         return connection, guard, journal
     except BaseException:
         guards.leaving(guard)
@@ -265,10 +270,9 @@ def take_log_away(path: Path) -> None:
     sidecars.mend_modes(path, always=True)  # where the store may not be written, they stay
 
 
-def _hold(guard: guards.Guard, connection: apsw.Connection) -> None:
-    """Take the guard's locks after SQLite has set its shared memory up: a lock on a stale -shm, left beside the file
-    by a crash, would make SQLite take what is in it for current."""
-    run(connection, READ_SOMETHING)
+def _hold(guard: guards.Guard) -> None:
+    """Take the guard's locks after SQLite has set its shared memory up, which it does when something is read: a lock
+    on a stale -shm, left beside the file by a crash, would make SQLite take what is in it for current."""
     guard.hold()
     guard.observe_log()  # from now on this is the log that commits must go to
     if guard.users == 1 and not guard.shares_files():
@@ -322,6 +326,7 @@ def _fill(connection: apsw.Connection) -> None:
         run(connection, _MARKS)
 
 
+_READ_MARKS = "BEGIN; PRAGMA application_id; PRAGMA user_version; PRAGMA schema_version; COMMIT"
 _MARKS = f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={LAYOUT}"
 
 
@@ -345,6 +350,12 @@ def is_current(connection: apsw.Connection) -> bool:
     return ours and bool(pragma(connection, "PRAGMA user_version") == LAYOUT)
 
 
+def _read_marks(connection: apsw.Connection) -> tuple[int, int, int]:
+    """The application id, the layout and the schema cookie, in one transaction: each would take the locks anew."""
+    (application,), (layout,), (cookie,) = run(connection, _READ_MARKS)
+    return application, layout, cookie
+
+
 def _bring_up_to_date(path: Path, connection: apsw.Connection) -> None:
     check_version(connection, path)
     if not run(connection, "SELECT 1 FROM sqlite_master LIMIT 1"):
@@ -356,11 +367,11 @@ def _bring_up_to_date(path: Path, connection: apsw.Connection) -> None:
 
 
 def _look_over_schema(path: Path, connection: apsw.Connection, identity: tuple[int, int]) -> None:
-    """Undo what another program did to the search tables, and add what the store lacks of `schema.sql`; looked at
-    again only when the schema has changed."""
-    cookie = pragma(connection, "PRAGMA schema_version")
-    if _looked_over.get(identity) == cookie:
-        return  # the version that stands in a row is looked at by whoever first reads or writes
+    """Undo what another program did to the search tables, and add what the store lacks of `schema.sql`.
+
+    To be called only when the schema has changed. The version that stands in a row is otherwise looked at by whoever
+    first reads or writes.
+    """
     check_documented_version(connection, path)
     for name in drop_foreign_search(connection):
         log.warning("%s: removed %s, which another program had made; ours replaces it", path, name)
@@ -431,7 +442,9 @@ def _try_wal(path: Path, connection: apsw.Connection) -> str:
         if not any(mark in str(problem).lower() for mark in WAL_ERRORS):
             raise
         mode = str(pragma(connection, "PRAGMA journal_mode=DELETE"))
-    if mode != "wal":
+    if mode == "wal":
+        run(connection, READ_SOMETHING)
+    else:
         _say_once(path, f"{path}: this file system refuses a write-ahead log; using a rollback journal")
     return mode
 
@@ -449,14 +462,15 @@ def _tighten(path: Path) -> None:
     """What an older installation left for others to read is made private, with one notice."""
     names = [str(path), f"{path}-wal", f"{path}-shm", f"{path}.lock", f"{path}{encryption.NOTE}"]
     inside, folders = [f"{path}{BACKUPS}"], []
-    if path.parent == home.get_hermes_home():
-        inside.append(f"{path.parent}/sessions")
-        folders.append(str(path.parent))
-    for folder in filter(home.loose, inside):  # in a private folder nobody gets at the files
-        names += [entry.path for entry in os.scandir(folder) if entry.is_file()]
-        folders.append(folder)
+    folder = path.parent
+    if folder == home.get_hermes_home():
+        inside.append(f"{folder}/sessions")
+        folders.append(str(folder))
+    for below in filter(home.loose, inside):  # in a private folder nobody gets at the files
+        names += [entry.path for entry in os.scandir(below) if entry.is_file()]
+        folders.append(below)
     made = [name for name in names if home.tightened(name, home.PRIVATE_FILE)]
-    made += [folder for folder in folders if home.tightened(folder, home.PRIVATE_FOLDER)]
+    made += [name for name in folders if home.tightened(name, home.PRIVATE_FOLDER)]
     if made:
         log.warning("made private (they could be read by others): %s", ", ".join(made))
 

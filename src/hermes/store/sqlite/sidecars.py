@@ -19,12 +19,11 @@ ENDINGS = ("-wal", "-shm")
 
 def find_read_only(path: Path) -> list[str]:
     """The log and the index, where they lack the right to be written that the store has for its owner."""
+    found = [name for name in _names(path) if not _can_be_written(name)]
     try:
-        if not os.stat(path).st_mode & stat.S_IWUSR:
-            return []
+        return found if found and os.stat(path).st_mode & stat.S_IWUSR else []
     except OSError:
         return []
-    return [name for name in _names(path) if not _can_be_written(name)]
 
 
 def how_to_mend(names: list[str]) -> str:
