@@ -108,22 +108,22 @@ class Messages:
             session_id,
             role,
             stored,
-            optional_id("tool_call_id", tool_call_id),
-            json_or_none(tool_calls),
-            optional_text("tool_name", tool_name),
+            None if tool_call_id is None else optional_id("tool_call_id", tool_call_id),
+            None if tool_calls is None else json_or_none(tool_calls),
+            None if tool_name is None else optional_text("tool_name", tool_name),
             at,
-            optional_whole("token_count", token_count),
-            optional_text("finish_reason", finish_reason),
-            optional_text("reasoning", reasoning),
-            optional_text("reasoning_content", reasoning_content),
-            json_or_none(reasoning_details),
-            json_or_none(codex_reasoning_items),
-            json_or_none(codex_message_items),
+            None if token_count is None else optional_whole("token_count", token_count),
+            None if finish_reason is None else optional_text("finish_reason", finish_reason),
+            None if reasoning is None else optional_text("reasoning", reasoning),
+            None if reasoning_content is None else optional_text("reasoning_content", reasoning_content),
+            None if reasoning_details is None else json_or_none(reasoning_details),
+            None if codex_reasoning_items is None else json_or_none(codex_reasoning_items),
+            None if codex_message_items is None else json_or_none(codex_message_items),
             uid,
             kind,
-            optional_id("platform_message_id", platform_message_id),
+            None if platform_message_id is None else optional_id("platform_message_id", platform_message_id),
         )
-        epoch = optional_whole("lease_epoch", lease_epoch)
+        epoch = None if lease_epoch is None else optional_whole("lease_epoch", lease_epoch)
         person = at if role == "user" else None
         preview = preview_of(stored if kind == "text" else content) if person is not None else None
         counted = (

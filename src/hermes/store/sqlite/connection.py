@@ -174,6 +174,10 @@ def pragma(connection: apsw.Connection, sql: LiteralString) -> Any:
     return rows[0][0] if rows else None
 
 
+UNFIT_VALUES = (TypeError, OverflowError, UnicodeEncodeError)
+"""What apsw raises for values that SQLite cannot take."""
+
+
 class SqliteReader:
     """One snapshot on one connection; see `hermes.store.engine.Reader`."""
 
@@ -187,20 +191,25 @@ class SqliteReader:
     def _execute(self, sql: LiteralString, args: tuple[Any, ...]) -> Any:
         try:
             return self._connection.execute(sql, args)
-        except (TypeError, OverflowError) as problem:
+        except UNFIT_VALUES as problem:
+            return self._execute_cleaned(problem, sql, args)
+
+    def _execute_cleaned(self, problem: Exception, sql: LiteralString, args: tuple[Any, ...]) -> Any:
+        if not isinstance(problem, UnicodeEncodeError):
             raise errors.raised(
                 errors.InvalidArgument, f"not a value that can be stored or looked up: {problem}"
             ) from None
-        except UnicodeEncodeError:  # half a character in an id or a title: looked up as it would be stored
-            return self._connection.execute(
-                sql, tuple(clean_in(a) if isinstance(a, str) else a for a in args)
-            )
+        # Half a character in an id or a title: looked up as it would be stored.
+        return self._connection.execute(sql, tuple(clean_in(a) if isinstance(a, str) else a for a in args))
 
     def rows(self, sql: LiteralString, *args: object) -> list[Row]:
         return self._execute(sql, args).fetchall()  # type: ignore[no-any-return]
 
     def row(self, sql: LiteralString, *args: object) -> Row | None:
-        return self._execute(sql, args).fetchone()  # type: ignore[no-any-return]
+        try:
+            return self._connection.execute(sql, args).fetchone()
+        except UNFIT_VALUES as problem:
+            return self._execute_cleaned(problem, sql, args).fetchone()  # type: ignore[no-any-return]
 
     def value(self, sql: LiteralString, *args: object) -> Any:
         row = self._execute(sql, args).fetchone()
@@ -243,7 +252,10 @@ class SqliteWriter(SqliteReader):
         return self._connection.changes()
 
     def insert(self, sql: LiteralString, *args: object) -> int:
-        self._execute(sql, args)
+        try:
+            self._connection.execute(sql, args)
+        except UNFIT_VALUES as problem:
+            self._execute_cleaned(problem, sql, args)
         return self._connection.last_insert_rowid()
 
     def many(self, sql: LiteralString, sequence: Any) -> None:

@@ -404,7 +404,8 @@ class SqliteConnections:
         self._usable()
         if self.read_only:
             raise errors.raised(errors.StoreReadOnly, f"{self.path} is open read-only")
-        self._check_loss()
+        if self._loss is not None:
+            self._check_loss()
         if self._damage is not None:
             raise self._damage
 

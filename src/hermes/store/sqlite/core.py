@@ -68,13 +68,13 @@ class SqliteCore(SqliteConnections):
 
     def write(self, work: Callable[[Writer], T], *, share: bool = True, repeatable: bool = True) -> T:
         self._writable()
-        result = self._queue.do(Ticket(work, share=share, repeatable=repeatable))
+        result: T = self._queue.do(Ticket(work, share=share, repeatable=repeatable))
         self._writes += 1
         if self._writes % self._checkpoint_every == 0:
             if self._journal == "wal":
                 self._checkpointer.ask()
             self._damage = self._damage or marked_damage(self.path)  # another process may have seen some
-        return cast(T, result)
+        return result
 
     def alone(self, work: Callable[[apsw.Connection], T]) -> T:
         """Do something with the writing connection that no transaction allows, while nobody else writes."""
@@ -95,15 +95,19 @@ class SqliteCore(SqliteConnections):
                 self._at_work = True
                 self._run_all(batch)
             else:
-                self._usable()
+                if self._closed:
+                    self._usable()
                 self._begin(impatient=batch[0].impatient)
                 self._at_work = True
-                self._run_all(batch)
+                if len(batch) == 1:
+                    batch[0].result = batch[0].work(self._writer)
+                else:
+                    self._run_all(batch)
                 # In one step of C, so that no exception of a signal handler comes between the commit and its note.
                 self._is_committing = True
                 committed.extend(map(self._connection.execute, COMMIT))
                 self._is_committing = False
-                if not self._lasted():
+                if self._journal == "wal" and not self._guard.log_in_place():
                     committed.clear()  # it is as if it had never been, until it is written again
                     self._write_again(batch)
                     committed.append(None)
@@ -179,7 +183,8 @@ class SqliteCore(SqliteConnections):
 
     def _begin(self, *, impatient: bool = False) -> None:
         """Take the write lock, in turn with other processes, before the deadline."""
-        self._ensure_durable()
+        if not self._durable:
+            self._ensure_durable()
         if impatient:
             if self._turnstile.occupied():
                 raise apsw.BusyError("others are waiting")
@@ -211,30 +216,24 @@ class SqliteCore(SqliteConnections):
 
     def _begin_within(self, seconds: float) -> None:
         for _ in range(MOST_RECOVERIES):
-            if self._begin_once(seconds):
-                return
-            # Nothing was read through the connection that this transaction could be based on.
+            self._patience.seconds = seconds
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                if self._journal != "wal" or self._guard.log_in_place(to_begin=True):
+                    return
+                self._connection.execute("ROLLBACK")
+            except (apsw.IOError, apsw.CorruptError, apsw.NotADBError):
+                if self._lasted():
+                    raise
+            finally:
+                self._patience.seconds = self._deadline
+            # The log was removed. Nothing was read through the connection that this transaction could be based on.
             self._restore_log()
             self._ensure_durable()
         raise errors.raised(
             errors.StoreFailed,
             f"the write-ahead log of {self.path} was removed again and again; nothing was written",
         )
-
-    def _begin_once(self, seconds: float) -> bool:
-        """False if the log was removed."""
-        self._patience.seconds = seconds
-        try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            if self._lasted():
-                return True
-            self._connection.execute("ROLLBACK")
-        except (apsw.IOError, apsw.CorruptError, apsw.NotADBError):
-            if self._lasted():
-                raise
-        finally:
-            self._patience.seconds = self._deadline
-        return False
 
     def _run_all(self, batch: list[Ticket]) -> None:
         if len(batch) == 1:

@@ -53,15 +53,10 @@ class SqliteFollower(SqliteCore):
         return Texts()
 
     def write(self, work: Callable[[Writer], T], *, share: bool = True, repeatable: bool = True) -> T:
-        def act() -> T:
-            return super(SqliteFollower, self).write(work, share=share, repeatable=repeatable)
-
         try:
-            result = self._mending_the_index(act)
-        except errors.StoreFull:
-            if not self._make_room_for_ids():
-                raise
-            result = act()
+            result = super().write(work, share=share, repeatable=repeatable)
+        except (errors.IndexDamaged, errors.StoreFull) as problem:
+            result = self._write_again_after(problem, work, share=share, repeatable=repeatable)
         if self._writes - self._looked_at >= LOOK_EVERY_N_WRITES:
             self._looked_at = self._writes
             try:
@@ -71,6 +66,20 @@ class SqliteFollower(SqliteCore):
                     raise
                 log.warning("%s: the search index waits: %s", self.path, problem)
         return result
+
+    def _write_again_after(
+        self, problem: Exception, work: Callable[[Writer], T], *, share: bool, repeatable: bool
+    ) -> T:
+        """Mend what kept the write from being made, and make it."""
+        if isinstance(problem, errors.IndexDamaged):
+            self._rebuild_index()
+            try:
+                return super().write(work, share=share, repeatable=repeatable)
+            except errors.StoreFull as further:
+                problem = further
+        if not self._make_room_for_ids():
+            raise problem
+        return super().write(work, share=share, repeatable=repeatable)
 
     def _make_room_for_ids(self) -> bool:
         """Where no new row has an id because of what another program stored, give those rows others; whether so."""

@@ -19,6 +19,7 @@ closing them earlier would be the very accident they guard against.
 from __future__ import annotations
 
 import fcntl
+import mmap
 import os
 import struct
 import sys
@@ -30,7 +31,7 @@ from typing import TYPE_CHECKING
 
 from hermes import clock, errors
 from hermes.store.sqlite.connection import NO_DESCRIPTORS
-from hermes.store.sqlite.log_index import LogCheck
+from hermes.store.sqlite.log_index import LogCheck, map_index
 
 if TYPE_CHECKING:
     from hermes.store.sqlite.connections import SqliteConnections
@@ -64,7 +65,8 @@ class Guard:
         self.recovering: SqliteConnections | None = None
         self.log: ObservedLog | None = None
         self.index: int | None = None  # a descriptor of the log's index, `-shm`
-        self._file: int | None = None  # and one of the database file
+        self._index_view: mmap.mmap | None = None  # what the index says, without a system call
+        self._file: int | None = None  # a descriptor of the database file
         self._descriptors: list[int] = []
         self._held = False
 
@@ -78,7 +80,9 @@ class Guard:
         elif sys.platform.startswith("linux"):
             self._set(self._file, fcntl.F_RDLCK, _SHARED_FIRST, _SHARED_SIZE)
         index = self._take(f"{self._beside}-shm", _SHM_DEADMAN, 1)
-        self.index = self.index if index is None else index
+        if index is not None:
+            self.index = index
+            self._index_view = map_index(index)
 
     def _take(self, name: str, first: int, size: int) -> int | None:
         try:
@@ -135,12 +139,19 @@ class Guard:
             return True
         return all(any(_is_open_on(each, identity) for each in others) for identity in wanted)
 
-    def log_in_place(self) -> bool:
-        """Whether the log that commits go to is still the one other processes will read."""
+    def log_in_place(self, *, to_begin: bool = False) -> bool:
+        """Whether the log that commits go to is still the one other processes will read.
+
+        `to_begin`: another check follows before anything is acknowledged. That one also looks up what leads to the
+        folder.
+        """
         try:
             if self.log is None:
                 self.observe_log()
-            return self.log is not None and self.log.is_in_place() and not self.log_was_cut()
+            log, index = self.log, self.index
+            if log is None or not ((to_begin and log.is_folder_at_rest()) or log.is_in_place()):
+                return False
+            return index is None or not log.check.is_cut(index, self._index_view) or not self.log_was_cut()
         except OSError as problem:
             if problem.errno in NO_DESCRIPTORS:
                 raise
@@ -204,6 +215,9 @@ class Guard:
             return False
 
     def close_descriptors(self) -> None:
+        if self._index_view is not None:
+            self._index_view.close()  # it has a descriptor of its own
+            self._index_view = None
         for descriptor in self._descriptors:
             os.close(descriptor)
         self._descriptors.clear()
@@ -228,6 +242,7 @@ class ObservedLog:
         self._is = _identity(os.fstat(self.descriptor))
         self.check = LogCheck(self.descriptor)
         self._at_rest: tuple[int, int, int] | None = None
+        self._folder_descriptor = _open_folder(self._folder)
         self.identities = [self._is] if index is None else [self._is, index]
 
     def is_in_place(self) -> bool:
@@ -243,6 +258,14 @@ class ObservedLog:
         self._at_rest = folder if in_place and is_settled(status.st_ctime_ns, clock.now()) else None
         return in_place
 
+    def is_folder_at_rest(self) -> bool:
+        """Whether nothing was changed in the folder since the log was seen in its place there."""
+        return (
+            self._at_rest is not None
+            and self._folder_descriptor is not None
+            and os.fstat(self._folder_descriptor).st_ctime_ns == self._at_rest[2]
+        )
+
     def is_the_same(self) -> bool:
         return _identity(os.stat(self._name)) == self._is
 
@@ -251,6 +274,17 @@ class ObservedLog:
 
     def close(self) -> None:
         os.close(self.descriptor)
+        if self._folder_descriptor is not None:
+            os.close(self._folder_descriptor)
+
+
+def _open_folder(name: str) -> int | None:
+    try:
+        return os.open(name, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as problem:
+        if problem.errno in NO_DESCRIPTORS:
+            raise
+        return None
 
 
 def is_settled(changed_ns: int, now: float) -> bool:

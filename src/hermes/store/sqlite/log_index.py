@@ -7,14 +7,17 @@ frame of that number bears the same one is the log that the index describes.
 
 from __future__ import annotations
 
+import mmap
 import os
 import struct
 from typing import NamedTuple
 
 _HEADER = struct.Struct("=IIIBBHII2I8s8s")  # in the byte order of the machine
+_HEADER_SIZE = _HEADER.size
+_LENGTH_AND_SALTS = struct.Struct("=14xHI12x8s8x")  # of the same header
 _BACKFILLED = struct.Struct("=I")
 _FRAME_HEADER = struct.Struct(">II8s2I")  # in network order: page, size after a commit, salts, checksum
-_LOG_HEADER_SIZE = 32
+_LOG_HEADER_SIZE, _FRAME_HEADER_SIZE = 32, 24
 _LOG_SALTS_AT, _SALTS_SIZE = 16, 8
 _TRIES = 100
 
@@ -84,6 +87,17 @@ def is_cut(index_file: int, log: int) -> bool:
     return False
 
 
+def map_index(descriptor: int) -> mmap.mmap | None:
+    """The header of the index as memory, which SQLite has mapped, too; None if that is not possible.
+
+    It is to be closed only after SQLite has closed the file, which would otherwise lose its locks on it.
+    """
+    try:
+        return mmap.mmap(descriptor, _HEADER_SIZE, prot=mmap.PROT_READ)
+    except (OSError, ValueError):
+        return None
+
+
 class LogCheck:
     """`is_cut`, again and again: while the index stays the same, the length of the log is enough to tell."""
 
@@ -91,14 +105,16 @@ class LogCheck:
         self._log = log
         self._last = b"", 0  # an index whose log was whole, and how long the log is at least
 
-    def is_cut(self, index_file: int) -> bool:
-        header = os.pread(index_file, _HEADER.size, 0)
+    def is_cut(self, index_file: int, view: mmap.mmap | None = None) -> bool:
+        """`view` is what `map_index` made of the index."""
+        header = os.pread(index_file, _HEADER_SIZE, 0) if view is None else view[:_HEADER_SIZE]
         known, length = self._last
         if header != known:
-            if len(header) < _HEADER.size:
+            if len(header) < _HEADER_SIZE:
                 return is_cut(index_file, self._log)
-            _, _, _, _, _, page_size, frames, _, _, _, salts, _ = _HEADER.unpack(header)
-            length = _frame_at(_page_size(page_size), frames + 1) if frames else 0
+            page_size, frames, salts = _LENGTH_AND_SALTS.unpack(header)
+            frame_size = _FRAME_HEADER_SIZE + (page_size & 0xFE00) + ((page_size & 1) << 16)
+            length = _LOG_HEADER_SIZE + frames * frame_size if frames else 0
             if frames and os.pread(self._log, _SALTS_SIZE, _LOG_SALTS_AT) != salts:
                 return is_cut(index_file, self._log)
         # Not `fstat`: on newer kernels asking for the times of a file makes the next write to it slower.
