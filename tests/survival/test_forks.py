@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from hermes_state import SessionDB
 
 BEGIN = """
@@ -118,6 +120,34 @@ os.close(send)
 os.waitpid(child, 0)
 """
 
+PARENTS_STORE_IS_FREED = """
+import gc
+
+def count_descriptors():
+    index = os.stat(f"{path}-shm").st_ino
+    found = 0
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found += os.fstat(int(name)).st_ino == index
+        except OSError:  # that of the list itself
+            pass
+    return found
+
+db = SessionDB(path)
+db.create_session("s", "cli")
+
+def free():
+    global db
+    own = SessionDB(path)
+    own.append_message("s", "user", "from the child")
+    before = count_descriptors()
+    del db
+    gc.collect()
+    return [before, count_descriptors()]
+
+print(json.dumps(answer(*in_child(free))))
+"""
+
 
 def told_by(program: str, path: Path) -> Any:
     done = subprocess.run(
@@ -149,3 +179,10 @@ def test_a_child_torn_out_of_a_commit_is_refused_at_once_and_is_in_nobodys_way(t
 
 def test_a_child_that_lives_on_holds_no_lock_of_its_parents(tmp_path: Path) -> None:
     assert told_by(LINGERING, tmp_path / "state.db") == 0
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+def test_a_child_that_frees_its_parents_store_closes_no_file_of_it(tmp_path: Path) -> None:
+    """Closing any descriptor of a file drops the locks that the child's own store has on it."""
+    before, after = told_by(PARENTS_STORE_IS_FREED, tmp_path / "state.db")
+    assert before == after > 0

@@ -45,6 +45,7 @@ _TICK_S, _TICKS_OF_SECONDS_S = 0.05, 3.0  # how far apart two times of a file ar
 
 _guards: dict[tuple[int, int], Guard] = {}
 _inherited: set[tuple[int, int]] = set()  # files that our parent process has open, and so have we, unused
+_guards_of_parents: list[Guard] = []  # never freed: that would close a descriptor, and drop locks of our own
 _lock = threading.RLock()  # a signal handler, or a collected store, may open or close one while it is held
 _hooked = False
 
@@ -66,6 +67,7 @@ class Guard:
         self.log: ObservedLog | None = None
         self.index: int | None = None  # a descriptor of the log's index, `-shm`
         self._index_view: mmap.mmap | None = None  # what the index says, without a system call
+        self._views: list[mmap.mmap] = []  # each has a descriptor of its own, so they are kept as long as those
         self._file: int | None = None  # a descriptor of the database file
         self._descriptors: list[int] = []
         self._held = False
@@ -83,6 +85,8 @@ class Guard:
         if index is not None:
             self.index = index
             self._index_view = map_index(index)
+            if self._index_view is not None:
+                self._views.append(self._index_view)
 
     def _take(self, name: str, first: int, size: int) -> int | None:
         try:
@@ -215,9 +219,10 @@ class Guard:
             return False
 
     def close_descriptors(self) -> None:
-        if self._index_view is not None:
-            self._index_view.close()  # it has a descriptor of its own
-            self._index_view = None
+        self._index_view = None
+        for view in self._views:
+            view.close()
+        self._views.clear()
         for descriptor in self._descriptors:
             os.close(descriptor)
         self._descriptors.clear()
@@ -365,6 +370,7 @@ def forget_all() -> None:
     global _lock
     _lock = threading.RLock()  # another thread may have held it
     _inherited.update(_guards)
+    _guards_of_parents.extend(_guards.values())
     _guards.clear()
 
 
