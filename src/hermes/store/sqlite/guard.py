@@ -67,7 +67,9 @@ class Guard:
         self.log: ObservedLog | None = None
         self.index: int | None = None  # a descriptor of the log's index, `-shm`
         self._index_view: mmap.mmap | None = None  # what the index says, without a system call
-        self._views: list[mmap.mmap] = []  # each has a descriptor of its own, so they are kept as long as those
+        self._views: list[
+            mmap.mmap
+        ] = []  # each has a descriptor of its own, so they are kept as long as those
         self._file: int | None = None  # a descriptor of the database file
         self._descriptors: list[int] = []
         self._held = False
