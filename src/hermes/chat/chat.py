@@ -14,6 +14,7 @@ from hermes import clock, errors
 from hermes.agent import events as happened
 from hermes.agent import upkeep
 from hermes.agent.approvals.request import DENY
+from hermes.agent.turn import TRASH_HINT
 from hermes.chat import keys, second
 from hermes.chat.approval import ask_approval
 from hermes.chat.commands import typed
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+TRASHED = "Session {old} was deleted or moved to the trash. What you say next begins a new one."
 BUSY_S = 1.5
 """After so long without an answer from the store a person is told what they wait for."""
 TWICE_WITHIN_S = 2.0
@@ -112,6 +114,7 @@ class Chat:
                 hint = f"; there are {alike}" if alike else "; /help lists them"
                 self.screen.problem(f"There is no command {text.split()[0]}{hint}")
             else:
+                await self._leave_trashed()
                 await command.command.run(self, command.argument)
         except Leave:
             raise
@@ -123,6 +126,14 @@ class Chat:
             self.screen.problem(
                 f"unexpected {type(problem).__name__}: {problem} (HERMES_TRACEBACK=1 shows where)"
             )
+
+    async def _leave_trashed(self) -> None:
+        """Say so if the session of this conversation was trashed elsewhere: a command must not act on it."""
+        old = None
+        with suppress(errors.StoreError):  # the command says that the store cannot be read
+            old = await self.talk.leave_trashed()
+        if old is not None:
+            self.screen.note(f"{TRASHED.format(old=old)} {TRASH_HINT}")
 
     async def _once_shown(self) -> None:
         """What can wait until the person sees a prompt: the model is made, and the store is looked after."""
