@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,11 @@ from hermes.agent.agent import Agent
 from hermes.agent.events import Event, Moved
 from hermes.agent.model import Used
 from hermes.agent.record import StoredRecord
+from hermes.agent.tool import ToolContext
 from hermes.chat import second
 from hermes.chat.commands import commands
 from hermes.exporting.recognition import MARKDOWN_MARK
+from hermes.logs import log_of
 from hermes.sessiondb import AnyStore
 from hermes_state import SessionDB
 from tests.chat.conftest import DOWN, ENTER, INTERRUPT, LEAVE, NEW_LINE, SEEN, Typing
@@ -673,3 +675,20 @@ async def test_a_store_that_is_locked_can_still_be_read_on_in(home: Path, typing
     assert "you said: hello\n\nare you there" in shown
     with SessionDB() as again:
         assert said(again, "one") == ["hello", "are you there"]
+
+
+async def test_warnings_of_the_log_stand_on_the_screen_each_once(typing: Typing) -> None:
+    """Python's own handler would print them into the midst of what is drawn."""
+
+    class Warn:
+        name, description = "warn", "Warns from threads of its own."
+        parameters: Mapping[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}}
+
+        async def run(self, _arguments: dict[str, Any], _context: ToolContext) -> str:
+            for _ in range(3):
+                await asyncio.to_thread(log_of("hermes.anything").warning, "it could not be %s", "summarised")
+            return "done"
+
+    shown = await typing("use warn x", parts=PARTS._replace(make_tools=lambda _: [Warn()]))
+    assert shown.count("it could not be summarised") == 1
+    assert shown.index("it could not be summarised") < shown.index("the tool said: done")

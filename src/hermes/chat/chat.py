@@ -20,6 +20,7 @@ from hermes.chat.approval import ask_approval
 from hermes.chat.commands import typed
 from hermes.chat.commands_settings import Leave
 from hermes.chat.leaving import farewell
+from hermes.chat.log_lines import warnings_on_screen
 from hermes.chat.mentions import with_files
 from hermes.chat.question import Option, Stopped
 from hermes.chat.recap import recap
@@ -71,7 +72,10 @@ class Chat:
         for number in ENDINGS:
             loop.add_signal_handler(number, lambda: me.cancel() if me is not None else None)
         try:
-            with keys.unseen():  # also between a turn and the next prompt
+            with (
+                warnings_on_screen(self._show_warning),
+                keys.unseen(),
+            ):  # also between a turn and the next prompt
                 if resuming is None or await self.enter(resuming, asked=asked, first=True):
                     if resuming is None:
                         self.greet()
@@ -184,6 +188,9 @@ class Chat:
         used = talk.total if talk.total.model or model is None else talk.total._replace(model=model.name)
         shown = status(used) if talk.total.model else (printable(model.name) if model is not None else "")
         return " · ".join(filter(None, (printable(name, width_limit=40), shown, str(talk.cwd))))
+
+    async def _show_warning(self, text: str) -> None:
+        await self.prompting.above(lambda: self.screen.aside(text, "yellow"))
 
     async def _open_output(self) -> None:
         """Show the next folded output above the prompt."""
