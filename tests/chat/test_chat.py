@@ -20,6 +20,7 @@ from markdown_it import MarkdownIt
 from hermes import config
 from hermes.agent.agent import Agent
 from hermes.agent.events import Event, Moved
+from hermes.agent.finish_reasons import CUT_AT_LENGTH, NO_ANSWER_WITHIN_LENGTH, NOTHING_BUT_REASONING
 from hermes.agent.model import Used
 from hermes.agent.record import StoredRecord
 from hermes.agent.tool import ToolContext
@@ -623,6 +624,20 @@ def test_who_follows_sees_the_commands_that_are_run() -> None:
     call = {"id": "1", "function": {"name": "terminal", "arguments": '{"command": "make\\nmake install"}'}}
     row = {"role": "assistant", "content": "Building.", "tool_calls": [call]}
     assert second.followed(row) == ("◆ Hermes", "Building.\n→ terminal make ⏎ make install")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason", "told"),
+    [
+        ("<think>a plan", "length", NO_ANSWER_WITHIN_LENGTH),
+        ("<think>a plan</think>", "stop", NOTHING_BUT_REASONING),
+        ("half an", "length", f"half an\n{CUT_AT_LENGTH}"),
+        ("whole", "stop", "whole"),
+    ],
+)
+def test_who_follows_is_told_that_an_answer_was_cut_short(content: str, reason: str, told: str) -> None:
+    row = {"role": "assistant", "content": content, "finish_reason": reason}
+    assert second.followed(row) == ("◆ Hermes", told)
 
 
 async def test_who_was_overtaken_loses_nothing_they_typed(db: SessionDB, typing: Typing) -> None:

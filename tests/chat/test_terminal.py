@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from hermes.chat.chat import BUSY_S
 from hermes_state import SessionDB
 
 ROOT = Path(__file__).parents[2]
@@ -201,3 +202,15 @@ def test_the_status_of_a_resumed_conversation_tells_what_it_used(window: Window,
     window.sees("one", "❯")
     window.keys("one", "/status", "Enter")
     assert "tokens unknown" not in window.sees("one", "Used:", "1.2K in · 56 out")
+
+
+def test_nobody_is_told_to_wait_for_the_store_while_a_question_is_open(window: Window, db: SessionDB) -> None:
+    db.create_session("held", "cli")
+    db.append_message("held", "user", "before")
+    window.start("one", "-r", "held")
+    window.sees("one", "❯")
+    window.start("two", "-r", "held")
+    window.sees("two", "1. follow", "4. leave it")
+    shown_until = time.monotonic() + 2 * BUSY_S
+    until(lambda: time.monotonic() > shown_until)
+    assert "The store is busy" not in window.screen("two")

@@ -240,6 +240,7 @@ class Chat:
         try:
             told = await self.talk.resume(session_id, asked=asked)
         except errors.LeaseHeld as held:
+            patience.cancel()  # from here on the person is waited for, not the store
             return await second.decide(self, session_id, held.holder)
         finally:
             patience.cancel()
