@@ -39,4 +39,10 @@ def test_reasoning_is_one_line_unless_it_was_looked_for() -> None:
     assert "secret" not in seen(said(row, BOUNDS, ("answer",)), ("answer",))
     assert "secret" not in seen(said((1, "assistant", THINKING, "text", None, None, 0.0), BOUNDS))
     assert "secret" in seen(said((1, "user", THINKING, "text", None, None, 0.0), BOUNDS))
-    assert "plan" in seen(said((1, "assistant", "<think>a plan", "text", None, None, 0.0), BOUNDS))
+
+
+def test_reasoning_that_is_shown_is_marked_as_such() -> None:
+    only = seen(said((1, "assistant", "<think>a plan", "text", None, None, 0.0), BOUNDS))
+    assert only.split("\n")[1:3] == ["∴ reasoning, without an answer", "a plan"]
+    sought = seen(said((1, "assistant", THINKING, "text", None, None, 0.0), BOUNDS, ("secret",)), ("secret",))
+    assert sought.split("\n")[1:4] == ["∴ reasoning", "a secret plan", "The answer."]

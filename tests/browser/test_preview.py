@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hermes.browser.transcript import MOST, Transcript
+from hermes.store.people import Principal
 from hermes_state import SessionDB
 from tests.browser.conftest import Browsing, Told
 
@@ -140,3 +141,17 @@ async def test_who_types_while_reading_searches(browsing: Browsing, told: Told) 
         await screen.press("tab", "h")
         assert screen.app.search.has_focus
         assert screen.app.search.value == "h"
+
+
+async def test_conversations_of_two_people_with_one_title_can_be_told_apart(
+    browsing: Browsing, db: SessionDB
+) -> None:
+    for person in ("anna", "bert"):
+        scope = db.scoped(Principal("telegram", user=person))
+        session = scope.create_session()
+        scope.set_session_title(session, "plans")
+        scope.append_message(session, "user", "hello")
+    async with browsing(size=(140, 30)) as screen:
+        assert "telegram bert · 1 message" in screen.text
+        await screen.press("down")
+        assert "telegram anna · 1 message" in screen.text

@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,14 @@ from markdown_it import MarkdownIt
 from hermes import config
 from hermes.agent.agent import Agent
 from hermes.agent.events import Event, Moved
+from hermes.agent.finish_reasons import CUT_AT_LENGTH, NO_ANSWER_WITHIN_LENGTH, NOTHING_BUT_REASONING
 from hermes.agent.model import Used
 from hermes.agent.record import StoredRecord
+from hermes.agent.tool import ToolContext
 from hermes.chat import second
 from hermes.chat.commands import commands
 from hermes.exporting.recognition import MARKDOWN_MARK
+from hermes.logs import log_of
 from hermes.sessiondb import AnyStore
 from hermes_state import SessionDB
 from tests.chat.conftest import DOWN, ENTER, INTERRUPT, LEAVE, NEW_LINE, SEEN, Typing
@@ -623,6 +626,20 @@ def test_who_follows_sees_the_commands_that_are_run() -> None:
     assert second.followed(row) == ("◆ Hermes", "Building.\n→ terminal make ⏎ make install")
 
 
+@pytest.mark.parametrize(
+    ("content", "reason", "told"),
+    [
+        ("<think>a plan", "length", NO_ANSWER_WITHIN_LENGTH),
+        ("<think>a plan</think>", "stop", NOTHING_BUT_REASONING),
+        ("half an", "length", f"half an\n{CUT_AT_LENGTH}"),
+        ("whole", "stop", "whole"),
+    ],
+)
+def test_who_follows_is_told_that_an_answer_was_cut_short(content: str, reason: str, told: str) -> None:
+    row = {"role": "assistant", "content": content, "finish_reason": reason}
+    assert second.followed(row) == ("◆ Hermes", told)
+
+
 async def test_who_was_overtaken_loses_nothing_they_typed(db: SessionDB, typing: Typing) -> None:
     with ExitStack() as others:
 
@@ -673,3 +690,20 @@ async def test_a_store_that_is_locked_can_still_be_read_on_in(home: Path, typing
     assert "you said: hello\n\nare you there" in shown
     with SessionDB() as again:
         assert said(again, "one") == ["hello", "are you there"]
+
+
+async def test_warnings_of_the_log_stand_on_the_screen_each_once(typing: Typing) -> None:
+    """Python's own handler would print them into the midst of what is drawn."""
+
+    class Warn:
+        name, description = "warn", "Warns from threads of its own."
+        parameters: Mapping[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}}
+
+        async def run(self, _arguments: dict[str, Any], _context: ToolContext) -> str:
+            for _ in range(3):
+                await asyncio.to_thread(log_of("hermes.anything").warning, "it could not be %s", "summarised")
+            return "done"
+
+    shown = await typing("use warn x", parts=PARTS._replace(make_tools=lambda _: [Warn()]))
+    assert shown.count("it could not be summarised") == 1
+    assert shown.index("it could not be summarised") < shown.index("the tool said: done")

@@ -55,6 +55,23 @@ def test_an_answer_is_whole_where_there_is_no_terminal(text: str) -> None:
     assert "".join(text.split()) in "".join(answered(text, terminal=False).split())
 
 
+def test_one_empty_line_stands_between_blocks() -> None:
+    text = "one\n\n| a | b |\n|---|---|\n| c | d |\n\n- two\n\n> three\n\n1. four\n\n---\n\n# five\n\nsix"
+    shown = answered(text, width=20)
+    assert "\n\n\n" not in shown.strip("\n")
+    words = [word for word in shown.split() if word.isalpha()]
+    assert words == ["one", "a", "b", "c", "d", "two", "three", "four", "five", "six"]
+
+
+def test_the_indentation_of_lines_stays() -> None:
+    text = "<config>\n  <name>x</name>\n\t<list>\n</config>\n\n- item\n  goes on\n    further"
+    shown = answered(text).split("\n")
+    assert [line for line in shown if line][:7] == [
+        *("<config>", "  <name>x</name>", "    <list>", "</config>"),
+        *(" • item", "   goes on", "     further"),
+    ]
+
+
 @given(st.lists(st.lists(WORDS, min_size=1, max_size=4).map(" ".join), min_size=1, max_size=6))
 def test_a_line_of_an_answer_is_a_line_on_the_screen(lines: list[str]) -> None:
     shown = [line for line in drawn(events.TextDelta("\n".join(lines)), events.Done("")) if line]

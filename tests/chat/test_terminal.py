@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from hermes.chat.chat import BUSY_S
 from hermes_state import SessionDB
 
 ROOT = Path(__file__).parents[2]
@@ -172,3 +173,44 @@ def test_a_folded_output_is_opened_by_a_key_also_one_that_was_pressed_too_early(
     window.sees("one", "0 1")
     window.keys("one", "C-o", "typed ahead")
     window.sees("one", "── /output 1", "│ LINE 7", "❯ typed ahead")
+
+
+def test_commands_do_not_act_on_a_session_that_was_trashed_elsewhere(window: Window, db: SessionDB) -> None:
+    window.start("one")
+    window.sees("one", "❯", "new conversation")
+    window.keys("one", "hello", "Enter")
+    window.sees("one", "you said: hello", "echo · 2 in")
+    (old,) = (row["id"] for row in db.list_sessions_rich())
+    db.trash_session(old)
+    window.keys("one", "/branch x", "Enter")
+    window.sees("one", f"Session {old} was deleted or moved to the trash. What you say next begins")
+    window.keys("one", "/title Foo", "Enter", "/status", "Enter")
+    window.sees("one", "Session title queued", "(not stored yet)", "Used:      nothing yet")
+    window.keys("one", "hello again", "Enter")
+    screen = window.sees("one", "you said: hello again", "Session title set: Foo")
+    assert "does not exist" not in screen
+    assert screen.count("was deleted or moved to the trash") == 1
+    assert [(row["title"], row["preview"]) for row in db.list_sessions_rich()] == [("Foo", "hello again")]
+    assert [row["title"] for row in db.list_trash()] == [None]
+
+
+def test_the_status_of_a_resumed_conversation_tells_what_it_used(window: Window, db: SessionDB) -> None:
+    db.create_session("old", "cli")
+    db.append_message("old", "user", "before")
+    db.record_usage("old", model="echo", input_tokens=1234, output_tokens=56)
+    window.start("one", "-r", "old")
+    window.sees("one", "❯")
+    window.keys("one", "/status", "Enter")
+    assert "tokens unknown" not in window.sees("one", "Used:", "1.2K in · 56 out")
+
+
+def test_nobody_is_told_to_wait_for_the_store_while_a_question_is_open(window: Window, db: SessionDB) -> None:
+    db.create_session("held", "cli")
+    db.append_message("held", "user", "before")
+    window.start("one", "-r", "held")
+    window.sees("one", "❯")
+    window.start("two", "-r", "held")
+    window.sees("two", "1. follow", "4. leave it")
+    shown_until = time.monotonic() + 2 * BUSY_S
+    until(lambda: time.monotonic() > shown_until)
+    assert "The store is busy" not in window.screen("two")

@@ -170,5 +170,5 @@ def test_an_answer_is_shown_without_its_reasoning_unless_that_is_all(
     shown = hermes("sessions", "show", "thinking").stdout
     assert "  Use List<String>,\n  or <b>.\\x1b]0;x\\x07\n" in shown
     assert "a plan" not in shown
-    assert "  only this\n" in shown
-    assert "  a plan\n" in hermes("sessions", "show", "thinking", "--reasoning").stdout
+    assert "  ∴ reasoning, without an answer\n  only this\n" in shown
+    assert "  ∴ reasoning\n  a plan\n" in hermes("sessions", "show", "thinking", "--reasoning").stdout

@@ -28,3 +28,17 @@ def test_nor_without(rows: list[tuple[str, ...]], width: int) -> None:
     lines = list(table(widened(PLAIN_COLUMNS, cells, width), cells, width))
     assert all(columns_taken(line) <= width for line in lines)
     assert [line.split()[-1] for line in lines[2:]] == [row[-1] for row in cells]
+
+
+def test_a_long_title_does_not_cut_the_previews_of_the_documents_at_a_hundred_columns() -> None:
+    preview = "Help me refactor the auth module please"
+    rows = [
+        ("schema migration, in one step", preview, "yesterday", "20250305_091523_a1b2c3d4"),
+        ("refactoring auth", preview, "2h ago", "20250304_143022_e5f6a7b8"),
+    ]
+    lines = list(table(widened(TITLED_COLUMNS, rows, 100), rows, 100))
+    assert all(preview in line for line in lines[2:])
+    assert lines[2].startswith("schema migration, in ")
+    whole = list(table(widened(TITLED_COLUMNS, rows, 112), rows, 112))
+    assert "schema migration, in one step" in whole[2]
+    assert all(preview in line for line in whole[2:])

@@ -46,6 +46,7 @@ class Chat:
         self.waiting = 0
         self.happened: Sequence[Happening] = ()
         self.topics: Topics | None = None
+        self.was_trashed = False
         self.due: float | None = None
         self.kept: dict[str, object] = {}
         self.saved: list[str | None] = []

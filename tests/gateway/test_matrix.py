@@ -645,6 +645,7 @@ def test_a_link_to_us_calls_us() -> None:
         ("# Title\n\ntext", "<h1>Title</h1>\n<p>text</p>"),
         ("one\ntwo", "one<br />\ntwo"),
         ("```python\nx < 1\n```", '<pre><code class="language-python">x &lt; 1\n</code></pre>'),
+        ("<a>\n  <b>\n</a>", "&lt;a&gt;<br />\n\u00a0\u00a0&lt;b&gt;<br />\n&lt;/a&gt;"),
         ("~~no~~ [a](https://x.org)", '<s>no</s> <a href="https://x.org">a</a>'),
         ("[a](javascript:alert(1))", "[a](javascript:alert(1))"),
         ("<script>alert(1)</script>", "&lt;script&gt;alert(1)&lt;/script&gt;"),

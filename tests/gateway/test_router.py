@@ -8,7 +8,8 @@ import pytest
 
 from hermes import errors
 from hermes.gateway import incoming
-from hermes.gateway.chat import REPLACED
+from hermes.gateway.chat import REPLACED, TRASHED
+from hermes.gateway.commands_which import IN_TRASH
 from hermes.gateway.events import Source
 from hermes.gateway.keys import Keying, session_key
 from hermes.gateway.mailbox import BROKEN, MOST_TRIES
@@ -140,6 +141,24 @@ async def test_a_chat_whose_conversation_was_thrown_away_begins_another() -> Non
         assert world.session_of(ANN) == new
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_commands_tell_that_the_conversation_of_a_chat_is_in_the_trash(restarted: bool) -> None:
+    async with World() as world:
+        await world.asks(ANN, "hello")
+        world.db.trash_session(world.session_of(ANN))
+        if restarted:
+            await world.restart()
+        for command in ("/status", "/why", "/usage"):
+            (answer,) = await world.asks(ANN, command)
+            assert IN_TRASH in answer
+            assert "Nothing was said" not in answer
+        (told, _) = await world.asks(ANN, "/title Fresh")
+        assert told == REPLACED
+        (answer,) = await world.asks(ANN, "/why")
+        assert TRASHED in answer
+        assert IN_TRASH not in answer
+
+
 async def test_a_restarted_gateway_tells_that_a_conversation_was_thrown_away() -> None:
     async with World() as world:
         await world.asks(in_group(ANN), "hello")
@@ -160,6 +179,8 @@ async def test_a_conversation_thrown_away_during_an_answer_goes_on_in_another() 
         answer, new = world.heard(ANN)[-1], world.session_of(ANN)
         assert new != old
         assert f"continues in a new session, {new}" in answer
+        assert "hermes sessions" not in answer  # nobody on a platform can run it
+        assert TRASHED in str(await world.asks(ANN, "/why"))
         rows = world.db.get_messages(new)
         assert [row["role"] for row in rows] == ["user", "assistant"]
         assert rows[0]["content"] == "hold gate"

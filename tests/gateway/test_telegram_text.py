@@ -108,6 +108,7 @@ def test_what_we_say_is_seen_is_what_telegram_reads(text: str) -> None:
         ("one\ntwo  \nthree\n\n---\n\nfour", "one\ntwo\nthree\n\n———\n\nfour"),
         ("<script>x</script> & co", "&lt;script&gt;x&lt;/script&gt; &amp; co"),
         ("[a]: https://b.c", "[a]: https://b.c"),
+        ("<a>\n  <b>x</b>\n</a>", "&lt;a&gt;\n  &lt;b&gt;x&lt;/b&gt;\n&lt;/a&gt;"),
         ("a \ud800 b", "a \ufffd b"),
         ("", ""),
     ],

@@ -70,6 +70,24 @@ def test_opening_without_descriptors_says_so(path: str, left: int) -> None:
         assert worker.ask("health") == []
 
 
+@pytest.mark.parametrize("left", range(10))
+def test_creating_a_store_without_descriptors_says_so(path: str, left: int) -> None:
+    """It is no store that cannot be written, and nothing of it is left behind that could not be opened later."""
+    with Worker() as worker:
+        worker.ask(
+            "visit", path=f"{path}.other", session="s", texts=["one"]
+        )  # everything is loaded that it needs
+        worker.ask("limit_descriptors", most=FEW)
+        worker.ask("use_up_descriptors", but=left)
+        refused = _ask(worker, "open_store", path=path)
+        worker.ask("free_descriptors")
+        assert refused is None or "too many open files" in refused
+        if refused is not None:
+            worker.ask("open_store", path=path)
+        worker.ask("append", session="s", texts=["two"])
+        assert worker.ask("contents", session="s") == ["two"]
+
+
 @pytest.mark.parametrize("left", range(8))
 def test_no_stored_row_is_reported_as_failed(path: str, left: int) -> None:
     """Whatever a write still has to open, it is stored and acknowledged, or neither."""

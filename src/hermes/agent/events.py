@@ -77,6 +77,8 @@ class Note(NamedTuple):
     """Something a person should know, in one line."""
 
     text: str
+    hint: str = ""
+    """What to do about it at the machine. It is not shown on platforms, where nobody can run a command."""
 
 
 class Moved(NamedTuple):

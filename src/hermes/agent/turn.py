@@ -48,10 +48,8 @@ from hermes.reasoning import Piece, ReasoningSplitter
 T = TypeVar("T")
 
 MOST_STEPS = 60
-REPLACED = (
-    "Session {old} was deleted or moved to the trash. This continues in a new session, {new}."
-    " `hermes sessions trash` lists what can be brought back."
-)
+REPLACED = "Session {old} was deleted or moved to the trash. This continues in a new session, {new}."
+TRASH_HINT = "`hermes sessions trash list` shows what can be brought back."
 STOPPED = "[stopped by the person; effect unknown]"
 LAST_STEP = (
     "You have used all the steps of this turn. Answer now, with what you have, and say what is left to do."
@@ -236,7 +234,7 @@ class Turn:
         before = self._record.session_id
         stored = await self._record.say(role, content, **fields)
         if self._record.session_id != before:
-            yield Note(REPLACED.format(old=before, new=self._record.session_id))
+            yield Note(REPLACED.format(old=before, new=self._record.session_id), TRASH_HINT)
         yield stored
 
     # ---------------------------------------------------------------- asking

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from hermes import clock
 from hermes.browser.line import highlight
+from hermes.reasoning import split_reasoning
 from hermes.recall.excerpts import Excerpt
 from hermes.recall.said import Said
 from hermes.text import printable, reveal, spell_controls
@@ -43,8 +44,7 @@ def message(one: Said, width: int, palette: Palette, clues: Iterable[str], conso
         lines = [_who(one, palette)]
         if one.reasoning:
             lines.append(Text.styled(f"∴ reasoning  {one.reasoning:,} characters", palette.dim))
-        if one.text.piece.strip():
-            lines += _text(one.text, width, palette, clues, console)
+        lines += _said(one, width, palette, clues, console)
         if one.calls is not None:
             for call in one.calls.piece.split("\n"):
                 lines += _call(call, width, palette, console)
@@ -65,6 +65,22 @@ def _who(one: Said, palette: Palette) -> Text:
     style = {"user": palette.you, "assistant": palette.agent}.get(one.role, palette.tool)
     line = Text.styled(NAMES.get(one.role, printable(one.role, width_limit=20)), style)
     return line.append(f"  {clock.iso(one.at)[11:16]}", palette.dim)
+
+
+def _said(one: Said, width: int, palette: Palette, clues: Iterable[str], console: Console) -> list[Text]:
+    """The text. Reasoning that is still in it, as all of an answer or because of a match, is marked as reasoning."""
+    text = one.text
+    thought = answer = ""
+    if one.role == "assistant" and not text.before:
+        thought, answer = split_reasoning(text.piece)
+    if not thought.strip():
+        return _text(text, width, palette, clues, console) if text.piece.strip() else []
+    lines = [Text.styled(f"∴ reasoning{'' if answer.strip() else ', without an answer'}", palette.dim)]
+    reasoning = Excerpt(thought, after=0 if answer else text.after)
+    lines += _text(reasoning, width, palette._replace(plain=palette.dim), clues, console)
+    return lines + (
+        _text(Excerpt(answer, after=text.after), width, palette, clues, console) if answer else []
+    )
 
 
 def _text(

@@ -134,7 +134,8 @@ class Preview(ScrollView, can_focus=True):
     def _entitle(self, one: Conversation | None) -> None:
         self.border_title = "" if one is None else Text(one.name)
         count = "" if one is None else "1 message" if one.messages == 1 else f"{one.messages:,} messages"
-        told = "" if one is None else f"{one.source} · {count} · {one.id}"
+        person = f" {one.person}" if one is not None and one.person else ""
+        told = "" if one is None else f"{one.source}{person} · {count} · {one.id}"
         self.border_subtitle = Text(printable(told))
 
     def _say(self, sentence: str) -> None:

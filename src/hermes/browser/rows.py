@@ -35,6 +35,8 @@ class Conversation(NamedTuple):
     session_id: str | None = None
     message_id: int | None = None
     """The message that was found, and the session it is in."""
+    person: str | None = None
+    """Who it is with on a platform, by the platform's id: two people may use the same title."""
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Conversation:
@@ -51,6 +53,7 @@ class Conversation(NamedTuple):
             messages=row["message_count"] or 0,
             pinned=row["pinned_at"] is not None,
             archived=bool(row["archived"]),
+            person=row.get("user_id"),
         )
 
     @property

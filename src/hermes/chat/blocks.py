@@ -6,6 +6,8 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING
 
+from hermes.marks import keep_indentation
+
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
@@ -55,4 +57,6 @@ def parser() -> MarkdownIt:
     from hermes.chat.links import LinkParser
 
     made = LinkParser("commonmark", {"html": False, "maxNesting": 60}).enable(["strikethrough", "table"])
-    return made.disable(["reference", "html_block", "html_inline", "entity"])
+    made.disable(["reference", "html_block", "html_inline", "entity"])
+    keep_indentation(made)
+    return made

@@ -14,11 +14,13 @@ from hermes import clock, errors
 from hermes.agent import events as happened
 from hermes.agent import upkeep
 from hermes.agent.approvals.request import DENY
+from hermes.agent.turn import TRASH_HINT
 from hermes.chat import keys, second
 from hermes.chat.approval import ask_approval
 from hermes.chat.commands import typed
 from hermes.chat.commands_settings import Leave
 from hermes.chat.leaving import farewell
+from hermes.chat.log_lines import warnings_on_screen
 from hermes.chat.mentions import with_files
 from hermes.chat.question import Option, Stopped
 from hermes.chat.recap import recap
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+TRASHED = "Session {old} was deleted or moved to the trash. What you say next begins a new one."
 BUSY_S = 1.5
 """After so long without an answer from the store a person is told what they wait for."""
 TWICE_WITHIN_S = 2.0
@@ -69,7 +72,10 @@ class Chat:
         for number in ENDINGS:
             loop.add_signal_handler(number, lambda: me.cancel() if me is not None else None)
         try:
-            with keys.unseen():  # also between a turn and the next prompt
+            with (
+                warnings_on_screen(self._show_warning),
+                keys.unseen(),
+            ):  # also between a turn and the next prompt
                 if resuming is None or await self.enter(resuming, asked=asked, first=True):
                     if resuming is None:
                         self.greet()
@@ -112,6 +118,7 @@ class Chat:
                 hint = f"; there are {alike}" if alike else "; /help lists them"
                 self.screen.problem(f"There is no command {text.split()[0]}{hint}")
             else:
+                await self._leave_trashed()
                 await command.command.run(self, command.argument)
         except Leave:
             raise
@@ -123,6 +130,14 @@ class Chat:
             self.screen.problem(
                 f"unexpected {type(problem).__name__}: {problem} (HERMES_TRACEBACK=1 shows where)"
             )
+
+    async def _leave_trashed(self) -> None:
+        """Say so if the session of this conversation was trashed elsewhere: a command must not act on it."""
+        old = None
+        with suppress(errors.StoreError):  # the command says that the store cannot be read
+            old = await self.talk.leave_trashed()
+        if old is not None:
+            self.screen.note(f"{TRASHED.format(old=old)} {TRASH_HINT}")
 
     async def _once_shown(self) -> None:
         """What can wait until the person sees a prompt: the model is made, and the store is looked after."""
@@ -174,6 +189,9 @@ class Chat:
         shown = status(used) if talk.total.model else (printable(model.name) if model is not None else "")
         return " · ".join(filter(None, (printable(name, width_limit=40), shown, str(talk.cwd))))
 
+    async def _show_warning(self, text: str) -> None:
+        await self.prompting.above(lambda: self.screen.aside(text, "yellow"))
+
     async def _open_output(self) -> None:
         """Show the next folded output above the prompt."""
         from hermes.chat.commands_tools import open_next
@@ -222,6 +240,7 @@ class Chat:
         try:
             told = await self.talk.resume(session_id, asked=asked)
         except errors.LeaseHeld as held:
+            patience.cancel()  # from here on the person is waited for, not the store
             return await second.decide(self, session_id, held.holder)
         finally:
             patience.cancel()

@@ -17,7 +17,7 @@ from hermes.chat.recap import collapsed, names_of_calls, said
 from hermes.chat.rendering import GOLD, GREEN, status
 from hermes.exporting import ancestry
 from hermes.exporting.formats import BY_ENDING, FORMATS
-from hermes.insights.wording import counted, dollars, plural
+from hermes.insights.wording import counted, dollars, plural, short
 from hermes.partial import new_file
 from hermes.redaction import redact_text
 from hermes.store.open import belongings_of
@@ -135,12 +135,24 @@ async def show_status(chat: Chat, _: str) -> None:
         ),
         ("Directory", str(talk.cwd)),
         ("Messages", f"{len(rows)} in the context"),
-        ("Used", status(talk.total)),
+        ("Used", await _describe_usage(talk)),
         ("Here for", duration(clock.now() - talk.began)),
         ("Store", "none: incognito" if talk.incognito else str(talk.db.db_path)),
     ]
     for name, told in facts:
         chat.screen.line(f"{name + ':':<11}{printable(told)}")
+
+
+async def _describe_usage(talk: Talk) -> str:
+    """The tokens of the whole conversation, also of what was said before it was resumed."""
+    if not talk.exists:
+        return status(talk.total) if talk.total.model else "nothing yet"
+    used = (await asyncio.to_thread(talk.db.usage_of, talk.session_id, True)).total
+    if not used.calls:
+        return "nothing yet"
+    if not used.input_tokens and not used.output_tokens:
+        return "tokens unknown"
+    return f"{short(used.input_tokens)} in · {short(used.output_tokens)} out (/usage has the cost)"
 
 
 async def usage(chat: Chat, _: str) -> None:

@@ -190,3 +190,30 @@ class _View(markdown.Markdown):
         "list_item_open": _Item,
         "table_open": _Table,
     }
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Rich puts empty lines around tables, lists and quotes. Who shows a block knows what stands around it."""
+        lines = list(Segment.split_lines(console.render(_Untrimmed(self), options)))
+        while lines and _is_empty(lines[0]):
+            del lines[0]
+        while lines and _is_empty(lines[-1]):
+            del lines[-1]
+        for line in lines:
+            yield from line
+            yield Segment.line()
+
+
+class _Untrimmed:
+    def __init__(self, view: _View) -> None:
+        self._view = view
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        return markdown.Markdown.__rich_console__(self._view, console, options)
+
+
+def _is_empty(line: Sequence[Segment]) -> bool:
+    """Whether nothing is seen of a line, neither text nor the background of code."""
+    return all(
+        not segment.text.strip() and (segment.style is None or segment.style.bgcolor is None)
+        for segment in line
+    )

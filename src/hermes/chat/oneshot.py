@@ -60,8 +60,8 @@ async def ask(
                     answered = Answered("", why)
                 case NotStored(role, why, _):
                     tell(f"not stored ({role}): {why}")
-                case Note(text):
-                    tell(text)
+                case Note(text, hint):
+                    tell(f"{text} {hint}".rstrip())
                 case Discarded(why, seconds):
                     tell(f"{why}; trying again in {seconds:.0f}s")
                 case ApprovalAsked(number, request) if talk.turn is not None and decide is not None:

@@ -188,9 +188,9 @@ class Screen:
                 self._commit(Text(readable(not_stored(role, why, spooled)), "bold red"))
             case happened.Counted():
                 pass
-            case happened.Note(text):
+            case happened.Note(text, hint):
                 self._end_text()
-                self._commit(Text(readable(text), "dim"))
+                self._commit(Text(readable(f"{text} {hint}".rstrip()), "dim"))
             case happened.Moved(session_id, before, after):
                 self._end_text()
                 told = f"going on as {printable(session_id)}, {before} → {after} messages"

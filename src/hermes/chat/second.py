@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hermes import clock
+from hermes.agent.finish_reasons import explain_reason, normalize_reason
 from hermes.chat import keys
 from hermes.chat.calls import describe_call, read_calls
 from hermes.chat.commands_settings import Leave
@@ -73,7 +74,10 @@ def followed(row: Row) -> tuple[str, str] | None:
         calls = [
             f"→ {describe_call(call.name, call.arguments)}" for _, call in read_calls(row.get("tool_calls"))
         ]
-        return "◆ Hermes", "\n".join(filter(None, (text, *calls)))
+        told = [text, *calls]
+        if not any(told) or normalize_reason(row.get("finish_reason")) is not None:
+            told.append(explain_reason(row.get("finish_reason"), is_empty=not any(told)) or "")
+        return "◆ Hermes", "\n".join(filter(None, told))
     return None
 
 

@@ -141,6 +141,17 @@ class Talk:
         self._enter(self._new_record(), is_open=False)
         self.queued_title = title
 
+    async def leave_trashed(self) -> str | None:
+        """Go on in a new conversation if the session of this one was deleted or trashed; the id of that, else None."""
+        record, old = self.record, self.session_id
+        if not isinstance(record, StoredRecord) or not record.exists:
+            return None
+        if await asyncio.to_thread(self.db.get_session, old) is not None:
+            return None
+        await record.close()
+        self._enter(self._new_record(), is_open=False)
+        return old
+
     async def resume(
         self, session_id: str, *, asked: Path | None = None, take_over: bool = False
     ) -> list[str]:

@@ -20,6 +20,8 @@ EMOJI_STYLE = "\ufe0f"
 SKIN_TONES = range(0x1F3FB, 0x1F400)
 HANGUL_TAILS = range(0x1160, 0x1200)
 
+FIRST_KEEPS = 22
+"""Columns that the first of two texts keeps while the second is whole: the documented width of a title."""
 LEAST = (24, 14)
 """Columns that a text which can be cut keeps: as long as the others can give, and however narrow the terminal is."""
 
@@ -65,6 +67,10 @@ def widened(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
         made[at] = (
             _changed(made[at], -given) if at in flexible else made[at]._replace(width=made[at].width - given)
         )
+        spare += given
+    if len(flexible) > 1:
+        given = min(max(0, made[flexible[0]].width - FIRST_KEEPS), max(0, -spare))
+        made[flexible[0]] = _changed(made[flexible[0]], -given)
         spare += given
     for least in LEAST:
         for at in reversed(flexible):  # the last gives first, and takes first

@@ -37,6 +37,10 @@ class Here(Protocol):
         """Where it goes on; None if nothing was ever said."""
 
     @property
+    def was_trashed(self) -> bool:
+        """Whether there is no conversation because the last one was moved to the trash."""
+
+    @property
     def epoch(self) -> int | None:
         """The lease it is worked on under; None for a command that is answered at once, beside the work."""
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hermes.scoped import ScopedStore
 
 REPLACED = "ⓘ The earlier conversation of this chat was moved to the trash. A new one begins here."
+TRASHED = "The conversation before was deleted or moved to the trash, and a new one began."
 
 
 class Chat:
@@ -44,6 +45,7 @@ class Chat:
         self._live: str | None = None
         self._waiting = 0
         self.happened: Sequence[Happening] = ()
+        self.was_trashed = False
 
     def _whose(self) -> Whose:
         source, office = self.source, self._office
@@ -101,6 +103,7 @@ class Chat:
         """The session in which the chat continues when its own was deleted during a turn."""
         self._live = await self._places.session(self.key, self.source)
         self._places.take_replaced(self.key)  # the turn tells it
+        await asyncio.to_thread(happened.note, self._office.db, self.key, TRASHED)
         return self._live
 
     async def _tell_if_replaced(self, before: str | None, session_id: str) -> None:
@@ -111,6 +114,7 @@ class Chat:
             replaced = row is not None and row["trashed_at"] is not None
         if replaced:
             await self.post(REPLACED, f"replaced:{session_id}")
+            await asyncio.to_thread(happened.note, self._office.db, self.key, TRASHED)
 
     def _renew_prompt(self, session_id: str) -> None:
         """Have the prompt of a room made anew if it is one for a single person: earlier versions gave it that."""
@@ -157,6 +161,9 @@ class Chat:
         """Find out where the chat is, for a command that is answered beside the work."""
         inbox = self._office.db.inbox
         self._live = await asyncio.to_thread(self.store.live_session, self.key)
+        self.was_trashed = self._live is None and await asyncio.to_thread(
+            self._office.db.routing.was_trashed, self.key
+        )
         self.happened = [
             *await asyncio.to_thread(happened.of, self._office.db, self.key),
             *(

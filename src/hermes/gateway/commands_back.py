@@ -9,7 +9,7 @@ from hermes import errors
 from hermes.gateway.asking import Answer, Asked, Command
 from hermes.gateway.commands_move import spoken
 from hermes.gateway.commands_shown import name_of, words_of
-from hermes.gateway.commands_which import NOTHING_SAID, busy_elsewhere
+from hermes.gateway.commands_which import busy_elsewhere, describe_empty
 from hermes.insights.wording import plural
 from hermes.reasoning import answer_in
 from hermes.text import spell_controls, text_of
@@ -25,7 +25,7 @@ async def undo(asked: Asked) -> Answer:
         return Answer("Usage: `/undo [how many exchanges]`")
     session = asked.here.session_id
     if session is None:
-        return Answer(f"{NOTHING_SAID} There is nothing to take back.")
+        return Answer(f"{describe_empty(asked)} There is nothing to take back.")
     asked_before = await asyncio.to_thread(asked.store.list_recent_user_messages, session, int(many))
     if not asked_before:
         return await _before_the_reset(asked, session)
@@ -120,7 +120,7 @@ async def resend(asked: Asked) -> Answer:
 
 async def compress(asked: Asked) -> Answer:
     if asked.here.session_id is None:
-        return Answer(f"{NOTHING_SAID} There is nothing to make shorter.")
+        return Answer(f"{describe_empty(asked)} There is nothing to make shorter.")
     told = await asked.here.compress(asked.words or None)
     return Answer("\n".join(told) or "Nothing changed.")
 

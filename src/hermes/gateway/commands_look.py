@@ -10,7 +10,7 @@ from hermes.gateway.asking import Answer, Asked, Command
 from hermes.gateway.commands_move import resume
 from hermes.gateway.commands_shown import code, line_of, name_of, plain, policy, snippet, when
 from hermes.gateway.commands_which import (
-    NOTHING_SAID,
+    describe_empty,
     listed,
     private_ones,
     read_along,
@@ -81,7 +81,7 @@ def _status(asked: Asked) -> str:
     here, source, now = asked.here, asked.source, clock.now()
     rule = asked.policy
     row = None if here.session_id is None else asked.store.get_session(here.session_id)
-    lines = [name_of(row) if row is not None else NOTHING_SAID]
+    lines = [name_of(row) if row is not None else describe_empty(asked)]
     if here.session_id is not None:
         lines.append(f"Session: {code(here.session_id)}")
     if row is not None:
@@ -118,7 +118,7 @@ def reset_lines(asked: Asked) -> list[str]:
 async def usage(asked: Asked) -> Answer:
     session = asked.here.session_id
     if session is None:
-        return Answer(f"{NOTHING_SAID} It has cost nothing.")
+        return Answer(f"{describe_empty(asked)} It has cost nothing.")
     used = await asyncio.to_thread(asked.store.usage_of, session, True)
     if not used.by_model:
         return Answer("No model was used in this conversation yet.")

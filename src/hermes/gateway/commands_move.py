@@ -11,8 +11,8 @@ from hermes.gateway.asking import Answer, Asked, Command
 from hermes.gateway.commands_shown import code, line_of, name_of, plain
 from hermes.gateway.commands_which import (
     NOT_FOUND,
-    NOTHING_SAID,
     busy_elsewhere,
+    describe_empty,
     listed,
     may_open,
     meant,
@@ -60,7 +60,7 @@ async def new(asked: Asked) -> Answer:
 
 async def _already_new(asked: Asked, title: str | None, problem: str) -> Answer:
     if title is None:
-        return Answer(f"{NOTHING_SAID} It is a new conversation already.{problem}")
+        return Answer(f"{describe_empty(asked)} It is a new conversation already.{problem}")
     return await _called(asked, title)
 
 
@@ -148,7 +148,7 @@ def _list(asked: Asked) -> str:
 async def branch(asked: Asked) -> Answer:
     here, left = asked.here, asked.here.session_id
     if left is None or not await asyncio.to_thread(asked.store.get_context, left):
-        return Answer(f"{NOTHING_SAID} There is nothing to branch from.")
+        return Answer(f"{describe_empty(asked)} There is nothing to branch from.")
     wanted = sanitize_title(asked.words)
     child = await asyncio.to_thread(
         partial(asked.store.branch, left, lease_epoch=here.epoch, session_key=here.key, title=wanted)
@@ -165,7 +165,7 @@ async def branch(asked: Asked) -> Answer:
 async def handoff(asked: Asked) -> Answer:
     session = asked.here.session_id
     if session is None:
-        return Answer(f"{NOTHING_SAID} There is nothing to hand over.")
+        return Answer(f"{describe_empty(asked)} There is nothing to hand over.")
     return Answer(
         f"On the machine that I run on, {code(f'hermes -r {session}')} goes on with this conversation in the terminal."
         "\n`/handoff` there brings it back to a chat."

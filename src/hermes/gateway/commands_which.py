@@ -29,6 +29,7 @@ PRIVATE = (
 )
 EVERYBODYS = "That conversation is everybody's in this room; this one is yours alone."
 NOTHING_SAID = "Nothing was said here yet."
+IN_TRASH = "The conversation of this chat is in the trash. What you say next begins a new one."
 
 _PAIRS = ('""', "''", "“”", "„“", "‘’", "«»", "‹›", "``", "[]", "()", "<>", "{}")
 
@@ -46,6 +47,11 @@ class Meant(NamedTuple):
     row: Row | None = None
     problem: str = NOT_FOUND
     """What to say if it is not clear which one."""
+
+
+def describe_empty(asked: Asked) -> str:
+    """Why a chat is in no conversation: its last one was moved to the trash, or there was none."""
+    return IN_TRASH if asked.here.was_trashed else NOTHING_SAID
 
 
 def read_along(asked: Asked) -> bool:

@@ -10,7 +10,7 @@ from hermes import clock
 from hermes.gateway.asking import Answer, Asked, Command, Happening
 from hermes.gateway.commands_look import reset_lines
 from hermes.gateway.commands_shown import code, name_of, plain, when
-from hermes.gateway.commands_which import NOTHING_SAID, held_here, visible_here
+from hermes.gateway.commands_which import describe_empty, held_here, visible_here
 from hermes.store.lineage import Relative
 
 Row = dict[str, Any]
@@ -37,7 +37,7 @@ def _told(asked: Asked) -> str:
     lines = [f"- {when(one.at, rule.timezone, now)}: {one.text}" for one in happened[:TOLD]]
     if len(happened) > TOLD:
         lines.append("- … and more before that.")
-    return "\n".join([*(lines or [NOTHING_SAID]), *reset_lines(asked)])
+    return "\n".join([*(lines or [describe_empty(asked)]), *reset_lines(asked)])
 
 
 def _in_the_store(asked: Asked) -> Iterator[Happening]:

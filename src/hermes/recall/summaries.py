@@ -101,9 +101,10 @@ def _summary(summarise: Summarise, prompt: str, text: str) -> Summary:
     try:
         answer: object = summarise(prompt, text)
     except Exception as problem:  # noqa: BLE001 - whatever a model's client raises, the messages can be shown instead
-        log.warning("a conversation could not be summarised: %s: %s", type(problem).__name__, problem)
         if isinstance(problem, errors.HermesError):  # its message is one line for a person
+            log.warning("a conversation could not be summarised: %s", problem)
             return Summary(problem=f"the summariser failed: {name(problem, LONGEST_PROBLEM)}")
+        log.warning("a conversation could not be summarised: %s: %s", type(problem).__name__, problem)
         return Summary(problem=f"the summariser failed ({type(problem).__name__})")
     if not isinstance(answer, str) or not answer.strip():
         return Summary(problem="the summariser gave no text")

@@ -114,7 +114,9 @@ def _message(message: dict[str, Any], tools: bool, reasoning: bool) -> Iterator[
     stamp = f"{clock.iso(message['timestamp']).replace('T', ' ')[:16]} · #{message['id']}"
     yield f"{styled(who, 'bold', colour)} {styled(stamp, 'dim')}"
     thought, said = reasoning_in(message), text_of(answer_in(message["content"], role))
-    if thought and (reasoning or not (said.strip() or message["tool_calls"])):
+    is_all = not (said.strip() or message["tool_calls"])
+    if thought and (reasoning or is_all):
+        yield styled(f"  ∴ reasoning{', without an answer' if is_all else ''}", "dim")
         yield from (styled(f"  {line}", "dim") for line in spell_controls(thought).splitlines())
         yield ""
     shown = readable(said) if role == "tool" else spell_controls(said)  # tools colour their output

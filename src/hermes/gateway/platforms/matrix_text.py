@@ -14,7 +14,7 @@ from typing import Any
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from hermes.marks import keeps_text
+from hermes.marks import keep_indentation, keeps_text
 
 LONGEST = 12_000
 """Of one message, as `measure` counts."""
@@ -32,6 +32,7 @@ class _Parser(MarkdownIt):
 # which Matrix does not show, is a link.
 _MARKDOWN = _Parser("commonmark", {"html": False, "breaks": True, "maxNesting": 60})
 _MARKDOWN.enable(["table", "strikethrough"]).disable(["image", "reference", "entity"])
+keep_indentation(_MARKDOWN, "\N{NO-BREAK SPACE}")
 
 
 def measure(text: str) -> int:

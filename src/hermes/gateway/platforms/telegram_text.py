@@ -16,7 +16,7 @@ from unicodedata import combining, east_asian_width
 from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
 
-from hermes.marks import keeps_text
+from hermes.marks import keep_indentation, keeps_text
 from hermes.text import clean_in
 
 LONGEST = 4096
@@ -167,9 +167,9 @@ class _Parser(MarkdownIt):
 def _parser() -> MarkdownIt:
     # HTML and entities are text like any other, and a line that only defines a link would vanish.
     parser = _Parser("commonmark", {"html": False, "maxNesting": 100})
-    return parser.enable(["table", "strikethrough"]).disable(
-        ["reference", "html_block", "html_inline", "entity"]
-    )
+    parser.enable(["table", "strikethrough"]).disable(["reference", "html_block", "html_inline", "entity"])
+    keep_indentation(parser)
+    return parser
 
 
 def _with_marks(text: str) -> list[str | _Mark]:

@@ -17,7 +17,9 @@ from pathlib import Path
 
 from hermes import errors, home
 from hermes.store.sqlite import forking
+from hermes.store.sqlite.connection import NO_DESCRIPTORS, out_of_descriptors
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 LONGEST_WAIT_S = 900.0
 """A migration of a large store takes minutes; whoever opens it meanwhile waits for it."""
 
@@ -32,9 +34,12 @@ def exclusive(path: Path, *, wait: float = LONGEST_WAIT_S) -> Iterator[None]:
         owners = home.get_owners(path, path.parent)  # whose store it is may have made the lock, too
         descriptor = home.open_private_file(name, os.O_RDWR | os.O_CREAT, owners)
     except OSError as problem:
+        if problem.errno in NO_DESCRIPTORS:
+            raise out_of_descriptors(path) from None
         which = f"{name}: " if problem.errno in (errno.ELOOP, errno.EMLINK, errno.EPERM) else ""
         sentence = f"{path} cannot be prepared for writing: {which}{problem.strerror}"
-        raise errors.raised(errors.StoreReadOnly, sentence) from None
+        kind = errors.StoreFull if problem.errno in NO_ROOM else errors.StoreReadOnly
+        raise errors.raised(kind, sentence) from None
     forking.share(descriptor)
     try:
         until = time.monotonic() + wait
