@@ -248,10 +248,10 @@ async def test_whoever_does_not_ask_in_time_is_hung_up_on(
 async def test_a_request_that_takes_its_time_to_be_answered_is_not_hung_up_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(http, "REQUEST_S", 0.05)
+    monkeypatch.setattr(http, "REQUEST_S", 0.5)
 
     async def slow(request: Request) -> Response:
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.7)
         return PlainTextResponse("here it is")
 
     app = Starlette(routes=[Route("/", slow)])
