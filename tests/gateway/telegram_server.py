@@ -36,6 +36,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tests.gateway.telegram_markup import Refused, parsed
+from tests.ports import reserve_port
 
 Json = dict[str, Any]
 
@@ -184,8 +185,8 @@ class TelegramServer:
         return f"http://127.0.0.1:{self.port}/bot"
 
     async def start(self) -> None:
+        self.port = self.port or reserve_port()
         listening = socket.create_server(("127.0.0.1", self.port))
-        self.port = listening.getsockname()[1]
         routes = [
             Route("/file/bot{token}/{path:path}", self._download, methods=["GET"]),
             Route("/bot{token}/{method}", self._call, methods=["GET", "POST"]),

@@ -150,7 +150,7 @@ async def open_house(
     )
     await gateway.start()
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while adapter.port is None:
                 await asyncio.sleep(0.01)
         yield House(gateway, adapter, made)
