@@ -174,6 +174,8 @@ class TelegramServer:
             lambda: itertools.count(2)
         )  # 1 is the opening
         self._changed = asyncio.Event()
+        self.polls = 0
+        """How many polls wait for updates."""
         self._poll = 0
         self._server: _Server | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -429,12 +431,14 @@ class TelegramServer:
 
     async def _polled(self, request: Request, asked: Json) -> list[Json]:
         """The answer to `getUpdates`, unless its client disconnects first: then nothing was handed out."""
+        self.polls += 1
         polling = asyncio.create_task(self._do_getUpdates(asked))
         leaving = asyncio.create_task(_disconnected(request))
         try:
             await asyncio.wait([polling, leaving], return_when=asyncio.FIRST_COMPLETED)
             return await polling if polling.done() else []
         finally:
+            self.polls -= 1
             polling.cancel()
             leaving.cancel()
             await asyncio.gather(polling, leaving, return_exceptions=True)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 from hermes.gateway.adapter import Choice, OffersChoices, Receipt
@@ -242,3 +243,19 @@ async def test_buttons_of_before_a_restart_are_dead_and_go_away(
         server.press(world.ann, sent, sent.buttons[0][1])
         await world.until_shown(world.ann, f"No request {sent.buttons[0][1].split()[1]} is waiting.")
         assert world.asker.done == []
+
+
+# ---------------------------------------------------------------- the server that these tests talk to
+
+
+async def test_a_poll_whose_client_has_left_takes_no_update(server: TelegramServer) -> None:
+    """An update that is handed to nobody must not count as seen: a higher offset would acknowledge it."""
+    ann = server.person("Ann")
+    first = server.say(ann, "first", delivered=False)
+    async with httpx.AsyncClient(trust_env=False, base_url=f"{server.base_url}{server.token}/") as client:
+        with pytest.raises(httpx.ReadTimeout):
+            await client.get("getUpdates", params={"timeout": 30}, timeout=0.5)
+        await server.until(lambda: not server.polls)
+        server.deliver(first)
+        answer = await client.get("getUpdates", params={"offset": first["update_id"] + 1}, timeout=30)
+        assert [update["message"]["text"] for update in answer.json()["result"]] == ["first"]
