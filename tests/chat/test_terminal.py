@@ -18,7 +18,7 @@ from hermes.chat.chat import BUSY_S
 from hermes_state import SessionDB
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 

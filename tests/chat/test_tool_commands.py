@@ -127,7 +127,7 @@ async def press(db: SessionDB, tmp_path: Path, parts: Parts, steps: Sequence[tup
         for keys, expected in steps:
             before = len(shown.getvalue())
             pipe.send_text(keys)
-            until = time.monotonic() + 20
+            until = time.monotonic() + 60
             while expected not in shown.getvalue()[before:]:
                 assert time.monotonic() < until, shown.getvalue()[before:]
                 await asyncio.sleep(0.01)

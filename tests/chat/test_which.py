@@ -26,7 +26,7 @@ def a_family(db: SessionDB, name: str, title: str | None, segments: int) -> list
 families = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=10)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=10)
 @given(sizes=families, data=st.data())
 def test_every_name_of_a_family_leads_to_its_live_end(
     tmp_path: Path, sizes: list[int], data: st.DataObject

@@ -6,15 +6,14 @@ import os
 import pty
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 
 import pytest
 
 from hermes_state import SessionDB
+from tests.terminal import read_output
 
-END_OF_OUTPUT = b"\x04"
 COMMAND = [sys.executable, "-W", "error", "-m", "hermes.cli.main"]
 
 Hermes = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -63,19 +62,6 @@ def seen_on_a_terminal(width: int, *words: str, **environment: str) -> str:
         stdin=subprocess.DEVNULL,
         env={**os.environ, "COLUMNS": str(width), "TERM": "xterm-256color", **environment},
     )
-
-    def mark_end() -> None:
-        child.wait()
-        os.write(theirs, END_OF_OUTPUT)
-
-    # The terminal stays open until the mark arrives: closing it first may drop what was not read yet.
-    marker = threading.Thread(target=mark_end)
-    marker.start()
-    told = b""
-    while not told.endswith(END_OF_OUTPUT):
-        told += os.read(ours, 65_536)
-    marker.join()
-    os.close(theirs)
-    os.close(ours)
+    output = read_output(child, ours, theirs)
     assert child.returncode == 0
-    return told.removesuffix(END_OF_OUTPUT).decode().replace("\r\n", "\n")
+    return output.decode().replace("\r\n", "\n")

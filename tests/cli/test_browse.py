@@ -108,7 +108,7 @@ class Terminal:
 
     def shows(self, *wanted: str, but: str = "\0") -> str:
         """Wait until all of these are to be seen; what is seen then."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not all(one in (text := self.text) for one in wanted) or but in text:
             assert time.monotonic() < deadline, f"{wanted} not in:\n{text}"
             time.sleep(0.05)

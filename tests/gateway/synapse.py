@@ -23,12 +23,13 @@ import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from socket import create_server
 from typing import Any, NamedTuple, TypeVar
 
 import pytest
 from nio import AsyncClient, AsyncClientConfig, MatrixRoom, RoomMessage, RoomPreset, RoomVisibility
 from nio.store import SqliteMemoryStore
+
+from tests.ports import reserve_port
 
 T = TypeVar("T")
 PASSWORD = "open sesame"
@@ -88,8 +89,7 @@ class Synapse:
         self._process: subprocess.Popen[bytes] | None = None
         self._numbers = itertools.count(1)
         self._admin: str | None = None
-        with create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
+        self.port = reserve_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._configure()
 

@@ -7,7 +7,8 @@
     [answer] = await server.until_sent(1)        # what the bot sent: .text is what people see
     await server.stop(); await server.start()    # the same port, and everything still known
 
-Updates are kept until they are acknowledged: by a higher offset, or by the webhook's 2xx. `deliver(update)` delivers
+Updates are kept until they are acknowledged: by a higher offset, or by the webhook's 2xx. A poll whose client has
+disconnected receives nothing, and a newer poll ends an older one with 409. `deliver(update)` delivers
 one again, whatever was acknowledged; `say(..., delivered=False)` makes one to be delivered later, so that messages can
 come twice and out of order. `press(person, sent, data)` presses a button below a message. `will(method, answer, ...)`
 makes the next calls of a method fail.
@@ -35,12 +36,16 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tests.gateway.telegram_markup import Refused, parsed
+from tests.ports import reserve_port
 
 Json = dict[str, Any]
 
 LONGEST = 4096
 BOT_ID = 4242
 BOT_NAME = "hermes_test_bot"
+PATIENCE_S = 60.0
+KEEP_ALIVE_S = 75
+"""Idle connections stay open longer than a client keeps them: a request never meets a connection that is closing."""
 
 _FILES = {"animation", "audio", "document", "photo", "video", "video_note", "voice"}
 _COMMAND = re.compile(r"(?<!\S)/\w+(?:@\w+)?")
@@ -169,6 +174,8 @@ class TelegramServer:
             lambda: itertools.count(2)
         )  # 1 is the opening
         self._changed = asyncio.Event()
+        self.polls = 0
+        """How many polls wait for updates."""
         self._poll = 0
         self._server: _Server | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -180,14 +187,20 @@ class TelegramServer:
         return f"http://127.0.0.1:{self.port}/bot"
 
     async def start(self) -> None:
+        self.port = self.port or reserve_port()
         listening = socket.create_server(("127.0.0.1", self.port))
-        self.port = listening.getsockname()[1]
         routes = [
             Route("/file/bot{token}/{path:path}", self._download, methods=["GET"]),
             Route("/bot{token}/{method}", self._call, methods=["GET", "POST"]),
         ]
         config = uvicorn.Config(
-            Starlette(routes=routes), log_config=None, access_log=False, lifespan="off", ws="none", http="h11"
+            Starlette(routes=routes),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            http="h11",
+            timeout_keep_alive=KEEP_ALIVE_S,
         )
         self._server = _Server(config)
         self._tasks = [
@@ -212,19 +225,19 @@ class TelegramServer:
         await serving
         await asyncio.gather(*server.server_state.tasks)
 
-    async def until(self, condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    async def until(self, condition: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
         """Wait until something is so."""
         async with asyncio.timeout(seconds):
             while not condition():
                 with suppress(TimeoutError):  # it may be about something that we do not know of
                     await asyncio.wait_for(self._change(), 0.05)
 
-    async def until_sent(self, count: int, seconds: float = 20.0) -> list[Sent]:
+    async def until_sent(self, count: int, seconds: float = PATIENCE_S) -> list[Sent]:
         """Wait until the bot has sent so many messages; they are given back as they are now."""
         await self.until(lambda: len(self._sent) >= count, seconds)
         return self.sent
 
-    async def until_acknowledged(self, seconds: float = 20.0) -> None:
+    async def until_acknowledged(self, seconds: float = PATIENCE_S) -> None:
         """Wait until no update waits any more."""
         await self.until(lambda: not self._waiting, seconds)
 
@@ -383,7 +396,7 @@ class TelegramServer:
         if verb is None:
             return _response(NOT_FOUND)
         try:
-            result = await verb(parameters)
+            result = await (self._polled(request, parameters) if method == "getUpdates" else verb(parameters))
         except Failed as failed:
             return _response(failed.answer)
         finally:
@@ -415,6 +428,20 @@ class TelegramServer:
             "can_read_all_group_messages": False,
             "supports_inline_queries": False,
         }
+
+    async def _polled(self, request: Request, asked: Json) -> list[Json]:
+        """The answer to `getUpdates`, unless its client disconnects first: then nothing was handed out."""
+        self.polls += 1
+        polling = asyncio.create_task(self._do_getUpdates(asked))
+        leaving = asyncio.create_task(_disconnected(request))
+        try:
+            await asyncio.wait([polling, leaving], return_when=asyncio.FIRST_COMPLETED)
+            return await polling if polling.done() else []
+        finally:
+            self.polls -= 1
+            polling.cancel()
+            leaving.cancel()
+            await asyncio.gather(polling, leaving, return_exceptions=True)
 
     async def _do_getUpdates(self, asked: Json) -> list[Json]:  # noqa: N802
         if self.webhook is not None:
@@ -651,6 +678,12 @@ class _Server(uvicorn.Server):
 def _transport(connection: Any) -> asyncio.Transport:
     transport: asyncio.Transport = connection.transport
     return transport
+
+
+async def _disconnected(request: Request) -> None:
+    """Wait until the client has closed the connection. The body must have been read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _parameters(request: Request) -> Json:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 
 from tests.gateway.conformance.running import HERMES
 from tests.gateway.conformance.stage import until
+from tests.terminal import END_OF_OUTPUT, mark_end
 
 ENTER, INTERRUPT, LEAVE = "\r", "\x03", "\x04"
 ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_=>])")
@@ -23,12 +24,12 @@ WHERE_IS_THE_CURSOR, HERE = b"\x1b[6n", b"\x1b[1;1R"
 
 class Terminal:
     def __init__(self, environment: Mapping[str, str], *words: str) -> None:
-        self._ours, its = pty.openpty()
-        fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 150, 0, 0))
-        flags = termios.tcgetattr(its)
+        self._ours, self._its = pty.openpty()
+        fcntl.ioctl(self._its, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 150, 0, 0))
+        flags = termios.tcgetattr(self._its)
         flags[0] &= ~termios.ICRNL  # what is typed ahead is the same key later
-        termios.tcsetattr(its, termios.TCSANOW, flags)
-        name = shlex.quote(os.ttyname(its))
+        termios.tcsetattr(self._its, termios.TCSANOW, flags)
+        name = shlex.quote(os.ttyname(self._its))
         # Who opens a terminal in a new session is who its Ctrl-C is for.
         self._process = subprocess.Popen(
             ["sh", "-c", f"exec {shlex.join([*HERMES, *words])} <{name} >{name} 2>&1"],
@@ -37,7 +38,9 @@ class Terminal:
             start_new_session=True,
         )
         self._shown = b""
-        self._reading = threading.Thread(target=self._read, args=(its,), daemon=True)
+        self._marking = threading.Thread(target=mark_end, args=(self._process, self._its), daemon=True)
+        self._marking.start()
+        self._reading = threading.Thread(target=self._read, daemon=True)
         self._reading.start()
 
     @property
@@ -56,25 +59,22 @@ class Terminal:
         assert text in self.shown
 
     def ended(self) -> int:
-        code = self._process.wait(30)
+        code = self._process.wait(60)
         self._reading.join()
         return code
 
     def close(self) -> None:
         if self._process.poll() is None:
             self._process.kill()
-        self._process.wait()
+        self._marking.join()
         self._reading.join()
+        os.close(self._its)
         os.close(self._ours)
 
-    def _read(self, its: int) -> None:
-        while True:
-            try:
-                data = os.read(self._ours, 65_536)
-            except OSError:  # whoever had the other end is gone
-                return
-            if not self._shown:
-                os.close(its)
+    def _read(self) -> None:
+        while not self._shown.endswith(END_OF_OUTPUT):
+            data = os.read(self._ours, 65_536)
+            requests = (self._shown[-3:] + data).count(WHERE_IS_THE_CURSOR)
             self._shown += data
-            for _ in range(data.count(WHERE_IS_THE_CURSOR)):
-                os.write(self._ours, HERE)
+            os.write(self._ours, HERE * requests)
+        self._shown = self._shown.removesuffix(END_OF_OUTPUT)

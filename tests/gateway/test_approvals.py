@@ -253,7 +253,7 @@ async def test_after_a_restart_it_is_asked_anew_and_the_old_answer_does_not_coun
         world.brain.requests.clear()
         await world.restart()
         await world.until(lambda: world.brain.requests)
-        assert "⏹ Not done: I was restarted." in world.questions()[0]
+        await world.until(lambda: "⏹ Not done: I was restarted." in world.questions()[0])
         assert world.asker.done == []
         await world.quiet()
         new = name_in(await world.asked(ANN, "other"))

@@ -113,7 +113,7 @@ async def test_in_a_room_not_even_ones_own_private_words_are_told(
         assert told(await room.types(f"/{one.name}{words}"), [private]) == []
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=30)
 @given(
     name=st.sampled_from(sorted(one.name for one in COMMANDS)),
     words=st.lists(

@@ -45,7 +45,7 @@ APP = Starlette(
 
 
 async def _read_all(reader: asyncio.StreamReader) -> bytes:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         return await reader.read()
 
 
@@ -89,7 +89,7 @@ async def test_after_the_end_the_port_is_free_at_once() -> None:
         port = int(address.rpartition(":")[2])
     told: list[int] = []
     again = asyncio.create_task(serve(APP, "127.0.0.1", port, ready=told.append))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not told:
             await asyncio.sleep(0.01)
     again.cancel()
@@ -248,10 +248,10 @@ async def test_whoever_does_not_ask_in_time_is_hung_up_on(
 async def test_a_request_that_takes_its_time_to_be_answered_is_not_hung_up_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(http, "REQUEST_S", 0.05)
+    monkeypatch.setattr(http, "REQUEST_S", 0.5)
 
     async def slow(request: Request) -> Response:
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.7)
         return PlainTextResponse("here it is")
 
     app = Starlette(routes=[Route("/", slow)])
@@ -407,7 +407,7 @@ async def test_bytes_of_all_bodies_together_are_bounded_and_small_bodies_always_
         head = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 900000\r\n\r\n"
         held = await _connect(address, head + b"x" * 899_999)
         large, small = b"x" * 500_000, b"x" * 50_000
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (refused := await client.post("/echo", content=large)).status_code == 200:
                 await asyncio.sleep(0)  # until the first one has arrived
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
@@ -446,7 +446,7 @@ async def test_an_answer_that_nobody_reads_is_not_kept_for_ever(monkeypatch: pyt
     async with served(Starlette(routes=[Route("/", large)])) as address:
         _, writer = await _connect(address, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         writer.transport.pause_reading()  # type: ignore[attr-defined]  # a transport that can read
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await over.wait()
         writer.close()
 

@@ -324,11 +324,14 @@ async def test_a_file_that_never_comes_uses_up_the_time_of_the_others(
     async def never() -> bytes:
         return await asyncio.Future()
 
+    async def at_once() -> bytes:
+        return b"here"
+
     async def soon() -> bytes:
         await asyncio.sleep(0.01)
         return b"here"
 
-    names = {"first.txt": soon, "never.txt": never, "last.txt": soon}
+    names = {"first.txt": at_once, "never.txt": never, "last.txt": soon}
     offered = [Offered("file", name, "text/plain", 4, fetch) for name, fetch in names.items()]
     async with World() as world:
         answer = (await world.asks(ANN, "look", offered=offered))[0]

@@ -113,5 +113,5 @@ async def test_it_ends_also_if_there_is_news_at_that_moment(later: int, home: Pa
         for _ in range(later):
             await asyncio.sleep(0)
         keeping.cancel()
-        await asyncio.wait([keeping], timeout=5)
+        await asyncio.wait([keeping], timeout=60)
         assert keeping.cancelled()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import subprocess
 import sys
 import textwrap
@@ -48,6 +47,7 @@ from tests.gateway.telegram_server import (
     refusal,
     too_many,
 )
+from tests.ports import reserve_port
 
 Heard = asyncio.Queue[tuple[Event, Sequence[Offered]]]
 
@@ -107,7 +107,7 @@ async def event_in(heard: Heard) -> Event:
 
 
 async def offered_in(heard: Heard) -> tuple[Event, Sequence[Offered]]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         return await heard.get()
 
 
@@ -753,8 +753,7 @@ async def test_an_edit_leaves_no_doubt_since_it_may_be_made_again(
 @pytest.fixture
 async def hooked(server: TelegramServer, tmp_path: Path) -> AsyncIterator[tuple[Telegram, str]]:
     """An adapter that is brought its messages, and where."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = reserve_port()
     url = f"http://127.0.0.1:{port}/telegram/in"
     adapter = made(server, tmp_path, webhook_url=url, webhook_secret="s3cret_-", webhook_port=str(port))
     yield adapter, url
@@ -804,7 +803,7 @@ async def test_the_body_of_a_wrong_secret_is_not_read_and_guessing_is_limited(
         for status in (b"403", b"403", b"429"):
             reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(url).port)
             writer.write(head + b"Content-Length: 900000\r\n\r\n")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 answer = await reader.readuntil(b"\r\n\r\n")
             assert answer.startswith(b"HTTP/1.1 %s " % status)
             writer.close()

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 from hermes.gateway.adapter import Choice, OffersChoices, Receipt
@@ -187,6 +188,11 @@ class Telegrammed:
         await self.server.until(lambda: any(text in one for one in self.texts(who)))
 
 
+def _now(server: TelegramServer, sent: Sent) -> Sent:
+    """A message as it is now."""
+    return next(one for one in server.sent if one[:2] == sent[:2])
+
+
 async def test_the_owner_taps_and_it_is_done(server: TelegramServer, tmp_path: Path) -> None:
     async with Telegrammed(server, tmp_path) as world:
         sent = await world.asked("rm -rf `ls` <b>&amp;</b>")
@@ -231,8 +237,25 @@ async def test_buttons_of_before_a_restart_are_dead_and_go_away(
     async with Telegrammed(server, tmp_path) as world:
         sent = await world.asked("ls")
         await world.end()
-        assert not any(one.buttons for one in server.sent), "told that it was not done"
-        await world.start()
+        await world.start()  # the outcome of the question is delivered by whichever gateway has the time
+        await server.until(lambda: not _now(server, sent).buttons)
+        assert "Not done: I was restarted." in _now(server, sent).text
         server.press(world.ann, sent, sent.buttons[0][1])
         await world.until_shown(world.ann, f"No request {sent.buttons[0][1].split()[1]} is waiting.")
         assert world.asker.done == []
+
+
+# ---------------------------------------------------------------- the server that these tests talk to
+
+
+async def test_a_poll_whose_client_has_left_takes_no_update(server: TelegramServer) -> None:
+    """An update that is handed to nobody must not count as seen: a higher offset would acknowledge it."""
+    ann = server.person("Ann")
+    first = server.say(ann, "first", delivered=False)
+    async with httpx.AsyncClient(trust_env=False, base_url=f"{server.base_url}{server.token}/") as client:
+        with pytest.raises(httpx.ReadTimeout):
+            await client.get("getUpdates", params={"timeout": 30}, timeout=0.5)
+        await server.until(lambda: not server.polls)
+        server.deliver(first)
+        answer = await client.get("getUpdates", params={"offset": first["update_id"] + 1}, timeout=30)
+        assert [update["message"]["text"] for update in answer.json()["result"]] == ["first"]

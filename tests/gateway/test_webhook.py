@@ -95,7 +95,7 @@ class Core:
             )
 
     async def next_event(self, count: int = 1) -> Event:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(self.events) < count:
                 self.came.clear()
                 await self.came.wait()
@@ -342,7 +342,7 @@ async def test_to_somebody_who_has_hung_up_nothing_is_delivered(core: Core, fold
             with suppress(asyncio.CancelledError):
                 await asked
         assert core.adapter is not None
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while core.adapter._waiting:
                 await asyncio.sleep(0.01)
         with pytest.raises(Undeliverable):
@@ -526,7 +526,7 @@ async def test_of_a_signature_that_cannot_be_good_the_body_is_not_read(
         reader, writer = await asyncio.open_connection("127.0.0.1", int(address.rpartition(":")[2]))
         head = f"POST /webhook HTTP/1.1\r\nHost: x\r\n{signed}\r\nContent-Length: 31000000\r\n\r\n"
         writer.write(head.encode())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             answer = await reader.readuntil(b"\r\n\r\n")
         assert answer.startswith(b"HTTP/1.1 401 ")
         writer.close()
@@ -544,7 +544,7 @@ async def test_bodies_of_strangers_share_little_memory_and_small_messages_still_
         for _, writer in held:
             writer.write(f"{head}Content-Length: 900000\r\n\r\n".encode() + b"x" * 890_000)
         answered = [asyncio.create_task(reader.readuntil(b"\r\n\r\n")) for reader, _ in held]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while sum(one.done() for one in answered) < 4:
                 await asyncio.sleep(0)
         heads = [one.result() for one in answered if one.done()]
@@ -774,7 +774,7 @@ async def test_an_answer_is_posted_to_the_callback_address_signed_and_numbered(
                 "Grüße", chat="ops", message_id="m1", callback_url=f"{there}/back?key=1"
             )
             assert answer.status_code == 202
-            await asyncio.wait_for(receiver.came.wait(), 20)
+            await asyncio.wait_for(receiver.came.wait(), 60)
     ((told, headers, body),) = receiver.got
     assert told == {"reply": "You said: Grüße", "message_id": "m1", "chat": "ops", "thread": None}
     assert headers["idempotency-key"] == "o1"

@@ -38,7 +38,7 @@ from hermes.gateway.settings import GatewaySettings, PlatformSettings
 from hermes_state import SessionDB
 from tests.gateway.fake_adapter import FakeAdapter
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 """After this long a test is told what it waits for in vain."""
 
 ANN = Source("telegram", "1", user_id="1", user_name="Ann")

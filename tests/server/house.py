@@ -46,6 +46,8 @@ class Parrot(EchoModel):
         self.failing = 0
         """How many requests from now on it does not answer."""
         self.stopped = asyncio.Event()
+        self.has_spoken = asyncio.Event()
+        """Set once three words of `forever` were taken."""
 
     async def stream(self, request: Request) -> AsyncIterator[Piece]:
         last = request.messages[-1]["content"]
@@ -71,6 +73,8 @@ class Parrot(EchoModel):
             try:
                 for number in range(100_000):
                     yield Text(f"{number} ")
+                    if number == 2:
+                        self.has_spoken.set()
                     await asyncio.sleep(0.01)
             finally:
                 self.stopped.set()
@@ -146,7 +150,7 @@ async def open_house(
     )
     await gateway.start()
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while adapter.port is None:
                 await asyncio.sleep(0.01)
         yield House(gateway, adapter, made)

@@ -62,7 +62,7 @@ def house_in_a_thread() -> Iterator[House]:
 
     thread = threading.Thread(target=lambda: asyncio.run(live()))
     thread.start()
-    assert ready.wait(20)
+    assert ready.wait(60)
     try:
         yield there[0]
     finally:

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -122,7 +122,17 @@ def start(script: str, *args: object) -> subprocess.Popen[str]:
 
 
 def end(child: subprocess.Popen[str]) -> str:
-    told, _ = child.communicate("\n", timeout=60)
+    """What it printed after "ready", once it has ended.
+
+    `communicate` reads the pipe itself: it would miss what `start` has buffered beyond its first line.
+    """
+    assert child.stdin is not None
+    assert child.stdout is not None
+    with suppress(BrokenPipeError), child.stdin:
+        child.stdin.write("\n")
+    with child.stdout:
+        told = child.stdout.read()
+    child.wait()
     return told
 
 
@@ -314,7 +324,7 @@ def test_a_killed_backup_leaves_nothing_under_a_name(path: Path) -> None:
         assert child.stdin is not None
         child.stdin.write("\n")
         child.stdin.flush()
-        while not list(folder.glob(".*-partial")):
+        while not list(folder.glob(".*-partial")) and child.poll() is None:
             time.sleep(0.0005)
         time.sleep(random.uniform(0, 0.05))
         child.kill()
@@ -690,7 +700,10 @@ def test_a_killed_restore_leaves_one_store_or_the_other(path: Path, live: str) -
         assert child.stdin is not None
         child.stdin.write("\n")
         child.stdin.flush()
-        time.sleep(random.uniform(0, 0.25) if n else 2)
+        if n == 0:
+            child.wait()  # the first comes to its end
+        else:
+            time.sleep(random.uniform(0, 0.25))
         child.send_signal(signal.SIGKILL)
         end(child)
         if live == "garbage" and path.read_bytes() == before:

@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import threading
+import time
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterator
 from hashlib import sha256
@@ -520,6 +521,8 @@ def test_a_second_process_that_collects_takes_nothing_that_is_just_written(home:
                 assert contents(db, session_id) == [shown(CAT)]
                 # Nobody refers to it now: the other process removes it, perhaps just when it is written again.
                 as_others_do(db, "DELETE FROM messages WHERE session_id = ?", session_id)
+            while held(db):  # nobody refers to it any more: the other process removes it, however slow it is
+                time.sleep(0.01)
             db.append_message("s0", "user", shown(CAT))
             enough.touch()
             collected = int(other.communicate(timeout=30)[0])

@@ -912,6 +912,6 @@ def test_a_long_session_is_compared_in_a_moment(db: SessionDB, other: SessionDB)
     given = {"id": "a", "source": "cli", "started_at": T, "messages": messages}
     other.import_sessions([given])
     messages += [{"role": "user", "content": "said 3", "timestamp": T + 9999}] * 5
-    start = time.perf_counter()
+    start = time.process_time()
     assert dict(other.import_sessions([given]).grown) == {"a": 5}
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5

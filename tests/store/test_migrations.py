@@ -450,9 +450,9 @@ def test_long_chains_are_linear(path: Path) -> None:
             ((f"s{n:05}", n, n, f"s{n - 1:05}" if n else None) for n in reversed(range(count))),
         )
         conn.commit()
-    started = time.monotonic()
+    started = time.process_time()
     upgrade(path)
-    assert time.monotonic() - started < 20
+    assert time.process_time() - started < 20
     assert rows(path, "SELECT root_id, count(*) FROM sessions GROUP BY 1") == [("s00000", count)]
     assert rows(path, "SELECT listed, count(*) FROM sessions GROUP BY 1") == [(0, count - 1), (1, 1)]
 

@@ -210,7 +210,7 @@ CALLS = st.lists(
 )
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(calls=CALLS)
 def test_lines_add_up_to_the_total_and_the_total_to_what_was_given(
     tmp_path_factory: pytest.TempPathFactory, calls: list[Any]

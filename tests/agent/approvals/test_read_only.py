@@ -199,7 +199,11 @@ PIECES = st.sampled_from([*WORDS, "'c d'", "$(rm a)", "`rm a`", "\n", "\\"])
 
 
 @given(pieces=st.lists(PIECES, min_size=1, max_size=8), spaced=st.booleans())
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=150,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
+)
 def test_a_command_that_runs_unasked_changes_nothing(tmp_path: Path, pieces: list[str], spaced: bool) -> None:
     """Whatever bash makes of it: the parser and the shell must read the same text the same way."""
     text = (" " if spaced else "").join(pieces)

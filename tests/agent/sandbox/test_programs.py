@@ -120,7 +120,7 @@ def test_processes_that_start_themselves_anew_all_the_time_end_with_the_command(
     (workspace / "hop.py").write_text(HOPPING)
     command = box.start([sys.executable, "-I", "hop.py"], workspace)
     running = Running("hop", command, workspace, child_environment(box.view.temporary), Output(1000, 0))
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while "hopping" not in running.output.raw() and time.monotonic() < until:
         running.wait(0.01)
     running.kill()

@@ -11,7 +11,7 @@ from time import monotonic
 
 async def eventually(so: Callable[[], object]) -> bool:
     """Whether it comes to be so; nobody waits longer than it takes."""
-    until = monotonic() + 20
+    until = monotonic() + 60
     while monotonic() < until:
         if so():
             return True

@@ -132,7 +132,7 @@ def test_a_bad_argument_is_one_clear_sentence(given: Any, said: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "terminal"])
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 def test_hostile_arguments_never_break_a_tool(
     name: str, data: st.DataObject, db: SessionDB, tmp_path: Path

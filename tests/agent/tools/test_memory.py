@@ -111,7 +111,7 @@ def test_nothing_hides_or_passes_for_the_program(memory: Memory) -> None:
         memory.add("memory", "\u200b\n§\n\u202e")
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(texts=st.lists(st.text(max_size=30), max_size=6))
 def test_whatever_is_added_is_read_back_as_it_was_told(tmp_path: Path, texts: list[str]) -> None:
     memory = Memory(tmp_path / str(len(list(tmp_path.iterdir()))))

@@ -60,7 +60,7 @@ async def search_tool(
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.01)
@@ -156,7 +156,7 @@ async def test_stopping_the_turn_ends_the_requests(talks: SessionDB, model_serve
         turn.stop()
         started = time.monotonic()
         await listening
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 25  # the server goes on after thirty
         assert not [task for task in asyncio.all_tasks() if "Summariser" in repr(task.get_coro())]
         await model.close()
     never.set()

@@ -131,7 +131,7 @@ def test_secrets_are_refused(skills: Skills) -> None:
     assert skills.all() == []
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=25)
 @given(description=st.text(max_size=60), content=st.text(max_size=60))
 def test_any_description_survives_the_file(tmp_path: Path, description: str, content: str) -> None:
     skills = Skills(tmp_path / str(len(list(tmp_path.iterdir()))))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import socket
 import threading
 from itertools import count
 from typing import Any
@@ -12,6 +11,7 @@ import openai
 
 from tests.gateway.conformance import stage
 from tests.gateway.conformance.stage import PATIENCE_S, File, Person, Stage, Where
+from tests.ports import reserve_port
 
 SESSION = "X-Hermes-Session-Id"
 MOST_PEOPLE = 40
@@ -26,8 +26,7 @@ class OnApiServer(Stage):
     idempotent = False
 
     def __init__(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port: int = free.getsockname()[1]
+        self._port = reserve_port()
         self._keys = {f"person-{number}": f"the key of person {number}" for number in range(MOST_PEOPLE)}
         self._free = iter(self._keys)
         self._numbers = count(1)

@@ -7,7 +7,6 @@ import hashlib
 import hmac
 import itertools
 import json
-import socket
 import threading
 import time
 import urllib.error
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 
 from tests.gateway.conformance import stage
 from tests.gateway.conformance.stage import PATIENCE_S, File, Person, Stage, Where
+from tests.ports import reserve_port
 
 SECRET = "a secret that is long enough"
 Json = dict[str, Any]
@@ -37,8 +37,7 @@ class Asking(Stage):
     idempotent = False
 
     def __init__(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port: int = free.getsockname()[1]
+        self._port = reserve_port()
         self._numbers = itertools.count(1)
         self._shown: list[Shown] = []
         self._asking: list[threading.Thread] = []
@@ -124,8 +123,7 @@ class CalledBack(Asking):
         super().__init__()
         self._limits = self._swallows = 0
         self._closing = threading.Event()
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._callback: int = free.getsockname()[1]
+        self._callback = reserve_port()
         self.come_back()
 
     @property

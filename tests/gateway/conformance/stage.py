@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 
 T = TypeVar("T")
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 # What not every platform has. A scenario that needs something is generated for those that have it.
 GROUPS = "groups"
