@@ -149,8 +149,10 @@ def test_any_tail_gives_the_same_set_as_a_full_index(
 
         def answers(db: Any) -> list[list[int]]:
             asked = [db.search_messages(query, limit=EVERYTHING, **filters) for query in queries]
+            partial.extend(found.partial for found in asked)
             return [ids(found) for found in (*asked, db.search(interactive, limit=EVERYTHING))]
 
+        partial: list[bool] = []
         holder.hold(shelf.db_path)
         try:
             before = [answers(db) for db in (shelf, reader, ann)]
@@ -159,7 +161,12 @@ def test_any_tail_gives_the_same_set_as_a_full_index(
         if not filters:
             rows = [row for session in (mine, other) for row in shelf.get_messages(session)]
             expected = [ids([row for row in rows if oracle_matches(query, row)]) for query in queries]
-            assert before[0][:-1] == expected
+            # Where no message holds a word, parts of words are searched, which the oracle knows nothing of.
+            exact = [
+                [] if is_partial else found
+                for found, is_partial, _ in zip(before[0], partial, queries, strict=False)
+            ]
+            assert exact == expected
         shelf._engine.catch_up(5)
         assert before == [answers(db) for db in (shelf, reader, ann)]
 
