@@ -134,9 +134,17 @@ class SqliteCore(SqliteConnections):
         """Do something with the writing connection that no transaction allows, while nobody else writes."""
         self._writable()
 
-        def durably(writer: SqliteWriter) -> T:
+        def durably(_: SqliteWriter) -> T:
             self._ensure_durable()
-            return work(writer.raw)
+            try:
+                self._begin_within(self._deadline)
+                self._connection.execute("ROLLBACK")
+                result = work(self._connection)
+                if self._lasted() or self._restore_log(committed=True):
+                    return result
+                raise self._removed_again()
+            finally:
+                self._log_lock.release()
 
         return cast(T, self._queue.do(Ticket(durably, outside=True)))
 
@@ -161,6 +169,7 @@ class SqliteCore(SqliteConnections):
                     committed.clear()  # it is as if it had never been, until it is written again
                     self._write_again(batch)
                     committed.append(None)
+                self._log_lock.release()
             for ticket in batch:
                 ticket.finished = True
             self._at_work = False
@@ -270,15 +279,14 @@ class SqliteCore(SqliteConnections):
             # Nothing was read through the connection that this transaction could be based on.
             self._restore_log()
             self._ensure_durable()
-        raise errors.raised(
-            errors.StoreFailed,
-            f"the write-ahead log of {self.path} was removed again and again; nothing was written",
-        )
+        raise self._removed_again()
 
     def _begin_once(self, seconds: float) -> bool:
-        """False if the log was removed."""
+        """False if the log was removed. Otherwise it stays the one that others use until its lock is released."""
         self._patience.seconds = seconds
         try:
+            if not self._log_lock.share() and not self._share_log(seconds):
+                return False
             self._connection.execute("BEGIN IMMEDIATE")
             if self._lasted():
                 return True
@@ -289,6 +297,12 @@ class SqliteCore(SqliteConnections):
         finally:
             self._patience.seconds = self._deadline
         return False
+
+    def _removed_again(self) -> errors.HermesError:
+        return errors.raised(
+            errors.StoreFailed,
+            f"the write-ahead log of {self.path} was removed again and again; nothing was written",
+        )
 
     def _run_all(self, batch: list[Ticket]) -> None:
         if len(batch) == 1:
@@ -309,20 +323,25 @@ class SqliteCore(SqliteConnections):
         self._await_recovery()
         if not self._closed and self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
+        self._log_lock.release()
 
     def _write_again(self, batch: list[Ticket]) -> None:
         """The log was removed during a commit: write its changes again if they are neither in the file nor in the log
         that is in its place."""
-        if self._restore_log(committed=True):
-            return
-        for ticket in batch:
-            if ticket.error is None and not ticket.repeatable:
-                told = f"{self.path} was replaced under the store; the change may not have lasted"
-                ticket.error = errors.raised(errors.StoreFailed, told)
-        self._begin()
-        self._writer.repeating = True
-        try:
-            self._run_all([ticket for ticket in batch if ticket.error is None])
-            self._connection.execute("COMMIT")
-        finally:
-            self._writer.repeating = False
+        for _ in range(MOST_RECOVERIES):
+            if self._restore_log(committed=True):
+                return
+            for ticket in batch:
+                if ticket.error is None and not ticket.repeatable:
+                    told = f"{self.path} was replaced under the store; the change may not have lasted"
+                    ticket.error = errors.raised(errors.StoreFailed, told)
+            self._begin()
+            self._writer.repeating = True
+            try:
+                self._run_all([ticket for ticket in batch if ticket.error is None])
+                self._connection.execute("COMMIT")
+            finally:
+                self._writer.repeating = False
+            if self._lasted():
+                return
+        raise self._removed_again()

@@ -29,11 +29,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes import clock, errors
+from hermes.logs import log_of
+from hermes.store.sqlite import forking
 from hermes.store.sqlite.connection import NO_DESCRIPTORS
 from hermes.store.sqlite.log_index import LogCheck
 
 if TYPE_CHECKING:
     from hermes.store.sqlite.connections import SqliteConnections
+
+log = log_of(__name__)
 
 _SHARED_FIRST, _SHARED_SIZE = 0x40000002, 510
 _SHM_DEADMAN = 128  # the byte of -shm by which SQLite tells whether it is the first to open it
@@ -61,10 +65,19 @@ class Guard:
             threading.Condition()
         )  # held to begin or end a recovery of the log, see `log_recovery`
         self.recovering: SqliteConnections | None = None
+        self.entered_by = 0  # the thread that opens the file as the first of this process
+        self.has_unsure_commit = False  # a store has committed and then found that the log was removed
+        self.saved_all = False  # whether the last recovery has saved that, too
         self.log: ObservedLog | None = None
         self.index: int | None = None  # a descriptor of the log's index, `-shm`
         self._descriptors: list[int] = []
+        self._lock_files: list[int] = []  # those of them that no `LogLock` uses now
         self._held = False
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a store of this process uses the log: further connections of this process use the same index."""
+        return self._held
 
     def hold(self) -> None:
         """Take the locks; call once the file is in WAL mode and its shared memory exists."""
@@ -111,6 +124,12 @@ class Guard:
                 self.log = ObservedLog(self._beside, self.identity, index)
             except FileNotFoundError:
                 pass
+
+    def identify_files(self) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
+        """The log's index and the log that are in use here."""
+        descriptors = self.index, None if self.log is None else self.log.descriptor
+        index, log_file = map(identify, descriptors)
+        return index, log_file
 
     def shares_files(self) -> bool:
         """Whether SQLite has the very log and index open that were observed: they may have been replaced in between.
@@ -174,6 +193,40 @@ class Guard:
     def holds(self, descriptor: int) -> bool:
         return descriptor in self._descriptors
 
+    def borrow_lock_file(self) -> int:
+        """For `LogLock`: the database file, opened anew. -1 if it may not be written, or is another one by now."""
+        try:
+            return self._lock_files.pop()
+        except IndexError:
+            pass
+        try:
+            descriptor = self.hold_descriptor(str(self.path), os.O_RDWR)
+        except OSError as problem:
+            if problem.errno in NO_DESCRIPTORS:
+                raise
+            return -1
+        forking.share(descriptor)
+        return descriptor if _identity(os.fstat(descriptor)) == self.identity else -1
+
+    def give_lock_file_back(self, descriptor: int) -> None:
+        if descriptor not in self._descriptors:
+            self._descriptors.append(descriptor)
+        self._lock_files.append(descriptor)
+
+    def let_lock_file_go(self, descriptor: int) -> None:
+        """It is not closed with the others. `keep_lock_file` gives it to the next guard of the file."""
+        if descriptor in self._descriptors:
+            self._descriptors.remove(descriptor)
+
+    def note_own_write(self) -> None:
+        """Whoever writes to the file after the log was removed is taken for somebody who does not know of the log. For
+        all processes that have the removed log open, set the time of that to now."""
+        if self.log is not None:
+            try:
+                os.fchmod(self.log.descriptor, os.fstat(self.log.descriptor).st_mode & 0o7777)
+            except OSError as problem:
+                log.debug("%s: the time of the removed log cannot be set: %s", self.path, problem)
+
     def is_in_place(self) -> bool:
         """Whether the file that is open here still has its name."""
         return identity_of(self._beside) == self.identity
@@ -189,8 +242,10 @@ class Guard:
 
     def close_descriptors(self) -> None:
         for descriptor in self._descriptors:
+            forking.unshare(descriptor)
             os.close(descriptor)
         self._descriptors.clear()
+        self._lock_files.clear()
         self.index = None
 
 
@@ -245,6 +300,10 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
+def identify(descriptor: int | None) -> tuple[int, int] | None:
+    return None if descriptor is None else _identity(os.fstat(descriptor))
+
+
 def identity_of(file: Path | str) -> tuple[int, int] | None:
     """Which file a name leads to now; None if there is none."""
     try:
@@ -265,6 +324,17 @@ def acquire(path: Path) -> Guard:
                 _warn_about_earlier_openers(path, identity)
         guard.users += 1
         return guard
+
+
+def keep_lock_file(identity: tuple[int, int], descriptor: int) -> None:
+    """It may not be closed while this process has the file open."""
+    with _lock:
+        guard = _guards.get(identity)
+        if guard is not None:
+            guard.give_lock_file_back(descriptor)
+        else:
+            forking.unshare(descriptor)
+            os.close(descriptor)
 
 
 def recover_log_of(path: Path) -> None:
