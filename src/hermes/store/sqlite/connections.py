@@ -113,6 +113,11 @@ class SqliteConnections:
         self._durable = False
         self._guard.stores.add(self)
         self._log_lock = LogLock(self._guard)
+        if self._journal == "wal" and not self.read_only:
+            with suppress(OSError):
+                LogLock(
+                    self._guard
+                ).close()  # one in reserve, for a removed log is saved without free descriptors, too
         self._checkpointer = Checkpointer(self.path, self._guard)
         if self.read_only:
             self.readers.add(self._connection)

@@ -47,6 +47,7 @@ _TICK_S, _TICKS_OF_SECONDS_S = 0.05, 3.0  # how far apart two times of a file ar
 
 _guards: dict[tuple[int, int], Guard] = {}
 _inherited: set[tuple[int, int]] = set()  # files that our parent process has open, and so have we, unused
+_lock_files_on_their_way: set[int] = set()  # from one guard to the next, see `log_lock`
 _lock = threading.RLock()  # a signal handler, or a collected store, may open or close one while it is held
 _hooked = False
 
@@ -217,6 +218,7 @@ class Guard:
         """It is not closed with the others. `keep_lock_file` gives it to the next guard of the file."""
         if descriptor in self._descriptors:
             self._descriptors.remove(descriptor)
+            _lock_files_on_their_way.add(descriptor)
 
     def note_own_write(self) -> None:
         """Whoever writes to the file after the log was removed is taken for somebody who does not know of the log. For
@@ -329,6 +331,7 @@ def acquire(path: Path) -> Guard:
 def keep_lock_file(identity: tuple[int, int], descriptor: int) -> None:
     """It may not be closed while this process has the file open."""
     with _lock:
+        _lock_files_on_their_way.discard(descriptor)
         guard = _guards.get(identity)
         if guard is not None:
             guard.give_lock_file_back(descriptor)
@@ -385,6 +388,7 @@ def forget_all() -> None:
     _lock = threading.RLock()  # another thread may have held it
     _inherited.update(_guards)
     _guards.clear()
+    _lock_files_on_their_way.clear()
 
 
 def _refuse_second_libraries() -> None:
@@ -421,10 +425,10 @@ def _path_of_uri(uri: str) -> str:
 def _warn_about_earlier_openers(path: Path, identity: tuple[int, int]) -> None:
     """Say so if something in this process has the file open already: its close will drop SQLite's locks."""
     try:
-        descriptors = os.listdir("/proc/self/fd")
+        descriptors = {int(name) for name in os.listdir("/proc/self/fd")} - _lock_files_on_their_way
     except OSError:
         return
-    if not any(_is_open_on(int(descriptor), identity) for descriptor in descriptors):
+    if not any(_is_open_on(descriptor, identity) for descriptor in descriptors):
         return
     warnings.warn(
         f"{path} was already open in this process when SessionDB opened it (another SQLite library?)."

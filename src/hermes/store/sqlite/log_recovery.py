@@ -102,9 +102,11 @@ def restore_log(store: SqliteConnections, *, committed: bool = False, wait: floa
         guard.has_unsure_commit, guard.saved_all = committed, False
     stores, lock = [store], None
     try:
-        lock = LogLock(guard)
         until = time.monotonic() + wait
         stores = _stop_stores(guard, store, until)
+        for each in stores:
+            each.renew_checkpointer()
+        lock = LogLock(guard)
         rescue = _leave_log(guard, stores, lock, until, committed=guard.has_unsure_commit)
         guard.saved_all = rescue.saved
         if rescue.can_leave:
@@ -287,8 +289,6 @@ def _leave_log(
 ) -> Rescue:
     """Save what the log holds and close every connection. If that is not possible now, everything that is committed
     through the log is saved at least; otherwise an error is raised."""
-    for store in stores:
-        store.renew_checkpointer()
     idle = [store.stop_reads(until) for store in stores]  # every one of them, also after one that is not
     is_idle = all(idle)
     in_place = guard.is_in_place()
