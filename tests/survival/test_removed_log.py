@@ -490,6 +490,23 @@ def test_nothing_is_acknowledged_on_a_log_that_was_cut(path: str, first: str, le
     _check(path, [*BEFORE, "after"])
 
 
+@pytest.mark.parametrize("first", ["append", "close"])
+def test_the_log_of_another_store_that_was_copied_over_it_does_not_get_into_the_file(
+    path: str, tmp_path: Path, first: str
+) -> None:
+    with Worker() as ours, Worker() as theirs:
+        other = str(tmp_path / "other.db")
+        _start(theirs, other)
+        _start_with_rows_in_the_file(ours, path)
+        Path(f"{path}-wal").write_bytes(Path(f"{other}-wal").read_bytes())
+        _check_refusals(ours, first, CUT)
+        if first == "close":
+            with pytest.raises(Refused, match=CUT):
+                ours.ask("close")
+        ours.kill()
+    _check(path, BEFORE)
+
+
 def test_plain_sql_is_refused_on_a_log_that_was_cut(path: str) -> None:
     with Worker() as ours:
         _start_with_rows_in_the_file(ours, path)

@@ -108,6 +108,7 @@ class Checkpointer:
 
     def _checkpoint(self, connection: apsw.Connection, lock: LogLock) -> None:
         try:
+            self._guard.examine_log()
             # Else what is in another log would be put into the file.
             if not lock.share() or not self._guard.log_in_place():
                 return

@@ -357,8 +357,10 @@ class SqliteConnections:
             self._checkpointer.stop()
             self._closed = True
             problem = None
+            self._guard.examine_log()
             if self._loss is not None or self._guard.log_was_cut():
                 self.leave_log_alone(True)
+                log_recovery.drop_foreign_log(self._guard)
             if self._journal == "wal" and self._damage is None and self._guard.log_was_removed():
                 problem = log_recovery.save_before_close(self)
             elif self._has_recovered and self._journal == "wal" and self._damage is None:
@@ -449,6 +451,8 @@ class SqliteConnections:
         if isinstance(problem, apsw.NotADBError | apsw.CorruptError) and not self._guard.is_in_place():
             sentence = f"{self.path} was replaced by another file while it was open here; open it again"
             return errors.raised(errors.StoreFailed, sentence)
+        if isinstance(problem, UNREADABLE):
+            self._guard.examine_log()
         if isinstance(problem, UNREADABLE) and self._guard.log_was_cut():
             return log_recovery.note_cut_log(self)
         is_unreadable = isinstance(problem, apsw.IOError | apsw.CorruptError) and not is_lack_of_room(problem)

@@ -167,6 +167,11 @@ class Guard:
         except OSError:
             return True
 
+    def examine_log(self) -> None:
+        """Let the next check look into the log, before something in it is put into the file."""
+        if self.log is not None:
+            self.log.check.forget()
+
     def log_was_cut(self) -> bool:
         """Whether the log is in its place, but another program has emptied or shortened it."""
         observed, index = self.log, self.index

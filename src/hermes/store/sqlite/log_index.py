@@ -91,6 +91,10 @@ class LogCheck:
         self._log = log
         self._last = b"", 0  # an index whose log was whole, and how long the log is at least
 
+    def forget(self) -> None:
+        """Look into the log the next time: it may have been written over, and be as long as before."""
+        self._last = b"", 0
+
     def is_cut(self, index_file: int) -> bool:
         header = os.pread(index_file, _HEADER.size, 0)
         known, length = self._last

@@ -161,6 +161,19 @@ def note_cut_log(store: SqliteConnections) -> errors.HermesError:
     return problem
 
 
+def drop_foreign_log(guard: guards.Guard) -> None:
+    """Empty a log that another program has written over with that of another store. SQLite would put it into the file
+    when the store is next opened. The index tells the two apart: when SQLite begins a log anew, it names no frames."""
+    observed, index = guard.log, read_index(guard.index)
+    if observed is None or index is None or not index.frames or not guard.log_was_cut():
+        return
+    try:
+        if os.fstat(observed.descriptor).st_size and not bears_salts(index, observed.descriptor):
+            os.truncate(guard.log_name, 0)
+    except OSError as problem:
+        log.error("%s: the log of another store is in the place of its own: %s", guard.path, problem)
+
+
 def enter_log(guard: guards.Guard, lock: LogLock, *, joins: bool) -> FoundFiles | None:
     """Before the first store of this process opens the file: keep other processes from writing, and from opening it.
 
@@ -307,6 +320,7 @@ def _leave_log(
         _close(guard, stores, in_place)
     if rescue.lost:
         problem = _explain_loss(stores[0])
+        drop_foreign_log(guard)
         for store in stores:
             store.stop_for_good(problem)
             store.leave_log_alone(True)
@@ -351,6 +365,7 @@ def _save(guard: guards.Guard, store: SqliteConnections, until: float, *, commit
 
 def _decide(guard: guards.Guard, store: SqliteConnections, *, committed: bool) -> Rescue | None:
     """What is to be done about the old log; None if it is to be checkpointed."""
+    guard.examine_log()
     observed, index = guard.log, read_index(guard.index)
     if observed is None or index is None:
         return None
