@@ -361,6 +361,29 @@ def test_a_commit_that_a_new_index_lacks_is_made_again(path: str, times: int) ->
 
 
 @pytest.mark.parametrize("accident", [INDEX, BOTH])
+def test_whoever_opens_it_just_then_does_not_write_beside_a_transaction(
+    path: str, accident: Accident
+) -> None:
+    """The locks of the transaction are in the index that was removed, and a new one has none."""
+    with Worker() as ours, Worker() as late:
+        _start(ours, path)
+        ours.ask("execute_raw", sql="BEGIN IMMEDIATE")
+        ours.ask("execute_raw", sql="UPDATE sessions SET title = 'by a script'")
+        late.start("open_store_with_pause", path=path)
+        assert late.line() == {"waits": True}
+        accident(path)
+        late.start("go on")
+        with pytest.raises(Refused, match=REMOVED):
+            late.result()
+        ours.ask("execute_raw", sql="COMMIT")
+        late.ask("open_store", path=path)
+        late.ask("append", session="s", texts=["by late"])
+        assert ours.ask("execute_raw", sql="SELECT title FROM sessions") == [["by a script"]]
+        ours.kill()
+    _check(path, [*BEFORE, "by late"])
+
+
+@pytest.mark.parametrize("accident", [INDEX, BOTH])
 def test_removing_it_again_and_again_under_two_that_write_damages_nothing(
     path: str, accident: Accident
 ) -> None:

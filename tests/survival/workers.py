@@ -277,6 +277,23 @@ def append_with_threads(session: str, threads: int, count: int, name: str = "mai
     say(wrong=wrong)
 
 
+def open_store_with_pause(path: str) -> None:
+    """Wait for another line before SQLite opens the file, after everything there was looked at."""
+    from hermes.store.sqlite import opening
+
+    names = vars(opening)
+    connect = names["connect"]
+
+    def wait_and_connect(*arguments: Any, **options: Any) -> Any:
+        names["connect"] = connect
+        say(waits=True)
+        sys.stdin.readline()
+        return connect(*arguments, **options)
+
+    names["connect"] = wait_and_connect
+    open_store(path)
+
+
 def append_despite_errors(session: str, threads: int, count: int, prefix: str, name: str = "main") -> None:
     """A line per message that was acknowledged. Those that are refused are given up."""
     from hermes import errors
@@ -922,6 +939,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
             end_long_read,
             append_with_threads,
             append_despite_errors,
+            open_store_with_pause,
             append,
             append_only,
             contents,

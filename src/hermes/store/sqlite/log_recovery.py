@@ -247,12 +247,12 @@ def _hold_open(guard: guards.Guard, name: str, held: dict[Identity, int]) -> int
 
 
 def _find_files(guard: guards.Guard, held: dict[Identity, int]) -> FoundFiles | None:
-    """Index and log, if both are there and belong together. Without anything in it there need not be a log."""
+    """Index and log, if both are there, belong together and are those that others use. An empty log need not be there."""
     try:
         index_file, log_file = (_hold_open(guard, name, held) for name in (guard.index_name, guard.log_name))
     except PermissionError:  # then SQLite cannot use it either, and says so
         return None, None
-    if index_file is None:
+    if index_file is None or not is_locked(index_file, _IN_USE_BYTE, 1):
         return None
     index = read_index(index_file)
     is_empty = index is None or not index.frames
