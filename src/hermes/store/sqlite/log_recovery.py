@@ -4,9 +4,10 @@ Connections that were open before still hold the removed log, and it may be the 
 while the database file is in its place:
 
 1. stop every store of this process on the file: no write, no read, no checkpoint;
-2. checkpoint through a connection that holds the old log, down to an empty one;
-3. close every connection of this process to the file: they share one view of the log's index;
-4. open them again, on a new log.
+2. keep other processes from writing, and from opening the file, by `log_lock`;
+3. checkpoint through a connection that holds the old log, down to an empty one;
+4. close every connection of this process to the file: they share one view of the log's index;
+5. open them again, on a new log, before the lock is released.
 
 A log that is in its place but was emptied or shortened is not checkpointed: what is missing would be written to the
 file as garbage. If all was in the file already, a new log is begun. Otherwise the store fails.
@@ -247,7 +248,7 @@ def _hold_open(guard: guards.Guard, name: str, held: dict[Identity, int]) -> int
 
 
 def _find_files(guard: guards.Guard, held: dict[Identity, int]) -> FoundFiles | None:
-    """Index and log, if both are there, belong together and are those that others use. An empty log need not be there."""
+    """Index and log, if both are there, belong together and are in use. An empty log need not be there."""
     try:
         index_file, log_file = (_hold_open(guard, name, held) for name in (guard.index_name, guard.log_name))
     except PermissionError:  # then SQLite cannot use it either, and says so
