@@ -112,7 +112,7 @@ class SqliteConnections:
         self._connection, self._guard, self._journal = opened
         self._durable = False
         self._guard.stores.add(self)
-        self._log_lock = LogLock(self._guard)
+        self._log_lock = LogLock(self._guard, has_log=self._journal == "wal")
         if self._journal == "wal" and not self.read_only:
             with suppress(OSError):
                 LogLock(

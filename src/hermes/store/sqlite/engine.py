@@ -339,7 +339,7 @@ class SqliteEngine(SqliteFollower):
         until = time.monotonic() + self._deadline
         while True:
             self._settle_removed_log()
-            lock = LogLock(self._guard)
+            lock = LogLock(self._guard, has_log=self._journal == "wal")
             if (lock.share() and not self._guard.log_was_removed()) or self.read_only:
                 return lock
             lock.close()

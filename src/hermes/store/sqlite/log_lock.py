@@ -37,15 +37,17 @@ NAP_S = 0.0005
 class LogLock:
     """Kept in the kernel only, so that it can be released at any time, in any thread, more than once.
 
-    Without such locks (not on Linux, or a file that may not be written) it is always granted.
+    It is always granted to a store without a write-ahead log, and where there are no such locks: not on Linux, or on a
+    file that may not be written.
     """
 
     __slots__ = ("_descriptor", "_guard", "_outlives")
 
-    def __init__(self, guard: Guard) -> None:
+    def __init__(self, guard: Guard, *, has_log: bool = True) -> None:
         self._guard = guard
         self._outlives = False
-        self._descriptor = guard.borrow_lock_file() if sys.platform.startswith("linux") else -1
+        is_used = has_log and sys.platform.startswith("linux")
+        self._descriptor = guard.borrow_lock_file() if is_used else -1
 
     def share(self) -> bool:
         return self._set(_SHARED)

@@ -183,7 +183,7 @@ def enter_log(guard: guards.Guard, lock: LogLock, *, joins: bool) -> FoundFiles 
     would begin a new log without what is in the removed one. If the index is still there, it would look in the new log
     for what is in the old one.
     """
-    if guard.is_held:
+    if guard.is_held or guard.stores:
         return None
     if guard.entered_by == threading.get_ident():
         raise errors.raised(
