@@ -10,12 +10,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from hermes.store.engine import Writer
 from hermes_state import SessionDB
-from tests.survival.processes import Refused, Worker
+from tests.survival.processes import LONG, Refused, Worker
 
 BEFORE = [f"before{n}" for n in range(45)]
 REMOVED = "write-ahead log of .* was removed"
@@ -287,6 +289,8 @@ def test_a_long_read_is_waited_for_and_nothing_is_acknowledged_before(
     _check(path, [*BEFORE, "during", "after"])
 
 
+ROUNDS = 40 if not LONG else 400
+
 AWAY = r"write-ahead log of .* away"
 
 
@@ -308,6 +312,156 @@ def test_a_foreign_program_that_begins_a_new_log_loses_nobody_s_rows_silently(pa
         assert [row["content"] for row in db.get_messages("theirs")] == ["visited"]
         assert [row["content"] for row in db.get_messages("s")] == ["again"]
         assert db.verify().ok
+
+
+# -------------------------------------------------------------------- an index of somebody else's
+
+FOREIGN_READER = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("SELECT count(*) FROM messages").fetchall()
+print("there", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_commit_that_a_new_index_lacks_is_made_again(path: str, times: int) -> None:
+    """The index is removed during a transaction, and somebody else makes a new one. That names what was committed
+    before, but not this transaction, though it is in the same log: whoever writes next would write over it."""
+    readers: list[subprocess.Popen[str]] = []
+
+    def work(writer: Writer) -> None:
+        writer.run("UPDATE sessions SET title = 'kept' WHERE id = 's'")
+        if len(readers) < times:
+            os.unlink(f"{path}-shm")
+            command = [sys.executable, "-c", FOREIGN_READER, path]
+            readers.append(
+                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            )
+            output = readers[-1].stdout
+            assert output is not None
+            assert output.readline() == "there\n"
+
+    try:
+        with SessionDB(path) as db:
+            db.create_session("s", source="cli")
+            db.append_message("s", "user", "before")
+            db._engine.write(work)
+            db.append_message("s", "user", "after")
+    finally:
+        for reader in readers:
+            reader.communicate("\n")
+    with SessionDB(path) as db:
+        session = db.get_session("s")
+        assert session is not None
+        assert session["title"] == "kept"
+        assert [row["content"] for row in db.get_messages("s")] == ["before", "after"]
+        assert db.verify().ok
+
+
+@pytest.mark.parametrize("accident", [INDEX, BOTH])
+def test_whoever_opens_it_just_then_does_not_write_beside_a_transaction(
+    path: str, accident: Accident
+) -> None:
+    """The locks of the transaction are in the index that was removed, and a new one has none."""
+    with Worker() as ours, Worker() as late:
+        _start(ours, path)
+        ours.ask("execute_raw", sql="BEGIN IMMEDIATE")
+        ours.ask("execute_raw", sql="UPDATE sessions SET title = 'by a script'")
+        late.start("open_store_with_pause", path=path)
+        assert late.line() == {"waits": True}
+        accident(path)
+        late.start("go on")
+        with pytest.raises(Refused, match=REMOVED):
+            late.result()
+        ours.ask("execute_raw", sql="COMMIT")
+        late.ask("open_store", path=path)
+        late.ask("append", session="s", texts=["by late"])
+        assert ours.ask("execute_raw", sql="SELECT title FROM sessions") == [["by a script"]]
+        ours.kill()
+    _check(path, [*BEFORE, "by late"])
+
+
+@pytest.mark.parametrize("accident", [INDEX, BOTH])
+def test_removing_it_again_and_again_under_two_that_write_damages_nothing(
+    path: str, accident: Accident
+) -> None:
+    """SQLite's locks between processes are in the index: without it, each process would write by its own."""
+    with Worker() as one, Worker() as two:
+        _start(one, path)
+        two.ask("open_store", path=path)
+        for name, worker in (("one", one), ("two", two)):
+            worker.start("append_despite_errors", session="s", threads=4, count=ROUNDS, prefix=name)
+        stored, wrong = [], []
+        for line in one.lines():
+            with suppress(FileNotFoundError):
+                accident(path)
+            stored.append(line.get("stored"))
+            wrong += line.get("wrong", [])
+        for line in two.lines():
+            stored.append(line.get("stored"))
+            wrong += line.get("wrong", [])
+        assert wrong == []
+        for worker in (one, two):
+            worker.kill()
+    with Worker() as fresh:
+        fresh.ask("open_store", path=path)
+        found = fresh.ask("contents", session="s")
+        assert found[:45] == BEFORE
+        assert set(filter(None, stored)) <= set(found)
+        assert len(set(found)) == len(found)
+        assert fresh.ask("health") == []
+
+
+# -------------------------------------------------------------------- a disk without room, a long transaction
+
+
+def test_a_full_disk_keeps_the_removed_log_until_there_is_room(path: str) -> None:
+    with Worker() as ours:
+        _start(ours, path)
+        _remove("-wal")(path)
+        ours.ask("limit_files", size=8192)
+        for _ in range(2):
+            with pytest.raises(Refused, match="no room left") as refused:
+                ours.ask("append_only", session="s", texts=["refused"])
+            assert "StoreFull" in refused.value.kinds
+        ours.ask("limit_files", size=None)
+        ours.ask("append", session="s", texts=["after"])
+        ours.kill()
+    _check(path, [*BEFORE, "after"])
+
+
+def test_closing_on_a_full_disk_says_what_is_lost_and_why(path: str) -> None:
+    with Worker() as ours:
+        _start(ours, path)
+        _remove("-wal")(path)
+        ours.ask("limit_files", size=8192)
+        with pytest.raises(Refused, match=r"cannot be put into the file: .* are lost"):
+            ours.ask("close")
+
+
+def test_it_is_saved_without_free_descriptors(path: str) -> None:
+    with Worker() as ours:
+        _start(ours, path)
+        _remove("-wal", "-shm")(path)
+        ours.ask("limit_descriptors", most=ours.ask("count_descriptors") + 4)
+        ours.ask("use_up_descriptors")
+        ours.ask("append", session="s", texts=["after"])
+        ours.kill()
+    _check(path, [*BEFORE, "after"])
+
+
+def test_a_store_can_be_opened_during_a_long_transaction_of_another_process(path: str) -> None:
+    with Worker() as ours, Worker() as late:
+        _start(ours, path)
+        ours.ask("execute_raw", sql="BEGIN IMMEDIATE")
+        ours.ask("execute_raw", sql="UPDATE sessions SET title = 'by a script'")
+        late.ask("open_store", path=path)
+        assert late.ask("contents", session="s") == BEFORE
+        ours.ask("execute_raw", sql="COMMIT")
+        late.ask("append", session="s", texts=["by late"])
+    _check(path, [*BEFORE, "by late"])
 
 
 # -------------------------------------------------------------------- a log that is in its place, but cut
@@ -357,6 +511,23 @@ def test_nothing_is_acknowledged_on_a_log_that_was_cut(path: str, first: str, le
         ours.ask("append", session="s", texts=["after"])
     assert not os.path.exists(f"{path}.damaged")
     _check(path, [*BEFORE, "after"])
+
+
+@pytest.mark.parametrize("first", ["append", "close"])
+def test_the_log_of_another_store_that_was_copied_over_it_does_not_get_into_the_file(
+    path: str, tmp_path: Path, first: str
+) -> None:
+    with Worker() as ours, Worker() as theirs:
+        other = str(tmp_path / "other.db")
+        _start(theirs, other)
+        _start_with_rows_in_the_file(ours, path)
+        Path(f"{path}-wal").write_bytes(Path(f"{other}-wal").read_bytes())
+        _check_refusals(ours, first, CUT)
+        if first == "close":
+            with pytest.raises(Refused, match=CUT):
+                ours.ask("close")
+        ours.kill()
+    _check(path, BEFORE)
 
 
 def test_plain_sql_is_refused_on_a_log_that_was_cut(path: str) -> None:

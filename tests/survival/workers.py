@@ -277,6 +277,41 @@ def append_with_threads(session: str, threads: int, count: int, name: str = "mai
     say(wrong=wrong)
 
 
+def open_store_with_pause(path: str) -> None:
+    """Wait for another line before SQLite opens the file, after everything there was looked at."""
+    from hermes.store.sqlite import opening
+
+    names = vars(opening)
+    connect = names["connect"]
+
+    def wait_and_connect(*arguments: Any, **options: Any) -> Any:
+        names["connect"] = connect
+        say(waits=True)
+        sys.stdin.readline()
+        return connect(*arguments, **options)
+
+    names["connect"] = wait_and_connect
+    open_store(path)
+
+
+def append_despite_errors(session: str, threads: int, count: int, prefix: str, name: str = "main") -> None:
+    """A line per message that was acknowledged. Those that are refused are given up."""
+    from hermes import errors
+
+    def work(number: int) -> None:
+        for n in range(count):
+            text = f"{prefix} t{number}n{n}"
+            try:
+                stores[name].append_message(session, "user", text)
+            except errors.StoreError:
+                continue
+            say(stored=text)
+
+    wrong: list[str] = []
+    _run_threads([partial(work, number) for number in range(threads)], wrong)
+    say(wrong=wrong)
+
+
 # --- limits
 
 
@@ -903,6 +938,8 @@ COMMANDS: dict[str, Callable[..., Any]] = {
             begin_long_read,
             end_long_read,
             append_with_threads,
+            append_despite_errors,
+            open_store_with_pause,
             append,
             append_only,
             contents,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from _thread import allocate_lock, get_ident, start_new_thread
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +13,8 @@ import apsw
 from hermes.logs import log_of
 from hermes.store.sqlite.connection import READ_SOMETHING, Patience, connect, run
 from hermes.store.sqlite.forking import Inside
+from hermes.store.sqlite.guard import Guard
+from hermes.store.sqlite.log_lock import LogLock
 
 log = log_of(__name__)
 
@@ -28,9 +29,9 @@ STOP_NAP_S = 0.0002
 class Checkpointer:
     """Moves the write-ahead log into the file when asked. It holds no reference to the store it serves."""
 
-    def __init__(self, path: Path, is_log_in_place: Callable[[], bool]) -> None:
+    def __init__(self, path: Path, guard: Guard) -> None:
         self._path = path
-        self._is_log_in_place = is_log_in_place
+        self._guard = guard
         self._stopped = False
         # Locks and threads of `_thread`: those of `threading` have a state of their own between their lines, in which
         # a signal handler may find them that writes or closes the store.
@@ -84,21 +85,37 @@ class Checkpointer:
         except apsw.Error as problem:
             log.warning("no checkpoints for %s: %s", self._path, problem)
             return
+        lock = None
         try:
+            lock = LogLock(self._guard)
             while True:
                 self._unasked.acquire()
                 if self._stopped:
                     return
-                if not self._is_log_in_place():  # else what is in another log would be put into the file
-                    continue
                 try:
                     with Inside():
-                        _busy, pages, moved = run(connection, "PRAGMA wal_checkpoint(PASSIVE)")[0]
-                        if pages > LONG_LOG and pages - moved < NEARLY:
-                            run(connection, "PRAGMA wal_checkpoint(RESTART)")
+                        self._checkpoint(connection, lock)
                 except apsw.Error as problem:
                     # The log only grows a little longer; the next one takes it along.
                     log.debug("checkpoint of %s put off: %s", self._path, problem)
+        except OSError as problem:  # no file descriptors
+            log.debug("checkpoint of %s put off: %s", self._path, problem)
         finally:
             with Inside():
+                if lock is not None:
+                    lock.close()
                 connection.close()
+
+    def _checkpoint(self, connection: apsw.Connection, lock: LogLock) -> None:
+        try:
+            self._guard.examine_log()
+            # Else what is in another log would be put into the file.
+            if not lock.share() or not self._guard.log_in_place():
+                return
+            _busy, pages, moved = run(connection, "PRAGMA wal_checkpoint(PASSIVE)")[0]
+            if pages > LONG_LOG and pages - moved < NEARLY:
+                run(connection, "PRAGMA wal_checkpoint(RESTART)")
+            if self._guard.log_is_missing():
+                self._guard.note_own_write()
+        finally:
+            lock.release()

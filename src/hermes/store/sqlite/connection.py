@@ -277,8 +277,7 @@ def translated(error: apsw.Error, path: Path) -> errors.HermesError:
         )
     if isinstance(error, apsw.FullError):
         return errors.raised(errors.StoreFull, f"no room left for {path}; nothing was written")
-    # What is over a limit on the size of files, SQLite reports as a write that failed.
-    if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_WRITE:
+    if is_lack_of_room(error):
         return errors.raised(
             errors.StoreFull, f"no room left for {path}, or its disk cannot be written; nothing was written"
         )
@@ -301,6 +300,11 @@ def translated(error: apsw.Error, path: Path) -> errors.HermesError:
     if isinstance(error, apsw.ConstraintError):
         return errors.raised(errors.ConstraintFailed, detail)
     return errors.raised(errors.StoreFailed, f"{path}: {detail}")
+
+
+def is_lack_of_room(error: Exception) -> bool:
+    """What is over a limit on the size of files, SQLite reports as a write that failed."""
+    return getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_WRITE
 
 
 def _read_only(path: Path, detail: str) -> errors.HermesError:

@@ -23,15 +23,19 @@ from hermes.store.sqlite.checkpoint import Checkpointer
 from hermes.store.sqlite.commit import CommitQueue, Ticket, interrupted_writes, is_main_thread
 from hermes.store.sqlite.connection import (
     DEADLINE_S,
+    NO_DESCRIPTORS,
     Patience,
     SqliteWriter,
     connect,
     connect_read_only,
     damaged,
+    is_lack_of_room,
+    out_of_descriptors,
     run,
     translated,
     upkeep,
 )
+from hermes.store.sqlite.log_lock import NAP_S, LogLock
 from hermes.store.sqlite.migrations import check_documented_version
 from hermes.store.sqlite.opening import (
     make_durable,
@@ -102,15 +106,19 @@ class SqliteConnections:
             guards.recover_log_of(path)
         self._open()
 
-    def _open(self, *, recovered: bool = False) -> None:
+    def _open(self, lock: LogLock | None = None) -> None:
         self._found_log = os.path.exists(f"{self.path}-wal")
-        opened = open_database(
-            self.path, read_only=self.read_only, deadline=self._deadline, recovered=recovered
-        )
+        opened = open_database(self.path, read_only=self.read_only, deadline=self._deadline, lock=lock)
         self._connection, self._guard, self._journal = opened
         self._durable = False
         self._guard.stores.add(self)
-        self._checkpointer = Checkpointer(self.path, self._guard.log_in_place)
+        self._log_lock = LogLock(self._guard, has_log=self._journal == "wal")
+        if self._journal == "wal" and not self.read_only:
+            with suppress(OSError):
+                LogLock(
+                    self._guard
+                ).close()  # one in reserve, for a removed log is saved without free descriptors, too
+        self._checkpointer = Checkpointer(self.path, self._guard)
         if self.read_only:
             self.readers.add(self._connection)
         else:
@@ -166,6 +174,17 @@ class SqliteConnections:
             make_durable(self.path, self._connection, self._synchronous)
             self._durable = True
 
+    def _share_log(self, seconds: float) -> bool:
+        """Wait for other processes that open the store or save a removed log. False if this one does the latter."""
+        until = time.monotonic() + seconds
+        while not self._log_lock.share():
+            if self._guard.recovering is not None:
+                return False
+            if time.monotonic() >= until:
+                raise apsw.BusyError("another program opens the store, or saves its write-ahead log")
+            time.sleep(NAP_S)
+        return True
+
     def _lasted(self) -> bool:
         """Whether what was just committed is where other processes will read it."""
         return self._journal != "wal" or self._guard.log_in_place()
@@ -197,6 +216,7 @@ class SqliteConnections:
 
     def _restore_log(self, *, committed: bool = False, wait: float = log_recovery.STOP_S) -> bool:
         """False if what was just committed has to be written again."""
+        self._log_lock.release()
         if self._guard.store_was_exchanged():
             self._damage = errors.raised(
                 errors.StoreFailed,
@@ -205,7 +225,14 @@ class SqliteConnections:
             )
             raise self._damage
         self._has_recovered = True
-        return self._do_beside_signals(lambda: log_recovery.restore_log(self, committed=committed, wait=wait))
+        try:
+            return self._do_beside_signals(
+                lambda: log_recovery.restore_log(self, committed=committed, wait=wait)
+            )
+        except OSError as problem:
+            if problem.errno not in NO_DESCRIPTORS:
+                raise
+            raise out_of_descriptors(self.path) from problem
 
     def _do_beside_signals(self, work: Callable[[], bool]) -> bool:
         """A signal handler may raise in the main thread, also after connections were closed and before others are
@@ -256,7 +283,7 @@ class SqliteConnections:
 
     def renew_checkpointer(self) -> None:
         self._checkpointer.stop()
-        self._checkpointer = Checkpointer(self.path, self._guard.log_in_place)
+        self._checkpointer = Checkpointer(self.path, self._guard)
 
     def stop_reads(self, until: float) -> bool:
         """Wait for running reads to end, and let no new one begin until `readers.release()`."""
@@ -288,9 +315,9 @@ class SqliteConnections:
         self._close_connections()
         self._side.extend(sides)  # opened anew when they are next used
 
-    def reopen(self, *, recovered: bool) -> None:
+    def reopen(self, lock: LogLock | None) -> None:
         try:
-            self._open(recovered=recovered)
+            self._open(lock)
         except BaseException as problem:
             self._closed = True
             self._why_closed = f": it could not be opened again after its log was removed ({problem})"
@@ -330,16 +357,19 @@ class SqliteConnections:
             self._checkpointer.stop()
             self._closed = True
             problem = None
+            self._guard.examine_log()
             was_cut = self._guard.log_was_cut()
             if self._loss is not None or was_cut:
                 self.leave_log_alone(True)
+                log_recovery.drop_foreign_log(self._guard)
             was_removed = was_cut or self._guard.log_is_missing()
             if self._journal == "wal" and self._damage is None and was_removed:
                 problem = log_recovery.save_before_close(self)
             elif self._has_recovered and self._journal == "wal" and self._damage is None:
                 # A program that still has the removed log open deletes, when it closes, the one in its place.
                 with suppress(apsw.Error):
-                    self.checkpoint_all(log_recovery.STOP_FOR_READ_S)
+                    if self._log_lock.share() and self._guard.log_in_place():
+                        self.checkpoint_all(log_recovery.STOP_FOR_READ_S)
             self.readers.close()
             self._close_connections()
             self._turnstile.close()
@@ -349,6 +379,7 @@ class SqliteConnections:
 
     def _close_connections(self) -> None:
         self._guard.stores.discard(self)
+        self._log_lock.close()
         last = guards.leaving(self._guard)
         for connection in self.readers.empty():
             connection.close(True)
@@ -423,9 +454,12 @@ class SqliteConnections:
         if isinstance(problem, apsw.NotADBError | apsw.CorruptError) and not self._guard.is_in_place():
             sentence = f"{self.path} was replaced by another file while it was open here; open it again"
             return errors.raised(errors.StoreFailed, sentence)
+        if isinstance(problem, UNREADABLE):
+            self._guard.examine_log()
         if isinstance(problem, UNREADABLE) and self._guard.log_was_cut():
             return log_recovery.note_cut_log(self)
-        if isinstance(problem, apsw.IOError | apsw.CorruptError) and self._guard.log_was_removed():
+        is_unreadable = isinstance(problem, apsw.IOError | apsw.CorruptError) and not is_lack_of_room(problem)
+        if is_unreadable and self._guard.log_was_removed():
             sentence = f"the write-ahead log of {self.path} was removed while it was being read; try again"
             return errors.raised(errors.StoreFailed, sentence)
         told = translated(problem, self.path)

@@ -80,9 +80,17 @@ class SqliteCore(SqliteConnections):
         """Do something with the writing connection that no transaction allows, while nobody else writes."""
         self._writable()
 
-        def durably(writer: SqliteWriter) -> T:
+        def durably(_: SqliteWriter) -> T:
             self._ensure_durable()
-            return work(writer.raw)
+            try:
+                self._begin_within(self._deadline)
+                self._connection.execute("ROLLBACK")
+                result = work(self._connection)
+                if self._lasted() or self._restore_log(committed=True):
+                    return result
+                raise self._removed_again()
+            finally:
+                self._log_lock.release()
 
         return cast(T, self._queue.do(Ticket(durably, outside=True)))
 
@@ -111,6 +119,7 @@ class SqliteCore(SqliteConnections):
                     committed.clear()  # it is as if it had never been, until it is written again
                     self._write_again(batch)
                     committed.append(None)
+                self._log_lock.release()
             for ticket in batch:
                 ticket.finished = True
             self._at_work = False
@@ -218,10 +227,12 @@ class SqliteCore(SqliteConnections):
         for _ in range(MOST_RECOVERIES):
             self._patience.seconds = seconds
             try:
-                self._connection.execute("BEGIN IMMEDIATE")
-                if self._journal != "wal" or self._guard.log_in_place(to_begin=True):
-                    return
-                self._connection.execute("ROLLBACK")
+                # From here on the log stays the one that others use, until the lock is released.
+                if self._log_lock.share() or self._share_log(seconds):
+                    self._connection.execute("BEGIN IMMEDIATE")
+                    if self._journal != "wal" or self._guard.log_in_place(to_begin=True):
+                        return
+                    self._connection.execute("ROLLBACK")
             except (apsw.IOError, apsw.CorruptError, apsw.NotADBError):
                 if self._lasted():
                     raise
@@ -230,7 +241,10 @@ class SqliteCore(SqliteConnections):
             # The log was removed. Nothing was read through the connection that this transaction could be based on.
             self._restore_log()
             self._ensure_durable()
-        raise errors.raised(
+        raise self._removed_again()
+
+    def _removed_again(self) -> errors.HermesError:
+        return errors.raised(
             errors.StoreFailed,
             f"the write-ahead log of {self.path} was removed again and again; nothing was written",
         )
@@ -254,23 +268,28 @@ class SqliteCore(SqliteConnections):
         self._await_recovery()
         if not self._closed and self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
+        self._log_lock.release()
 
     def _write_again(self, batch: list[Ticket]) -> None:
         """The log was removed during a commit: write its changes again if they are neither in the file nor in the log
         that is in its place."""
-        if self._restore_log(committed=True):
-            return
-        for ticket in batch:
-            if ticket.error is None and not ticket.repeatable:
-                told = f"{self.path} was replaced under the store; the change may not have lasted"
-                ticket.error = errors.raised(errors.StoreFailed, told)
-        self._begin()
-        self._writer.repeating = True
-        try:
-            self._run_all([ticket for ticket in batch if ticket.error is None])
-            self._connection.execute("COMMIT")
-        finally:
-            self._writer.repeating = False
+        for _ in range(MOST_RECOVERIES):
+            if self._restore_log(committed=True):
+                return
+            for ticket in batch:
+                if ticket.error is None and not ticket.repeatable:
+                    told = f"{self.path} was replaced under the store; the change may not have lasted"
+                    ticket.error = errors.raised(errors.StoreFailed, told)
+            self._begin()
+            self._writer.repeating = True
+            try:
+                self._run_all([ticket for ticket in batch if ticket.error is None])
+                self._connection.execute("COMMIT")
+            finally:
+                self._writer.repeating = False
+            if self._lasted():
+                return
+        raise self._removed_again()
 
 
 class _Snapshot:

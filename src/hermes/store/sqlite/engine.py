@@ -7,6 +7,7 @@ and listing what is in it stay light.
 from __future__ import annotations
 
 import os
+import time
 from _thread import get_ident
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,9 +27,11 @@ from hermes.store.sqlite.connection import (
     connect,
     pragma,
     run,
+    translated,
     upkeep,
 )
 from hermes.store.sqlite.following import SHORT_TAIL, SqliteFollower
+from hermes.store.sqlite.log_lock import NAP_S, LogLock
 
 if TYPE_CHECKING:
     from hermes.store.findings import Diagnosis
@@ -321,6 +324,7 @@ class SqliteEngine(SqliteFollower):
             self.path,
             self._settle_removed_log,
             self._forget_side,
+            self._hold_log,
         )
         self._side.append(raw)
         return raw
@@ -329,6 +333,19 @@ class SqliteEngine(SqliteFollower):
         self._usable()
         if self._guard.log_was_removed():
             self.settle_log(reading=self.read_only)
+
+    def _hold_log(self) -> LogLock:
+        """The log is in its place, and no other process begins another one until the lock is closed."""
+        until = time.monotonic() + self._deadline
+        while True:
+            self._settle_removed_log()
+            lock = LogLock(self._guard, has_log=self._journal == "wal")
+            if (lock.share() and not self._guard.log_was_removed()) or self.read_only:
+                return lock
+            lock.close()
+            if time.monotonic() >= until:
+                raise translated(apsw.BusyError(), self.path)
+            time.sleep(NAP_S)
 
     def _forget_side(self, raw: RawConnection) -> None:
         if raw in self._side:

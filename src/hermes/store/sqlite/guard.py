@@ -30,11 +30,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes import clock, errors
+from hermes.logs import log_of
+from hermes.store.sqlite import forking
 from hermes.store.sqlite.connection import NO_DESCRIPTORS
 from hermes.store.sqlite.log_index import LogCheck, map_index
 
 if TYPE_CHECKING:
     from hermes.store.sqlite.connections import SqliteConnections
+
+log = log_of(__name__)
 
 _SHARED_FIRST, _SHARED_SIZE = 0x40000002, 510
 _SHM_DEADMAN = 128  # the byte of -shm by which SQLite tells whether it is the first to open it
@@ -46,6 +50,7 @@ _TICK_S, _TICKS_OF_SECONDS_S = 0.05, 3.0  # how far apart two times of a file ar
 _guards: dict[tuple[int, int], Guard] = {}
 _inherited: set[tuple[int, int]] = set()  # files that our parent process has open, and so have we, unused
 _guards_of_parents: list[Guard] = []  # never freed: that would close a descriptor, and drop locks of our own
+_lock_files_on_their_way: set[int] = set()  # from one guard to the next, see `log_lock`
 _lock = threading.RLock()  # a signal handler, or a collected store, may open or close one while it is held
 _hooked = False
 
@@ -64,6 +69,9 @@ class Guard:
             threading.Condition()
         )  # held to begin or end a recovery of the log, see `log_recovery`
         self.recovering: SqliteConnections | None = None
+        self.entered_by = 0  # the thread that opens the file as the first of this process
+        self.has_unsure_commit = False  # a store has committed and then found that the log was removed
+        self.saved_all = False  # whether the last recovery has saved that, too
         self.log: ObservedLog | None = None
         self.index: int | None = None  # a descriptor of the log's index, `-shm`
         self._index_view: mmap.mmap | None = None  # what the index says, without a system call
@@ -72,7 +80,13 @@ class Guard:
         ] = []  # each has a descriptor of its own, so they are kept as long as those
         self._file: int | None = None  # a descriptor of the database file
         self._descriptors: list[int] = []
+        self._lock_files: list[int] = []  # those of them that no `LogLock` uses now
         self._held = False
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a store of this process uses the log: further connections of this process use the same index."""
+        return self._held
 
     def hold(self) -> None:
         """Take the locks; call once the file is in WAL mode and its shared memory exists."""
@@ -127,6 +141,12 @@ class Guard:
             except FileNotFoundError:
                 pass
 
+    def identify_files(self) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
+        """The log's index and the log that are in use here."""
+        descriptors = self.index, None if self.log is None else self.log.descriptor
+        index, log_file = map(identify, descriptors)
+        return index, log_file
+
     def shares_files(self) -> bool:
         """Whether SQLite has the very log and index open that were observed: they may have been replaced in between.
         Where there is no /proc, that cannot be told."""
@@ -174,6 +194,11 @@ class Guard:
         except OSError:
             return True
 
+    def examine_log(self) -> None:
+        """Let the next check look into the log, before something in it is put into the file."""
+        if self.log is not None:
+            self.log.check.forget()
+
     def log_was_cut(self) -> bool:
         """Whether the log is in its place, but another program has emptied or shortened it."""
         observed, index = self.log, self.index
@@ -207,6 +232,41 @@ class Guard:
     def holds(self, descriptor: int) -> bool:
         return descriptor in self._descriptors
 
+    def borrow_lock_file(self) -> int:
+        """For `LogLock`: the database file, opened anew. -1 if it may not be written, or is another one by now."""
+        try:
+            return self._lock_files.pop()
+        except IndexError:
+            pass
+        try:
+            descriptor = self.hold_descriptor(str(self.path), os.O_RDWR)
+        except OSError as problem:
+            if problem.errno in NO_DESCRIPTORS:
+                raise
+            return -1
+        forking.share(descriptor)
+        return descriptor if _identity(os.fstat(descriptor)) == self.identity else -1
+
+    def give_lock_file_back(self, descriptor: int) -> None:
+        if descriptor not in self._descriptors:
+            self._descriptors.append(descriptor)
+        self._lock_files.append(descriptor)
+
+    def let_lock_file_go(self, descriptor: int) -> None:
+        """It is not closed with the others. `keep_lock_file` gives it to the next guard of the file."""
+        if descriptor in self._descriptors:
+            self._descriptors.remove(descriptor)
+            _lock_files_on_their_way.add(descriptor)
+
+    def note_own_write(self) -> None:
+        """Whoever writes to the file after the log was removed is taken for somebody who does not know of the log. For
+        all processes that have the removed log open, set the time of that to now."""
+        if self.log is not None:
+            try:
+                os.fchmod(self.log.descriptor, os.fstat(self.log.descriptor).st_mode & 0o7777)
+            except OSError as problem:
+                log.debug("%s: the time of the removed log cannot be set: %s", self.path, problem)
+
     def is_in_place(self) -> bool:
         """Whether the file that is open here still has its name."""
         return identity_of(self._beside) == self.identity
@@ -226,8 +286,10 @@ class Guard:
             view.close()
         self._views.clear()
         for descriptor in self._descriptors:
+            forking.unshare(descriptor)
             os.close(descriptor)
         self._descriptors.clear()
+        self._lock_files.clear()
         self.index = self._file = None
 
 
@@ -303,6 +365,10 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
+def identify(descriptor: int | None) -> tuple[int, int] | None:
+    return None if descriptor is None else _identity(os.fstat(descriptor))
+
+
 def identity_of(file: Path | str) -> tuple[int, int] | None:
     """Which file a name leads to now; None if there is none."""
     try:
@@ -323,6 +389,18 @@ def acquire(path: Path) -> Guard:
                 _warn_about_earlier_openers(path, identity)
         guard.users += 1
         return guard
+
+
+def keep_lock_file(identity: tuple[int, int], descriptor: int) -> None:
+    """It may not be closed while this process has the file open."""
+    with _lock:
+        _lock_files_on_their_way.discard(descriptor)
+        guard = _guards.get(identity)
+        if guard is not None:
+            guard.give_lock_file_back(descriptor)
+        else:
+            forking.unshare(descriptor)
+            os.close(descriptor)
 
 
 def recover_log_of(path: Path) -> None:
@@ -374,6 +452,7 @@ def forget_all() -> None:
     _inherited.update(_guards)
     _guards_of_parents.extend(_guards.values())
     _guards.clear()
+    _lock_files_on_their_way.clear()
 
 
 def _refuse_second_libraries() -> None:
@@ -410,10 +489,10 @@ def _path_of_uri(uri: str) -> str:
 def _warn_about_earlier_openers(path: Path, identity: tuple[int, int]) -> None:
     """Say so if something in this process has the file open already: its close will drop SQLite's locks."""
     try:
-        descriptors = os.listdir("/proc/self/fd")
+        descriptors = {int(name) for name in os.listdir("/proc/self/fd")} - _lock_files_on_their_way
     except OSError:
         return
-    if not any(_is_open_on(int(each), identity) for each in descriptors):
+    if not any(_is_open_on(descriptor, identity) for descriptor in descriptors):
         return
     warnings.warn(
         f"{path} was already open in this process when SessionDB opened it (another SQLite library?)."

@@ -105,6 +105,10 @@ class LogCheck:
         self._log = log
         self._last = b"", 0  # an index whose log was whole, and how long the log is at least
 
+    def forget(self) -> None:
+        """Look into the log the next time: it may have been written over, and be as long as before."""
+        self._last = b"", 0
+
     def is_cut(self, index_file: int, view: mmap.mmap | None = None) -> bool:
         """`view` is what `map_index` made of the index."""
         header = os.pread(index_file, _HEADER_SIZE, 0) if view is None else view[:_HEADER_SIZE]

@@ -4,9 +4,10 @@ Connections that were open before still hold the removed log, and it may be the 
 while the database file is in its place:
 
 1. stop every store of this process on the file: no write, no read, no checkpoint;
-2. checkpoint through a connection that holds the old log, down to an empty one;
-3. close every connection of this process to the file: they share one view of the log's index;
-4. open them again, on a new log.
+2. keep other processes from writing, and from opening the file, by `log_lock`;
+3. checkpoint through a connection that holds the old log, down to an empty one;
+4. close every connection of this process to the file: they share one view of the log's index;
+5. open them again, on a new log, before the lock is released.
 
 A log that is in its place but was emptied or shortened is not checkpointed: what is missing would be written to the
 file as garbage. If all was in the file already, a new log is begun. Otherwise the store fails.
@@ -37,12 +38,14 @@ from hermes.logs import log_of
 from hermes.store.sqlite import guard as guards
 from hermes.store.sqlite.commit import Ticket
 from hermes.store.sqlite.log_index import (
+    LogIndex,
     bears_salts,
     count_outstanding_commits,
     describes,
     is_cut,
     read_index,
 )
+from hermes.store.sqlite.log_lock import LogLock
 
 if TYPE_CHECKING:
     from hermes.store.sqlite.connections import SqliteConnections
@@ -61,9 +64,14 @@ _NAP_S = 0.01
 _IS_WAL, _JOURNAL_AT = b"\2\2", 18
 _SHARED_FIRST, _SHARED_SIZE = 0x40000002, 510
 _PENDING_BYTE = 0x40000000  # who opens the file locks this byte for a moment
-_IN_USE_BYTE, _CHECKPOINT_BYTE = 128, 121  # of -shm: held by every connection, and by who checkpoints
+_IN_USE_BYTE = 128  # of -shm: held by every connection
 _F_OFD_GETLK, _F_OFD_SETLK = 36, 37
 _FLOCK = struct.Struct("hhqqi")
+
+
+Identity = tuple[int, int]
+FoundFiles = tuple[Identity | None, Identity | None]
+"""The log's index and the log."""
 
 
 class Rescue(NamedTuple):
@@ -86,17 +94,31 @@ def restore_log(store: SqliteConnections, *, committed: bool = False, wait: floa
     guard = store.guard
     with guard.recovery:
         if guard.recovering is not None:
+            guard.has_unsure_commit = guard.has_unsure_commit or committed
             _wait_while_recovering(guard, store)
             if store.guard is guard and guard.log_was_removed():
-                raise _cannot_stop(store)
-            return True
+                raise _cannot_stop(store, committed=committed)
+            return guard.saved_all
         guard.recovering = store
-    stores = [store]
+        guard.has_unsure_commit, guard.saved_all = committed, False
+    stores, lock = [store], None
     try:
         until = time.monotonic() + wait
         stores = _stop_stores(guard, store, until)
-        return _recover(guard, stores, until, committed=committed)
+        for each in stores:
+            each.renew_checkpointer()
+        lock = LogLock(guard)
+        rescue = _leave_log(guard, stores, lock, until, committed=guard.has_unsure_commit)
+        guard.saved_all = rescue.saved
+        if rescue.can_leave:
+            if not rescue.by_us:  # others may have begun a new log since, so that it is opened like any other
+                lock.release()
+            for each in stores:
+                each.reopen(lock if rescue.by_us else None)
+        return rescue.saved
     finally:
+        if lock is not None:
+            lock.close()
         with guard.recovery:
             guard.recovering = None
             guard.recovery.notify_all()
@@ -109,11 +131,20 @@ def save_before_close(store: SqliteConnections) -> errors.HermesError | None:
     guard = store.guard
     if store.read_only or not guard.is_in_place():
         return None
+    lock = None
     try:
-        rescue = _save(guard, store, time.monotonic() + STOP_S, committed=False)
-    except apsw.Error as problem:
-        log.error("%s: its write-ahead log was removed, and cannot be saved: %s", store.path, problem)
-        return _lost(store)
+        lock = LogLock(guard)
+        until = time.monotonic() + STOP_S
+        if lock.claim_before(until):
+            rescue = _save(guard, store, until, committed=False)
+        else:
+            rescue = Rescue(saved=False, can_leave=False)
+    except (apsw.Error, OSError) as problem:
+        store.leave_log_alone(True)
+        return _cannot_save(store, problem)
+    finally:
+        if lock is not None:
+            lock.close()
     if rescue.saved:
         log.error("%s: its write-ahead log was removed; what it held was saved", store.path)
         store.leave_log_alone(not _is_ours(guard))
@@ -131,20 +162,52 @@ def note_cut_log(store: SqliteConnections) -> errors.HermesError:
     return problem
 
 
-def check_before_open(guard: guards.Guard) -> None:
-    """Refuse a file that others have open with a log that is no longer beside it.
-
-    SQLite would begin a new log without what is in the removed one. If the index is still there, it would look in the
-    new log for what is in the old one.
-    """
-    if guard.users > 1 or not sys.platform.startswith("linux"):
+def drop_foreign_log(guard: guards.Guard) -> None:
+    """Empty a log that another program has written over with that of another store. SQLite would put it into the file
+    when the store is next opened. The index tells the two apart: when SQLite begins a log anew, it names no frames."""
+    observed, index = guard.log, read_index(guard.index)
+    if observed is None or index is None or not index.frames or not guard.log_was_cut():
         return
-    held: dict[tuple[int, int], int] = {}
+    try:
+        if os.fstat(observed.descriptor).st_size and not bears_salts(index, observed.descriptor):
+            os.truncate(guard.log_name, 0)
+    except OSError as problem:
+        log.error("%s: the log of another store is in the place of its own: %s", guard.path, problem)
+
+
+def enter_log(guard: guards.Guard, lock: LogLock, *, joins: bool) -> FoundFiles | None:
+    """Before the first store of this process opens the file: keep other processes from writing, and from opening it.
+
+    The index and the log that others use now, if any: SQLite has to open these very files. Those who write need not
+    stop if it `joins` them. A file that others have open with a log that is no longer beside it is refused: SQLite
+    would begin a new log without what is in the removed one. If the index is still there, it would look in the new log
+    for what is in the old one.
+    """
+    if guard.is_held or guard.stores:
+        return None
+    if guard.entered_by == threading.get_ident():
+        raise errors.raised(
+            errors.StoreBusy,
+            f"{guard.path} is being opened by the call that a signal handler interrupted. Open it after the handler has"
+            " returned",
+        )
+    held: dict[Identity, int] = {}
     until = time.monotonic() + OPEN_S
-    store = guard.hold_file()
-    while is_locked(store, _SHARED_FIRST, _SHARED_SIZE) and os.pread(store, 2, _JOURNAL_AT) == _IS_WAL:
-        if _log_is_whole(guard, held) or not guard.is_in_place():
-            return
+    while True:
+        is_alone = lock.claim()
+        if not is_alone and not (joins and lock.share()):
+            raise apsw.BusyError("other programs write")
+        guard.entered_by = threading.get_ident()
+        if not sys.platform.startswith("linux"):
+            return None
+        if not _is_in_use(guard) or not guard.is_in_place():
+            if is_alone:
+                return None
+            raise apsw.BusyError("another program opens or closes it")
+        found = _find_files(guard, held)
+        if found is not None:
+            return found
+        lock.release()  # so that whoever holds the removed log can save it
         if time.monotonic() > until:
             raise errors.raised(
                 errors.StoreBusy,
@@ -154,26 +217,47 @@ def check_before_open(guard: guards.Guard) -> None:
         time.sleep(_NAP_S)
 
 
-def _log_is_whole(guard: guards.Guard, held: dict[tuple[int, int], int]) -> bool:
-    """Whether log and index are there and belong together. The files are kept open: see `guard`."""
-    found: list[int | None] = []
-    for name in (guard.index_name, guard.log_name):
-        identity = guards.identity_of(name)
-        try:
-            if identity is not None and identity not in held:
-                held[identity] = guard.hold_descriptor(name, os.O_RDONLY)
-        except FileNotFoundError:
-            identity = None
-        except PermissionError:  # then SQLite cannot use it either, and says so
-            return True
-        found.append(None if identity is None else held[identity])
-    index_file, log_file = found
-    if index_file is None:
-        return False
+def end_entry(guard: guards.Guard, lock: LogLock) -> None:
+    lock.close()
+    if guard.entered_by == threading.get_ident():
+        guard.entered_by = 0
+
+
+def claim(lock: LogLock, seconds: float) -> None:
+    if not lock.claim_before(time.monotonic() + seconds):
+        raise apsw.BusyError("other programs write")
+
+
+def _is_in_use(guard: guards.Guard) -> bool:
+    """Whether others have the file open with a write-ahead log."""
+    store = guard.hold_file()
+    return is_locked(store, _SHARED_FIRST, _SHARED_SIZE) and os.pread(store, 2, _JOURNAL_AT) == _IS_WAL
+
+
+def _hold_open(guard: guards.Guard, name: str, held: dict[Identity, int]) -> int | None:
+    """A descriptor of the file; None if there is none. It is kept open: see `guard`."""
+    identity = guards.identity_of(name)
+    try:
+        if identity is not None and identity not in held:
+            held[identity] = guard.hold_descriptor(name, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    return None if identity is None else held[identity]
+
+
+def _find_files(guard: guards.Guard, held: dict[Identity, int]) -> FoundFiles | None:
+    """Index and log, if both are there, belong together and are in use. An empty log need not be there."""
+    try:
+        index_file, log_file = (_hold_open(guard, name, held) for name in (guard.index_name, guard.log_name))
+    except PermissionError:  # then SQLite cannot use it either, and says so
+        return None, None
+    if index_file is None or not is_locked(index_file, _IN_USE_BYTE, 1):
+        return None
     index = read_index(index_file)
-    if index is None or not index.frames:
-        return True  # nothing is in the log
-    return log_file is not None and not is_cut(index_file, log_file)
+    is_empty = index is None or not index.frames
+    if not is_empty and (log_file is None or is_cut(index_file, log_file)):
+        return None
+    return guards.identify(index_file), guards.identify(log_file)
 
 
 # -------------------------------------------------------------------- stopping this process
@@ -212,36 +296,41 @@ def _stop_stores(guard: guards.Guard, leader: SqliteConnections, until: float) -
     return [leader, *(store for store in others if not store.is_closed)]
 
 
-def _recover(guard: guards.Guard, stores: list[SqliteConnections], until: float, *, committed: bool) -> bool:
-    for store in stores:
-        store.renew_checkpointer()
+def _leave_log(
+    guard: guards.Guard, stores: list[SqliteConnections], lock: LogLock, until: float, *, committed: bool
+) -> Rescue:
+    """Save what the log holds and close every connection. If that is not possible now, everything that is committed
+    through the log is saved at least; otherwise an error is raised."""
     idle = [store.stop_reads(until) for store in stores]  # every one of them, also after one that is not
     is_idle = all(idle)
     in_place = guard.is_in_place()
     writing = next((store for store in stores if not store.read_only), None)
     rescue = Rescue(saved=not committed, can_leave=True)
     if writing is not None and in_place:
-        with _newcomers_kept_out(guard):
-            rescue = _save(guard, writing, until, committed=committed)
-            if is_idle and rescue.can_leave:
-                _close(guard, stores, in_place)
+        if lock.claim_before(until):
+            with _newcomers_kept_out(guard):
+                rescue = _save(guard, writing, until, committed=committed)
+                if is_idle and rescue.can_leave:
+                    lock.outlive_guard()
+                    _close(guard, stores, in_place)
+        else:
+            rescue = Rescue(saved=False, can_leave=False)
     elif is_idle:
         _close(guard, stores, in_place)
     if rescue.lost:
         problem = _explain_loss(stores[0])
+        drop_foreign_log(guard)
         for store in stores:
             store.stop_for_good(problem)
             store.leave_log_alone(True)
         raise problem
     if not (is_idle and rescue.can_leave):
         if rescue.saved and committed:
-            return True  # the next write tries again to begin a new log
-        raise _cannot_stop(stores[0])
+            return rescue._replace(can_leave=False)  # the next write tries again to begin a new log
+        raise _cannot_stop(stores[0], committed=committed)
     if writing is not None:
         log.error("%s: another program took its write-ahead log away; what it held was saved", stores[0].path)
-    for store in stores:
-        store.reopen(recovered=rescue.by_us)
-    return rescue.saved
+    return rescue
 
 
 def _close(guard: guards.Guard, stores: list[SqliteConnections], in_place: bool) -> None:
@@ -263,7 +352,7 @@ def _save(guard: guards.Guard, store: SqliteConnections, until: float, *, commit
                 # Somebody else may be at it, for which SQLite does not wait.
                 busy, frames, moved = store.checkpoint_all(max(0.0, until - time.monotonic()))
                 rescue = Rescue(saved=not busy or 0 <= frames == moved, can_leave=not busy, by_us=not busy)
-                _note_own_write(guard)
+                guard.note_own_write()
             except apsw.IOError:  # another process has just emptied this log and begun a new one
                 if _decide(guard, store, committed=committed) is None:
                     raise
@@ -275,6 +364,7 @@ def _save(guard: guards.Guard, store: SqliteConnections, until: float, *, commit
 
 def _decide(guard: guards.Guard, store: SqliteConnections, *, committed: bool) -> Rescue | None:
     """What is to be done about the old log; None if it is to be checkpointed."""
+    guard.examine_log()
     observed, index = guard.log, read_index(guard.index)
     if observed is None or index is None:
         return None
@@ -292,22 +382,27 @@ def _decide(guard: guards.Guard, store: SqliteConnections, *, committed: bool) -
     if not index.outstanding:
         return nothing_to_do
     if _is_same(guard.log_name, observed.descriptor):  # only the index is gone
-        if not os.path.exists(guard.index_name):
+        if not _index_in_use(guard.index_name):
             return None
-        return nothing_to_do if ours else Rescue(saved=False, can_leave=True)
+        # Whoever made the new index saw everything that was acknowledged before.
+        return Rescue(saved=not committed or _names_commit(guard, index), can_leave=True)
     if not ours:  # somebody had saved it and begun a new log before the index was removed, too
         return nothing_to_do
+    if not _has_successor(guard, store, observed.descriptor):
+        return None
     if committed and count_outstanding_commits(index, observed.descriptor) == 1:
         return Rescue(saved=False, can_leave=True)  # all but this one was saved by whoever removed the log
-    if _has_successor(guard, store, observed.descriptor, committed=committed):
-        # Unless that is another process that holds the removed log, too, and is just saving it.
-        is_being_saved = guard.index is not None and is_locked(guard.index, _CHECKPOINT_BYTE, 1)
-        lost = not is_being_saved and read_index(guard.index) == index
-        return Rescue(saved=False, can_leave=False, lost=lost)
-    return None
+    return Rescue(saved=False, can_leave=False, lost=True)
 
 
-def _has_successor(guard: guards.Guard, store: SqliteConnections, observed: int, *, committed: bool) -> bool:
+def _names_commit(guard: guards.Guard, index: LogIndex) -> bool:
+    """Whether the index in its place names the last commit that was made by ours, into the same log."""
+    descriptor = guard.hold_descriptor(guard.index_name, os.O_RDONLY)
+    other = read_index(descriptor)
+    return other is not None and other.salts == index.salts and other.frames >= index.frames
+
+
+def _has_successor(guard: guards.Guard, store: SqliteConnections, observed: int) -> bool:
     """Whether somebody has opened the file since, without the removed log, and may have changed it."""
     try:
         if os.stat(guard.log_name).st_size:
@@ -317,20 +412,14 @@ def _has_successor(guard: guards.Guard, store: SqliteConnections, observed: int,
     if _index_in_use(guard.index_name):
         return True
     # Whoever wrote to the file after the log had lost its name did not know of the log.
-    return not committed and os.stat(store.path).st_mtime_ns > os.fstat(observed).st_ctime_ns
-
-
-def _note_own_write(guard: guards.Guard) -> None:
-    """Set the time that `_has_successor` compares with to now, for all processes that hold the removed log."""
-    if guard.log is not None:
-        try:
-            os.fchmod(guard.log.descriptor, os.fstat(guard.log.descriptor).st_mode & 0o7777)
-        except OSError as problem:
-            log.debug("%s: the time of the removed log cannot be set: %s", guard.path, problem)
+    return os.stat(store.path).st_mtime_ns > os.fstat(observed).st_ctime_ns
 
 
 def _index_in_use(name: str) -> bool:
-    """Of an index that is not ours: no connection of this process holds a lock on it that closing would drop."""
+    """Of an index that is not ours: no connection of this process holds a lock on it that closing would drop. One that
+    is not in use, SQLite makes anew. Where locks cannot be asked for, any is taken to be in use."""
+    if not sys.platform.startswith("linux"):
+        return os.path.exists(name)
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -402,11 +491,20 @@ def _is_same(name: str, descriptor: int | None) -> bool:
 # -------------------------------------------------------------------- errors
 
 
-def _cannot_stop(store: SqliteConnections) -> errors.HermesError:
+def _cannot_stop(store: SqliteConnections, *, committed: bool = False) -> errors.HermesError:
+    outcome = "the last change may or may not be stored later" if committed else "nothing was written"
     return errors.raised(
         errors.StoreFailed,
         f"the write-ahead log of {store.path} was removed while it was open here. To save what it held, every read of"
-        " the store has to end, and one has not; nothing was written. Try again when it has",
+        f" the store has to end, and one has not; {outcome}. Try again when it has",
+    )
+
+
+def _cannot_save(store: SqliteConnections, problem: Exception) -> errors.HermesError:
+    return errors.raised(
+        errors.StoreFailed,
+        f"the write-ahead log of {store.path} was removed while it was open here, and what it held cannot be put into"
+        f" the file: {problem}. The last changes made here are lost",
     )
 
 

@@ -37,6 +37,7 @@ from hermes.store.sqlite.connection import (
     translated,
 )
 from hermes.store.sqlite.filesystem import Journal, journal_for
+from hermes.store.sqlite.log_lock import LogLock
 from hermes.store.sqlite.migrations import (
     APPLICATION_ID,
     LAYOUT,
@@ -53,6 +54,8 @@ from hermes.store.sqlite.turnstile import PATIENCE_S, Turnstile
 log = log_of(__name__)
 
 RETRY_S = 0.005
+JOIN_S = 1.0
+"""How long to wait for a moment in which nobody writes. A store that others are using can be opened without one."""
 
 BACKSTOP_PAGES = 4000
 """SQLite's own checkpoint, on the writing path, only if ours has not run for this long."""
@@ -79,17 +82,15 @@ Opened = tuple[apsw.Connection, guards.Guard, Journal]
 
 
 def open_database(
-    path: Path, *, read_only: bool = False, deadline: float = DEADLINE_S, recovered: bool = False
+    path: Path, *, read_only: bool = False, deadline: float = DEADLINE_S, lock: LogLock | None = None
 ) -> Opened:
     """Wait for other programs as a write does, at every statement, before the deadline.
 
-    `recovered`: this process has just emptied a log that was removed. Others may still hold it.
+    `lock` is claimed already: this process has just emptied a log that was removed. Others may still hold it.
     """
 
     def attempt() -> Opened:
-        return _attempt_in_turn(
-            path, read_only=read_only, until=time.monotonic() + deadline, recovered=recovered
-        )
+        return _attempt_in_turn(path, read_only=read_only, until=time.monotonic() + deadline, lock=lock)
 
     refuse_subinterpreter(path)
     if forking.was_torn():
@@ -127,14 +128,16 @@ def open_database(
         ) from problem
 
 
-def _attempt_in_turn(path: Path, *, read_only: bool, until: float, recovered: bool) -> Opened:
+def _attempt_in_turn(path: Path, *, read_only: bool, until: float, lock: LogLock | None) -> Opened:
     """Some statements are refused without asking the busy handler, `PRAGMA journal_mode` for one."""
     line = None
+    open_once = _open_read_only if read_only else _open
+    joins_from = time.monotonic() + JOIN_S
     try:
         while True:
             try:
                 with forking.Inside():
-                    return _open_read_only(path, recovered) if read_only else _open(path, recovered)
+                    return open_once(path, lock, joins=time.monotonic() >= joins_from)
             except apsw.BusyError:
                 if time.monotonic() >= until:
                     raise
@@ -160,7 +163,7 @@ def _wait_for_replacement(path: Path, *, read_only: bool) -> None:
             pass
 
 
-def _open(path: Path, recovered: bool) -> Opened:
+def _open(path: Path, claimed: LogLock | None, *, joins: bool) -> Opened:
     home.private_folder(path.parent)
     if (seen := marked_damage(path)) is not None:
         raise seen
@@ -172,25 +175,19 @@ def _open(path: Path, recovered: bool) -> Opened:
     sidecars.mend_modes(path)
     found_log = _look_behind_log(path)
     guard = guards.acquire(path)
-    connection = None
+    connection, lock, in_use = None, claimed, None
     try:
-        if not recovered:
-            log_recovery.check_before_open(guard)
+        if lock is None:
+            lock = LogLock(guard)
+            in_use = log_recovery.enter_log(guard, lock, joins=joins)
         connection = connect(path)
-        application, layout, cookie = _read_marks(connection)
-        if (application, layout) != (APPLICATION_ID, LAYOUT):
-            with lockfile.exclusive(path):
-                if not is_current(connection):
-                    _bring_up_to_date(path, connection)
-            cookie = pragma(connection, "PRAGMA schema_version")
-        if _looked_over.get(guard.identity) != cookie:
-            _look_over_schema(path, connection, guard.identity)
+        _make_current(path, connection, guard, lock)
         _tighten(path)  # now that it is known to be a store: a name typed wrong may be anybody's file
         if encryption.is_expected(path):
             _say_once(path, f"{path} is not encrypted, though a key is set: `hermes store encrypt` does that")
         journal = _set_journal(path, connection)
         if journal == "wal":
-            _hold(guard)
+            _hold(guard, in_use, writes=True)
         return connection, guard, journal
     except BaseException:
         guards.leaving(guard)
@@ -199,17 +196,35 @@ def _open(path: Path, recovered: bool) -> Opened:
             connection.close()
         guards.left(guard)
         raise
+    finally:
+        if lock is not None and lock is not claimed:
+            log_recovery.end_entry(guard, lock)
 
 
-def _open_read_only(path: Path, recovered: bool) -> Opened:
+def _make_current(path: Path, connection: apsw.Connection, guard: guards.Guard, lock: LogLock) -> None:
+    """Bring a file of an earlier version up to date, and add what a current one lacks."""
+    application, layout, cookie = _read_marks(connection)
+    if (application, layout) != (APPLICATION_ID, LAYOUT):
+        lock.release()  # a migration takes long, and keeps others out by its own means
+        with lockfile.exclusive(path):
+            if not is_current(connection):
+                _bring_up_to_date(path, connection)
+        log_recovery.claim(lock, JOIN_S)
+        cookie = pragma(connection, "PRAGMA schema_version")
+    if _looked_over.get(guard.identity) != cookie:
+        _look_over_schema(path, connection, guard.identity)
+
+
+def _open_read_only(path: Path, claimed: LogLock | None, *, joins: bool) -> Opened:
     if not _is_there(path):
         raise errors.raised(errors.StoreFailed, f"{path} does not exist")
     found_log = _look_behind_log(path)
     guard = guards.acquire(path)
-    connection = None
+    connection, lock, in_use = None, claimed, None
     try:
-        if not recovered:
-            log_recovery.check_before_open(guard)
+        if lock is None:
+            lock = LogLock(guard)
+            in_use = log_recovery.enter_log(guard, lock, joins=joins)
         connection = connect_read_only(path)
         sidecars.mend_modes(path, always=True)
         check_version(connection, path)
@@ -224,7 +239,7 @@ def _open_read_only(path: Path, recovered: bool) -> Opened:
             )
         journal: Journal = "wal" if _is_wal(connection) else "delete"
         if journal == "wal":
-            _hold(guard)
+            _hold(guard, in_use, writes=False)
         return connection, guard, journal
     except BaseException:
         guards.leaving(guard)
@@ -234,6 +249,9 @@ def _open_read_only(path: Path, recovered: bool) -> Opened:
         if not found_log:
             take_log_away(path)
         raise
+    finally:
+        if lock is not None and lock is not claimed:
+            log_recovery.end_entry(guard, lock)
 
 
 def _look_behind_log(path: Path) -> bool:
@@ -270,12 +288,18 @@ def take_log_away(path: Path) -> None:
     sidecars.mend_modes(path, always=True)  # where the store may not be written, they stay
 
 
-def _hold(guard: guards.Guard) -> None:
+def _hold(guard: guards.Guard, in_use: log_recovery.FoundFiles | None, *, writes: bool) -> None:
     """Take the guard's locks after SQLite has set its shared memory up, which it does when something is read: a lock
-    on a stale -shm, left beside the file by a crash, would make SQLite take what is in it for current."""
+    on a stale -shm, left beside the file by a crash, would make SQLite take what is in it for current. `in_use` are the
+    files that others have open."""
     guard.hold()
     guard.observe_log()  # from now on this is the log that commits must go to
-    if guard.users == 1 and not guard.shares_files():
+    opened = guard.identify_files()
+    is_other = in_use is not None and any(
+        was not in (None, now) for was, now in zip(in_use, opened, strict=True)
+    )
+    is_gone = writes and None in opened
+    if is_other or is_gone or (guard.users == 1 and not guard.shares_files()):
         raise _Replaced("the write-ahead log was replaced while it was being opened")
 
 

@@ -18,6 +18,7 @@ import apsw
 from hermes import errors
 from hermes.store.sqlite.connection import translated
 from hermes.store.sqlite.forking import Inside
+from hermes.store.sqlite.log_lock import LogLock
 
 Parameters = Sequence[object] | Mapping[str, object]
 
@@ -121,12 +122,16 @@ class RawConnection:
         path: Path,
         settle: Callable[[], None],
         closed: Callable[[RawConnection], None],
+        hold_log: Callable[[], LogLock],
     ) -> None:
-        """`settle` makes sure that the write-ahead log is in its place, before a transaction and after it."""
+        """`settle` makes sure that the write-ahead log is in its place, after a transaction. `hold_log` does so before
+        one, and keeps other processes from beginning another log until it is closed."""
         self._connect = connect
         self._path = path
         self.settle = settle
         self._forget = closed
+        self._hold_log = hold_log
+        self._lock: LogLock | None = None  # held by the transaction that is open
         self._mutex = threading.RLock()
         self._is_closed = False
         self._opened: apsw.Connection | None = connect()
@@ -142,10 +147,22 @@ class RawConnection:
 
     @contextmanager
     def using(self) -> Iterator[apsw.Connection]:
-        if not self.in_transaction:
-            self.settle()
-        with self._mutex:
-            yield self.connection
+        lock = None if self.in_transaction else self._hold_log()
+        try:
+            with self._mutex:
+                yield self.connection
+        finally:
+            if self.in_transaction and self._lock is None:
+                self._lock, lock = lock, None
+            elif not self.in_transaction:
+                self._release_log()
+            if lock is not None:
+                lock.close()
+
+    def _release_log(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.close()
 
     def is_idle(self, until: float) -> bool:
         """Whether no statement runs and no transaction is open; a statement that runs is waited for."""
@@ -161,6 +178,7 @@ class RawConnection:
             opened, self._opened = self._opened, None
             if opened is not None:
                 opened.close(True)
+            self._release_log()
 
     def cursor(self) -> Cursor:
         return Cursor(self, self._path)
