@@ -300,6 +300,7 @@ def test_several_documents_are_ruled_off(db: SessionDB, written: Written) -> Non
         ("[a](javascript:x [b](https://y))", ["https://y"]),
         ("[`c`](file:///a) ![`b`](https://y)", []),
         ("[a\nb](https://y)", []),
+        ("[a](https://y/![b](https://z))", ["https://y/!%5Bb%5D(https://z)"]),
         ("[a](javascript:x)\n[b](https://y)", ["https://y"]),
         ("[a][b] ![c][b] d](https://y)\n\n[b]: https://z", []),
         ("<javascript:x> [a](https://y)", ["https://y"]),

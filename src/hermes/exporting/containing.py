@@ -213,14 +213,15 @@ class _Words:
         opened: list[_Bracket] = []
         link_end = 0
         for bracket in brackets:
-            if bracket.at < link_end:
-                continue  # in an address
-            if line[bracket.at] == "[":
-                opened += [] if bracket.is_escaped else [bracket]
+            is_opening = line[bracket.at] == "["
+            link = None if is_opening else _LINK.match(line, bracket.at + 1)
+            if bracket.is_escaped or bracket.at < link_end:  # in an address, unless the link is code
+                is_end = not is_opening and link is None and self._is_label_end(line, bracket)
+                is_picture = is_opening and self._is_picture(line, bracket)
+                found |= {bracket} if is_end or is_picture else set()
                 continue
-            link = _LINK.match(line, bracket.at + 1)
-            if bracket.is_escaped:
-                found |= {bracket} if link is None and self._is_label_end(line, bracket) else set()
+            if is_opening:
+                opened.append(bracket)
                 continue
             partner = opened.pop() if opened else None
             is_picture = partner is not None and self._is_picture(line, partner)
