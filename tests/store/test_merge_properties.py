@@ -243,6 +243,7 @@ def find_rewound(db: SessionDB) -> set[str]:
 
 @settings(max_examples=settings().max_examples // 2, suppress_health_check=list(HealthCheck))
 @given(st.lists(LINEAR_STEPS, max_size=15), st.lists(st.booleans(), max_size=15))
+@example([("append", 0), ("append", 0), ("compress", 0), ("append", 1)], [False, False, True])
 def test_a_copy_that_follows_is_the_same_whenever_it_was_sent(
     steps: list[tuple[str, int]], sends: list[bool]
 ) -> None:

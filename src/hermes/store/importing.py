@@ -225,7 +225,8 @@ class Import:
             return Outcome(here, kind, 0, merge.ids, merge)
         done = apply_merge(writer, merge, given, trusted=self.trusted, added=self._links.joinable)
         self._note_title(merge.session.id, done.retitled)
-        changes = (done.is_changed, restored, bool(moved))
+        has_moved = any(not is_same_family(stored.session_id, merge.session.id) for stored in moved.values())
+        changes = (done.is_changed, restored, has_moved)
         return Outcome(here, kind, len(merge.missing), done.ids, merge, *changes)
 
     def _find_kind(
