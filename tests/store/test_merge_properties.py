@@ -222,6 +222,9 @@ def test_an_import_loses_and_doubles_nothing_in_any_order(
         before = export(y)
         again = machines.send(0, 1, order + 1)
         assert (again.messages, again.added, again.branched, again.grown) == (0, (), {}, {})
+        if rewound:  # a rewind of a message that a branch here holds may be taken over only now
+            before = export(y)
+            machines.send(0, 1, order + 2)
         assert export(y) == before
         machines.close()
 
