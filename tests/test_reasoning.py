@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.reasoning import ReasoningSplitter, split_reasoning
+from hermes.reasoning import Piece, ReasoningSplitter, Recast, join_pieces, split_reasoning
 
 TEXTS = st.lists(
     st.sampled_from(
         [
             *"<think> </think> <thinking> </thinking> <THOUGHT> </thought> <th < ink> </ a word List<String>".split(),
-            *("\n", "\n\n", " ", "  ", "`<think>`", "\u3042"),
+            *("\n", "\n\n", " ", "  ", "`<think>`", "\u3042", "`", "``", "```", "~~~", "`</think>`", "\\"),
         ]
     ),
     max_size=14,
@@ -48,15 +48,80 @@ def test_only_a_block_at_the_beginning_is_reasoning(text: str, reasoning: str, a
 def test_the_cuts_of_a_stream_make_no_difference(text: str, places: list[int]) -> None:
     cuts = sorted({0, len(text), *(place for place in places if place < len(text))})
     splitter = ReasoningSplitter()
-    pieces = []
+    pieces: list[Piece | Recast] = []
     for start, end in pairwise(cuts):
         pieces += splitter.add(text[start:end])
     pieces += splitter.end()
-    assert (
-        "".join(piece.text for piece in pieces if piece.is_reasoning),
-        "".join(piece.text for piece in pieces if not piece.is_reasoning),
-    ) == split_reasoning(text)
-    assert all(piece.text for piece in pieces)
+    assert join_pieces(pieces) == split_reasoning(text)
+    assert all(piece.text for piece in pieces if isinstance(piece, Piece))
+    assert sum(isinstance(piece, Recast) for piece in pieces) <= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "reasoning", "answer"),
+    [
+        ("plan…</think> answer", "plan…", " answer"),
+        ("a plan\n</think>\n\n    code\n", "a plan\n", "    code\n"),
+        ("one\n\ntwo.</THINKING>three", "one\n\ntwo.", "three"),
+        ("</think>\n\nhello", "", "hello"),
+        ("a\n  </think> b", "a\n  ", " b"),
+        ("a</think>\n<think>b</think>c", "a\n\nb", "c"),
+        ("a</think>b</think>c", "a", "b</think>c"),
+        ("I close with </think> later.\n</think>\nb", "I close with </think> later.\n", "b"),
+        ("what `x` does.</think>b", "what `x` does.", "b"),
+        ("a lonely ` here\n\n</think>\nb", "a lonely ` here\n\n", "b"),
+        ("```\ncode\n```\ndone\n</think>\nb", "```\ncode\n```\ndone\n", "b"),
+        ("only this\n</think>", "only this\n", ""),
+    ],
+)
+def test_a_closing_tag_alone_ends_reasoning(text: str, reasoning: str, answer: str) -> None:
+    assert split_reasoning(text) == (reasoning, answer)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the `</think>` tag",
+        "the ``a ` </think>`` tag",
+        "the `tag\n</think>` ends",
+        "Models write </think> before they answer.",
+        "They end with </think>\nand then answer.",
+        'It sends "</think>" alone.',
+        "It sends (</think>) or **</think>** or \\</think>.",
+        "- </think> closes it",
+        "| </think> | closes |",
+        "```\n</think>\n```\ncloses",
+        "~~~ xml\na</think>\n~~~",
+        "- ```\n  a</think>\n  ```",
+        "example:\n\n    </think>\n\ncloses",
+        "x <think>a</think> b",
+        '<reasoning effort="high">a</reasoning>',
+        "a</thinker>b",
+    ],
+)
+def test_a_tag_that_is_mentioned_ends_nothing(text: str) -> None:
+    assert split_reasoning(text) == ("", text)
+
+
+@given(
+    st.lists(
+        st.sampled_from(["a", "b.", " ", "\n", "\n\n", "x</think>", "\n</think>\n", "</thought>"]), max_size=9
+    )
+)
+def test_code_is_never_folded(parts: list[str]) -> None:
+    inside = "".join(parts)
+    fenced = f"See:\n\n```\n{inside}\n```\nand on"
+    assert split_reasoning(fenced) == ("", fenced)
+    inline = f"see `{inside.replace(chr(10), ' ')} ` and on"
+    assert split_reasoning(inline) == ("", inline)
+
+
+@given(TEXTS, TEXTS)
+def test_what_follows_the_tag_is_the_answer(before: str, after: str) -> None:
+    """Everything of a text is either reasoning or answer, in order, but the tags and blank lines between them."""
+    text = f"{before}\n</think>\n{after}"
+    parted = split_reasoning(text)
+    assert text.endswith(parted.answer.lstrip("\n"))
 
 
 @given(TEXTS)

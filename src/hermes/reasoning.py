@@ -2,21 +2,26 @@
 
 The store keeps the text as the model sent it. Everything that shows an answer, or takes words from it, splits it here.
 A block that is never closed reaches to the end of the text. Tags that come after the answer has begun are text.
+
+Some providers put the opening tag into the prompt, so that the text holds only the closing one. What stands before it
+is reasoning, too; see `reasoning_end` for which tags count. In a stream this is known only when the tag comes: what was
+given out as the answer until then is taken back by a `Recast`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-TAGS = ("think", "thinking", "reasoning", "thought", "reasoning_scratchpad")
+from hermes.reasoning_end import TAGS, EndFinder, may_have_end
+
 _OPENING = re.compile(rf"\s*<({'|'.join(TAGS)})>", re.IGNORECASE)
 _PARTIAL = re.compile(
-    rf"\s*(?:<(?:{'|'.join(rf'{tag[:end]}' for tag in TAGS for end in range(len(tag) + 1))})?)?\Z",
+    rf"\s*(?:</?(?:{'|'.join(rf'{tag[:end]}' for tag in TAGS for end in range(len(tag) + 1))})?)?\Z",
     re.IGNORECASE,
 )
-"""Text that may become an opening tag."""
+"""Text that may become a tag."""
 _BLANK = re.compile(r"(?:[^\S\n]*\n)*")
 """Blank lines. The indentation of the first line that says something belongs to it."""
 
@@ -31,6 +36,12 @@ class Piece(NamedTuple):
     is_reasoning: bool
 
 
+class Recast(NamedTuple):
+    """Everything that was given out as the answer is reasoning: this text, without the tag that ends it."""
+
+    text: str
+
+
 class ReasoningSplitter:
     """Splits a text that comes in pieces. The result does not depend on where the pieces were cut."""
 
@@ -40,31 +51,48 @@ class ReasoningSplitter:
         """The end of the block that is open."""
         self._blocks = 0
         self._is_answer = False
+        self._ends = EndFinder()
+        """Looks for a closing tag in an answer that began without reasoning."""
 
-    def add(self, text: str) -> list[Piece]:
-        """More of the text; what of it is certain by now."""
+    def add(self, text: str) -> list[Piece | Recast]:
+        """More of the text. What is given out as the answer may be taken back by a later `Recast`."""
         if self._is_answer:
-            return [Piece(text, False)] if text else []
+            return self._add_to_answer(text)
         self._held += text
-        made: list[Piece] = []
+        made: list[Piece | Recast] = []
         while self._step(made):
             pass
         return made
 
-    def end(self) -> list[Piece]:
+    def end(self) -> list[Piece | Recast]:
         """The text has ended: what was held back."""
+        made: list[Piece | Recast] = []
+        if self._is_answer and not self._blocks:
+            made = self._add_to_answer("", is_end=True)
         held, self._held = self._held, ""
         if self._closing is not None:
-            return [Piece(held, True)] if held else []
+            return [*made, Piece(held, True)] if held else made
         if self._blocks:
             held = held[_blank_end(held) :] if held.strip() else ""
-        return [Piece(held, False)] if held else []
+        return [*made, Piece(held, False)] if held else made
 
-    def _step(self, made: list[Piece]) -> bool:
+    def _add_to_answer(self, text: str, *, is_end: bool = False) -> list[Piece | Recast]:
+        """More of the answer. If it holds the end of reasoning, what follows is split anew."""
+        found = None if self._blocks else self._ends.find(text, is_end=is_end)
+        if found is None:
+            return [Piece(text, False)] if text else []
+        reasoning, self._held = found
+        made: list[Piece | Recast] = [Recast(reasoning)]
+        self._is_answer, self._blocks = False, 1
+        while self._step(made):
+            pass
+        return made
+
+    def _step(self, made: list[Piece | Recast]) -> bool:
         """Take one part from what is held; False if more text is needed."""
         return self._take_reasoning(made) if self._closing is not None else self._take_opening(made)
 
-    def _take_opening(self, made: list[Piece]) -> bool:
+    def _take_opening(self, made: list[Piece | Recast]) -> bool:
         found = _OPENING.match(self._held)
         if found is not None:
             self._closing = re.compile(rf"</{found[1]}>", re.IGNORECASE)
@@ -77,10 +105,13 @@ class ReasoningSplitter:
             return False
         self._is_answer = True
         answer, self._held = self._held, ""
-        made.append(Piece(answer[_blank_end(answer) :] if self._blocks else answer, False))
+        if self._blocks:
+            made.append(Piece(answer[_blank_end(answer) :], False))
+        else:
+            made += self._add_to_answer(answer)
         return False
 
-    def _take_reasoning(self, made: list[Piece]) -> bool:
+    def _take_reasoning(self, made: list[Piece | Recast]) -> bool:
         assert self._closing is not None
         found = self._closing.search(self._held)
         if found is not None:
@@ -97,14 +128,22 @@ class ReasoningSplitter:
 
 def split_reasoning(text: str) -> Parted:
     """The reasoning at the beginning of an answer, without its tags, and the answer. Without reasoning: the text."""
-    if _OPENING.match(text) is None:
+    if _OPENING.match(text) is None and not may_have_end(text):
         return Parted("", text)
     splitter = ReasoningSplitter()
-    pieces = [*splitter.add(text), *splitter.end()]
-    return Parted(
-        "".join(piece.text for piece in pieces if piece.is_reasoning),
-        "".join(piece.text for piece in pieces if not piece.is_reasoning),
-    )
+    return join_pieces([*splitter.add(text), *splitter.end()])
+
+
+def join_pieces(pieces: Iterable[Piece | Recast]) -> Parted:
+    reasoning = answer = ""
+    for piece in pieces:
+        if isinstance(piece, Recast):
+            reasoning, answer = piece.text, ""
+        elif piece.is_reasoning:
+            reasoning += piece.text
+        else:
+            answer += piece.text
+    return Parted(reasoning, answer)
 
 
 def answer_in(content: object, role: object = "assistant") -> object:

@@ -22,7 +22,14 @@ from hermes.store import titles
 from hermes.store.arguments import database_path, optional_path
 from hermes.store.messages import Messages
 from hermes.store.meta import Meta
-from hermes.store.open import SCHEMA_VERSION, diagnose_file, open_engine, repair_file, restore_file
+from hermes.store.open import (
+    SCHEMA_VERSION,
+    diagnose_file,
+    open_engine,
+    remove_readable_copy,
+    repair_file,
+    restore_file,
+)
 from hermes.store.sessions import Belonging, Sessions
 from hermes.store.titles import Titles
 
@@ -404,6 +411,11 @@ class SessionDB(Documented, Conversations, Care, Chats):
     def repair_file(cls, path: Path, *, check_only: bool = False, keep_backup: bool = True) -> Repair:
         """`repair` for a store that may be too damaged to open."""
         return repair_file(path, check_only=check_only, keep_backup=keep_backup)
+
+    @classmethod
+    def remove_readable_copy(cls, path: Path) -> None:
+        """Remove the copy that was made to read a store of another version, unless a process reads it."""
+        remove_readable_copy(Path(path))
 
     @classmethod
     def restore_file(cls, path: Path, source: Path) -> None:

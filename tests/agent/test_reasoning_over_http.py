@@ -43,6 +43,33 @@ async def test_a_block_in_tags_is_reasoning_and_stored_as_it_was_sent(
     assert rows[-1]["reasoning"] is None
 
 
+@pytest.mark.parametrize(
+    ("sent", "streamed", "recast", "answer"),
+    [
+        (("a plan", "\n</thi", "nk>\n", "\nyes"), "a plan\n</thiyes", "a plan\n", "yes"),
+        (("a plan\n</think>\n\nyes",), "yes", None, "yes"),
+        (("the `</thi", "nk>` tag"), "the `</think>` tag", None, "the `</think>` tag"),
+        (("use `x\n\ny", "</think>", "yes"), "use `x\n\nyyes", "use `x\n\ny", "yes"),
+    ],
+)
+async def test_reasoning_that_only_ends_is_taken_back(
+    db: SessionDB,
+    model_server: ModelServer,
+    sent: tuple[str, ...],
+    streamed: str,
+    recast: str | None,
+    answer: str,
+) -> None:
+    model_server.will(pieces(*sent))
+    happened, rows, _ = await run(db, model_server)
+    assert heard(happened, events.TextDelta) == streamed
+    assert [event.text for event in happened if isinstance(event, events.Recast)] == (
+        [] if recast is None else [recast]
+    )
+    assert happened[-1] == events.Done(answer, "stop")
+    assert rows[-1]["content"] == "".join(sent)
+
+
 async def test_a_block_that_is_never_closed_is_told_as_no_answer(
     db: SessionDB, model_server: ModelServer
 ) -> None:

@@ -39,6 +39,9 @@ def test_reasoning_is_one_line_unless_it_was_looked_for() -> None:
     assert "secret" not in seen(said(row, BOUNDS, ("answer",)), ("answer",))
     assert "secret" not in seen(said((1, "assistant", THINKING, "text", None, None, 0.0), BOUNDS))
     assert "secret" in seen(said((1, "user", THINKING, "text", None, None, 0.0), BOUNDS))
+    ended = (1, "assistant", "a secret plan\n</think>\n\nThe answer.", "text", None, None, 0.0)
+    assert seen(said(ended, BOUNDS)).split("\n")[2] == "The answer."
+    assert "secret" not in seen(said(ended, BOUNDS))
 
 
 def test_reasoning_that_is_shown_is_marked_as_such() -> None:

@@ -122,6 +122,33 @@ def test_reasoning_is_dim_folded_and_apart_from_the_answer() -> None:
     assert "\x1b[2mstep 8" in text
 
 
+def test_text_that_turns_out_to_be_reasoning_is_folded() -> None:
+    steps = "".join(f"step {number}\n" for number in range(9))
+    happened = [events.TextDelta(steps), events.Recast(steps), events.TextDelta("It is 42."), events.Done("")]
+    assert [line for line in drawn(*happened) if line] == [
+        "∴ reasoning  9 lines",
+        "  │ step 0",
+        "  │ … 6 more lines (Ctrl-O opens)",
+        "  │ step 7",
+        "  │ step 8",
+        "It is 42.",
+    ]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_blocks_that_turn_out_to_be_reasoning_are_called_so(terminal: bool) -> None:
+    text = "first\n\nsecond\n\nthi"
+    happened = [
+        events.TextDelta(text),
+        events.Recast("first\n\nsecond\n\nthird"),
+        events.TextDelta("It is 42."),
+    ]
+    lines = [line for line in drawn(*happened, events.Done(""), terminal=terminal) if line]
+    assert lines[:3] == ["first", "second", "∴ the text above is reasoning; the answer follows"]
+    assert lines[3].startswith("∴ reasoning")
+    assert lines[-1] == "It is 42."
+
+
 def test_reasoning_that_never_becomes_an_answer_stays_on_the_screen() -> None:
     lines = drawn(events.ThoughtDelta("only this"), events.Note("told"), events.Done(""))
     assert [line for line in lines if line] == ["∴ reasoning  1 line", "  │ only this", "told"]

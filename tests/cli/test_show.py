@@ -168,8 +168,11 @@ def test_an_answer_is_shown_without_its_reasoning_unless_that_is_all(
         "thinking", "assistant", "<think>a plan</think>\n\nUse List<String>,\nor <b>.\x1b]0;x\x07"
     )
     db.append_message("thinking", "assistant", "<think>only this")
+    db.append_message("thinking", "assistant", "another idea\n</think>\n\nUse a list.")
     shown = hermes("sessions", "show", "thinking").stdout
     assert "  Use List<String>,\n  or <b>.\\x1b]0;x\\x07\n" in shown
     assert "a plan" not in shown
+    assert "another idea" not in shown
+    assert "  Use a list.\n" in shown
     assert "  ∴ reasoning, without an answer\n  only this\n" in shown
     assert "  ∴ reasoning\n  a plan\n" in hermes("sessions", "show", "thinking", "--reasoning").stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from html import unescape
 from typing import Any
@@ -19,6 +20,7 @@ from hermes_state import SessionDB
 from tests.exporting.conftest import Written, compressed, talk
 
 COMMONMARK = MarkdownIt("commonmark")
+_PLAIN = MarkdownIt("commonmark").disable(["html_inline", "html_block", "image", "reference", "autolink"])
 
 PIECES = [
     *("`", "``", "```", "````", "~~~", "~~~~", "#", "## ", "# x", "===", "---", "- ", "1. ", "> ", "\t", "    "),
@@ -283,3 +285,45 @@ def test_several_documents_are_ruled_off(db: SessionDB, written: Written) -> Non
     talk(db, "b", ("user", "two"))
     documents = written("md", "a", "b").split("\n---\n\n")
     assert [document.splitlines()[0] for document in documents] == ["# one", "# two"]
+
+
+@pytest.mark.parametrize(
+    ("said", "links"),
+    [
+        ("[a](javascript:x) ![b](https://y)", []),
+        ("[a](javascript:x) b](https://y)", []),
+        ("![a](https://y) b](https://z)", []),
+        ("[![i](https://y)](https://z)", ["https://z"]),
+        ("[a [b](data:x) c](https://z)", ["https://z"]),
+        ("[a [b](https://y) c](data:x)", ["https://y"]),
+        ("[a wow![1] b](https://y)", ["https://y"]),
+        ("[a](javascript:x [b](https://y))", ["https://y"]),
+        ("[`c`](file:///a) ![`b`](https://y)", []),
+        ("[a\nb](https://y)", []),
+        ("[a](https://y/![b](https://z))", ["https://y/!%5Bb%5D(https://z)"]),
+        ("[a](javascript:x)\n[b](https://y)", ["https://y"]),
+        ("[a][b] ![c][b] d](https://y)\n\n[b]: https://z", []),
+        ("<javascript:x> [a](https://y)", ["https://y"]),
+    ],
+)
+def test_what_is_no_link_ends_in_no_other_link(said: str, links: list[str]) -> None:
+    tokens = [token for block in COMMONMARK.parse(contained(said)) for token in block.children or ()]
+    assert [token.attrs["href"] for token in tokens if token.type == "link_open"] == links
+    assert not any(token.type == "image" for token in tokens)
+
+
+@given(st.lists(st.sampled_from([*LINKING, *ADDRESSES, "a", " ", "\n"]), max_size=14).map("".join))
+def test_a_link_that_is_left_has_the_text_and_the_address_that_it_had(said: str) -> None:
+    def links(text: str) -> list[tuple[str, str]]:
+        found: list[tuple[str, str]] = []
+        for block in _PLAIN.parse(text):
+            children = block.children or []
+            for number, token in enumerate(children):
+                if token.type == "link_open":
+                    inside = itertools.takewhile(lambda one: one.type != "link_close", children[number + 1 :])
+                    words = "".join(one.content for one in inside)
+                    found.append((str(token.attrs["href"]), "".join(words.split())))
+        return found
+
+    # Where HTML, entities, pictures and definitions are text, as they are in the document.
+    assert set(links(contained(said))) <= set(links(said))

@@ -25,6 +25,8 @@ def test_the_page_shows_a_text_whole(text: str) -> None:
 
 
 @given(TEXTS)
+@example("[a](javascript:x) ![b](https://y)")
+@example("![a](https://y) b](https://z) [c [d](data:x) e](https://y)")
 def test_a_markdown_viewer_shows_a_text_whole(text: str) -> None:
     assert_shows(text, "".join(_seen(_VIEWER.parse(contained(text)))))
 

@@ -40,6 +40,20 @@ async def test_only_the_answer_is_sent(db: SessionDB) -> None:
     assert again["content"] == "The answer."
 
 
+async def test_reasoning_that_only_ends_is_not_sent(db: SessionDB) -> None:
+    server = ModelServer().will(says("hm, yes\n</think>\n\nThe answer."))
+    try:
+        made, record = await answered(db, server)
+    finally:
+        server.close()
+    assert made.text == "The answer."
+    rows = db.get_messages(record.session_id)
+    assert rows[-1]["content"] == "hm, yes\n</think>\n\nThe answer."
+    again = answer_in(rows)
+    assert again is not None
+    assert again["content"] == "The answer."
+
+
 async def test_what_was_cut_short_is_told(db: SessionDB) -> None:
     server = ModelServer().will(
         says("Half.", finish="length"), Reply([chunk({"reasoning": "hm"}), chunk({}, "length")])

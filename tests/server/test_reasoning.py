@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from hermes.agent.events import Recast, TextDelta
 from hermes.agent.finish_reasons import CUT_AT_LENGTH
+from hermes.server.turns import RECAST, Answer
 from tests.server.house import ask, assistant, open_house, user
 
 ANSWER = "the List<String>\nof it"
@@ -50,3 +52,10 @@ async def test_a_response_that_was_cut_short_is_incomplete() -> None:
         assert seen[-1].type == "response.incomplete"
         whole = await client.responses.create(model="hermes", input="think")
         assert whole.status == "completed"
+
+
+def test_reasoning_that_only_ends_is_taken_back_from_the_answer() -> None:
+    answer = Answer()
+    heard = [answer.hear(event) for event in (TextDelta("a plan"), Recast("a plan\n"), TextDelta("yes"))]
+    assert heard == ["a plan", "", f"{RECAST}yes"], "a client that reads along has the plan already"
+    assert (answer.text, answer.reasoning) == ("yes", "a plan\n")

@@ -915,3 +915,64 @@ def test_a_long_session_is_compared_in_a_moment(db: SessionDB, other: SessionDB)
     start = time.process_time()
     assert dict(other.import_sessions([given]).grown) == {"a": 5}
     assert time.process_time() - start < 5
+
+
+# ---------------------------------------------------------------- messages that moved to another session
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_a_message_that_moved_to_a_branch_there_is_not_stored_again(
+    db: SessionDB, other: SessionDB, is_reversed: bool
+) -> None:
+    """An edit gives the messages that a branch carries to the branch."""
+    begin(db, "a", "one")
+    other.import_sessions(export(db), trusted=True)
+    say(db, "a", "two")
+    other.branch("a", session_id="b")
+    other.replace_messages("a", [{"role": "user", "content": "changed"}])
+    assert contents(other, "b") == ["one"]
+    given = export(other)
+    if is_reversed:
+        given.reverse()
+    for added in (1, 0):
+        assert db.import_sessions(given, trusted=True).messages == added
+        assert len(uids(db)) == count_rows(db)
+        assert contents(db, "a") == ["one", "two"]
+        assert context(db, "b") == ["one"]
+    assert len(db.search_messages("one")) == 1
+
+
+def test_a_branch_without_its_deleted_parent_carries_what_is_here(db: SessionDB, other: SessionDB) -> None:
+    begin(db, "a", "one", "two")
+    other.import_sessions(export(db), trusted=True)
+    other.branch("a", session_id="b")
+    say(other, "b", "three")
+    other.delete_session("a")
+    assert contents(other, "b") == ["one", "two", "three"]
+    for added in (1, 0):
+        assert db.import_sessions(export(other), trusted=True).messages == added
+    assert (contents(db, "a"), contents(db, "b")) == (["one", "two"], ["three"])
+    assert context(db, "b") == ["one", "two", "three"]
+
+
+def test_a_session_that_inherited_messages_here_grows(db: SessionDB, other: SessionDB) -> None:
+    """Messages that moved here were not said in the session: its copy in the file has not diverged."""
+    begin(db, "a", "one")
+    db.branch("a", session_id="b")
+    other.import_sessions(export(db), trusted=True)
+    say(other, "b", "two")
+    db.delete_session("a")
+    assert contents(db, "b") == ["one"]
+    result = db.import_sessions(export(other), trusted=True)
+    assert (result.messages, result.branched) == (1, {})
+    assert context(db, "b") == ["one", "two"]
+    assert context(db, "a") == ["one"]
+    assert len(uids(db)) == count_rows(db)
+
+
+def test_a_copy_of_a_session_under_another_name_is_another_session(db: SessionDB) -> None:
+    """A person who renames a session in a file wants it twice."""
+    begin(db, "a", "one")
+    given = [{**one, "id": "b"} for one in export(db)]
+    assert db.import_sessions(given, trusted=True).messages == 1
+    assert (contents(db, "a"), contents(db, "b")) == (["one"], ["one"])

@@ -8,6 +8,7 @@ from collections import Counter
 from contextlib import suppress
 from itertools import permutations
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from hermes.errors import InvalidTitle
 from hermes.store.merge_plan import Transcript, plan_messages
+from hermes.store.values import Imported
 from hermes_state import SessionDB
 
 T = 1_780_000_000.0
@@ -39,6 +41,17 @@ STEPS = st.tuples(
     st.integers(0, 5),
     st.integers(0, 5),
 )
+EDITING_STEPS = st.tuples(
+    st.sampled_from(
+        [
+            *("append", "append", "branch", "branch", "compress", "rewind", "restore", "replace", "replace"),
+            *("delete", "rename", "tag", "untag", "send"),
+        ]
+    ),
+    st.integers(0, 1),
+    st.integers(0, 5),
+)
+EDITS = ("rewind", "restore", "replace", "delete")
 LINEAR_STEPS = st.tuples(
     st.sampled_from(["append", "append", "rename", "tag", "end", "compress"]), st.integers(0, 5)
 )
@@ -50,6 +63,8 @@ class Machines:
     def __init__(self, folder: str, names: str) -> None:
         self.stores = [SessionDB(Path(folder, name, "state.db"), durability="normal") for name in names]
         self.clock = 0
+        self.edited: set[str] = set()
+        """Sessions of which messages were replaced in one of the stores."""
         self.stores[0].create_session("a", "cli", started_at=T)
         self.append(0, "a")
         for at in range(1, len(names)):
@@ -66,8 +81,12 @@ class Machines:
     def append(self, at: int, session_id: str) -> None:
         self.stores[at].append_message(session_id, "user", f"said at {self.clock % 3}", timestamp=self.now())
 
-    def send(self, at: int, to: int) -> None:
-        self.stores[to].import_sessions(export(self.stores[at]), trusted=True)
+    def send(self, at: int, to: int, order: int = 0) -> Imported:
+        """Send everything, in an order that depends on a number."""
+        sessions = export(self.stores[at])
+        if order:
+            Random(order).shuffle(sessions)
+        return self.stores[to].import_sessions(sessions, trusted=True)
 
     def pairs(self) -> list[tuple[int, int]]:
         """Everybody to everybody else."""
@@ -76,7 +95,12 @@ class Machines:
     def do(self, what: str, at: int, which: int) -> None:
         store = self.stores[at]
         ids = sorted(row["id"] for row in store.search_sessions(limit=1000))
+        if not ids:
+            return
         session_id = ids[which % len(ids)]
+        if what in EDITS:
+            self.edit(store, session_id, what, which)
+            return
         match what:
             case "append":
                 self.append(at, session_id)
@@ -97,13 +121,27 @@ class Machines:
                 store.branch(session_id, session_id=f"b{self.clock}{'xyz'[at]}", started_at=self.now())
             case "end":
                 store.end_session(session_id, "user_exit")
+            case "send":
+                others = [other for other in range(len(self.stores)) if other != at]
+                self.send(at, others[which % len(others)])
+
+    def edit(self, store: SessionDB, session_id: str, what: str, which: int) -> None:
+        """Change what was said before."""
+        match what:
             case "rewind":
                 said = store.list_recent_user_messages(session_id, limit=1)
                 if said:
                     store.rewind_to_message(session_id, said[0]["id"])
-            case "send":
-                others = [other for other in range(len(self.stores)) if other != at]
-                self.send(at, others[which % len(others)])
+            case "restore":
+                store.restore_rewound(session_id)
+            case "replace":
+                kept = store.get_messages_as_conversation(session_id)
+                text = f"written anew at {self.now():.0f}"
+                kept[which % (len(kept) + 1) :] = [{"role": "user", "content": text}] if which % 2 else []
+                store.replace_messages(session_id, kept)
+                self.edited.add(session_id)
+            case "delete" if store.session_count() > 1:
+                store.delete_session(session_id)
 
 
 def export(db: SessionDB) -> list[dict[str, Any]]:
@@ -155,8 +193,60 @@ def test_machines_that_exchange_everything_hold_the_same_messages(
         machines.close()
 
 
+@settings(suppress_health_check=list(HealthCheck))
+@given(steps=st.lists(EDITING_STEPS, max_size=16), order=st.integers(0, 1000))
+def test_an_import_loses_and_doubles_nothing_in_any_order(
+    steps: list[tuple[str, int, int]], order: int
+) -> None:
+    """Messages move between sessions when a conversation is edited or deleted. They are the same by their uid."""
+    with tempfile.TemporaryDirectory() as folder:
+        machines = Machines(folder, "xy")
+        x, y = machines.stores
+        for what, at, which in steps:
+            machines.do(what, at, which)
+        for store in machines.stores:
+            note(str(outline(store)))
+            check(store)
+        said = set(uids(x)) | set(uids(y))
+        rewound = find_rewound(x) | find_rewound(y)
+        visible = [(name, set(context) - rewound) for db in (x, y) for name, context in contexts(db).items()]
+        machines.send(0, 1, order)
+        note(str(outline(y)))
+        check(y)
+        assert set(uids(y)) >= said, "nothing is lost"
+        found = [set(context) for context in contexts(y).values()]
+        for name, context in visible:
+            assert set().union(*found) >= context, "a message is out of sight"
+            if name not in machines.edited:
+                assert any(one >= context for one in found), "a conversation is as whole as it was"
+        before = export(y)
+        again = machines.send(0, 1, order + 1)
+        assert (again.messages, again.added, again.branched, again.grown) == (0, (), {}, {})
+        if rewound:  # a rewind of a message that a branch here holds may be taken over only now
+            before = export(y)
+            machines.send(0, 1, order + 2)
+        assert export(y) == before
+        machines.close()
+
+
+def contexts(db: SessionDB) -> dict[str, list[str]]:
+    """The uids that a model is given in each session."""
+    by_id = dict(db.raw().execute("SELECT id, uid FROM messages").fetchall())
+    return {row["id"]: [by_id[one["id"]] for one in db.get_context(row["id"])] for row in db.export_each()}
+
+
+def find_rewound(db: SessionDB) -> set[str]:
+    """The uids of messages that a rewind took out of a session."""
+    rows = db.raw().execute(
+        """SELECT uid FROM messages m WHERE active = 0 OR EXISTS (SELECT 1 FROM carried_context c
+            WHERE c.position < 0 AND m.id BETWEEN c.first_message_id AND c.last_message_id)"""
+    )
+    return {uid for (uid,) in rows}
+
+
 @settings(max_examples=settings().max_examples // 2, suppress_health_check=list(HealthCheck))
 @given(st.lists(LINEAR_STEPS, max_size=15), st.lists(st.booleans(), max_size=15))
+@example([("append", 0), ("append", 0), ("compress", 0), ("append", 1)], [False, False, True])
 def test_a_copy_that_follows_is_the_same_whenever_it_was_sent(
     steps: list[tuple[str, int]], sends: list[bool]
 ) -> None:

@@ -38,7 +38,12 @@ def files_of(path: Path) -> dict[str, bytes]:
 
 
 def copies(home: Path) -> list[Path]:
-    return sorted((home / "cache").iterdir())
+    return sorted((home / "cache").glob("*.db"))
+
+
+def run_import(path: Path) -> None:
+    command = [sys.executable, "-W", "error", "-m", "hermes.cli.main", "sessions", "import", str(path)]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
 
 
 def by_reference(path: Path, *statements: str) -> None:
@@ -214,3 +219,101 @@ def test_nothing_that_was_said_only_here_is_hidden(said: list[str]) -> None:
     """Whatever is hidden stands earlier in the conversation, word for word."""
     for number in repeated_messages(numbered(said)):
         assert said[number] in said[:number]
+
+
+def test_an_imported_store_leaves_no_copy(path: Path, home: Path) -> None:
+    build_newer(path)
+    run_import(path)
+    assert list((home / "cache").iterdir()) == []
+
+
+def test_a_copy_goes_when_its_original_is_gone(path: Path, home: Path, tmp_path: Path) -> None:
+    build_newer(path)
+    SessionDB(path, read_only=True).close()
+    (first,) = copies(home)
+    path.unlink()
+    other = tmp_path / "other" / "state.db"
+    other.parent.mkdir(mode=0o700)
+    build_newer(other)
+    SessionDB(other, read_only=True).close()
+    assert copies(home) != [first]
+    assert len(copies(home)) == 1
+    assert {file.name.partition(".db")[0] for file in (home / "cache").iterdir()} == {copies(home)[0].stem}
+
+
+READER = """
+import sys
+from hermes_state import SessionDB
+with SessionDB(sys.argv[1], read_only=True) as db:
+    print(len(db.export_all()), flush=True)
+    sys.stdin.readline()
+    print(len(db.export_all()), flush=True)
+"""
+
+
+@pytest.mark.parametrize("way", ["import", "outdated", "purge", "scrub", "optimize"])
+def test_a_copy_that_another_process_reads_stays_until_it_is_closed(path: Path, home: Path, way: str) -> None:
+    build_newer(path)
+    command = [sys.executable, "-c", READER, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
+        assert reader.stdin is not None
+        assert reader.stdout is not None
+        count = reader.stdout.readline()
+        (copy,) = copies(home)
+        if way == "import":
+            run_import(path)
+        elif way == "outdated":
+            by_reference(
+                path, "INSERT INTO sessions (id, source, started_at) VALUES ('x', 'cli', 1750000000)"
+            )
+            SessionDB(path, read_only=True).close()
+        else:
+            with SessionDB() as db:
+                db.create_session("a", "cli")
+                if way == "purge":
+                    with pytest.raises(errors.StoreBusy, match=copy.name):
+                        db.delete_session("a", purge=True)
+                elif way == "scrub":
+                    assert any(copy.name in line for line in db.scrub("a secret text").left)
+                else:
+                    db.optimize()
+        assert copy in copies(home)
+        print(file=reader.stdin, flush=True)
+        assert reader.stdout.readline() == count
+    assert reader.returncode == 0
+    if way == "outdated":
+        assert copy not in copies(home), "its last reader removes it"
+
+
+@pytest.mark.parametrize("way", ["purge", "scrub", "optimize"])
+def test_a_text_that_is_removed_stays_in_no_copy(path: Path, home: Path, way: str) -> None:
+    with SessionDB(path) as db:
+        db.create_session("private", "cli")
+        db.append_message("private", "user", "the code is xylophone-4711")
+    by_reference(path, RAISE_VERSION)
+    with SessionDB(path, read_only=True) as db:
+        given = db.export_all()
+    assert len(copies(home)) == 1
+    with SessionDB() as db:
+        db.import_sessions(given)
+        if way == "purge":
+            db.delete_session("private", purge=True)
+        elif way == "scrub":
+            found = db.scrub("xylophone-4711", dry_run=True)
+            assert any(copies(home)[0].name in place.place for place in found.places)
+            assert len(copies(home)) == 1
+            db.scrub("xylophone-4711")
+        else:
+            db.optimize()
+    held = [file for file in home.rglob("*") if file.is_file() and b"xylophone" in file.read_bytes()]
+    assert [file.name for file in held] == (["state.db"] if way == "optimize" else [])
+    assert list((home / "cache").iterdir()) == []
+
+
+def test_doctor_names_the_copies(path: Path) -> None:
+    build_newer(path)
+    SessionDB(path, read_only=True).close()
+    with SessionDB() as db:
+        found = [line for line in db.diagnose().lines() if "Cache" in line]
+    assert len(found) == 1
+    assert str(path) in found[0]

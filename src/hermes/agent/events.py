@@ -35,6 +35,13 @@ class ThoughtDelta(NamedTuple):
     text: str
 
 
+class Recast(NamedTuple):
+    """What was streamed of this answer so far is reasoning: its end came without a beginning. The answer follows."""
+
+    text: str
+    """All of that reasoning, in the place of the text that was streamed."""
+
+
 class Discarded(NamedTuple):
     """What was streamed of this answer so far counts no more: it starts again."""
 
@@ -114,6 +121,7 @@ Event = (
     | NotStored
     | TextDelta
     | ThoughtDelta
+    | Recast
     | Discarded
     | ToolStarted
     | ToolEnded

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from time import monotonic
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from hermes import reasoning
 from hermes.agent import model as models
 from hermes.agent.approvals.request import (
     ALLOW_ONCE,
@@ -32,6 +33,7 @@ from hermes.agent.events import (
     Interrupted,
     Note,
     NotStored,
+    Recast,
     TextDelta,
     ThoughtDelta,
     ToolEnded,
@@ -450,10 +452,20 @@ async def _until(pieces: AsyncIterator[T], stop: asyncio.Event) -> AsyncGenerato
             await pieces.aclose()
 
 
-def _deltas(pieces: Sequence[Piece], shown: list[str]) -> list[Event]:
+def _deltas(pieces: Sequence[Piece | reasoning.Recast], shown: list[str]) -> Iterator[Event]:
     """Pieces of the text as surfaces are told them; what belongs to the answer is added to `shown`."""
-    shown += [piece.text for piece in pieces if not piece.is_reasoning]
-    return [ThoughtDelta(piece.text) if piece.is_reasoning else TextDelta(piece.text) for piece in pieces]
+    for piece in pieces:
+        if isinstance(piece, reasoning.Recast):
+            if shown:
+                yield Recast(piece.text)
+            elif piece.text:
+                yield ThoughtDelta(piece.text)
+            shown.clear()
+        elif piece.is_reasoning:
+            yield ThoughtDelta(piece.text)
+        else:
+            shown.append(piece.text)
+            yield TextDelta(piece.text)
 
 
 def _join(calls: dict[int, dict[str, str]], piece: models.CallPiece) -> None:

@@ -53,6 +53,8 @@ class Screen:
         self._blocks = Blocks()
         self._reasoning = ""
         """What the model has thought since its last word."""
+        self._has_blocks = False
+        """Whether finished blocks of the answer are on the screen, which cannot be taken back."""
         self._running: list[RunningCall] = []
         self._began = self._next_drawing = 0.0
         self._waiting = False
@@ -138,6 +140,7 @@ class Screen:
     def begin(self) -> None:
         self._began, self._waiting = time.monotonic(), True
         self._blocks, self._reasoning, self._running = Blocks(), "", []
+        self._has_blocks = False
 
     def aside(self, text: str, style: str = "dim") -> None:
         """Something that has nothing to do with the turn that may be going on: above what is open."""
@@ -169,10 +172,12 @@ class Screen:
                 self._text(text)
             case happened.ThoughtDelta(text):
                 self._think(text)
+            case happened.Recast(text):
+                self._recast(text)
             case happened.Stored() | happened.ApprovalAsked():
                 pass
             case happened.Discarded(why, seconds):
-                self._blocks, self._reasoning = Blocks(), ""
+                self._blocks, self._reasoning, self._has_blocks = Blocks(), "", False
                 self._commit(Text(readable(f"↻ {why}; trying again in {seconds:.0f}s"), "yellow"))
             case happened.ToolStarted(call_id, name, arguments):
                 self._end_text()
@@ -254,6 +259,13 @@ class Screen:
         if time.monotonic() >= self._next_drawing:
             self.tick()
 
+    def _recast(self, text: str) -> None:
+        """What was shown as the answer is reasoning: show it folded. Finished blocks stay on the screen."""
+        self._blocks = Blocks()
+        if self._has_blocks:
+            self._commit(Text("∴ the text above is reasoning; the answer follows", "dim"))
+        self._reasoning, self._has_blocks = text, False
+
     def _end_reasoning(self) -> None:
         text, self._reasoning = self._reasoning, ""
         if text.strip():
@@ -262,6 +274,7 @@ class Screen:
     def _text(self, text: str) -> None:
         self._end_reasoning()
         finished = self._blocks.add(text)
+        self._has_blocks = self._has_blocks or bool(finished.strip())
         if not self._live:
             if finished:
                 self.console.file.write(spell_controls(finished))
@@ -274,6 +287,7 @@ class Screen:
 
     def _end_text(self) -> None:
         self._end_reasoning()
+        self._has_blocks = False
         rest = self._blocks.rest()
         if not self._live and rest:
             self.console.file.write(f"{spell_controls(rest)}\n")

@@ -5,7 +5,8 @@ text above; a code block that was left open is closed. Pictures are shown as tex
 from the network. Entities are shown as they were written, a line stays a line (by two spaces at its end), and cells
 that a table has no column for go into its last column. Links stay if they are whole, on one line, and lead to the web,
 to a mail address or to a path; what leads anywhere else (`javascript:`, `data:`) is shown as text, and so are
-definitions of link targets, which would be valid in the rest of the document. In code nothing is changed. Either it is
+definitions of link targets, which would be valid in the rest of the document. Of what is shown as text both brackets
+are escaped: one alone would begin or end another link. In code nothing is changed. Either it is
 clear where code begins and ends without parsing lists and quotes; or the whole text is put into a quote, which ends
 where it ends whatever is open inside, and what may be code there, and may be not, is treated as text.
 """
@@ -24,7 +25,7 @@ _UNDERLINE = re.compile(r"^( {0,3})(=+|-+)[ \t]*$")
 _TICKS = re.compile("`+")
 _TAG = re.compile(r"(\\*)<(?=[A-Za-z/!?])")
 _REFERENCE = re.compile(r"(\\*)&(?=#?\w{1,32};)")
-_BRACKET = re.compile(r"(\\*)\](?=[(:])")
+_BRACKET = re.compile(r"(\\*)([\[\]])")
 _ADDRESS = r"(?:[^\s()<>`\\]|\([^\s()<>`\\]*\))*"
 _LINK = re.compile(
     rf"\((?:(?:https?://|mailto:){_ADDRESS}|[\w./#?=~+@%-]*)(?:[ \t]+\"[^\"`\\<]*\")?\)", re.ASCII
@@ -36,6 +37,9 @@ _DELIMITERS = re.compile(r"[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*")
 _LIST_ITEM = re.compile(r"^[ \t>]*(?:[-*+]|\d{1,9}[.)])(?:[ \t]|$)")
 _INDENTED = re.compile(r"^(?: {4}| {0,3}\t)")
 _LABEL = re.compile(r"^(?:[ \t>]|[-*+][ \t]|\d{1,9}[.)][ \t])*\[")
+
+
+ENTITIES = {"[": "&#91;", "]": "&#93;"}
 
 
 class _Fence(NamedTuple):
@@ -113,6 +117,23 @@ def _is_surely_inside(line: str, found: _Fence | None, fence: _Fence) -> bool:
     return indent >= fence.indent and not (is_end and indent > 3)
 
 
+class _Part(NamedTuple):
+    """A piece of a line."""
+
+    text: str
+    is_code: bool = False
+
+
+class _Bracket(NamedTuple):
+    at: int
+    slashes: int
+    """How many backslashes stand before it."""
+
+    @property
+    def is_escaped(self) -> bool:
+        return self.slashes % 2 == 1
+
+
 class _Words:
     """Lines of text, one after the other, and what they leave open."""
 
@@ -158,27 +179,77 @@ class _Words:
 
     def _harmless(self, line: str) -> str:
         """Code within a line is left alone where it surely is code: if all before it was closed."""
-        told, at = [], 0
+        parts: list[_Part] = []
+        at = 0
         if not self._code_is_open and "`" in line:
             spans, self._code_is_open = _code_spans(line)
             for start, end in spans:
-                told += [self._text(line[at:start]), line[start:end]]
+                parts += [_Part(self._text(line[at:start])), _Part(line[start:end], is_code=True)]
                 at = end
-        return "".join([*told, self._text(line[at:])])
+        return self._contain_links([*parts, _Part(self._text(line[at:]))])
 
     def _text(self, line: str) -> str:
-        """A piece of text with its tags, pictures and dangerous links escaped."""
+        """A piece of text with its tags and entities escaped."""
         may_be_code = self._code_is_open or (self.has_list and self._is_indented)
         line = _REFERENCE.sub(lambda found: _entity(found, "&amp;", may_be_code), line)
-        line = _TAG.sub(lambda found: _entity(found, "&lt;", may_be_code), line)
-        line = _BRACKET.sub(self._bracket, line)
-        return line if self._pictures else line.replace("![", "!&#91;")
+        return _TAG.sub(lambda found: _entity(found, "&lt;", may_be_code), line)
 
-    def _bracket(self, found: re.Match[str]) -> str:
-        """The end of a link's text, or of the label of a definition."""
-        line, end = found.string, found.end()
-        is_harmless = _LINK.match(line, end) is not None if line[end] == "(" else not self._may_define
-        return found[0] if is_harmless else _entity(found, "&#93;")
+    def _contain_links(self, parts: list[_Part]) -> str:
+        """A line with its pictures, dangerous links and definitions of link targets escaped."""
+        line = "".join(part.text for part in parts)
+        if "[" not in line and "]" not in line:
+            return line
+        escaped = self._find_dangerous(line, _find_brackets(parts))
+        made, at = [], 0
+        for bracket in sorted(escaped):
+            slashes = bracket.slashes % 2  # an entity needs none
+            made += [line[at : bracket.at - slashes], ENTITIES[line[bracket.at]]]
+            at = bracket.at + 1
+        return "".join([*made, line[at:]])
+
+    def _find_dangerous(self, line: str, brackets: list[_Bracket]) -> set[_Bracket]:
+        """The brackets of a line that must not begin or end anything, paired as a viewer does."""
+        found: set[_Bracket] = set()
+        opened: list[_Bracket] = []
+        link_end = 0
+        for bracket in brackets:
+            is_opening = line[bracket.at] == "["
+            link = None if is_opening else _LINK.match(line, bracket.at + 1)
+            if bracket.is_escaped or bracket.at < link_end:  # in an address, unless the link is code
+                is_end = not is_opening and link is None and self._is_label_end(line, bracket)
+                is_picture = is_opening and self._is_picture(line, bracket)
+                found |= {bracket} if is_end or is_picture else set()
+                continue
+            if is_opening:
+                opened.append(bracket)
+                continue
+            partner = opened.pop() if opened else None
+            is_picture = partner is not None and self._is_picture(line, partner)
+            if link is not None and partner is not None and not is_picture:
+                link_end = link.end()
+            elif link is not None or is_picture or self._is_label_end(line, bracket):
+                found |= {bracket} if partner is None else {bracket, partner}
+        return found | {bracket for bracket in opened if self._is_picture(line, bracket)}
+
+    def _is_picture(self, line: str, opening: _Bracket) -> bool:
+        """Whether a bracket begins a picture that is to be shown as text."""
+        return not self._pictures and not opening.slashes and line[: opening.at].endswith("!")
+
+    def _is_label_end(self, line: str, closing: _Bracket) -> bool:
+        """Whether a bracket ends the text of a link, or the label of a definition."""
+        following = line[closing.at + 1 : closing.at + 2]
+        return following == "(" or (following == ":" and self._may_define)
+
+
+def _find_brackets(parts: list[_Part]) -> list[_Bracket]:
+    """The brackets of a line that are not in code."""
+    found: list[_Bracket] = []
+    at = 0
+    for part in parts:
+        if not part.is_code:
+            found += [_Bracket(at + each.start(2), len(each[1])) for each in _BRACKET.finditer(part.text)]
+        at += len(part.text)
+    return found
 
 
 def _entity(found: re.Match[str], entity: str, may_be_code: bool = False) -> str:

@@ -15,6 +15,7 @@ from hermes.agent.events import (
     Interrupted,
     Note,
     NotStored,
+    Recast,
     Stored,
     TextDelta,
     ToolStarted,
@@ -82,7 +83,7 @@ class _Hearing:
         match event:
             case TextDelta(text):
                 self._saying += text
-            case Discarded():
+            case Discarded() | Recast():
                 self._saying = ""
             case Stored(stored, "assistant"):
                 self._message_id, self._complete, self._saying = stored, (stored, self._saying), ""
@@ -109,7 +110,7 @@ async def _show(live: LiveMessage, event: Event) -> None:
     match event:
         case TextDelta(text):
             await live.add(text)
-        case Discarded():
+        case Discarded() | Recast():
             await live.discard()
         case ToolStarted(_, name):
             await live.note(name)

@@ -18,6 +18,7 @@ from hermes.agent.events import (
     Interrupted,
     Note,
     NotStored,
+    Recast,
     Stored,
     TextDelta,
     ThoughtDelta,
@@ -31,6 +32,7 @@ from hermes.server.saying import BETWEEN
 log = logging.getLogger(__name__)
 
 AGAIN = "\n\n[the answer broke off here; it starts again]\n\n"
+RECAST = "\n\n[this was the model's reasoning; the answer follows]\n\n"
 
 
 class Piece(NamedTuple):
@@ -56,23 +58,22 @@ class Answer:
         self._before = self._reasoning_before = ""
         self._fresh = True
         """Whether nothing of the message that comes now was streamed yet."""
-        self._broken = False
+        self._resumes_with = ""
+        """What tells a client who reads along that the text it has is not the beginning of the answer."""
 
     def hear(self, event: Event) -> str:
         """Take in what happened; the text that a client who reads along is to be given."""
         match event:
             case TextDelta(text) if text:
                 between = BETWEEN if self._fresh and self._before else ""
-                shown = f"{AGAIN if self._broken else between}{text}"
+                shown = f"{self._resumes_with or between}{text}"
                 self.text = f"{self.text}{between}{text}"
-                self._fresh = self._broken = False
+                self._fresh, self._resumes_with = False, ""
                 return shown
             case ThoughtDelta(text):
                 self.reasoning += text
-            case Discarded():
-                self._broken = self._broken or not self._fresh
-                self.text, self._fresh = self._before, True
-                self.reasoning = self._reasoning_before
+            case Recast() | Discarded():
+                self._take_back(event)
             case Stored(message_id, "user"):
                 self.said = message_id
             case Stored(_, "assistant"):
@@ -94,6 +95,13 @@ class Answer:
             case _:
                 pass
         return ""
+
+    def _take_back(self, event: Recast | Discarded) -> None:
+        """Forget what was streamed of the message that comes now."""
+        if not self._fresh or self._resumes_with:
+            self._resumes_with = RECAST if isinstance(event, Recast) else AGAIN
+        self.text, self._fresh = self._before, True
+        self.reasoning = self.reasoning + event.text if isinstance(event, Recast) else self._reasoning_before
 
     def _hear_not_stored(self, event: NotStored) -> None:
         if event.role == "assistant":

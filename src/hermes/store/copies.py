@@ -17,11 +17,14 @@ from hermes.store.incoming import Given, likeness
 from hermes.store.merge_plan import Plan, Side, Transcript, find_branch_origin, name_branch, plan_messages
 from hermes.store.people import LOCAL
 from hermes.store.sessions import SELECT_ROW
+from hermes.store.stored_messages import Stored
 from hermes.store.titles import CONTINUED
 
 MESSAGES_HERE = "SELECT id, uid, active FROM messages WHERE session_id = ? ORDER BY id"
-CONTENTS_HERE = """SELECT role, content, content_kind, tool_call_id, tool_calls, tool_name FROM messages
+CONTENTS_HERE = """SELECT id, role, content, content_kind, tool_call_id, tool_calls, tool_name FROM messages
     WHERE session_id = ? ORDER BY id"""
+MOVED_HERE = """SELECT m.id, m.uid FROM carried_context c JOIN messages m
+    ON m.id BETWEEN c.first_message_id AND c.last_message_id AND m.session_id = c.session_id WHERE c.session_id = ?"""
 # Among them are all branches that merges made; `find_branch_origin` tells of which session.
 BRANCHES = "SELECT id FROM sessions WHERE id >= 'branch_' AND id < 'branch`'"
 
@@ -68,27 +71,30 @@ class Merge(NamedTuple):
         """Whether the end of the incoming copy is, or will be, in a branch."""
         return self.branch is not None or self.target.id != self.session.id
 
-    def find_leading(self) -> dict[str, int]:
-        """The ids of messages that stand here before all that the copies share, by uid."""
-        first = min((match for match in self.plan.matches if match is not None), default=0)
-        leading = zip(self.target.transcript.uids[:first], self.target.ids, strict=False)
-        return {uid: message_id for uid, message_id in leading if uid}
-
     @property
     def newer_side(self) -> Side | None:
         return "here" if self.is_branched else self.plan.newer_side
 
 
-def read_copy(reader: Reader, session_id: str) -> Copy | None:
+def read_copy(reader: Reader, session_id: str, incoming: Transcript) -> Copy | None:
+    """A session, to compare it with an incoming one.
+
+    Messages that moved to it when another session lost them were not said in it. They are left out unless the incoming
+    session holds them, too.
+    """
     row = reader.dict(SELECT_ROW, session_id)
     if row is None:
         return None
-    messages = reader.rows(MESSAGES_HERE, session_id)
+    moved = {
+        number for number, uid in reader.rows(MOVED_HERE, session_id) if uid_text(uid) not in incoming.uids
+    }
+    messages = [message for message in reader.rows(MESSAGES_HERE, session_id) if message[0] not in moved]
     contents: list[Any] = []
 
     def read_contents() -> Sequence[Any]:
         if not contents:
-            contents.extend(likeness(*shape) for shape in reader.rows(CONTENTS_HERE, session_id))
+            rows = reader.rows(CONTENTS_HERE, session_id)
+            contents.extend(likeness(*shape) for number, *shape in rows if number not in moved)
         return contents
 
     transcript = Transcript(
@@ -108,17 +114,20 @@ def find_merge(
     *,
     trusted: bool,
     is_alias: bool = False,
-    moved: Mapping[str, int] = MappingProxyType({}),
+    moved: Mapping[int, Stored] = MappingProxyType({}),
 ) -> Merge | None:
     """Compare an incoming session with the one of this id, source and start. None if they have nothing in common.
 
     Without trust only a session that such an import brought grows. The end of any other becomes a branch, and a session
-    of another owner is left alone. `moved` are messages, by uid, that another session here holds now.
+    of another owner is left alone. `moved` are incoming messages, by their place, that another session here holds now.
     """
-    session = target = read_copy(reader, session_id)
     incoming = given.transcript()
-    places = list(range(len(incoming.uids)))
-    ids = [0] * len(places)
+    session = target = read_copy(reader, session_id, incoming)
+    ids = [0] * len(incoming.uids)
+    for place, stored in moved.items():
+        if not is_same_family(stored.session_id, session_id):
+            ids[place] = stored.id
+    places = [place for place, message_id in enumerate(ids) if not message_id]
     visited: list[str] = []
     while session is not None and target is not None:
         visited.append(target.id)
@@ -135,7 +144,7 @@ def find_merge(
             places, target = [places[at] for at in plan.missing], following
             continue
         merge = Merge(session, target, branch, plan, places, ids, visited, is_alias)
-        return _leave_out_elsewhere(reader, merge, incoming, moved)
+        return _leave_out_elsewhere(reader, merge, incoming)
     return None
 
 
@@ -148,14 +157,9 @@ def _can_merge(session: Copy, given: Given, plan: Plan, *, trusted: bool) -> boo
     return given.start_known and all(session.transcript.uids) and all(given.transcript().uids)
 
 
-def _leave_out_elsewhere(
-    reader: Reader, merge: Merge, incoming: Transcript, moved: Mapping[str, int]
-) -> Merge:
-    """A merge without the messages that are in another branch of the same session already, or have moved."""
+def _leave_out_elsewhere(reader: Reader, merge: Merge, incoming: Transcript) -> Merge:
+    """A merge without the messages that are in another branch of the same session already."""
     elsewhere = _find_elsewhere(reader, merge.session.id, incoming, merge.missing, merge.visited)
-    for place in merge.missing if moved else ():
-        if incoming.uids[place] in moved:
-            elsewhere[place] = (merge.target.id, moved[incoming.uids[place] or ""])
     if not elsewhere:
         return merge
     ids = list(merge.ids)
@@ -173,7 +177,7 @@ def _leave_out_elsewhere(
         return merge._replace(branch=branch, plan=merge.plan._replace(missing=missing), ids=ids)
     last = elsewhere[merge.missing[-1]][0]
     return merge._replace(
-        target=read_copy(reader, last) or merge.target,
+        target=read_copy(reader, last, incoming) or merge.target,
         branch=None,
         plan=Plan("unchanged", [], [], 0),
         places=[],
@@ -189,7 +193,7 @@ def _find_branch(
     first = incoming.identify(0)
     while True:
         branch = name_branch(session_id, first)
-        copy = read_copy(reader, branch)
+        copy = read_copy(reader, branch, incoming)
         if copy is None:
             return branch, None
         if branch not in visited and plan_messages(copy.transcript, incoming).action != "unrelated":
@@ -217,6 +221,11 @@ def _find_family(reader: Reader, session_id: str) -> list[str]:
     origin = find_branch_origin(session_id) or session_id
     branches = [row[0] for row in reader.rows(BRANCHES) if find_branch_origin(row[0]) == origin]
     return [origin, *branches] if branches else []
+
+
+def is_same_family(one: str, other: str) -> bool:
+    """Whether two sessions are the same, or one is a branch that a merge made of the other, or both are of a third."""
+    return (find_branch_origin(one) or one) == (find_branch_origin(other) or other)
 
 
 def find_alias(reader: Reader, given: Given, parent: str | None) -> str | None:

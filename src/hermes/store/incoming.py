@@ -82,6 +82,9 @@ MESSAGE = """session_id, role, content, content_kind, tool_call_id, tool_calls, 
 INSERT_MESSAGE = " ".join(("INSERT INTO messages (", MESSAGE, ")"))
 INSERT_WITH_ID = " ".join(("INSERT INTO messages (id,", MESSAGE, ", ?)"))
 
+TIMESTAMP, REWOUND_AT, ACTIVE = 6, -4, -2
+"""Places in the message rows of `Given`."""
+
 FILE_ROLES = {here: in_file for in_file, here in IMPORTED_ROLES.items()}
 
 
@@ -178,6 +181,17 @@ class Given(NamedTuple):
             self.column("rewind_count"),
             self.column("end_reason") == "compression",
         )
+
+    def find_carried(self) -> set[int]:
+        """The places of its own messages that it also carries."""
+        entries = [entry for entry in (*self.context, *self.rewound) if entry.get("session_id") == self.id]
+        spans = [(entry.get("first"), entry.get("last")) for entry in entries]
+        whole = [(first, last) for first, last in spans if isinstance(first, int) and isinstance(last, int)]
+        return {
+            place
+            for place, number in enumerate(self.old_ids)
+            if whole and isinstance(number, int) and any(first <= number <= last for first, last in whole)
+        }
 
     def labels(self) -> Labels:
         """Its title, tags and end, for a comparison with another copy."""

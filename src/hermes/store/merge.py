@@ -17,7 +17,15 @@ from hermes.store import blobs, context, derived, import_policy, meta
 from hermes.store.content import from_json, to_json
 from hermes.store.copies import Copy, Merge
 from hermes.store.engine import Reader, Writer
-from hermes.store.incoming import INSERT_MESSAGE, INSERT_SESSION, REST, Given
+from hermes.store.incoming import (
+    ACTIVE,
+    INSERT_MESSAGE,
+    INSERT_SESSION,
+    REST,
+    REWOUND_AT,
+    TIMESTAMP,
+    Given,
+)
 from hermes.store.keeping import ADD_TAG, REMOVE_TAG, TAGS_OF
 from hermes.store.merge_plan import (
     BY_STORE,
@@ -66,8 +74,6 @@ NOT_OF_A_BRANCH = (
     *COUNTER_COLUMNS,
 )
 """Columns that a branch does not get from the session that it branches from."""
-TIMESTAMP, REWOUND_AT, ACTIVE = 6, -4, -2
-"""Places in the message rows of `Given`."""
 
 BASE_KEY = "merged:"
 """Before a session's id, the key in `state_meta` of the labels at its last merge."""

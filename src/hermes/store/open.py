@@ -41,6 +41,12 @@ def open_engine(path: Path, *, read_only: bool = False, durability: str = "full"
     return CopyEngine(store, **figures)
 
 
+def remove_readable_copy(path: Path) -> None:
+    from hermes.store.sqlite import copy_cache
+
+    copy_cache.remove_copies(database_path(path))
+
+
 def repair_file(path: Path, *, check_only: bool = False, keep_backup: bool = True) -> Repair:
     from hermes.store.sqlite import salvage
 

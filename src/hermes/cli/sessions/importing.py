@@ -96,14 +96,17 @@ def _import_store(taking: Import, name: str, path: Path, progress: Progress) -> 
     from hermes.sessiondb import SessionDB
 
     size = path.stat().st_size
-    with SessionDB(path, read_only=True) as source:
-        count = source.session_count()
-        for number, session in enumerate(source.export_each(), 1):
-            try:
-                taking.take(session)
-            except InvalidArgument as problem:
-                yield Unreadable(name, number, str(problem))
-            progress.step(size // max(count, 1))
+    try:
+        with SessionDB(path, read_only=True) as source:
+            count = source.session_count()
+            for number, session in enumerate(source.export_each(), 1):
+                try:
+                    taking.take(session)
+                except InvalidArgument as problem:
+                    yield Unreadable(name, number, str(problem))
+                progress.step(size // max(count, 1))
+    finally:
+        SessionDB.remove_readable_copy(path)
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:

@@ -34,6 +34,7 @@ def diagnose(path: Path, *, deep: bool = False) -> Diagnosis:
         *_asked(path, "Open in", lambda: surroundings.told_holders(path, holders)),
         *_asked(path, "Damage", lambda: surroundings.damage_mark(path)),
         *_asked(path, "Spool", lambda: surroundings.waiting(path)),
+        *_asked(path, "Cache", lambda: surroundings.readable_copies(path)),
     ]
     absent = _absent(path)
     if absent is not None:

@@ -213,11 +213,12 @@ class SqliteEngine(SqliteFollower):
 
         No ANALYZE: its samples would keep titles of deleted sessions, and every query here names its own index order.
         """
-        from hermes.store.sqlite import blocks, index, parts
+        from hermes.store.sqlite import blocks, copy_cache, index, parts
         from hermes.store.sqlite.migrations.course import shrink
         from hermes.store.values import Optimized
 
         before = self._size()
+        copy_cache.remove_all()
         Blobs(self).collect()
         self.catch_up(UPKEEP_S)
 

@@ -1,8 +1,9 @@
 """Purge: no byte of a deleted session is left in any copy of the store below its folder.
 
 A copy that holds the session is replaced by one without it, at once and whole, so that everything else stays backed up
-and a kill leaves either. A backup or a file that a repair kept aside goes if it cannot be read. Any other file is
-touched only if its rows prove that it is a copy, and never removed.
+and a kill leaves either. Copies that were made only to read another store are removed. A backup or a file that a repair
+kept aside goes if it cannot be read. Any other file is touched only if its rows prove that it is a copy, and never
+removed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from hermes.store import blobs
 from hermes.store.context import rehome
 from hermes.store.fingerprints import Fingerprint, fingerprint
 from hermes.store.retention import LEAVE_CHILDREN
-from hermes.store.sqlite import blocks, copies, encryption, guard, parts, recognition, takeover
+from hermes.store.sqlite import blocks, copies, copy_cache, encryption, guard, parts, recognition, takeover
 from hermes.store.sqlite.backup import backups_of
 from hermes.store.sqlite.connection import Patience, SqliteReader, SqliteWriter, connect, damaged, run
 from hermes.store.sqlite.copying import copy_into
@@ -86,6 +87,7 @@ class Erasing:
         """Clean every copy; what was done to which, what was left and why, and what has to be done again."""
         for copy in backups_of(self._path):
             self._try(copy, self._clean_backup)
+        self._unfinished += [f"{copy} (another program reads it)" for copy in copy_cache.remove_all()]
         databases, being_written, complete = copies.survey(self._path)
         for file in databases:
             self._try(file, self._clean_other)

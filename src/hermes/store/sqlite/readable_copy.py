@@ -1,15 +1,15 @@
 """A copy, for reading, of a store that another version of this program or of the reference wrote.
 
 The file itself is never written. Its copy lies in the cache of the home and is brought to our layout there, so that
-lists, searches and exports read it like any other store. It is made again when the file has changed.
+lists, searches and exports read it like any other store. It is made again when the file has changed; see `copy_cache`
+for when it is removed.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
-from hashlib import sha256
+from contextlib import closing, contextmanager
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import apsw
 
 from hermes import home
-from hermes.partial import KEY_NOTE, SIDECARS, clear_partials, partial_file, sync_folder
-from hermes.store.sqlite import encryption, index, parts
+from hermes.partial import LONGEST_NAME, clear_partials, partial_file, sync_folder
+from hermes.store.sqlite import copy_cache, encryption, index, parts
 from hermes.store.sqlite import guard as guards
 from hermes.store.sqlite.backup import failed, make_backup
 from hermes.store.sqlite.connection import SqliteWriter, connect, connect_read_only, has_log, run
+from hermes.store.sqlite.copy_cache import CopyHold
 from hermes.store.sqlite.copying import copy_into
 from hermes.store.sqlite.engine import SqliteEngine
 from hermes.store.sqlite.forking import Inside
@@ -36,7 +37,6 @@ from hermes.store.sqlite.opening import take_log_away
 if TYPE_CHECKING:
     from hermes.store.values import Backup, Health
 
-FOLDER = "cache"
 MOST_KEPT_AT_THE_START = 12
 """How many of its first messages a conversation may repeat when the reference compacts it."""
 
@@ -63,8 +63,20 @@ class CopyEngine(SqliteEngine):
     """Reads a store of another version through its copy."""
 
     def __init__(self, path: Path, **figures: Any) -> None:
-        super().__init__(readable_copy(path), read_only=True, **figures)
+        copy, hold = open_copy(path)
+        try:
+            super().__init__(copy, read_only=True, **figures)
+        except BaseException:
+            hold.release()
+            raise
         self._original = path
+        self._hold = hold
+
+    def close(self) -> None:
+        super().close()
+        if self._closed:
+            self._hold.release()
+            copy_cache.remove_outdated()
 
     def verify(self) -> Health:
         """The pages of the file itself were checked when it was copied."""
@@ -80,43 +92,32 @@ class _Message(NamedTuple):
     what: Sequence[Any]
 
 
-def readable_copy(path: Path) -> Path:
-    """The copy of the store at `path` as it is now."""
-    folder = home.get_hermes_home() / FOLDER
-    store = os.path.realpath(path)
-    name = f"{path.stem}-{_digest(store)}"
-    copy = folder / f"{name}-{_digest(_state_of(store))}.db"
-    if copy.exists():
-        return copy
+def open_copy(path: Path) -> tuple[Path, CopyHold]:
+    """The copy of the store at `path` as it is now, and what keeps it from being removed."""
+    copy = copy_cache.name_copy(path)
+    hold = copy_cache.hold_copy(copy)
+    if hold is None:
+        hold = _make_copy(path, copy)
+    copy_cache.remove_outdated()
+    return copy, hold
+
+
+def _make_copy(path: Path, copy: Path) -> CopyHold:
+    folder = copy.parent
     try:
         home.private_folder(folder)
         clear_partials(folder)
-        with Inside(), partial_file(folder, name) as (partial, descriptor):
+        with Inside(), partial_file(folder, path.stem[:LONGEST_NAME]) as (partial, descriptor):
             with _reading(path) as source:
                 copy_into(source, path, partial)
             _convert(partial)
             os.fsync(descriptor)
             encryption.carry(partial, copy)
-            os.replace(partial, copy)
+            hold = copy_cache.publish_copy(partial, copy, path)
         sync_folder(folder)
     except (apsw.Error, OSError) as problem:
         raise failed(path, problem) from problem
-    _remove_others(folder, name, copy)
-    return copy
-
-
-def _digest(text: str) -> str:
-    return sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]
-
-
-def _state_of(store: str) -> str:
-    """Changes when the store does: whoever writes touches the file or its log."""
-    states = []
-    for ending in ("", "-wal"):
-        with suppress(FileNotFoundError):
-            status = os.stat(store + ending)
-            states.append((status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))
-    return repr(states)
+    return hold
 
 
 @contextmanager
@@ -202,12 +203,3 @@ def _repetition(said: Sequence[Sequence[Any]], at: int) -> tuple[int, int]:
             if said[at : at + length] == said[before - length : before]:
                 return kept, length
     return 0, 0
-
-
-def _remove_others(folder: Path, name: str, newest: Path) -> None:
-    """Remove copies of an earlier state. Who still reads one keeps it open and reads on."""
-    for old in folder.glob(f"{name}-*.db"):
-        if old != newest:
-            for ending in ("", *SIDECARS, KEY_NOTE):
-                with suppress(OSError):
-                    os.unlink(f"{old}{ending}")

@@ -20,7 +20,7 @@ from hermes.partial import PARTIAL, SIDECARS, clear_partials, replace_file
 from hermes.store import derived
 from hermes.store.engine import Engine, Writer
 from hermes.store.spellings import Spellings
-from hermes.store.sqlite import erasing, parts
+from hermes.store.sqlite import copy_cache, erasing, parts
 from hermes.store.sqlite.backup import DAMAGED, folder_of
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, connect, run
 from hermes.store.sqlite.opening import is_current
@@ -83,6 +83,7 @@ class Copies:
         for copy in sorted((*folder.glob("*.db"), *beside.glob("*.db"))):
             if copy.is_file() and not copy.samefile(self._path):
                 self._scrub_copy(copy)
+        self._scrub_cache()
         aside = {*folder.glob(f"*{DAMAGED}*"), *beside.glob(f"{escape(self._path.name)}.damaged*")}
         aside.update(beside.glob(f"{escape(self._path.name)}.new-*"))
         aside.update(
@@ -94,11 +95,22 @@ class Copies:
         for file in still:
             self._leave(file, "another process is writing it; scrub again when it has finished")
 
+    def _scrub_cache(self) -> None:
+        """Remove the copies that were made to read other stores, and tell which of them held the secret."""
+        copies = [copy.path for copy in copy_cache.list_copies() if copy.path.exists()]
+        counting = Copies(self._path, self._secret, dry_run=True)
+        for copy in copies:
+            counting._scrub_copy(copy)
+        self.places += counting.places
+        for copy in () if self._dry_run else copy_cache.remove_all():
+            self._leave(copy, "another process reads it; scrub again when it has finished")
+
     def _leave(self, file: Path, why: str) -> None:
         self.left.append(f"{self._name(file)}: {self._secret.shown(why)}")
 
     def _name(self, file: Path) -> str:
-        return self._secret.shown(str(file.relative_to(self._path.parent)))
+        folder = self._path.parent
+        return self._secret.shown(str(file.relative_to(folder) if file.is_relative_to(folder) else file))
 
     def _scrub_copy(self, copy: Path) -> None:
         try:

@@ -20,7 +20,7 @@ from hermes import clock, home
 from hermes.partial import DAMAGE_MARK, KEY_NOTE, SIDECARS
 from hermes.store.findings import Finding
 from hermes.store.spool import FOLDER, REFUSED, Spool
-from hermes.store.sqlite import sidecars
+from hermes.store.sqlite import copy_cache, sidecars
 from hermes.store.sqlite.backup import backups_of, folder_of
 from hermes.store.sqlite.connection import upkeep
 from hermes.text import counted
@@ -235,6 +235,24 @@ def plain_files(path: Path) -> Iterator[Finding]:
         yield Finding("note", f"Plain files: {told}: {names}{more}", kind.advice)
     if harmless:
         yield Finding("ok", f"Plain files that hold no conversations: {', '.join(harmless)}")
+
+
+def readable_copies(path: Path) -> Iterator[Finding]:
+    """Copies in the cache of the home that were made to read stores of other versions."""
+    copies = copy_cache.list_copies()
+    if not copies:
+        return
+    megabytes = sum(copy.size for copy in copies) / 1e6
+    names = ", ".join(str(copy.original or copy.path) for copy in copies[:MOST_NAMED])
+    more = f" and {len(copies) - MOST_NAMED} more" if len(copies) > MOST_NAMED else ""
+    outdated = sum(not copy.is_current for copy in copies)
+    told = f", {outdated} of them outdated" if outdated else ""
+    yield Finding(
+        "note",
+        f"Cache: {counted(len(copies), 'copy', 'copies')} of conversations, made to read other stores"
+        f" ({megabytes:.1f} MB{told}): {names}{more}",
+        f"remove them: `{upkeep(path, 'optimize')}`",
+    )
 
 
 def way_out(path: Path) -> str:

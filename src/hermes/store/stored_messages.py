@@ -1,0 +1,86 @@
+"""Find messages of the store by uid, for an import. There is no index on uid.
+
+A message has the same timestamp in every copy. So the timestamps of all messages are read once, from an index that
+holds them, and kept with their ids in sorted arrays (16 bytes per message). The uid of a candidate is compared in the
+store. A row that is gone or was replaced is therefore never found by mistake.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from typing import NamedTuple
+
+from hermes.store.content import uid_text
+from hermes.store.engine import Reader
+
+TIMES_ABOVE = "SELECT timestamp, id FROM messages WHERE id > ?"
+ALL_TIMES = "SELECT timestamp, id FROM messages"
+HOLDER = """SELECT m.uid, m.session_id, s.owner, EXISTS (SELECT 1 FROM carried_context c
+        WHERE c.session_id = m.session_id AND m.id BETWEEN c.first_message_id AND c.last_message_id)
+    FROM messages m JOIN sessions s ON s.id = m.session_id WHERE m.id = ?"""
+
+
+class Stored(NamedTuple):
+    """A message of the store."""
+
+    id: int
+    session_id: str
+    owner: str
+    is_carried: bool
+    """Whether its session also carries it. A session carries its own message after that came from another one."""
+
+
+class _Run(NamedTuple):
+    times: array[float]
+    ids: array[int]
+
+
+class StoredMessages:
+    """The messages of the store by time. Call `refresh` in each transaction before `find`."""
+
+    def __init__(self) -> None:
+        self._runs: list[_Run] = []
+        """The longest first, each sorted by time."""
+        self.highest = 0
+        """All messages up to this id were read, but those that got a lower id since: see `add`."""
+
+    def refresh(self, reader: Reader) -> None:
+        """Read the messages that were stored since."""
+        rows = reader.each(TIMES_ABOVE, self.highest) if self.highest else reader.each(ALL_TIMES)
+        self.add((time, message_id) for time, message_id in rows)
+
+    def add(self, messages: Iterable[tuple[object, int]]) -> None:
+        """Add messages as pairs of timestamp and id."""
+        pairs = sorted((float(time), number) for time, number in messages if isinstance(time, int | float))
+        if not pairs:
+            return
+        self.highest = max(self.highest, *(number for _time, number in pairs))
+        self._runs.append(_make_run(pairs))
+        while len(self._runs) > 1 and 2 * len(self._runs[-1].ids) > len(self._runs[-2].ids):
+            last, before = self._runs.pop(), self._runs.pop()
+            self._runs.append(_make_run(merge(zip(*before, strict=True), zip(*last, strict=True))))
+
+    def find(self, reader: Reader, uid: str, time: float) -> Stored | None:
+        for message_id in self._find_candidates(time):
+            row = reader.row(HOLDER, message_id)
+            if row is not None and uid_text(row[0]) == uid:
+                return Stored(message_id, row[1], row[2], bool(row[3]))
+        return None
+
+    def _find_candidates(self, time: float) -> Iterator[int]:
+        for times, ids in self._runs:
+            at = bisect_left(times, time)
+            while at < len(times) and times[at] == time:
+                yield ids[at]
+                at += 1
+
+
+def _make_run(pairs: Iterable[tuple[float, int]]) -> _Run:
+    run = _Run(array("d"), array("q"))
+    for time, message_id in pairs:
+        run.times.append(time)
+        run.ids.append(message_id)
+    return run
