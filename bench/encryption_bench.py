@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
-from hermes.store.sqlite import encryption
+from hermes.store.sqlite.encryption import encryption
 from hermes_state import SessionDB
 
 MESSAGES, ROUNDS, SEARCHES = 10_000, 10, 60

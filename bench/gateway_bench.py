@@ -38,7 +38,7 @@ class QuickModel:
     name, provider, base_url, context_window = "quick", "bench", None, 128_000
 
     async def stream(self, request: Any) -> AsyncIterator[Any]:
-        from hermes.agent.model import Finished, Text, Used
+        from hermes.agent.models.model import Finished, Text, Used
 
         said = request.messages[-1]["content"]
         await asyncio.sleep(random.uniform(0.005, 0.05))
@@ -78,7 +78,7 @@ class Socket:
             task.add_done_callback(handling.discard)
 
     async def _hear(self, receive: Callable[..., Any], told: dict[str, Any]) -> None:
-        from hermes.gateway.events import Event, Source
+        from hermes.gateway.inbound_events import Event, Source
 
         source = Source("telegram", told["chat"], chat_type="dm", user_id=told["chat"], message_id=told["id"])
         began = monotonic()
@@ -112,11 +112,11 @@ class Socket:
 
 
 async def serve(path: str) -> None:
-    from hermes.agent.standard import Standard
-    from hermes.gateway.minds import StandardMinds
-    from hermes.gateway.running import Gateway
+    from hermes.agent.factory import Standard
+    from hermes.db.session_db import SessionDB
+    from hermes.gateway.app import Gateway
+    from hermes.gateway.sessions.agents import StandardMinds
     from hermes.gateway.settings import GatewaySettings, PlatformSettings
-    from hermes.sessiondb import SessionDB
 
     class Quick(Standard):
         def make_model(self, _wish: Any) -> Any:
@@ -278,7 +278,7 @@ async def measure(arguments: argparse.Namespace, work: Path) -> int:
 
 def report(work: Path, platform: Platform, messages: list[dict[str, Any]]) -> int:
     os.environ["HERMES_HOME"] = str(work / "home")
-    from hermes.sessiondb import SessionDB
+    from hermes.db.session_db import SessionDB
 
     with_mark: Counter[str] = Counter()
     answers: Counter[str] = Counter()

@@ -5,13 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hermes.sessiondb import (
-    SCHEMA_VERSION,
-    SessionDB,
-    format_session_db_unavailable,
-    get_last_init_error,
-)
-from hermes.sessiondb import _set_last_init_error as _set_last_init_error
+from hermes.db.session_db import SCHEMA_VERSION, SessionDB, format_session_db_unavailable, get_last_init_error
+from hermes.db.session_db import _set_last_init_error as _set_last_init_error
 
 DEFAULT_DB_PATH: Path
 SCHEMA_SQL: str

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from hermes import audit, caller
+from hermes import audit_log, caller
 
 MADE_UP_KEY = "sk-" + "proj-" + "MadeUpForThisTest0123456789abcdefABCDEF"
 
@@ -24,7 +24,7 @@ def entries(home: Path) -> list[dict[str, Any]]:
 
 
 def test_an_entry_says_when_what_and_from_where(home: Path) -> None:
-    audit.record("pairing.code", platform="telegram", owner=True, minutes=10, user=None)
+    audit_log.record("pairing.code", platform="telegram", owner=True, minutes=10, user=None)
     (entry,) = entries(home)
     assert entry["action"] == "pairing.code"
     assert entry["details"] == {"platform": "telegram", "owner": True, "minutes": 10, "user": None}
@@ -37,14 +37,16 @@ def test_an_entry_says_when_what_and_from_where(home: Path) -> None:
 
 
 def test_secrets_are_not_in_it(home: Path) -> None:
-    audit.record("config.set", key="model", value=f"key is {MADE_UP_KEY}", api_key="Tr0ub4dor-and-3-and-4")
+    audit_log.record(
+        "config.set", key="model", value=f"key is {MADE_UP_KEY}", api_key="Tr0ub4dor-and-3-and-4"
+    )
     text = (home / "audit.log").read_text()
     assert MADE_UP_KEY not in text
     assert "Tr0ub4dor" not in text
 
 
 def test_a_value_cannot_make_a_second_line_or_a_huge_one(home: Path) -> None:
-    audit.record("x", text="a\nb\u2028c", long="y" * 100_000)
+    audit_log.record("x", text="a\nb\u2028c", long="y" * 100_000)
     assert len((home / "audit.log").read_bytes().splitlines()) == 1
     assert (home / "audit.log").stat().st_size < 10_000
 
@@ -56,30 +58,30 @@ def test_a_planted_link_is_not_followed_and_nobody_is_stopped(
     target.write_text("mine")
     home.mkdir()
     (home / "audit.log").symlink_to(target)
-    audit.record("x")
+    audit_log.record("x")
     assert target.read_text() == "mine"
     assert "audit.log" in caplog.text
 
 
 def test_a_home_that_cannot_be_written_stops_nobody(home: Path, caplog: pytest.LogCaptureFixture) -> None:
     home.write_text("no folder")
-    audit.record("x")
+    audit_log.record("x")
     assert "could not be written" in caplog.text
 
 
 def test_a_full_file_becomes_the_older_one(home: Path) -> None:
-    audit.record("first")
+    audit_log.record("first")
     with (home / "audit.log").open("ab") as file:
-        file.truncate(audit.LARGEST)
-    audit.record("second")
+        file.truncate(audit_log.LARGEST)
+    audit_log.record("second")
     assert [entry["action"] for entry in entries(home)] == ["second"]
-    assert (home / "audit.log.1").stat().st_size == audit.LARGEST
-    assert [entry["action"] for entry in audit.read(10)][-1] == "second"
+    assert (home / "audit.log.1").stat().st_size == audit_log.LARGEST
+    assert [entry["action"] for entry in audit_log.read(10)][-1] == "second"
 
 
 def _record_many(count: int) -> None:
     for number in range(count):
-        audit.record("x", number=number, text="y" * 500)
+        audit_log.record("x", number=number, text="y" * 500)
 
 
 def test_processes_at_once_lose_no_line(home: Path) -> None:

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes import config, environment, errors
+from hermes import errors
+from hermes.config import config_file, dotenv
 
 WRITTEN = """\
 # What I like.
@@ -41,55 +42,57 @@ def comments(text: str) -> list[str]:
 
 
 def test_there_need_not_be_a_file() -> None:
-    assert config.read() == {}
-    assert config.setting("sessions", "spool") is None
-    assert environment.read() == {}
+    assert config_file.read() == {}
+    assert config_file.setting("sessions", "spool") is None
+    assert dotenv.read() == {}
 
 
 def test_a_value_is_found_by_its_path() -> None:
-    values = config.parsed(WRITTEN, FILE)
-    assert config.value_of(values, "display.resume_display") == "minimal"
-    assert config.value_of(values, "display.nothing") is None
-    assert config.value_of(values, "text.nothing") is None
+    values = config_file.parsed(WRITTEN, FILE)
+    assert config_file.value_of(values, "display.resume_display") == "minimal"
+    assert config_file.value_of(values, "display.nothing") is None
+    assert config_file.value_of(values, "text.nothing") is None
 
 
 def test_a_change_touches_one_value_and_nothing_else() -> None:
-    assert config.changed(WRITTEN, "model.default", "small", FILE) == WRITTEN.replace('"gpt-5"', "small")
-    assert config.changed(WRITTEN, "display.resume_display", "full", FILE) == WRITTEN.replace(
+    assert config_file.changed(WRITTEN, "model.default", "small", FILE) == WRITTEN.replace('"gpt-5"', "small")
+    assert config_file.changed(WRITTEN, "display.resume_display", "full", FILE) == WRITTEN.replace(
         "minimal", "full"
     )
 
 
 def test_a_new_value_stands_with_its_section_and_in_its_indentation() -> None:
-    changed = config.changed(WRITTEN, "model.timeout_seconds", 9, FILE)
+    changed = config_file.changed(WRITTEN, "model.timeout_seconds", 9, FILE)
     assert "base_url: https://api.openai.com/v1\n  timeout_seconds: 9\n\n# Looks." in changed
-    changed = config.changed(WRITTEN, "display.colour", False, FILE)
+    changed = config_file.changed(WRITTEN, "display.colour", False, FILE)
     assert "    resume_display: minimal\n    colour: false\nempty:" in changed
 
 
 def test_a_new_section_stands_at_the_end() -> None:
-    changed = config.changed(WRITTEN, "agent.max_steps", 9, FILE)
-    assert config.value_of(config.parsed(changed, FILE), "agent.max_steps") == 9
+    changed = config_file.changed(WRITTEN, "agent.max_steps", 9, FILE)
+    assert config_file.value_of(config_file.parsed(changed, FILE), "agent.max_steps") == 9
     assert comments(changed) == comments(WRITTEN)
-    assert config.changed("", "agent.max_steps", 9, FILE) == "agent:\n  max_steps: 9\n"
-    assert config.changed("# only this", "a.b", 1, FILE) == "# only this\na:\n  b: 1\n"
+    assert config_file.changed("", "agent.max_steps", 9, FILE) == "agent:\n  max_steps: 9\n"
+    assert config_file.changed("# only this", "a.b", 1, FILE) == "# only this\na:\n  b: 1\n"
 
 
 def test_an_empty_section_gets_its_first_value() -> None:
-    changed = config.changed(WRITTEN, "empty.inner.deep", "x", FILE)
+    changed = config_file.changed(WRITTEN, "empty.inner.deep", "x", FILE)
     assert "empty:\n  inner:\n    deep: x\nlist:" in changed
 
 
 def test_what_is_taken_out_takes_no_comment_of_others_with_it() -> None:
-    changed = config.changed(WRITTEN, "model.base_url", None, FILE)
+    changed = config_file.changed(WRITTEN, "model.base_url", None, FILE)
     assert changed == WRITTEN.replace("  base_url: https://api.openai.com/v1\n", "")
-    assert config.changed(WRITTEN, "text", None, FILE) == WRITTEN.replace("text: |\n  several\n  lines\n", "")
-    assert config.changed(WRITTEN, "nothing.there", None, FILE) == WRITTEN
+    assert config_file.changed(WRITTEN, "text", None, FILE) == WRITTEN.replace(
+        "text: |\n  several\n  lines\n", ""
+    )
+    assert config_file.changed(WRITTEN, "nothing.there", None, FILE) == WRITTEN
 
 
 def test_what_cannot_be_edited_piece_by_piece_is_refused_and_not_rewritten() -> None:
     with pytest.raises(errors.BadConfig, match="`hermes config edit` can"):
-        config.changed("model: {default: a}\n", "model.base_url", "http://x", FILE)
+        config_file.changed("model: {default: a}\n", "model.base_url", "http://x", FILE)
 
 
 NAMES = st.sampled_from(["default", "base_url", "new", "other"])
@@ -113,10 +116,10 @@ def test_any_changes_say_what_they_should_and_keep_every_comment(changes: list[t
     text, wanted = WRITTEN, {"model.default": "gpt-5", "model.base_url": "https://api.openai.com/v1"}
     wanted["display.resume_display"] = "minimal"
     for key, value in changes:
-        text = config.changed(text, key, value, FILE)
+        text = config_file.changed(text, key, value, FILE)
         wanted.pop(key, None)
         wanted |= {} if value is None else {key: value}
-    values = config.parsed(text, FILE)
+    values = config_file.parsed(text, FILE)
     for section in ("model", "display", "empty", "fresh"):
         told = {f"{section}.{name}": value for name, value in (values.get(section) or {}).items()}
         assert told == {key: value for key, value in wanted.items() if key.startswith(f"{section}.")}
@@ -129,24 +132,24 @@ def test_a_file_that_makes_no_sense_is_named_in_one_line(home: Path) -> None:
     for text in ("model: [", "just text", "a: b: c", "\tx: 1"):
         (home / "config.yaml").write_text(text)
         with pytest.raises(errors.BadConfig) as told:
-            config.read()
+            config_file.read()
         assert str(home / "config.yaml") in str(told.value)
         assert "\n" not in str(told.value)
     (home / "config.yaml").write_bytes(b"model: \xff")
     with pytest.raises(errors.BadConfig, match="not UTF-8"):
-        config.read()
+        config_file.read()
 
 
 def test_what_is_written_is_private_whatever_was_there_before(home: Path) -> None:
     home.mkdir()
     (home / "config.yaml").write_text(WRITTEN)
     os.chmod(home / "config.yaml", 0o644)
-    config.change("model.default", "small")
-    environment.change("OPENAI_API_KEY", "secret")
+    config_file.change("model.default", "small")
+    dotenv.change("OPENAI_API_KEY", "secret")
     for name in ("config.yaml", ".env"):
         assert stat.S_IMODE((home / name).stat().st_mode) == 0o600
     os.chmod(home / ".env", 0o644)
-    assert environment.read() == {"OPENAI_API_KEY": "secret"}
+    assert dotenv.read() == {"OPENAI_API_KEY": "secret"}
     assert stat.S_IMODE((home / ".env").stat().st_mode) == 0o600
 
 
@@ -154,25 +157,25 @@ def test_a_link_to_where_somebody_keeps_it_stays_a_link(home: Path, tmp_path: Pa
     home.mkdir()
     for name in ("config.yaml", ".env"):
         (home / name).symlink_to(tmp_path / "dotfiles" / name)
-    config.change("model.default", "small")
-    environment.change("X_API_KEY", "secret")
+    config_file.change("model.default", "small")
+    dotenv.change("X_API_KEY", "secret")
     assert (home / "config.yaml").is_symlink()
     assert (home / ".env").is_symlink()
-    assert config.read() == {"model": {"default": "small"}}
-    assert environment.read() == {"X_API_KEY": "secret"}
+    assert config_file.read() == {"model": {"default": "small"}}
+    assert dotenv.read() == {"X_API_KEY": "secret"}
 
 
 def _set_many(name: str) -> None:
     for count in range(10):
-        config.change(f"model.{name}", count)
-        environment.change(f"{name}_API_KEY", str(count))
+        config_file.change(f"model.{name}", count)
+        dotenv.change(f"{name}_API_KEY", str(count))
 
 
 def test_processes_that_change_it_at_once_lose_nothing(home: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(3) as pool:
         pool.map(_set_many, ["A", "B", "C"])
-    assert config.read() == {"model": {"A": 9, "B": 9, "C": 9}}
-    assert environment.read() == {"A_API_KEY": "9", "B_API_KEY": "9", "C_API_KEY": "9"}
+    assert config_file.read() == {"model": {"A": 9, "B": 9, "C": 9}}
+    assert dotenv.read() == {"A_API_KEY": "9", "B_API_KEY": "9", "C_API_KEY": "9"}
 
 
 # ---------------------------------------------------------------- .env
@@ -183,7 +186,7 @@ KEPT = "# my keys\nexport OLD_API_KEY='a b'  # from work\n\nnonsense\nOTHER=\"x\
 def test_the_usual_ways_to_write_a_variable(home: Path) -> None:
     home.mkdir()
     (home / ".env").write_text(KEPT + "EMPTY=\nTWICE=1\nTWICE=2\r\n")
-    assert environment.read() == {
+    assert dotenv.read() == {
         "OLD_API_KEY": "a b",
         "OTHER": "x\ny",
         "PLAIN": "a#b",
@@ -193,18 +196,18 @@ def test_the_usual_ways_to_write_a_variable(home: Path) -> None:
 
 
 def test_the_environment_wins_unless_it_is_blank(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    environment.change("X_API_KEY", "file")
-    assert environment.variable("X_API_KEY") == "file"
+    dotenv.change("X_API_KEY", "file")
+    assert dotenv.variable("X_API_KEY") == "file"
     monkeypatch.setenv("X_API_KEY", " ")
-    assert environment.variable("X_API_KEY") == "file"
+    assert dotenv.variable("X_API_KEY") == "file"
     monkeypatch.setenv("X_API_KEY", "here")
-    assert environment.variable("X_API_KEY") == "here"
-    assert environment.variable("NOWHERE_API_KEY") is None
+    assert dotenv.variable("X_API_KEY") == "here"
+    assert dotenv.variable("NOWHERE_API_KEY") is None
 
 
 def test_a_name_that_no_variable_can_have_is_refused() -> None:
     with pytest.raises(errors.InvalidArgument, match="not a name"):
-        environment.change("a b", "x")
+        dotenv.change("a b", "x")
 
 
 @given(
@@ -213,9 +216,9 @@ def test_a_name_that_no_variable_can_have_is_refused() -> None:
 )
 def test_any_value_is_read_back_and_nothing_else_is_touched(name: str, value: str | None) -> None:
     def read(text: str) -> dict[str, str]:
-        return {one: told for one, told in map(environment._parsed, text.split("\n")) if one}
+        return {one: told for one, told in map(dotenv._parsed, text.split("\n")) if one}
 
-    after = environment.changed(KEPT, name, value)
+    after = dotenv.changed(KEPT, name, value)
     wanted = {one: told for one, told in read(KEPT).items() if one != name}
     assert read(after) == wanted | ({} if value is None else {name: value})
     assert after.startswith("# my keys\n")

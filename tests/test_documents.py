@@ -48,10 +48,10 @@ def test_the_changelog_has_an_entry_for_this_version() -> None:
 
 
 def test_every_verb_is_documented_with_what_is_atomic_and_who_may_call_it() -> None:
-    from hermes.store.inbox import Inbox
-    from hermes.store.leases import Leases
-    from hermes.store.outbox import Outbox
-    from hermes.store.routing import Routing
+    from hermes.store.chats.inbox import Inbox
+    from hermes.store.chats.leases import Leases
+    from hermes.store.chats.outbox import Outbox
+    from hermes.store.chats.routing import Routing
     from hermes_state import SessionDB
 
     told = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")

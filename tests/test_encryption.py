@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from hermes import errors
-from hermes.store.sqlite import encryption
-from hermes.store.sqlite.recognition import looks_encrypted
+from hermes.store.sqlite.encryption import encryption
+from hermes.store.sqlite.encryption.recognition import looks_encrypted
 from hermes_state import SessionDB
 from tests.installing import installed_apart
 

@@ -11,16 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from hermes import audit, config, environment, errors
+from hermes import audit_log, errors
 from hermes import home as homes
-from hermes.chat.prompting import history_file
-from hermes.gateway.pairing import Pairings
-from hermes.gateway.status_file import the_only_one
+from hermes.atomic_files import alone_in
+from hermes.chat.input.prompt_line import history_file
+from hermes.config import config_file, dotenv
+from hermes.gateway.inbound.pairing import Pairings
+from hermes.gateway.ops.status_file import the_only_one
 from hermes.home_check import _is_writable_by_others, check_home
-from hermes.partial import alone_in
-from hermes.server.known import Known
-from hermes.store.spool_files import locked
-from hermes.store.sqlite.opening import mark_damaged
+from hermes.server.history_index import Known
+from hermes.store.spool.append_files import locked
+from hermes.store.sqlite.opener import mark_damaged
 from hermes_state import SessionDB
 
 STRANGER = 12_345
@@ -181,7 +182,7 @@ OPENED: list[tuple[str, Callable[[Path], object]]] = [
     ("conversations.jsonl", put_mark),
     ("spool/1.jsonl", lock_spool_file),
     ("chat_history", lambda home: history_file()),
-    ("audit.log", lambda home: audit.record("x")),
+    ("audit.log", lambda home: audit_log.record("x")),
     ("seal.key", lock_pairings),
 ]
 
@@ -244,10 +245,10 @@ def test_a_store_that_its_owner_keeps_elsewhere_works(home: Path, tmp_path: Path
 
 def test_settings_that_are_written_are_private(home: Path) -> None:
     home.mkdir()
-    for file in (config.path(), environment.path()):
+    for file in (config_file.path(), dotenv.path()):
         file.touch()
         file.chmod(0o644)
-    config.change("agent.max_steps", 9)
-    environment.change("OPENAI_API_KEY", KEY)
-    for file in (config.path(), environment.path()):
+    config_file.change("agent.max_steps", 9)
+    dotenv.change("OPENAI_API_KEY", KEY)
+    for file in (config_file.path(), dotenv.path()):
         assert stat.S_IMODE(file.stat().st_mode) == 0o600

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.partial import new_file
+from hermes.atomic_files import new_file
 
 
 @pytest.fixture

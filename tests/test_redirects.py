@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from hermes.agent.endpoints import models_at
-from hermes.agent.model import BadRequest, Request
-from hermes.agent.openai_model import OpenAIModel
+from hermes.agent.models.endpoints import models_at
+from hermes.agent.models.model import BadRequest, Request
+from hermes.agent.models.openai import OpenAIModel
 from hermes.cli.command import Refused
-from hermes.cli.gateway_trying import tried
+from hermes.cli.gateway.connection_test import tried
 from hermes.gateway.adapter import Misconfigured
-from hermes.gateway.platforms.matrix_kept import Kept
-from hermes.gateway.platforms.matrix_login import signed_in, wanted
+from hermes.gateway.platforms.matrix.login import signed_in, wanted
+from hermes.gateway.platforms.matrix.state import Kept
 
 KEY = "sk-" + "proj-" + "MadeUpForThisTest0123456789"
 CODES = (301, 302, 303, 307, 308)

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hermes.store.matching import Literal, MessageText, matches, phrase, word
-from hermes.store.sqlite.given import distinct_words, given_text, held
+from hermes.store.sqlite.search.fts_input import distinct_words, given_text, held
 from hermes.terms import (
     MAX_TERM,
     SEPARATOR,

@@ -16,10 +16,10 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, cast
 
-from hermes.agent.model import Piece, Request
-from hermes.agent.record import StoredRecord
-from hermes.sessiondb import SessionDB
-from hermes.store.leases import Leases
+from hermes.agent.models.model import Piece, Request
+from hermes.agent.transcript import StoredRecord
+from hermes.db.session_db import SessionDB
+from hermes.store.chats.leases import Leases
 from tests.agent.long_talk import Summarizer, compressor, done
 
 DIED = 9

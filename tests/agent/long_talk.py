@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from hermes.agent import events
-from hermes.agent.compression import ContextCompressor
-from hermes.agent.model import Finished, Piece, Request, Text, Used
-from hermes.agent.record import Record
-from hermes.agent.settings import CompressionSettings
-from hermes.sessiondb import SessionDB
+from hermes.agent.context.compression import ContextCompressor
+from hermes.agent.models.model import Finished, Piece, Request, Text, Used
+from hermes.agent.transcript import Record
+from hermes.config.settings import CompressionSettings
+from hermes.db.session_db import SessionDB
 
 Row = dict[str, Any]
 

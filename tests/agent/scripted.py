@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from hermes.agent.model import CallPiece, Finished, ModelError, Piece, Request, Text, Used
+from hermes.agent.models.model import CallPiece, Finished, ModelError, Piece, Request, Text, Used
 
 Script = Sequence[Piece | ModelError | asyncio.Event]
 """Pieces in their order. An error is raised; an event is waited for."""

@@ -11,13 +11,13 @@ from hermes.agent.agent import Agent
 from hermes.agent.approvals.grants import Grants
 from hermes.agent.approvals.request import DENY, ApprovalRequest, Scope
 from hermes.agent.events import Done, Interrupted, ToolEnded
-from hermes.agent.memory import Memory
-from hermes.agent.prompt import build_system_prompt
-from hermes.agent.record import StoredRecord
-from hermes.agent.skills import Skills
+from hermes.agent.prompt.memory_files import Memory
+from hermes.agent.prompt.skill_files import Skills
+from hermes.agent.prompt.system_prompt import build_system_prompt
 from hermes.agent.tools import standard_tools
-from hermes.agent.tools.processes import Processes
+from hermes.agent.tools.background_processes import Processes
 from hermes.agent.tools.todo import TodoItem, todo_of
+from hermes.agent.transcript import StoredRecord
 from hermes.agent.turn import Turn
 from hermes_state import SessionDB
 from tests.agent.approving import events_of

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.agent import tokens
-from hermes.agent.boundaries import (
+from hermes.agent.context import tokens
+from hermes.agent.context.boundaries import (
     LEAST_TAIL,
     MARK,
     SOFT,
@@ -19,8 +19,8 @@ from hermes.agent.boundaries import (
     plan,
     tail_within,
 )
-from hermes.agent.replay import UNKNOWN, replay
-from hermes.agent.shortening import LONG_OUTPUT, shortened
+from hermes.agent.context.tool_output_trimming import LONG_OUTPUT, shortened
+from hermes.agent.models.replay import UNKNOWN, replay
 from tests.agent.test_replay import ROWS, check
 
 Row = dict[str, Any]

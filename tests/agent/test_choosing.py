@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from hermes import environment
-from hermes.agent.choosing import auxiliary_model, endpoint, main_model
-from hermes.agent.endpoints import found_servers, models_at
-from hermes.agent.model import BadRequest, ModelError, NotAuthorized, Request, Text, Unreachable
-from hermes.agent.settings import AuxiliarySettings, ModelSettings, Settings, read_settings
+from hermes.agent.models.choice import auxiliary_model, endpoint, main_model
+from hermes.agent.models.endpoints import found_servers, models_at
+from hermes.agent.models.model import BadRequest, ModelError, NotAuthorized, Request, Text, Unreachable
+from hermes.config import dotenv
+from hermes.config.settings import AuxiliarySettings, ModelSettings, Settings, read_settings
 from tests.agent.openai_server import ModelServer, Reply, refuses, says
 
 HELLO = Request([{"role": "user", "content": "hello"}])
@@ -32,7 +32,7 @@ def test_the_offline_model_needs_no_key_and_no_address() -> None:
 
 
 def test_the_key_there_is_says_where_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
-    environment.change("OPENROUTER_API_KEY", "router")
+    dotenv.change("OPENROUTER_API_KEY", "router")
     assert endpoint(None) == ("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "router")
     monkeypatch.setenv("OPENAI_API_KEY", "openai")
     assert endpoint(None) == ("https://api.openai.com/v1", "OPENAI_API_KEY", "openai")
@@ -52,8 +52,8 @@ def test_a_key_goes_to_its_provider_and_to_no_other(monkeypatch: pytest.MonkeyPa
 
 
 async def test_the_main_and_the_auxiliary_model_are_asked_apart(model_server: ModelServer) -> None:
-    environment.change("OPENAI_API_KEY", "one")
-    environment.change("SMALL_API_KEY", "two")
+    dotenv.change("OPENAI_API_KEY", "one")
+    dotenv.change("SMALL_API_KEY", "two")
     settings = Settings(
         model=ModelSettings("large", "http://127.0.0.1:1/v1", context_window=5_000),
         auxiliary=AuxiliarySettings("small", model_server.base_url, "SMALL_API_KEY"),
@@ -78,12 +78,12 @@ def test_the_size_that_is_set_counts_for_every_kind_of_model_and_every_way_to_it
     elsewhere = read_settings({"model.default": "another"})
     assert (main_model(elsewhere).name, main_model(elsewhere).context_window) == ("another", 128_000)
     assert auxiliary_model(elsewhere).context_window == 5_000
-    environment.change("HERMES_MODEL", "offline")
+    dotenv.change("HERMES_MODEL", "offline")
     assert main_model(read_settings()).context_window == 5_000
 
 
 def test_the_auxiliary_model_is_the_main_one_unless_another_is_chosen() -> None:
-    environment.change("MY_API_KEY", "mine")
+    dotenv.change("MY_API_KEY", "mine")
     main = ModelSettings("large", "http://127.0.0.1:1/v1", "MY_API_KEY")
     assert auxiliary_model(Settings(model=main)).name == "large"
     other = auxiliary_model(Settings(model=main, auxiliary=AuxiliarySettings("small")))

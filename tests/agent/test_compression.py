@@ -11,17 +11,18 @@ from typing import Any
 import pytest
 
 from hermes import errors
-from hermes.agent import events, tokens
+from hermes.agent import events
 from hermes.agent.auxiliary import without_thoughts
-from hermes.agent.boundaries import MARK, is_summary, last_said
-from hermes.agent.compression import AGAIN, ELSEWHERE, OFF, PRESSED, REST_S, TOO_SHORT, WORKING
-from hermes.agent.model import ContextOverflow, Finished, Piece, Request, Text, Unreachable, Used
-from hermes.agent.record import IncognitoRecord, StoredRecord
-from hermes.agent.replay import replay
-from hermes.agent.room import Room
-from hermes.agent.settings import CompressionSettings
-from hermes.agent.summary import END, SECTIONS, fitting, parsed
-from hermes.recall.session_search import session_search
+from hermes.agent.context import tokens
+from hermes.agent.context.boundaries import MARK, is_summary, last_said
+from hermes.agent.context.compression import AGAIN, ELSEWHERE, OFF, PRESSED, REST_S, TOO_SHORT, WORKING
+from hermes.agent.context.context_budget import Room
+from hermes.agent.context.summary import END, SECTIONS, fitting, parsed
+from hermes.agent.models.model import ContextOverflow, Finished, Piece, Request, Text, Unreachable, Used
+from hermes.agent.models.replay import replay
+from hermes.agent.transcript import IncognitoRecord, StoredRecord
+from hermes.config.settings import CompressionSettings
+from hermes.recall.tool.search_tool import session_search
 from hermes_state import SessionDB
 from tests.agent.long_talk import SUMMARY, Summarizer, Window, compressor, done, notes, say, stored, talk
 from tests.agent.scripted import ScriptedModel, says

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from hermes.agent import events, tokens
-from hermes.agent.boundaries import is_summary
-from hermes.agent.model import CallPiece, ContextOverflow, Finished, Piece, Request, Text, Used
-from hermes.agent.record import IncognitoRecord, Record, StoredRecord
-from hermes.agent.settings import CompressionSettings
+from hermes.agent import events
+from hermes.agent.context import tokens
+from hermes.agent.context.boundaries import is_summary
+from hermes.agent.models.model import CallPiece, ContextOverflow, Finished, Piece, Request, Text, Used
 from hermes.agent.tool import ToolContext
+from hermes.agent.transcript import IncognitoRecord, Record, StoredRecord
+from hermes.config.settings import CompressionSettings
 from hermes_state import SessionDB
 from tests.agent.long_talk import Summarizer, compressor
 from tests.agent.test_replay import check

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from hermes.agent import events
-from hermes.agent.boundaries import is_summary
-from hermes.agent.record import StoredRecord
-from hermes.agent.replay import replay
+from hermes.agent.context.boundaries import is_summary
+from hermes.agent.models.replay import replay
+from hermes.agent.transcript import StoredRecord
 from hermes_state import SessionDB
 from tests.agent.compressing import DIED
 from tests.agent.long_talk import Summarizer, compressor, done, stored, talk

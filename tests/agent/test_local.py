@@ -17,16 +17,26 @@ from time import monotonic, sleep
 
 import pytest
 
-from hermes.agent import events, local
-from hermes.agent.choosing import auxiliary_model, main_model
-from hermes.agent.local import Address, LocalModel, LocalServer, Parts
-from hermes.agent.model import ContextOverflow, Finished, Message, ModelError, Piece, Request, Text, Used
-from hermes.agent.prices import price_at
-from hermes.agent.record import StoredRecord
-from hermes.agent.settings import AuxiliarySettings, ModelSettings, Settings
-from hermes.agent.titles import TitleMaker
+from hermes.agent import events
+from hermes.agent.models import local
+from hermes.agent.models.choice import auxiliary_model, main_model
+from hermes.agent.models.local import Address, LocalModel, LocalServer, Parts
+from hermes.agent.models.model import (
+    ContextOverflow,
+    Finished,
+    Message,
+    ModelError,
+    Piece,
+    Request,
+    Text,
+    Used,
+)
+from hermes.agent.models.prices import price_at
+from hermes.agent.title_generation import TitleMaker
 from hermes.agent.tool import ToolContext
+from hermes.agent.transcript import StoredRecord
 from hermes.agent.turn import Turn
+from hermes.config.settings import AuxiliarySettings, ModelSettings, Settings
 from hermes_state import SessionDB
 from tests.agent.test_turn import Echo
 from tests.installing import installed_apart

@@ -9,10 +9,10 @@ import pytest
 
 from hermes.agent import events
 from hermes.agent.agent import Agent
-from hermes.agent.model import Request, Text
-from hermes.agent.offline import OfflineModel
-from hermes.agent.record import StoredRecord
+from hermes.agent.models.model import Request, Text
+from hermes.agent.models.offline import OfflineModel
 from hermes.agent.tools import standard_tools
+from hermes.agent.transcript import StoredRecord
 from hermes_state import SessionDB
 from tests.agent.approving import events_of
 

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.agent import model as models
-from hermes.agent.failures import message_in, retry_after
-from hermes.agent.model import CallPiece, Finished, Piece, Request, Retrying, Text, Thought, Used
-from hermes.agent.openai_model import OpenAIModel
+from hermes.agent.models import model as models
+from hermes.agent.models.model import CallPiece, Finished, Piece, Request, Retrying, Text, Thought, Used
+from hermes.agent.models.openai import OpenAIModel
+from hermes.agent.models.provider_errors import message_in, retry_after
 from tests.agent.openai_server import DROP, ModelServer, Reply, calls, chunk, refuses, says, usage
 
 KEY = "sk-" + "proj-" + "MadeUpForThisTest0123456789"
@@ -500,7 +500,7 @@ def test_whose_it_is_and_how_much_it_takes() -> None:
 
 def test_the_sdk_is_imported_when_it_is_first_used() -> None:
     program = (
-        "import sys, hermes.agent.openai_model as m; assert 'openai' not in sys.modules;"
+        "import sys, hermes.agent.models.openai as m; assert 'openai' not in sys.modules;"
         "m.preload(); assert 'openai' in sys.modules"
     )
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import hermes.agent.prices as prices_module
-from hermes.agent.model import Used
-from hermes.agent.openai_model import OpenAIModel
-from hermes.agent.prices import Prices, price_at, window_of
+import hermes.agent.models.prices as prices_module
+from hermes.agent.models.model import Used
+from hermes.agent.models.openai import OpenAIModel
+from hermes.agent.models.prices import Prices, price_at, window_of
 from hermes_state import SessionDB
 
 OPENAI, LOCAL = "https://api.openai.com/v1", "http://127.0.0.1:11434/v1"

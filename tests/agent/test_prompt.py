@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from hermes.agent.memory import Memory
-from hermes.agent.prompt import LONGEST_PROJECT, build_system_prompt, project_file
-from hermes.agent.skills import Skills
+from hermes.agent.prompt.memory_files import Memory
+from hermes.agent.prompt.skill_files import Skills
+from hermes.agent.prompt.system_prompt import LONGEST_PROJECT, build_system_prompt, project_file
 from hermes.agent.tools import standard_tools
 from hermes.secrets import SECRETS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hermes.agent import events
-from hermes.agent.finish_reasons import CUT_AT_LENGTH, FILTERED_ANSWER, NO_ANSWER_WITHIN_LENGTH
+from hermes.agent.models.finish_reasons import CUT_AT_LENGTH, FILTERED_ANSWER, NO_ANSWER_WITHIN_LENGTH
 from hermes_state import SessionDB
 from tests.agent.openai_server import ModelServer, Reply, chunk, says
 from tests.agent.test_turn_over_http import run

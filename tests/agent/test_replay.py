@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.agent.replay import CONTINUED, NOTE, UNKNOWN, replay
+from hermes.agent.models.replay import CONTINUED, NOTE, UNKNOWN, replay
 
 
 def call(call_id: str, name: str = "terminal", arguments: Any = "{}") -> dict[str, Any]:

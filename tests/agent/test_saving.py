@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from hermes.agent import tokens
 from hermes.agent.approvals.request import ApprovalRequest
-from hermes.agent.boundaries import is_summary
-from hermes.agent.memory import Memory
-from hermes.agent.model import ContextOverflow, Used
-from hermes.agent.parts import LEAST_SAID
-from hermes.agent.record import StoredRecord
-from hermes.agent.saving import ROOM_TASK, TASK, Saver
+from hermes.agent.components import LEAST_SAID
+from hermes.agent.context import tokens
+from hermes.agent.context.boundaries import is_summary
+from hermes.agent.memory_flush import ROOM_TASK, TASK, Saver
+from hermes.agent.models.model import ContextOverflow, Used
+from hermes.agent.prompt.memory_files import Memory
 from hermes.agent.tool import ToolContext
 from hermes.agent.tools.memory import MemoryTool
+from hermes.agent.transcript import StoredRecord
 from hermes_state import SessionDB
 from tests.agent.long_talk import Summarizer, compressor, done, stored, talk
 from tests.agent.scripted import Script, ScriptedModel, calls, says

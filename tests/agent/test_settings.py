@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from hermes import environment, errors
-from hermes.agent.endpoints import PROVIDERS
-from hermes.agent.settings import SECTIONS, SETTINGS, VARIABLES, Settings, default, read_settings
+from hermes import errors
+from hermes.agent.models.endpoints import PROVIDERS
+from hermes.config import dotenv
+from hermes.config.settings import SECTIONS, SETTINGS, VARIABLES, Settings, default, read_settings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
 
@@ -45,7 +46,7 @@ def test_arguments_win_over_the_environment_over_the_env_file_over_the_config(
     assert model() == (None, None)
     write(home, "model:\n  default: in-config\n")
     assert model() == ("in-config", str(home / "config.yaml"))
-    environment.change("HERMES_MODEL", "in-env-file")
+    dotenv.change("HERMES_MODEL", "in-env-file")
     assert model() == ("in-env-file", "HERMES_MODEL")
     monkeypatch.setenv("HERMES_MODEL", "in-environment")
     assert model() == ("in-environment", "HERMES_MODEL")
@@ -80,7 +81,7 @@ def test_the_size_of_the_usual_model_counts_however_it_is_named(home: Path, file
     """A conversation that is resumed names its model, and so may the environment."""
     write(home, f"model: {file}")
     assert read_settings({"model.default": "m"}).model.context_window == 4096
-    environment.change("HERMES_MODEL", "named")
+    dotenv.change("HERMES_MODEL", "named")
     assert read_settings().model.context_window == 4096
     assert read_settings({"model.default": "named"}).model.context_window == 4096
     assert read_settings({"model.default": "other"}).model.context_window is None
@@ -133,7 +134,7 @@ def test_an_address_may_be_of_any_kind(home: Path, address: str) -> None:
 def test_a_text_may_name_a_variable(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(home, "model:\n  base_url: http://${MODEL_HOST}:${MODEL_PORT}/v1\n")
     monkeypatch.setenv("MODEL_HOST", "10.0.0.7")
-    environment.change("MODEL_PORT", "8000")
+    dotenv.change("MODEL_PORT", "8000")
     assert read_settings().model.base_url == "http://10.0.0.7:8000/v1"
 
 

@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 import time_machine
 
-from hermes.agent.model import Text, Unreachable, Used
-from hermes.agent.record import StoredRecord
-from hermes.agent.titles import LONGEST, TitleMaker, cleaned, from_words, title_while_young
+from hermes.agent.models.model import Text, Unreachable, Used
+from hermes.agent.title_generation import LONGEST, TitleMaker, cleaned, from_words, title_while_young
+from hermes.agent.transcript import StoredRecord
 from hermes_state import SessionDB
 from tests.agent.long_talk import Summarizer, compressor, done, talk
 from tests.agent.scripted import Script, ScriptedModel

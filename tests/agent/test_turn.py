@@ -11,9 +11,9 @@ import pytest
 
 from hermes.agent import events
 from hermes.agent.approvals.request import ALLOW_ONCE, ApprovalRequest, Decision
-from hermes.agent.model import ContextOverflow, Model, NotAuthorized, Retrying, Text, Unreachable, Used
-from hermes.agent.record import IncognitoRecord, Record, StoredRecord
+from hermes.agent.models.model import ContextOverflow, Model, NotAuthorized, Retrying, Text, Unreachable, Used
 from hermes.agent.tool import ToolContext, ToolFailed
+from hermes.agent.transcript import IncognitoRecord, Record, StoredRecord
 from hermes.agent.turn import LAST_STEP, STOPPED, Turn
 from hermes_state import SessionDB
 from tests.agent.approving import events_of

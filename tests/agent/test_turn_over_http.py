@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from hermes.agent import events
-from hermes.agent.openai_model import OpenAIModel
-from hermes.agent.prices import price_at
-from hermes.agent.record import StoredRecord
+from hermes.agent.models.openai import OpenAIModel
+from hermes.agent.models.prices import price_at
 from hermes.agent.tool import ToolContext
+from hermes.agent.transcript import StoredRecord
 from hermes.agent.turn import Turn
 from hermes_state import SessionDB
 from tests.agent.openai_server import DROP, ModelServer, Reply, calls, chunk, refuses, says, usage

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from hermes.agent.events import Done
-from hermes.agent.record import StoredRecord
-from hermes.agent.replay import replay
+from hermes.agent.models.replay import replay
+from hermes.agent.transcript import StoredRecord
 from hermes_state import SessionDB
 from tests.agent.compressing import DIED
 from tests.agent.scripted import ScriptedModel, says

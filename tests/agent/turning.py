@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from hermes.agent.events import Done, Stored, ToolEnded
-from hermes.agent.model import Model, Piece, Request
-from hermes.agent.record import StoredRecord
+from hermes.agent.models.model import Model, Piece, Request
 from hermes.agent.tool import ToolContext
+from hermes.agent.transcript import StoredRecord
 from hermes.agent.turn import Turn
-from hermes.sessiondb import SessionDB
-from hermes.store.messages import Messages
+from hermes.db.session_db import SessionDB
+from hermes.store.sessions.messages import Messages
 from tests.agent.compressing import Dying, DyingInside, one_step
 from tests.agent.scripted import ScriptedModel, calls, says
 

@@ -11,7 +11,7 @@ import pytest
 from textual.pilot import Pilot
 
 from hermes.browser.app import Browser
-from hermes.browser.view import View
+from hermes.browser.view_state import View
 from hermes_state import SessionDB
 
 HOUR, DAY = 3600, 86400

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from hermes.browser.view import View
+from hermes.browser.view_state import View
 from hermes_state import SessionDB
 from tests.browser.conftest import Browsing, Told
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hermes.browser.finding import all_sources
-from hermes.browser.view import View, with_everything
+from hermes.browser.source import all_sources
+from hermes.browser.view_state import View, with_everything
 from hermes_state import SessionDB
 from tests.browser.conftest import Browsing, Told
 

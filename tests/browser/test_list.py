@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from hermes.browser.rows import KEPT, PAGE
-from hermes.browser.view import View
-from hermes.store.listing import ConversationPage
+from hermes.browser.view_state import View
+from hermes.store.sessions.listing import ConversationPage
 from hermes_state import SessionDB
 from tests.browser.conftest import DAY, HOUR, Browsing, Told
 

@@ -6,18 +6,18 @@ from hypothesis import given
 from rich.console import Console
 from rich.style import Style
 
-from hermes.browser import drawing
-from hermes.recall.excerpts import Excerpt
-from hermes.recall.said import Bounds, Said, said
+from hermes.browser import message_view
+from hermes.recall.snippets.excerpts import Excerpt
+from hermes.recall.tool.message_excerpt import Bounds, Said, said
 from tests.rendered_texts import TEXTS, assert_in_order
 
-PALETTE = drawing.Palette(*[Style() for _ in drawing.Palette._fields])
+PALETTE = message_view.Palette(*[Style() for _ in message_view.Palette._fields])
 BOUNDS = Bounds(said=6_000, tool=300, match=8_000)
 THINKING = "<think>a secret plan</think>\n\nThe answer."
 
 
 def seen(one: Said, clues: tuple[str, ...] = ()) -> str:
-    lines = drawing.message(one, 60, PALETTE, clues, Console(width=60))
+    lines = message_view.message(one, 60, PALETTE, clues, Console(width=60))
     return "\n".join(line.plain for line in lines)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hermes.browser.transcript import MOST, Transcript
+from hermes.browser.transcript_window import MOST, Transcript
 from hermes.store.people import Principal
 from hermes_state import SessionDB
 from tests.browser.conftest import Browsing, Told

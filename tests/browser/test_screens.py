@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from hermes.browser.keys import KEYS
+from hermes.browser.key_table import KEYS
 from hermes_state import SessionDB
 from tests.browser.conftest import Browsing
 

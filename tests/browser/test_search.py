@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hermes.browser.view import View
+from hermes.browser.view_state import View
 from hermes_state import SessionDB
 from tests.browser.conftest import HOUR, Browsing, Told
 

@@ -16,7 +16,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hermes.agent.approvals.request import ApprovalRequest, Scope
-from hermes.agent.model import (
+from hermes.agent.components import Parts, Wish, Working
+from hermes.agent.models.model import (
     CallPiece,
     Finished,
     NoSuchModel,
@@ -27,7 +28,6 @@ from hermes.agent.model import (
     Unreachable,
     Used,
 )
-from hermes.agent.parts import Parts, Wish, Working
 from hermes.agent.tool import Tool, ToolContext, ToolFailed
 from hermes.cli.command import Command
 

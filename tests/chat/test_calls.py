@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.agent.turn import STOPPED
-from hermes.chat.calls import Call, calls_of, describe_call
-from hermes.chat.diffs import Kind, classify_lines, compare, count_changes
-from hermes.chat.edits import read_edit
+from hermes.chat.view.calls import Call, calls_of, describe_call
+from hermes.chat.view.diffs import Kind, classify_lines, compare, count_changes
+from hermes.chat.view.edits import read_edit
 from hermes.text import reveal
 from hermes_state import SessionDB
 
@@ -226,7 +226,7 @@ def a_call(db: SessionDB, session_id: str, call_id: str, command: str) -> None:
 
 
 def commands_in(db: SessionDB, session_id: str) -> list[tuple[str | None, bool]]:
-    from hermes.chat.calls import stored_tool_rows
+    from hermes.chat.view.calls import stored_tool_rows
 
     return [(call.command, call.is_rewound) for call in calls_of(stored_tool_rows(db, session_id))]
 

@@ -17,18 +17,18 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-from hermes import config
 from hermes.agent.agent import Agent
 from hermes.agent.events import Event, Moved
-from hermes.agent.finish_reasons import CUT_AT_LENGTH, NO_ANSWER_WITHIN_LENGTH, NOTHING_BUT_REASONING
-from hermes.agent.model import Used
-from hermes.agent.record import StoredRecord
+from hermes.agent.models.finish_reasons import CUT_AT_LENGTH, NO_ANSWER_WITHIN_LENGTH, NOTHING_BUT_REASONING
+from hermes.agent.models.model import Used
 from hermes.agent.tool import ToolContext
-from hermes.chat import second
-from hermes.chat.commands import commands
-from hermes.exporting.recognition import MARKDOWN_MARK
+from hermes.agent.transcript import StoredRecord
+from hermes.chat import lease_conflict
+from hermes.chat.commands.table import commands
+from hermes.config import config_file
+from hermes.db.session_db import AnyStore
+from hermes.export.export_recognition import MARKDOWN_MARK
 from hermes.logs import log_of
-from hermes.sessiondb import AnyStore
 from hermes_state import SessionDB
 from tests.chat.conftest import DOWN, ENTER, INTERRUPT, LEAVE, NEW_LINE, SEEN, Typing
 from tests.chat.echo import PARTS, EchoModel
@@ -163,7 +163,7 @@ async def test_a_mistake_of_ours_does_not_end_the_conversation(db: SessionDB, ty
 
 async def test_without_a_model_it_is_said_why_and_nothing_is_stored(db: SessionDB, typing: Typing) -> None:
     def no_model(*_: object) -> Any:
-        from hermes.agent.model import NotAuthorized
+        from hermes.agent.models.model import NotAuthorized
 
         raise NotAuthorized("no key is set")
 
@@ -227,7 +227,7 @@ async def test_new_can_be_cancelled(db: SessionDB, typing: Typing) -> None:
 
 
 async def test_always_is_kept_as_a_setting(db: SessionDB, typing: Typing, home: Path) -> None:
-    parts = PARTS._replace(keep_setting=config.change)
+    parts = PARTS._replace(keep_setting=config_file.change)
     await typing("one", "/clear", keys=f"{ALWAYS}two{ENTER}/new{ENTER}three{ENTER}", parts=parts)
     assert len(sessions(db)) == 3
     assert "destructive_slash_confirm: false" in (home / "config.yaml").read_text()
@@ -612,7 +612,9 @@ async def test_who_follows_sees_what_is_said_and_when_it_is_over(db: SessionDB) 
     before = db.append_message("shared", "user", "hello")
     seen: list[Any] = []
     with other_terminal(db, "shared"):
-        following = asyncio.create_task(second.follow(db, "shared", before, seen.append, asyncio.Event()))
+        following = asyncio.create_task(
+            lease_conflict.follow(db, "shared", before, seen.append, asyncio.Event())
+        )
         db.append_message("shared", "assistant", "good day")
         while not seen:
             await asyncio.sleep(0.01)
@@ -623,7 +625,7 @@ async def test_who_follows_sees_what_is_said_and_when_it_is_over(db: SessionDB) 
 def test_who_follows_sees_the_commands_that_are_run() -> None:
     call = {"id": "1", "function": {"name": "terminal", "arguments": '{"command": "make\\nmake install"}'}}
     row = {"role": "assistant", "content": "Building.", "tool_calls": [call]}
-    assert second.followed(row) == ("◆ Hermes", "Building.\n→ terminal make ⏎ make install")
+    assert lease_conflict.followed(row) == ("◆ Hermes", "Building.\n→ terminal make ⏎ make install")
 
 
 @pytest.mark.parametrize(
@@ -637,7 +639,7 @@ def test_who_follows_sees_the_commands_that_are_run() -> None:
 )
 def test_who_follows_is_told_that_an_answer_was_cut_short(content: str, reason: str, told: str) -> None:
     row = {"role": "assistant", "content": content, "finish_reason": reason}
-    assert second.followed(row) == ("◆ Hermes", told)
+    assert lease_conflict.followed(row) == ("◆ Hermes", told)
 
 
 async def test_who_was_overtaken_loses_nothing_they_typed(db: SessionDB, typing: Typing) -> None:

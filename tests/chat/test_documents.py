@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from hermes.chat.commands import commands
+from hermes.chat.commands.table import commands
 
 PAGE = (Path(__file__).parents[2] / "docs" / "chat.md").read_text(encoding="utf-8")
 

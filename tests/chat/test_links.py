@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from hermes.chat.links import show_target
-from hermes.chat.markdown_view import make_markdown
-from hermes.chat.rendering import Screen
+from hermes.chat.view.links import show_target
+from hermes.chat.view.markdown_view import make_markdown
+from hermes.chat.view.screen import Screen
 
 
 def shown(markdown: str, width: int = 300) -> str:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from hermes.agent import events
-from hermes.chat.recap import Entry, Recap, said
-from hermes.chat.rendering import Screen
+from hermes.chat.view.recap import Entry, Recap, said
+from hermes.chat.view.screen import Screen
 from hermes_state import SessionDB
 from tests.chat.conftest import Typing
 from tests.chat.test_rendering import Terminal, through

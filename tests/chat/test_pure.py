@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.chat.blocks import Blocks
-from hermes.chat.commands import typed
-from hermes.chat.leaving import duration, farewell
-from hermes.chat.mentions import with_files
-from hermes.chat.pasting import Pastes
-from hermes.chat.place import branch_of, restored
+from hermes.chat.commands.table import typed
+from hermes.chat.farewell import duration, farewell
+from hermes.chat.input.file_mentions import with_files
+from hermes.chat.input.pastes import Pastes
+from hermes.chat.view.markdown_blocks import Blocks
+from hermes.chat.working_directory import branch_of, restored
 from tests.chat.echo import MARKDOWN
 
 

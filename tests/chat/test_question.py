@@ -19,11 +19,11 @@ from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyPress
 from prompt_toolkit.output import DummyOutput
 
-from hermes.chat import prompting as prompting_module
-from hermes.chat.approval import describe_length
-from hermes.chat.prompting import Prompting
-from hermes.chat.question import Option, Stopped, only_text
-from hermes.terminal import AnswerReader, is_answer
+from hermes.chat.input import prompt_line as prompting_module
+from hermes.chat.input.approval import describe_length
+from hermes.chat.input.prompt_line import Prompting
+from hermes.chat.input.question import Option, Stopped, only_text
+from hermes.terminal_input import AnswerReader, is_answer
 from hermes_state import SessionDB
 from tests.chat.conftest import POSITION, SEEN, Typing
 from tests.terminal import DOWN, ENTER, INTERRUPT, LEAVE, Terminal
@@ -34,7 +34,7 @@ PATIENT_ECHO = [
     sys.executable,
     "-c",
     (
-        f"import runpy; from hermes import terminal; terminal.SILENCE_S = {SILENCE_S};"
+        f"import runpy; from hermes import terminal_input as terminal; terminal.SILENCE_S = {SILENCE_S};"
         "runpy.run_module('tests.chat.echo', run_name='__main__', alter_sys=True)"
     ),
 ]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.agent.tools.todo import TodoItem, told
-from hermes.chat.recap import Entry, collapsed, left_open, recap, said
+from hermes.chat.view.recap import Entry, collapsed, left_open, recap, said
 
 Row = dict[str, Any]
 

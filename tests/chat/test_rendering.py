@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from hermes.agent import events
-from hermes.agent.model import Used
-from hermes.chat.recap import recap
-from hermes.chat.rendering import Screen, status
+from hermes.agent.models.model import Used
+from hermes.chat.view.recap import recap
+from hermes.chat.view.screen import Screen, status
 from tests.chat.echo import MARKDOWN
 
 

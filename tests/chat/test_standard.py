@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from hermes import config
-from hermes.agent import local
-from hermes.agent.choosing import OFFLINE
-from hermes.agent.settings import read_settings
-from hermes.agent.standard import standard, worse_than_nobody
+from hermes.agent.factory import standard, worse_than_nobody
+from hermes.agent.models import local
+from hermes.agent.models.choice import OFFLINE
 from hermes.cli.chat import MISSING
+from hermes.config import config_file
+from hermes.config.settings import read_settings
 from hermes_state import SessionDB
 from tests.agent.openai_server import ModelServer, calls, says, usage
 from tests.chat.conftest import Typing
@@ -95,7 +95,7 @@ def test_the_offline_model_needs_nothing(db: SessionDB, tmp_path: Path) -> None:
 def test_one_question_tells_commands_and_edits_on_stderr_and_only_the_answer_on_stdout(
     tmp_path: Path,
 ) -> None:
-    config.change("approvals.mode", "off")
+    config_file.change("approvals.mode", "off")
 
     def lines(question: str) -> list[str]:
         done = run("-q", question, "--model", "offline", "--in", str(tmp_path))
@@ -158,8 +158,8 @@ def test_without_the_extra_it_is_said_how_to_get_it(home: Path, tmp_path: Path) 
 async def test_memory_skills_and_background_processes_are_those_of_the_agent(
     db: SessionDB, typing: Typing, home: Path
 ) -> None:
-    config.change("model.default", "offline")
-    config.change("agent.nonsense", True)
+    config_file.change("model.default", "offline")
+    config_file.change("agent.nonsense", True)
     shown = await typing("remember I like tea", "/memory", "/skills", "/stop", "/compress", parts=standard())
     assert "I like tea" in shown
     assert "There are no skills yet." in shown

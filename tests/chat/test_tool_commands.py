@@ -14,13 +14,13 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 from rich.console import Console
 
-from hermes.agent.parts import Parts
-from hermes.chat.chat import Chat
-from hermes.chat.commands import commands
-from hermes.chat.completing import ChatCompleter
-from hermes.chat.prompting import Prompting
-from hermes.chat.rendering import Screen
+from hermes.agent.components import Parts
+from hermes.chat.commands.table import commands
+from hermes.chat.input.prompt_line import Prompting
+from hermes.chat.input.suggestions import ChatCompleter
 from hermes.chat.session import Talk
+from hermes.chat.terminal_loop import Chat
+from hermes.chat.view.screen import Screen
 from hermes_state import SessionDB
 from tests.chat.conftest import ENTER, INTERRUPT, LEAVE, SEEN, Typing
 from tests.chat.echo import PARTS

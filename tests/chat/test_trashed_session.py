@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hermes.agent.events import Done, Event, Note, NotStored, TextDelta, ToolStarted
-from hermes.chat.oneshot import ask
+from hermes.chat.one_shot import ask
 from hermes.chat.session import Talk
 from hermes_state import SessionDB
 from tests.chat.echo import PARTS

@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hermes.chat.which import latest, meant
+from hermes.chat.conversation_lookup import latest, meant
 from hermes_state import SessionDB
 
 

@@ -9,10 +9,10 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from hermes import config
-from hermes.agent.model import CallPiece, Finished, Piece, Request, Used
-from hermes.agent.parts import Parts
-from hermes.agent.standard import standard
+from hermes.agent.components import Parts
+from hermes.agent.factory import standard
+from hermes.agent.models.model import CallPiece, Finished, Piece, Request, Used
+from hermes.config import config_file
 from tests.chat.echo import PARTS, EchoModel
 
 
@@ -32,7 +32,7 @@ class CallingModel(EchoModel):
 
 def with_tools() -> Parts:
     """The tools act without asking: what is shown of them does not depend on that."""
-    config.change("approvals.mode", "off")
+    config_file.change("approvals.mode", "off")
     return PARTS._replace(make_model=lambda _wish: CallingModel(), make_tools=standard().make_tools)
 
 

@@ -20,7 +20,7 @@ PATIENT_DELETE = [
     sys.executable,
     "-c",
     (
-        f"import sys; from hermes import terminal; terminal.SILENCE_S = {SILENCE_S};"
+        f"import sys; from hermes import terminal_input as terminal; terminal.SILENCE_S = {SILENCE_S};"
         "from hermes.cli.main import main; sys.exit(main())"
     ),
     *DELETE[-3:],

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hermes.demo.samples import SAMPLES
-from hermes.store.kinds import SOURCES
+from hermes.session_kinds import SOURCES
 from hermes_state import SessionDB
 from tests.cli.conftest import COMMAND, Hermes
 

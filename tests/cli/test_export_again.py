@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.cli.output_file import Found, look_at
+from hermes.cli.io.output_file import Found, look_at
 from hermes_state import SessionDB
 from tests.cli.conftest import COMMAND, Hermes, Told
 

@@ -17,11 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from hermes import clock, config, environment
-from hermes.cli.gateway_setup import FIELDS
-from hermes.gateway import catalogue
-from hermes.gateway.pairing import Pairings
-from hermes.gateway.status_file import NAME, read_status, the_only_one, write_status
+from hermes import clock
+from hermes.cli.gateway.setup import FIELDS
+from hermes.config import config_file, dotenv
+from hermes.gateway import registry
+from hermes.gateway.inbound.pairing import Pairings
+from hermes.gateway.ops.status_file import NAME, read_status, the_only_one, write_status
 from tests.cli.conftest import Hermes
 
 TOKEN = "123456:" + "MadeUpForThisTest"
@@ -83,7 +84,7 @@ def test_without_a_platform_it_says_what_to_set(hermes: Hermes) -> None:
 
 
 def test_a_platform_that_lacks_something_is_told_of(hermes: Hermes, home: Path) -> None:
-    config.change("platforms.matrix.enabled", True)
+    config_file.change("platforms.matrix.enabled", True)
     done = hermes("gateway", "run", MATRIX_USER_ID="@bot:m.org")
     assert done.returncode == 1
     told = "matrix is not connected: set MATRIX_HOMESERVER, MATRIX_ACCESS_TOKEN or MATRIX_PASSWORD"
@@ -91,7 +92,7 @@ def test_a_platform_that_lacks_something_is_told_of(hermes: Hermes, home: Path) 
 
 
 def test_settings_that_make_no_sense_are_told_before_anything_starts(hermes: Hermes, home: Path) -> None:
-    config.change("session_reset.mode", "sometimes")
+    config_file.change("session_reset.mode", "sometimes")
     done = hermes("gateway", API_SERVER_KEY=SECRET)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "session_reset.mode must be none or idle or daily or both" in done.stderr
@@ -115,7 +116,7 @@ def test_a_second_gateway_of_a_home_is_refused(hermes: Hermes) -> None:
 def test_where_nothing_can_be_connected_it_does_not_stay(
     hermes: Hermes, told: dict[str, str], why: str
 ) -> None:
-    config.change("gateway.health_port", 0)
+    config_file.change("gateway.health_port", 0)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
         done = hermes("gateway", **{name: value.replace("taken", port) for name, value in told.items()})
@@ -126,7 +127,7 @@ def test_where_nothing_can_be_connected_it_does_not_stay(
 
 def test_that_nobody_will_be_answered_and_that_nobody_can_look_is_told_at_the_start(home: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
-        config.change("gateway.health_port", other.getsockname()[1])
+        config_file.change("gateway.health_port", other.getsockname()[1])
         variables = {**os.environ, "WEBHOOK_SECRET": SECRET, "WEBHOOK_PORT": "0"}
         for name in ("HERMES_MODEL", "OPENAI_BASE_URL", "OPENAI_API_KEY"):
             variables.pop(name, None)
@@ -147,8 +148,8 @@ def test_that_nobody_will_be_answered_and_that_nobody_can_look_is_told_at_the_st
 
 
 def test_the_status_of_a_gateway_that_runs(hermes: Hermes, home: Path) -> None:
-    environment.change("TELEGRAM_BOT_TOKEN", TOKEN)
-    config.change_all(
+    dotenv.change("TELEGRAM_BOT_TOKEN", TOKEN)
+    config_file.change_all(
         [
             ("platforms.telegram.allowed_users", "@ann"),
             ("platforms.telegram.home_channel", "-100"),
@@ -273,7 +274,7 @@ def test_a_bot_is_set_up_by_answering_questions(hermes: Hermes, home: Path, plat
     assert (done.returncode, done.stderr) == (0, "")
     assert "That cannot be right: it must be as 123456:ABC…." in done.stdout
     assert "It works: the bot is @my_bot." in done.stdout
-    assert environment.read() == {"TELEGRAM_BOT_TOKEN": TOKEN}
+    assert dotenv.read() == {"TELEGRAM_BOT_TOKEN": TOKEN}
     assert stat.S_IMODE((home / ".env").stat().st_mode) == 0o600
     assert "`/pair " in done.stdout
     assert "MadeUp" not in done.stdout
@@ -281,13 +282,13 @@ def test_a_bot_is_set_up_by_answering_questions(hermes: Hermes, home: Path, plat
 
 
 def test_a_bot_is_set_up_without_questions(hermes: Hermes, home: Path, platform: Platform) -> None:
-    config.change("platforms.telegram.enabled", False)
+    config_file.change("platforms.telegram.enabled", False)
     done = hermes(
         "gateway", "setup", "--platform", "telegram", stdin=TOKEN, TELEGRAM_BASE_URL=platform.address
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert environment.read() == {"TELEGRAM_BOT_TOKEN": TOKEN}
-    assert config.read() == {"platforms": {"telegram": {"enabled": True}}}
+    assert dotenv.read() == {"TELEGRAM_BOT_TOKEN": TOKEN}
+    assert config_file.read() == {"platforms": {"telegram": {"enabled": True}}}
     assert "`hermes gateway pair telegram --owner` makes a code" in done.stdout
 
 
@@ -300,9 +301,9 @@ def test_a_token_that_does_not_work_is_not_kept(hermes: Hermes, home: Path, plat
     done = hermes(*words, TELEGRAM_BASE_URL="http://127.0.0.1:1")
     assert "Telegram is out of reach: Connection refused" in done.stderr
     assert "SomethingElse" not in done.stderr
-    assert environment.read() == {}
+    assert dotenv.read() == {}
     assert hermes(*words, "--no-test").returncode == 0
-    assert environment.read() == {"TELEGRAM_BOT_TOKEN": wrong}
+    assert dotenv.read() == {"TELEGRAM_BOT_TOKEN": wrong}
 
 
 def test_matrix_is_set_up_with_a_token_or_a_password(hermes: Hermes, home: Path, platform: Platform) -> None:
@@ -310,13 +311,13 @@ def test_matrix_is_set_up_with_a_token_or_a_password(hermes: Hermes, home: Path,
     done = hermes(*words, "--user-id", "@bot:m.org", stdin=f"{SECRET}\n")
     assert (done.returncode, done.stderr) == (0, "")
     assert "It works: the bot is @bot:m.org." in done.stdout
-    assert environment.read() == {"MATRIX_ACCESS_TOKEN": SECRET}
+    assert dotenv.read() == {"MATRIX_ACCESS_TOKEN": SECRET}
     told = {"homeserver": platform.address, "user_id": "@bot:m.org"}
-    assert config.read() == {"platforms": {"matrix": told}}
+    assert config_file.read() == {"platforms": {"matrix": told}}
     done = hermes(*words, "--user-id", "@other:m.org", "--token", SECRET)
     assert "the access token is that of @bot:m.org, not of @other:m.org" in done.stderr
     assert hermes(*words, "--user-id", "@bot:m.org", "--password", "word").returncode == 0
-    assert environment.read()["MATRIX_PASSWORD"] == "word"
+    assert dotenv.read()["MATRIX_PASSWORD"] == "word"
     assert platform.asked[-1] == "/_matrix/client/versions"
 
 
@@ -324,7 +325,7 @@ def test_a_secret_that_nobody_has_is_made_and_not_shown(hermes: Hermes, home: Pa
     for name, variable in (("webhook", "WEBHOOK_SECRET"), ("api_server", "API_SERVER_KEY")):
         done = hermes("gateway", "setup", "--platform", name)
         assert (done.returncode, done.stderr) == (0, "")
-        secret = environment.read()[variable]
+        secret = dotenv.read()[variable]
         assert len(secret) >= 32
         assert secret not in done.stdout
     assert "api-server: set up" in hermes("gateway", "status").stdout
@@ -409,7 +410,7 @@ def test_a_secret_of_a_platform_goes_to_the_private_file_and_is_shown_nowhere(
     hermes: Hermes, home: Path
 ) -> None:
     said = hermes("config", "set", "TELEGRAM_BOT_TOKEN", stdin=f"{TOKEN}\n").stdout
-    assert environment.read() == {"TELEGRAM_BOT_TOKEN": TOKEN}
+    assert dotenv.read() == {"TELEGRAM_BOT_TOKEN": TOKEN}
     refused = hermes("config", "set", "platforms.telegram.bot_token", TOKEN)
     assert refused.returncode == 1
     assert "`hermes config set TELEGRAM_BOT_TOKEN` asks for it" in refused.stderr
@@ -435,12 +436,12 @@ def test_a_secret_that_no_platform_reads_is_kept_and_told(hermes: Hermes) -> Non
         "telegram does not read TELEGRAM_TOKEN; its secrets are TELEGRAM_BOT_TOKEN, TELEGRAM_WEBHOOK_SECRET"
     )
     assert (done.returncode, done.stderr) == (0, f"hermes: {told}\n")
-    assert environment.read() == {"TELEGRAM_TOKEN": TOKEN}
+    assert dotenv.read() == {"TELEGRAM_TOKEN": TOKEN}
     for platform, fields in FIELDS.items():
         for field in fields:
-            is_secret = field.name in catalogue.PLATFORMS[platform].secrets
+            is_secret = field.name in registry.PLATFORMS[platform].secrets
             assert field.is_secret == is_secret
-            name = catalogue.variable(platform, field.name)
+            name = registry.variable(platform, field.name)
             assert not is_secret or hermes("config", "set", name, TOKEN).stderr == ""
 
 

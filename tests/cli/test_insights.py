@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.cli.insights_report import lines
+from hermes.cli.insights.report_lines import lines
 from hermes.insights import InsightsEngine
 from hermes_state import SessionDB
 from tests.cli.conftest import Hermes, seen_on_a_terminal

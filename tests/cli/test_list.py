@@ -21,7 +21,11 @@ HEAVY = (
     *("rich", "asyncio", "pydantic", "sqlite3", "httpx2", "openai", "textual", "prompt_toolkit"),
     *("dataclasses", "inspect", "json", "logging", "msgspec", "ruamel", "subprocess"),
     *("hermes.recall", "hermes.terms", "hermes.store.matching", "hermes.store.values"),
-    *("hermes.store.sqlite.index", "hermes.store.sqlite.parts", "hermes.store.sqlite.search"),
+    *(
+        "hermes.store.sqlite.search.index",
+        "hermes.store.sqlite.search.substring",
+        "hermes.store.sqlite.search.exact_search",
+    ),
 )
 
 LONG = "Help me refactor the auth module please"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hermes.agent.memory import Memory
-from hermes.agent.skills import Skills
-from hermes.gateway.minds import private_folder
+from hermes.agent.prompt.memory_files import Memory
+from hermes.agent.prompt.skill_files import Skills
+from hermes.gateway.sessions.agents import private_folder
 from tests.cli.conftest import Hermes
 
 

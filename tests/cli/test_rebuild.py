@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes.gateway.index_file import IndexFile
-from hermes.gateway.transcripts import Transcripts
+from hermes.gateway.mirror.sessions_json import IndexFile
+from hermes.gateway.mirror.transcripts import Transcripts
 from hermes_state import SessionDB
 from tests.cli.conftest import Hermes
 from tests.gateway.mirroring import ANN, ROOM, begun, contexts, everything

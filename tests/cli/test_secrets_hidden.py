@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from hermes import config
-from hermes.agent.endpoints import PROVIDERS
-from hermes.agent.gateway_keys import PLATFORM_NAMES
-from hermes.gateway import catalogue
+from hermes.agent.models.endpoints import PROVIDERS
+from hermes.config import config_file
+from hermes.config.gateway_keys import PLATFORM_NAMES
+from hermes.config.redaction import is_secret_name, redact_setting, redact_text
+from hermes.gateway import registry
 from hermes.gateway.settings import read_gateway_settings
-from hermes.redaction import is_secret_name, redact_setting, redact_text
 from tests.cli.conftest import Hermes
 
 CANARY = "canary-of-mine"
@@ -37,7 +37,7 @@ COMMANDS = (
     ("config", "get", "platforms.api-server.keys.ann"),
     ("config", "get", "platforms.api-server.headers.Authorization"),
     *(("config", "get", one.key_env) for one in PROVIDERS),
-    *(("config", "get", variable) for name in PLATFORM_NAMES for variable in catalogue.secrets(name)),
+    *(("config", "get", variable) for name in PLATFORM_NAMES for variable in registry.secrets(name)),
     ("config", "get", "model.base_url"),
     ("config", "set", "agent.max_steps", "9"),
     ("config", "unset", "agent.max_steps"),
@@ -53,7 +53,7 @@ def write_canaries(home: Path, where: str) -> None:
     """Every secret of every platform and provider, in config.yaml or in .env, and more that stands nested."""
     platforms = {
         name: {secret: f"{CANARY}-{name}-{secret}" for secret in platform.secrets}
-        for name, platform in catalogue.PLATFORMS.items()
+        for name, platform in registry.PLATFORMS.items()
     }
     variables = {one.key_env: f"{CANARY}-{one.name}-abcdefgh" for one in PROVIDERS}
     home.mkdir(exist_ok=True)
@@ -65,7 +65,7 @@ def write_canaries(home: Path, where: str) -> None:
         values["platforms"] = {**platforms, "api-server": {**platforms["api-server"], **NESTED}}
     else:
         variables |= {
-            catalogue.variable(name, secret): value
+            registry.variable(name, secret): value
             for name, secrets in platforms.items()
             for secret, value in secrets.items()
         }
@@ -184,7 +184,7 @@ def test_the_log_of_the_gateway_knows_every_secret(home: Path) -> None:
     secrets = read_gateway_settings().secrets
     assert f"{CANARY}-3-abcdefgh" in secrets
     assert f"{CANARY}-telegram-bot_token" in secrets
-    assert config.hide_secrets(f"x {CANARY}-2-abcdefgh y") == "x … y"
+    assert config_file.hide_secrets(f"x {CANARY}-2-abcdefgh y") == "x … y"
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_names_from_files_and_logs_cannot_act_on_a_terminal(hermes: Hermes, home
 
 def test_a_warning_that_is_only_logged_cannot_act_on_a_terminal() -> None:
     program = (
-        "from hermes.cli import output; output.prepare()\n"
+        "from hermes.cli.io import output; output.prepare()\n"
         "from hermes.logs import log_of\n"
         "log_of('hermes.x').warning('a %s and %s', 'file\\x1b[2J', 'OPENAI_API_KEY=' + 'Tr0ub4dor' + '-and-3')\n"
     )

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes import config, environment
-from hermes.agent import local
+from hermes.agent.models import local
+from hermes.config import config_file, dotenv
 from tests.agent.openai_server import ModelServer, refuses, says
 from tests.cli.conftest import Hermes
 
@@ -16,7 +16,7 @@ KEY = "sk-" + "proj-" + "MadeUpForThisTest0123456789"
 
 
 def model() -> object:
-    return config.read()["model"]
+    return config_file.read()["model"]
 
 
 def host(server: ModelServer) -> str:
@@ -46,7 +46,7 @@ def test_another_address_with_a_key(hermes: Hermes, model_server: ModelServer, h
         "base_url": model_server.base_url,
         "key_env": "HERMES_MODEL_API_KEY",
     }
-    assert environment.read() == {"HERMES_MODEL_API_KEY": KEY}
+    assert dotenv.read() == {"HERMES_MODEL_API_KEY": KEY}
     assert stat.S_IMODE((home / ".env").stat().st_mode) == 0o600
     assert model_server.requests[0].headers["authorization"] == f"Bearer {KEY}"
     assert KEY not in done.stdout + done.stderr
@@ -68,11 +68,11 @@ def test_a_model_that_does_not_answer_is_kept_only_if_wanted(
         done = hermes("setup", stdin=f"1\n1\n{answer}\n", OLLAMA_HOST=host(model_server))
         assert done.returncode == code
         assert "has no model 'small-model'" in done.stderr
-        assert (config.read() == {}) == (code == 1)
+        assert (config_file.read() == {}) == (code == 1)
 
 
 def test_the_offline_model(hermes: Hermes) -> None:
-    config.change("model.base_url", "http://127.0.0.1:1/v1")
+    config_file.change("model.base_url", "http://127.0.0.1:1/v1")
     last = 11 if local.offer() else 10  # after the eight providers and another address
     done = hermes("setup", stdin=f"{last}\n")
     assert done.returncode == 0
@@ -88,7 +88,7 @@ def test_without_questions(hermes: Hermes, model_server: ModelServer) -> None:
     done = hermes("setup", *flags, MY_API_KEY=KEY)
     assert (done.returncode, done.stderr) == (0, "")
     assert model() == {"default": "small-model", "base_url": model_server.base_url, "key_env": "MY_API_KEY"}
-    assert environment.read() == {}
+    assert dotenv.read() == {}
     assert model_server.requests[0].headers["authorization"] == f"Bearer {KEY}"
 
 
@@ -110,7 +110,7 @@ def test_without_questions_it_refuses_what_does_not_work(hermes: Hermes, model_s
     assert "wants a key: set OPENAI_API_KEY" in done.stderr
     assert done.stderr.endswith("; nothing was changed (--no-test keeps it anyway)\n")
     assert done.stderr.count("\n") == 1
-    assert config.read() == {}
+    assert config_file.read() == {}
     assert hermes("setup", *address, "--model", "m", "--no-test").returncode == 0
 
 
@@ -137,7 +137,7 @@ def test_an_address_that_makes_no_sense_is_told_with_the_setting(hermes: Hermes,
         assert done.returncode in (1, 2)
         assert done.stderr.startswith(f"hermes: {setting} must be an address such as ")
         assert done.stderr.count("\n") == 1
-    assert config.read() == {}
+    assert config_file.read() == {}
 
 
 def test_the_only_model_needs_no_name(hermes: Hermes, model_server: ModelServer) -> None:
@@ -162,4 +162,4 @@ def test_the_small_model_is_offered_with_its_size_and_how_to_install_it(hermes: 
     assert done.returncode == 1
     assert "smollm2-135m is not installed; nothing was changed" in done.stderr
     assert all(command in done.stderr for command in local.HOW_TO_INSTALL)
-    assert not config.path().exists()
+    assert not config_file.path().exists()

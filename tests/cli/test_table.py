@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.cli.sessions.listing import PLAIN_COLUMNS, TITLED_COLUMNS
-from hermes.cli.table import columns_taken, table, widened
+from hermes.cli.io.columns import columns_taken, table, widened
+from hermes.cli.sessions.list import PLAIN_COLUMNS, TITLED_COLUMNS
 
 CELL = st.text(alphabet=st.sampled_from("abc 世界🍜é\u0301ก"), max_size=80)
 ID = st.text("0123456789_ab", min_size=24, max_size=24)

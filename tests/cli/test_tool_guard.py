@@ -16,7 +16,7 @@ import pytest
 from hermes.cli.command import Access, Command
 from hermes.cli.main import COMMANDS
 from hermes.cli.main import parser as whole_parser
-from hermes.environment import TOOL_MARKER
+from hermes.config.dotenv import TOOL_MARKER
 from hermes_state import SessionDB
 from tests.cli.conftest import Hermes
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.store.sqlite import encryption
+from hermes.store.sqlite.encryption import encryption
 from hermes_state import SessionDB
 
 if not encryption.can_encrypt():

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from hermes import errors
-from hermes.store.sqlite import encryption
-from hermes.store.sqlite.backup import backups_of
-from hermes.store.sqlite.conversion import decrypt_file, encrypt_file
+from hermes.store.sqlite.encryption import encryption
+from hermes.store.sqlite.upkeep.backup import backups_of
+from hermes.store.sqlite.upkeep.conversion import decrypt_file, encrypt_file
 from hermes.store.values import Converted
 from hermes_state import SessionDB
 from tests.encrypted.conftest import MESSAGES, content, files_that_tell

@@ -14,15 +14,16 @@ from pathlib import Path
 import pytest
 
 from hermes import errors
-from hermes.agent.memory import Memory
-from hermes.agent.skills import Skill, Skills
+from hermes.agent.prompt.memory_files import Memory
+from hermes.agent.prompt.skill_files import Skill, Skills
 from hermes.cli.main import main
-from hermes.gateway import incoming, index_file
-from hermes.gateway.events import Attachment
-from hermes.gateway.index_file import IndexFile
-from hermes.store.open import sealed_files
-from hermes.store.sealed_files import MARK, is_sealed_file
-from hermes.store.sqlite.conversion import decrypt_file, encrypt_file
+from hermes.gateway.inbound import received_files
+from hermes.gateway.inbound_events import Attachment
+from hermes.gateway.mirror import sessions_json
+from hermes.gateway.mirror.sessions_json import IndexFile
+from hermes.store.engine_choice import sealed_files
+from hermes.store.sealing.sealed_files import MARK, is_sealed_file
+from hermes.store.sqlite.upkeep.conversion import decrypt_file, encrypt_file
 from hermes_state import SessionDB
 from tests.encrypted.conftest import SECRET, files_that_tell
 from tests.encrypted.words import TEXT, input_history, read_words, room, small_store, words_of, write_words
@@ -71,12 +72,12 @@ def test_a_file_that_a_person_wrote_is_read_and_sealed_at_the_next_change(store:
 
 
 def test_an_attachment_that_waits_is_sealed(store: Path, home: Path) -> None:
-    path = incoming._keep(TEXT.encode())
+    path = received_files._keep(TEXT.encode())
     assert files_that_tell(home) == []
     attachment = Attachment("file", "a.txt", "text/plain", len(TEXT), str(path))
-    assert TEXT in incoming._told(attachment)
+    assert TEXT in received_files._told(attachment)
     picture = Attachment("image", "a.png", "image/png", len(TEXT), str(path))
-    assert incoming._data_url(picture) is not None
+    assert received_files._data_url(picture) is not None
 
 
 def test_entries_of_the_history_are_added_and_nothing_is_rewritten(store: Path, home: Path) -> None:
@@ -169,7 +170,7 @@ def test_without_the_library_it_is_said_what_to_install(store: Path, home: Path,
     absent.mkdir()
     (absent / "cryptography.py").write_text("raise ImportError('not installed')\n")
     path = os.pathsep.join([str(absent), os.environ["PYTHONPATH"]])
-    write = "from hermes.agent.memory import Memory; Memory().add('user', 'x')"
+    write = "from hermes.agent.prompt.memory_files import Memory; Memory().add('user', 'x')"
     done = subprocess.run(
         [sys.executable, "-c", write], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
     )
@@ -253,8 +254,8 @@ def test_a_damaged_file_is_left_and_named_when_the_rest_is_opened(store: Path, h
 async def test_the_index_file_is_off_for_an_encrypted_store_unless_it_is_asked_for(
     store: Path, home: Path
 ) -> None:
-    assert not index_file.is_enabled(None, store)
-    assert index_file.is_enabled(True, store)
+    assert not sessions_json.is_enabled(None, store)
+    assert sessions_json.is_enabled(True, store)
     stop = asyncio.Event()
     stop.set()
     with SessionDB(store) as db:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes.store.sealed_files import MARK
-from hermes.store.sqlite.conversion import decrypt_file, encrypt_file
+from hermes.store.sealing.sealed_files import MARK
+from hermes.store.sqlite.upkeep.conversion import decrypt_file, encrypt_file
 from tests.encrypted.conftest import files_that_tell
 from tests.encrypted.words import read_words, small_store, words_of, write_words
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from hermes import errors
-from hermes.store.sqlite import encryption, keys
-from hermes.store.sqlite.conversion import encrypt_file
+from hermes.store.sqlite.encryption import encryption, store_keys
+from hermes.store.sqlite.upkeep.conversion import encrypt_file
 from hermes_state import SessionDB
 from tests.encrypted.conftest import content, files_that_tell
 
@@ -106,12 +106,12 @@ def test_a_new_store_is_encrypted_with_the_key_of_the_settings(home: Path) -> No
 @pytest.mark.parametrize("text", ["", "short", "00" * 31, "00" * 33, "zz" * 32])
 def test_what_is_no_key_is_refused(text: str) -> None:
     with pytest.raises(errors.StoreLocked, match="64 hexadecimal digits"):
-        keys.parsed(text, "HERMES_STORE_KEY")
+        store_keys.parsed(text, "HERMES_STORE_KEY")
 
 
 def test_a_key_file_that_others_can_read_is_not_used(tmp_path: Path) -> None:
     with pytest.raises(errors.StoreLocked, match="chmod 600"):
-        keys.from_file(key_file(tmp_path / "loose.key", bytes(32), 0o640), "the file")
+        store_keys.from_file(key_file(tmp_path / "loose.key", bytes(32), 0o640), "the file")
 
 
 def test_the_command_with_the_keyring(

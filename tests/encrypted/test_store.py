@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from hermes import errors
-from hermes.store.sqlite import encryption
-from hermes.store.sqlite.backup import backups_of
 from hermes.store.sqlite.connection import connect
-from hermes.store.sqlite.conversion import encrypt_file
-from hermes.store.sqlite.following import BATCH, LOOK_EVERY_N_WRITES
+from hermes.store.sqlite.encryption import encryption
+from hermes.store.sqlite.search.indexer import BATCH, LOOK_EVERY_N_WRITES
+from hermes.store.sqlite.upkeep.backup import backups_of
+from hermes.store.sqlite.upkeep.conversion import encrypt_file
 from hermes_state import SessionDB
 from tests.encrypted.conftest import MESSAGES, SECRET, content, files_that_tell, fill
 from tests.reference_databases import build
@@ -189,7 +189,7 @@ def test_a_broken_index_is_rebuilt_and_nothing_else_stops(store: Path) -> None:
 def test_it_is_locked_and_nothing_is_changed(
     store: Path, forget: Callable[[], None], monkeypatch: pytest.MonkeyPatch, verb: str, given: str, note: str
 ) -> None:
-    from hermes.store.sqlite.conversion import decrypt_file
+    from hermes.store.sqlite.upkeep.conversion import decrypt_file
 
     forget()
     if note == "without its note":

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hermes.agent.memory import Memory
-from hermes.agent.skills import Skills
-from hermes.chat.input_history import InputHistory
-from hermes.chat.prompting import history_file
-from hermes.gateway.minds import private_folder
+from hermes.agent.prompt.memory_files import Memory
+from hermes.agent.prompt.skill_files import Skills
+from hermes.chat.input.input_history import InputHistory
+from hermes.chat.input.prompt_line import history_file
+from hermes.gateway.sessions.agents import private_folder
 from hermes_state import SessionDB
 from tests.encrypted.conftest import SECRET
 

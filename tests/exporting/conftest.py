@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from hermes.exporting.formats import FORMATS
-from hermes.exporting.plan import conversations
+from hermes.export.formats import FORMATS
+from hermes.export.plan import conversations
 from hermes_state import SessionDB
 
 Written = Callable[..., str]

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from hermes.exporting.containing import contained
-from hermes.exporting.markdown import fenced
+from hermes.export.markdown import fenced
+from hermes.export.quoted_markdown import contained
 from hermes_state import SessionDB
 from tests.exporting.conftest import Written, compressed, talk
 

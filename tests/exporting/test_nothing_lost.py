@@ -9,8 +9,8 @@ from hypothesis import example, given
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from hermes.exporting.containing import contained
-from hermes.exporting.rendering import rendered
+from hermes.export.html_text import rendered
+from hermes.export.quoted_markdown import contained
 from tests.rendered_texts import TEXTS, assert_shows, text_in
 
 _VIEWER = MarkdownIt("commonmark", {"html": True, "maxNesting": 200}).enable(["strikethrough", "table"])

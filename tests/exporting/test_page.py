@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.exporting.rendering import rendered
+from hermes.export.html_text import rendered
 from hermes_state import SessionDB
 from tests.exporting.conftest import Written, compressed, talk
 

@@ -20,12 +20,12 @@ from markdown_it import MarkdownIt
 
 from hermes import clock
 from hermes.agent.approvals.request import ApprovalRequest, Scope
-from hermes.agent.model import CallPiece, Finished, Piece, Request, Text
-from hermes.agent.parts import Parts
+from hermes.agent.components import Parts
+from hermes.agent.models.model import CallPiece, Finished, Piece, Request, Text
 from hermes.agent.tool import Tool, ToolContext, ToolFailed
 from hermes.gateway.adapter import Choice, Receipt
-from hermes.gateway.events import Event, Source
-from hermes.gateway.minds import StandardMinds, Whose
+from hermes.gateway.inbound_events import Event, Source
+from hermes.gateway.sessions.agents import StandardMinds, Whose
 from hermes.gateway.settings import GatewaySettings
 from tests.gateway.world import ANN, Brain, Platform, WithBrain, World, said, settings_of
 

@@ -21,10 +21,10 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, cast
 
-from hermes.agent.model import Piece, Request
-from hermes.gateway.events import Event, Source
-from hermes.gateway.minds import StandardMinds
-from hermes.gateway.running import Gateway
+from hermes.agent.models.model import Piece, Request
+from hermes.gateway.app import Gateway
+from hermes.gateway.inbound_events import Event, Source
+from hermes.gateway.sessions.agents import StandardMinds
 from hermes_state import SessionDB
 from tests.gateway.world import ANN, Brain, Platform, WithBrain, said, settings_of
 

@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
 
 from hermes.gateway.adapter import AdapterError, Can, Receipt, Receive, Undeliverable, Unreachable
-from hermes.gateway.events import Event, Offered, Source
+from hermes.gateway.inbound_events import Event, Offered, Source
 
 
 class Call(NamedTuple):

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hermes.gateway.approvals import NOTHING_WAITS, PendingApproval
-from hermes.gateway.asking import Answer, Asked, Happening, Topics
-from hermes.gateway.commands import find
-from hermes.gateway.events import Source
-from hermes.gateway.keys import is_shared_multi_user_session, principal_of, session_key
+from hermes.gateway.commands.command_context import Answer, Asked, Happening, Topics
+from hermes.gateway.commands.table import find
+from hermes.gateway.inbound.chat_approvals import NOTHING_WAITS, PendingApproval
+from hermes.gateway.inbound_events import Source
+from hermes.gateway.sessions.session_keys import is_shared_multi_user_session, principal_of, session_key
 from hermes.gateway.settings import GatewaySettings, PlatformSettings
-from hermes.store.leases import Lease
+from hermes.store.chats.leases import Lease
 from hermes_state import SessionDB
 
 OWNED = GatewaySettings(platforms={"telegram": PlatformSettings("telegram", owners=frozenset({"ann"}))})

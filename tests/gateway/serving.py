@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 from starlette.types import ASGIApp
 
-from hermes.gateway.http import serve
+from hermes.gateway.http.host import serve
 
 
 @asynccontextmanager

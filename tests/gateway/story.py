@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hermes import errors
-from hermes.gateway.transcripts import Transcripts
+from hermes.gateway.mirror.transcripts import Transcripts
 from hermes_state import SessionDB
 from tests.gateway.mirroring import ANN, ROOM, begun
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.gateway.about import REDACTED, build_session_context_prompt, speaker
-from hermes.gateway.events import Source
-from hermes.recall.framing import speech
+from hermes.gateway.inbound_events import Source
+from hermes.gateway.sessions.prompt_context import REDACTED, build_session_context_prompt, speaker
+from hermes.recall.tool.prompt_safety import speech
 
 ANN = Source("telegram", "42", user_id="42", user_name="Ann")
 GROUP = Source(

@@ -9,7 +9,7 @@ from markdown_it import MarkdownIt
 
 from hermes.agent.approvals.request import ApprovalRequest, Scope
 from hermes.gateway.adapter import Choice
-from hermes.gateway.approval_text import (
+from hermes.gateway.inbound.approval_text import (
     MOST_PARTS,
     Measure,
     choices_of,
@@ -17,15 +17,15 @@ from hermes.gateway.approval_text import (
     question_parts,
     split_code,
 )
-from hermes.gateway.platforms import telegram_text
-from hermes.gateway.platforms.matrix_text import measure as in_bytes
+from hermes.gateway.platforms.matrix.formatting import measure as in_bytes
+from hermes.gateway.platforms.telegram import formatting
 from hermes.text import make_visible
 from tests.gateway.asking_world import code_in
 from tests.gateway.telegram_markup import parsed
 
 NASTY = st.text(alphabet=st.sampled_from("`~\n\t ab>#-*|é😀\u202e\u200b\r\x1b"), max_size=400)
 TEXTS = st.one_of(NASTY, st.text(max_size=200))
-MEASURES = st.sampled_from([len, telegram_text.units, in_bytes])
+MEASURES = st.sampled_from([len, formatting.units, in_bytes])
 
 
 @given(TEXTS)
@@ -87,10 +87,10 @@ def test_the_whole_command_and_the_whole_diff_are_in_the_question(
 def test_on_telegram_the_command_is_seen_as_it_is(subject: str) -> None:
     """Through the Markdown of the question, Telegram's HTML and its rules."""
     request = ApprovalRequest(subject, "why")
-    parts = question_parts("k7f2", request, 600, telegram_text.LONGEST, telegram_text.units)
+    parts = question_parts("k7f2", request, 600, formatting.LONGEST, formatting.units)
     assert parts is not None
     (part,) = parts
-    assert make_visible(subject) in parsed(telegram_text.html_of(part)).text
+    assert make_visible(subject) in parsed(formatting.html_of(part)).text
 
 
 def test_a_long_command_comes_in_numbered_parts_and_the_last_message_asks() -> None:

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from hermes import audit
-from hermes.agent import record
-from hermes.gateway import streaming
+from hermes import audit_log
+from hermes.agent import transcript
 from hermes.gateway.adapter import Can, Undeliverable, Unreachable
-from hermes.gateway.approvals import NOTHING_WAITS
-from hermes.gateway.events import Source
-from hermes.gateway.pairing import Pairings
+from hermes.gateway.inbound.chat_approvals import NOTHING_WAITS
+from hermes.gateway.inbound.pairing import Pairings
+from hermes.gateway.inbound_events import Source
+from hermes.gateway.ops.status_file import gateway_folder
+from hermes.gateway.outbound import streaming
 from hermes.gateway.settings import PlatformSettings
-from hermes.gateway.status_file import gateway_folder
 from tests.gateway.asking_world import OWNED, AskingWorld, ButtonPlatform, code_in, name_in
 from tests.gateway.world import ANN, BOB, Platform, in_group, settings_of
 
@@ -356,7 +356,7 @@ async def test_nobody_types_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 async def test_the_lease_is_renewed_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record, "RENEW_S", 0.02)
+    monkeypatch.setattr(transcript, "RENEW_S", 0.02)
     async with AskingWorld() as world:
         await world.asked(ANN, "ls")
         session = world.session_of(ANN)
@@ -374,13 +374,13 @@ async def test_the_lease_is_renewed_while_it_waits(monkeypatch: pytest.MonkeyPat
 async def test_a_decision_is_in_the_audit_log_and_what_was_said_in_no_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, "hermes.gateway.approvals")
+    caplog.set_level(logging.INFO, "hermes.gateway.inbound.chat_approvals")
     async with AskingWorld() as world:
         await world.asked(ANN, "rm secret-name")
         await world.asks(ANN, "/approve")
     assert "an approval on telegram was given" in caplog.text
     assert "secret-name" not in caplog.text
-    [entry] = [entry for entry in audit.read() if entry["action"] == "approval answered"]
+    [entry] = [entry for entry in audit_log.read() if entry["action"] == "approval answered"]
     assert entry["details"] == {
         "subject": "rm secret-name",
         "allowed": True,

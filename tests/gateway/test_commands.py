@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes import errors
-from hermes.gateway.asking import Command
-from hermes.gateway.commands import COMMANDS, find
+from hermes.gateway.commands.command_context import Command
+from hermes.gateway.commands.table import COMMANDS, find
 from hermes_state import SessionDB
 from tests.gateway.here import Chat, dm, group
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hermes.gateway.commands import COMMANDS
-from hermes.gateway.events import Source
+from hermes.gateway.commands.table import COMMANDS
+from hermes.gateway.inbound_events import Source
 from hermes_state import SessionDB
 from tests.gateway.here import Chat, dm, group, thread
 from tests.gateway.test_commands_place import TopicsOf

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hermes import clock
-from hermes.gateway.asking import Happening
+from hermes.gateway.commands.command_context import Happening
 from hermes.gateway.settings import ResetPolicy
 from hermes_state import SessionDB
 from tests.gateway.here import OWNED, Chat, dm, group, thread

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes import clock
-from hermes.gateway.commands_shown import APART, code, name_of, plain, policy, snippet, when
+from hermes.gateway.commands.markdown_format import APART, code, name_of, plain, policy, snippet, when
 from hermes.gateway.settings import ResetPolicy
 from hermes_state import SessionDB
 from tests.gateway.here import Chat, dm

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from hermes.gateway import connections
+from hermes.gateway import platform_connections
 from hermes.gateway.adapter import Limited, Misconfigured, Receipt, Unreachable
-from hermes.gateway.connections import Connections, PlatformState
-from hermes.gateway.events import Event
+from hermes.gateway.inbound_events import Event
+from hermes.gateway.platform_connections import Connections, PlatformState
 from hermes.gateway.settings import PlatformSettings
 from tests.gateway.fake_adapter import FakeAdapter
 from tests.gateway.world import ANN, Platform, World, settings_of
@@ -17,7 +17,7 @@ from tests.gateway.world import ANN, Platform, World, settings_of
 
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(platform_connections, "FIRST_PAUSE_S", 0.01)
 
 
 async def _receive(_event: Event, _offered: object) -> Receipt:

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from hermes.gateway.adapter import AdapterError, Can, Doubtful, Limited, Undeliverable, Unreachable
-from hermes.gateway.delivery import UNKNOWN
-from hermes.gateway.events import Source
-from hermes.gateway.office import Letter
+from hermes.gateway.context import Letter
+from hermes.gateway.inbound_events import Source
+from hermes.gateway.outbound.delivery import UNKNOWN
 from tests.gateway.world import ANN, BOB, Platform, World, full_disk, settings_of
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.gateway.counting import Buckets, Recently
-from hermes.gateway.doorkeeper import Doorkeeper, let_in
-from hermes.gateway.events import Source
-from hermes.gateway.pairing import Pairings
+from hermes.gateway.inbound.access_control import Doorkeeper, let_in
+from hermes.gateway.inbound.pairing import Pairings
+from hermes.gateway.inbound_events import Source
+from hermes.gateway.rate_limit import Buckets, Recently
 from hermes.gateway.settings import GatewaySettings, PlatformSettings
 
 ANN = Source("telegram", "10", chat_type="dm", user_id="1", user_name="Ann Smith", handle="Ann")

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from hermes.gateway.delivery import UNKNOWN
-from hermes.gateway.mailbox import GIVEN_UP
-from hermes.gateway.working import HALF_WAY
+from hermes.gateway.inbound.mailbox import GIVEN_UP
+from hermes.gateway.inbound.process_message import HALF_WAY
+from hermes.gateway.outbound.delivery import UNKNOWN
 from tests.gateway.dying import GONE
 
 ROOT = Path(__file__).parents[2]

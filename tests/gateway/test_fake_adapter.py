@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from hermes.gateway.adapter import Can, Doubtful, Limited, Receipt, Undeliverable, Unreachable
-from hermes.gateway.events import Event, Offered, Source
+from hermes.gateway.inbound_events import Event, Offered, Source
 from tests.gateway.fake_adapter import FakeAdapter
 
 ANN = Source("telegram", "42", user_id="42")

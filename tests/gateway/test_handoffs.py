@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from hermes.gateway import handoffs
 from hermes.gateway.adapter import Undeliverable
-from hermes.gateway.index_file import IndexFile
-from hermes.gateway.keys import Keying, owner_of
-from hermes.gateway.older import read_entries
-from hermes.gateway.places import source_of
+from hermes.gateway.mirror.sessions_json import IndexFile
+from hermes.gateway.sessions import handoffs
+from hermes.gateway.sessions.legacy_routing import read_entries
+from hermes.gateway.sessions.session_keys import Keying, owner_of
+from hermes.gateway.sessions.session_lookup import source_of
 from hermes.gateway.settings import GatewaySettings, ResetPolicy
 from tests.gateway.world import (
     ANN,

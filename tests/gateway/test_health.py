@@ -11,10 +11,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hermes import __version__, clock
 from hermes.errors import StoreFull, raised
-from hermes.gateway import health
-from hermes.gateway.connections import PlatformState
-from hermes.gateway.health import Waiting, Watched, health_app
-from hermes.gateway.metrics import GatewayMetrics
+from hermes.gateway.ops import health
+from hermes.gateway.ops.health import Waiting, Watched, health_app
+from hermes.gateway.ops.metrics import GatewayMetrics
+from hermes.gateway.platform_connections import PlatformState
 from hermes.secrets import made_up
 from hermes_state import SessionDB
 from tests.gateway.serving import client_of, served

@@ -18,10 +18,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from hermes.gateway import http
 from hermes.gateway.adapter import Misconfigured
-from hermes.gateway.http import error_handlers, serve
-from hermes.gateway.http_limits import BodyPool, Limits, set_limits
+from hermes.gateway.http import host
+from hermes.gateway.http.host import error_handlers, serve
+from hermes.gateway.http.limits import BodyPool, Limits, set_limits
 from tests.gateway.serving import client_of, served
 
 Connected = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -57,7 +57,7 @@ async def test_an_app_is_served_and_says_nothing_on_the_terminal(
         assert (await client.get("/")).text == "hello"
         assert (await client.post("/echo", content=b"x" * 1000)).content == b"x" * 1000
     assert capsys.readouterr() == ("", "")
-    mine = [record.getMessage() for record in caplog.records if record.name == "hermes.gateway.http"]
+    mine = [record.getMessage() for record in caplog.records if record.name == "hermes.gateway.http.host"]
     assert mine == [f"listening on 127.0.0.1, port {address.rpartition(':')[2]}"]
     assert not [record for record in caplog.records if record.name.startswith("uvicorn")]
 
@@ -149,7 +149,7 @@ async def test_a_request_that_is_open_at_the_end_is_still_answered() -> None:
 
 
 async def test_one_that_does_not_end_in_time_may_say_a_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "GRACE_S", 0)
+    monkeypatch.setattr(host, "GRACE_S", 0)
     begun, ended = asyncio.Event(), asyncio.Event()
 
     async def endless(request: Request) -> Response:
@@ -236,7 +236,7 @@ async def test_an_app_says_in_its_own_words_that_a_body_is_too_large() -> None:
 async def test_whoever_does_not_ask_in_time_is_hung_up_on(
     trickle: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "REQUEST_S", 0.2)
+    monkeypatch.setattr(host, "REQUEST_S", 0.2)
     async with served(APP) as address:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(address.rpartition(":")[2]))
         writer.write(trickle)
@@ -248,7 +248,7 @@ async def test_whoever_does_not_ask_in_time_is_hung_up_on(
 async def test_a_request_that_takes_its_time_to_be_answered_is_not_hung_up_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(http, "REQUEST_S", 0.5)
+    monkeypatch.setattr(host, "REQUEST_S", 0.5)
 
     async def slow(request: Request) -> Response:
         await asyncio.sleep(0.7)
@@ -266,7 +266,7 @@ async def test_a_request_that_takes_its_time_to_be_answered_is_not_hung_up_on(
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "BODY_S", 0.2)
+    monkeypatch.setattr(host, "BODY_S", 0.2)
     async with served(APP) as address:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(address.rpartition(":")[2]))
         writer.write(b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nonly this")
@@ -430,7 +430,7 @@ def test_one_holder_gets_half_of_the_pool() -> None:
 
 
 async def test_an_answer_that_nobody_reads_is_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "SEND_S", 0.2)
+    monkeypatch.setattr(host, "SEND_S", 0.2)
     over = asyncio.Event()
 
     async def large(request: Request) -> Response:

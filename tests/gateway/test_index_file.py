@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from hermes.gateway import index_file
-from hermes.gateway.events import Source
-from hermes.gateway.index_file import IndexFile
+from hermes.gateway.inbound_events import Source
+from hermes.gateway.mirror import sessions_json
+from hermes.gateway.mirror.sessions_json import IndexFile
 from hermes_state import SessionDB
 from tests.gateway.mirroring import ANN, ROOM, begun
 
@@ -142,7 +142,7 @@ async def test_a_follower_sees_within_a_second_what_any_process_does(db: Session
 
     The pauses of the follower take less than a second; how long the work between them takes is up to the machine.
     """
-    assert index_file.LOOK_EVERY_S + index_file.LEAST_PAUSE_S < 1.0
+    assert sessions_json.LOOK_EVERY_S + sessions_json.LEAST_PAUSE_S < 1.0
     chat = begun(db, key=KEY)
     stop = asyncio.Event()
     following = asyncio.create_task(IndexFile(db, folder).follow(stop))

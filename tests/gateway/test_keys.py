@@ -13,10 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes.gateway.events import Event, Source
-from hermes.gateway.keys import Keying, chat_of, is_shared_multi_user_session, key_of, session_key
-from hermes.store.origins import Chat
-from hermes.store.routing import Route
+from hermes.gateway.inbound_events import Event, Source
+from hermes.gateway.sessions.session_keys import (
+    Keying,
+    chat_of,
+    is_shared_multi_user_session,
+    key_of,
+    session_key,
+)
+from hermes.store.chats.origins import Chat
+from hermes.store.chats.routing import Route
 from hermes_state import SessionDB
 
 DM = Source("telegram", "42", user_id="7")

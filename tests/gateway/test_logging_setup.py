@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hermes.gateway.logging_setup import set_up_logs, without
+from hermes.gateway.ops.logging_setup import set_up_logs, without
 
 TOKEN = "123456:" + "MadeUpForThisTest"
 KEY = "sk-" + "proj-" + "MadeUpForThisTest0123456789"

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from hermes.agent.record import StoredRecord
-from hermes.gateway import incoming
+from hermes.agent.transcript import StoredRecord
+from hermes.db.scoped_store import ScopedStore
 from hermes.gateway.adapter import Can, Unreachable
-from hermes.gateway.events import Offered, Source
-from hermes.gateway.minds import Mind, StandardMinds, Whose
-from hermes.gateway.working import NO_STORE
-from hermes.scoped import ScopedStore
+from hermes.gateway.inbound import received_files
+from hermes.gateway.inbound.process_message import NO_STORE
+from hermes.gateway.inbound_events import Offered, Source
+from hermes.gateway.sessions.agents import Mind, StandardMinds, Whose
 from tests.gateway.world import (
     ANN,
     BOB,
@@ -284,7 +284,7 @@ async def test_a_text_file_is_in_the_conversation_and_gone_afterwards() -> None:
     async with World() as world:
         answer = await world.asks(ANN, "look", offered=[file("a.txt", b"all of it")])
         assert "all of it" in answer[0]
-        await world.until(lambda: list(incoming.folder().iterdir()) == [])
+        await world.until(lambda: list(received_files.folder().iterdir()) == [])
         assert "a.txt" in world.talk(ANN)[0]
 
 
@@ -312,14 +312,14 @@ async def test_what_is_too_large_or_cannot_be_fetched_is_told() -> None:
         assert "[file big.bin: larger than 1 MB, not fetched]" in answer
         assert "[file lost.txt: could not be fetched" in answer
         assert "[file liar.txt: larger than 1 MB, not kept]" in answer
-        assert not incoming.folder().is_dir() or list(incoming.folder().iterdir()) == []
+        assert not received_files.folder().is_dir() or list(received_files.folder().iterdir()) == []
 
 
 async def test_a_file_that_never_comes_uses_up_the_time_of_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Everybody on that platform waits for them."""
-    monkeypatch.setattr(incoming, "FETCH_S", 0.1)
+    monkeypatch.setattr(received_files, "FETCH_S", 0.1)
 
     async def never() -> bytes:
         return await asyncio.Future()

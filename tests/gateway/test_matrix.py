@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from nio import ToDeviceMessage
 
 from hermes.gateway.adapter import Limited, Misconfigured, Receipt, Undeliverable, Unreachable
-from hermes.gateway.events import Event, Offered, Source
-from hermes.gateway.platforms import matrix_events, matrix_text
-from hermes.gateway.platforms.matrix import Matrix
+from hermes.gateway.inbound_events import Event, Offered, Source
+from hermes.gateway.platforms.matrix import Matrix, formatting, room_events
 from hermes.gateway.settings import PlatformSettings
 from tests.gateway.synapse import WITHIN, Account, People, Person, Synapse, eventually
 
@@ -590,11 +589,11 @@ _JSON = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(_NAMES), _JSON))
 def test_whatever_people_send_can_be_read(content: dict[str, Any]) -> None:
-    matrix_events.place(content)
-    said = matrix_events.read(content)
+    room_events.place(content)
+    said = room_events.read(content)
     if said is not None:
         assert isinstance(said.text, str)
-        matrix_events.addresses(said, "@hermes:localhost", ["Hermes"])
+        room_events.addresses(said, "@hermes:localhost", ["Hermes"])
 
 
 @pytest.mark.parametrize(
@@ -611,9 +610,9 @@ def test_whatever_people_send_can_be_read(content: dict[str, Any]) -> None:
     ],
 )
 def test_how_we_are_called(text: str, called: bool, rest: str) -> None:
-    said = matrix_events.Said(text)
-    assert matrix_events.addresses(said, "@hermes:localhost", ["Hermes"]) is called
-    assert matrix_events.without_address(text, "@hermes:localhost", ["Hermes"]) == rest
+    said = room_events.Said(text)
+    assert room_events.addresses(said, "@hermes:localhost", ["Hermes"]) is called
+    assert room_events.without_address(text, "@hermes:localhost", ["Hermes"]) == rest
 
 
 @pytest.mark.parametrize(
@@ -627,16 +626,16 @@ def test_how_we_are_called(text: str, called: bool, rest: str) -> None:
 )
 def test_an_answer_without_the_quote_before_it(body: str, quoted: str | None, text: str) -> None:
     related = {"m.in_reply_to": {"event_id": "$1"}}
-    said = matrix_events.read({"msgtype": "m.text", "body": body, "m.relates_to": related})
+    said = room_events.read({"msgtype": "m.text", "body": body, "m.relates_to": related})
     assert said
     assert (said.replies_to, said.quoted, said.text) == ("$1", quoted, text)
 
 
 def test_a_link_to_us_calls_us() -> None:
     html = '<a href="https://matrix.to/#/%40hermes%3Alocalhost">H</a> hi'
-    said = matrix_events.read({"msgtype": "m.text", "body": "H hi", "formatted_body": html})
+    said = room_events.read({"msgtype": "m.text", "body": "H hi", "formatted_body": html})
     assert said
-    assert matrix_events.addresses(said, "@hermes:localhost", [])
+    assert room_events.addresses(said, "@hermes:localhost", [])
 
 
 @pytest.mark.parametrize(
@@ -653,15 +652,15 @@ def test_a_link_to_us_calls_us() -> None:
     ],
 )
 def test_markdown_becomes_html(text: str, html: str) -> None:
-    assert matrix_text.html_of(text) == html
+    assert formatting.html_of(text) == html
 
 
 def test_plain_words_stay_plain() -> None:
-    assert "formatted_body" not in matrix_text.message("a < b & c")
+    assert "formatted_body" not in formatting.message("a < b & c")
 
 
 @given(st.text(max_size=2000))
 def test_every_text_that_is_short_enough_makes_an_event_that_is(text: str) -> None:
-    assert matrix_text.measure(text) <= matrix_text.LONGEST
-    for content in (matrix_text.message(text), matrix_text.new_version("$x", text)):
+    assert formatting.measure(text) <= formatting.LONGEST
+    for content in (formatting.message(text), formatting.new_version("$x", text)):
         assert len(json.dumps(content)) < 47_000

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from hermes.gateway.metrics import QUICK, Counter, GatewayMetrics, Gauge, Histogram, Metric, spelled
+from hermes.gateway.ops.metrics import QUICK, Counter, GatewayMetrics, Gauge, Histogram, Metric, spelled
 
 
 def written(metric: Metric) -> str:

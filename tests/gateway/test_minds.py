@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from hermes import errors
-from hermes.agent.model import Model, NoSuchModel
-from hermes.agent.parts import Wish
-from hermes.gateway.minds import StandardMinds, private_folder
+from hermes.agent.components import Wish
+from hermes.agent.models.model import Model, NoSuchModel
+from hermes.gateway.sessions.agents import StandardMinds, private_folder
 from tests.gateway.world import ANN, BOB, WithBrain, World, in_group, in_thread
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from hermes import errors
-from hermes.gateway.events import Source
-from hermes.gateway.keys import Keying, owner_of, principal_of
-from hermes.gateway.older import take_over, take_over_once
+from hermes.gateway.inbound_events import Source
+from hermes.gateway.sessions.legacy_routing import take_over, take_over_once
+from hermes.gateway.sessions.session_keys import Keying, owner_of, principal_of
 from hermes.store.people import Principal
 from hermes_state import SessionDB
 

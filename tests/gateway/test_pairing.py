@@ -14,8 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes import errors
-from hermes.environment import TOOL_MARKER
-from hermes.gateway.pairing import ALPHABET, FILE, LENGTH, MOST_CODES, TRIES, Paired, Pairings, code_in
+from hermes.config.dotenv import TOOL_MARKER
+from hermes.gateway.inbound.pairing import (
+    ALPHABET,
+    FILE,
+    LENGTH,
+    MOST_CODES,
+    TRIES,
+    Paired,
+    Pairings,
+    code_in,
+)
 
 
 class Clock:

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from hermes.gateway.events import Source
-from hermes.gateway.keys import Keying, chat_of, session_key
-from hermes.gateway.places import Places, source_of
+from hermes.gateway.inbound_events import Source
+from hermes.gateway.sessions.session_keys import Keying, chat_of, session_key
+from hermes.gateway.sessions.session_lookup import Places, source_of
 from hermes_state import SessionDB
 from tests.gateway.world import ANN, BOB, in_group, in_thread
 

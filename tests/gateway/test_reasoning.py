@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from hermes.agent.events import ApprovalAsked
-from hermes.agent.finish_reasons import CUT_AT_LENGTH, NO_ANSWER_WITHIN_LENGTH
-from hermes.agent.record import StoredRecord
-from hermes.gateway.answering import Answered, heard
-from hermes.gateway.metrics import GatewayMetrics
-from hermes.gateway.redoing import answer_in
+from hermes.agent.models.finish_reasons import CUT_AT_LENGTH, NO_ANSWER_WITHIN_LENGTH
+from hermes.agent.transcript import StoredRecord
+from hermes.gateway.inbound.inbox_recovery import answer_in
+from hermes.gateway.ops.metrics import GatewayMetrics
+from hermes.gateway.outbound.answer import Answered, heard
 from hermes_state import SessionDB
 from tests.agent.openai_server import ModelServer, Reply, chunk, says
 from tests.agent.test_turn_over_http import a_turn

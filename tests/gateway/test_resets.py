@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from hermes import errors
 from hermes.clock import DAY, HOUR, MINUTE
-from hermes.gateway.resets import Due, boundary_after, due, duration, next_due, notice, zone
+from hermes.gateway.sessions.reset_policy import Due, boundary_after, due, duration, next_due, notice, zone
 from hermes.gateway.settings import ResetPolicy
 
 NEVER = ResetPolicy("none")

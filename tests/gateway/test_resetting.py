@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import pytest
 import time_machine
 
-from hermes import config
-from hermes.gateway import resetting
+from hermes.config import config_file
+from hermes.gateway.sessions import reset_scheduler
 from hermes.gateway.settings import GatewaySettings, ResetPolicy
 from tests.gateway.world import ANN, BOB, WORKS_IN, World, another_program, in_group, in_thread, settings_of
 
@@ -28,7 +28,7 @@ def clock() -> Iterator[time_machine.Traveller]:
 @pytest.fixture(autouse=True)
 def never_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who watches looks when a test says so."""
-    monkeypatch.setattr(resetting, "LOOK_EVERY_S", 1e6)
+    monkeypatch.setattr(reset_scheduler, "LOOK_EVERY_S", 1e6)
 
 
 def idle(**changed: object) -> GatewaySettings:
@@ -37,7 +37,7 @@ def idle(**changed: object) -> GatewaySettings:
 
 async def looks(world: World) -> None:
     """Whoever watches the clocks looks once."""
-    for key in resetting._candidates(world.gateway.office):
+    for key in reset_scheduler._candidates(world.gateway.office):
         await world.gateway.router.wake(key)
 
 
@@ -169,7 +169,7 @@ async def test_what_is_open_in_a_terminal_is_not_reset_and_nobody_is_told_of_tha
 
 
 async def test_a_process_in_the_background_keeps_its_conversation(clock: time_machine.Traveller) -> None:
-    config.change("approvals.mode", "off")
+    config_file.change("approvals.mode", "off")
     settings = settings_of(reset=IDLE, platform={"owners": frozenset({"1"})})
     async with World(settings) as world:
         await world.asks(ANN, 'use terminal {"command": "sleep 60", "background": true}')

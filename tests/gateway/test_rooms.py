@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-from hermes.agent.participants import make_sign
-from hermes.agent.prompt import WHO, WHO_IN_A_ROOM
-from hermes.gateway.about import speaker
-from hermes.gateway.events import Source
-from hermes.gateway.minds import private_folder
+from hermes.agent.prompt.participants import make_sign
+from hermes.agent.prompt.system_prompt import WHO, WHO_IN_A_ROOM
+from hermes.gateway.inbound_events import Source
+from hermes.gateway.sessions.agents import private_folder
+from hermes.gateway.sessions.prompt_context import speaker
 from hermes.gateway.settings import GatewaySettings
-from hermes.recall.lookalikes import fold
+from hermes.recall.tool.lookalikes import fold
 from tests.gateway.world import ANN, BOB, World, file, in_thread, said, settings_of
 
 CAT = Source("telegram", "3", user_id="3", user_name="Cat")

@@ -7,12 +7,12 @@ import asyncio
 import pytest
 
 from hermes import errors
-from hermes.gateway import incoming
-from hermes.gateway.chat import REPLACED, TRASHED
-from hermes.gateway.commands_which import IN_TRASH
-from hermes.gateway.events import Source
-from hermes.gateway.keys import Keying, session_key
-from hermes.gateway.mailbox import BROKEN, MOST_TRIES
+from hermes.gateway.commands.visible_conversations import IN_TRASH
+from hermes.gateway.inbound import received_files
+from hermes.gateway.inbound.mailbox import BROKEN, MOST_TRIES
+from hermes.gateway.inbound_events import Source
+from hermes.gateway.sessions.chat_state import REPLACED, TRASHED
+from hermes.gateway.sessions.session_keys import Keying, session_key
 from tests.gateway.world import (
     ANN,
     BOB,
@@ -74,7 +74,7 @@ async def test_strangers_leave_no_trace() -> None:
         assert world.heard(BOB) == []
         assert world.db.session_count() == 1
         assert "mischief" not in world.brain.told
-        assert not incoming.folder().exists()
+        assert not received_files.folder().exists()
 
 
 async def test_bots_are_strangers() -> None:
@@ -123,7 +123,7 @@ async def test_a_message_that_cannot_be_stored_is_not_accepted() -> None:
         with full_disk():
             with pytest.raises(errors.StoreError):
                 await world.says(ANN, "lost?", number="9", offered=[file("a.txt", b"a")])
-            assert list(incoming.folder().iterdir()) == []
+            assert list(received_files.folder().iterdir()) == []
         assert await world.asks(ANN, "lost?", number="9") == ["you said: lost?"]
 
 

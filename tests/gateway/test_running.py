@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hermes.gateway.adapter import Unreachable
-from hermes.gateway.running import connected
+from hermes.gateway.app import connected
 from hermes.gateway.settings import GatewaySettings, PlatformSettings
 from tests.gateway.world import ANN, BOB, World, full_disk, in_thread, settings_of
 

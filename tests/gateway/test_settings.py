@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes import environment, errors
-from hermes.agent import gateway_keys
-from hermes.agent.gateway_keys import GATEWAY_SETTINGS, PLATFORM_NAMES, PLATFORM_SETTINGS, is_secret, kind_of
-from hermes.agent.settings import read_settings
-from hermes.gateway import catalogue
-from hermes.gateway.events import CHAT_TYPES
-from hermes.gateway.keys import Keying
+from hermes import errors
+from hermes.config import dotenv, gateway_keys
+from hermes.config.gateway_keys import GATEWAY_SETTINGS, PLATFORM_NAMES, PLATFORM_SETTINGS, is_secret, kind_of
+from hermes.config.settings import read_settings
+from hermes.gateway import registry
+from hermes.gateway.inbound_events import CHAT_TYPES
+from hermes.gateway.sessions.session_keys import Keying
 from hermes.gateway.settings import (
     GatewaySettings,
     PlatformSettings,
@@ -68,7 +68,7 @@ def test_a_platform_with_its_secret_and_nothing_else_just_works(
 
 
 def test_a_platform_can_be_turned_off_though_its_secret_is_there(home: Path) -> None:
-    environment.change("TELEGRAM_BOT_TOKEN", TOKEN)
+    dotenv.change("TELEGRAM_BOT_TOKEN", TOKEN)
     write(home, "platforms: {telegram: {enabled: false, home_channel: -100123}}\n")
     settings = read_gateway_settings()
     assert settings.enabled == {}
@@ -90,9 +90,9 @@ def test_the_environment_wins_over_the_env_file_over_the_config(
         "session_reset: {idle_minutes: 1}\nplatforms: {telegram: {bot_token: a, allowed_users: [1, '@b']}}\n",
     )
     assert seen() == (1, "a", {"1", "@b"})
-    environment.change("SESSION_IDLE_MINUTES", "2")
-    environment.change("TELEGRAM_BOT_TOKEN", "b")
-    environment.change("TELEGRAM_ALLOWED_USERS", "2, @c ,")
+    dotenv.change("SESSION_IDLE_MINUTES", "2")
+    dotenv.change("TELEGRAM_BOT_TOKEN", "b")
+    dotenv.change("TELEGRAM_ALLOWED_USERS", "2, @c ,")
     assert seen() == (2, "b", {"2", "@c"})
     monkeypatch.setenv("SESSION_IDLE_MINUTES", "3")
     monkeypatch.setenv("TELEGRAM_BOT_TOKEN", "c")
@@ -340,16 +340,16 @@ def test_what_is_misspelt_is_told(home: Path, text: str, told: str) -> None:
 
 
 def test_what_is_not_installed_is_told_with_the_extra_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [catalogue.not_installed(name) for name in PLATFORM_NAMES] == [None] * len(PLATFORM_NAMES)
+    assert [registry.not_installed(name) for name in PLATFORM_NAMES] == [None] * len(PLATFORM_NAMES)
     monkeypatch.setitem(sys.modules, "telegram", None)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    assert catalogue.not_installed("telegram") == "pip install 'hermes-sessions[telegram]'"
-    assert catalogue.not_installed("webhook") == "pip install 'hermes-sessions[gateway]'"
-    assert catalogue.not_installed("matrix") is None
+    assert registry.not_installed("telegram") == "pip install 'hermes-sessions[telegram]'"
+    assert registry.not_installed("webhook") == "pip install 'hermes-sessions[gateway]'"
+    assert registry.not_installed("matrix") is None
 
 
 def test_the_names_of_platforms_and_chats_are_the_same_everywhere() -> None:
-    assert tuple(catalogue.PLATFORMS) == PLATFORM_NAMES
+    assert tuple(registry.PLATFORMS) == PLATFORM_NAMES
     assert gateway_keys.CHAT_TYPES == CHAT_TYPES
 
 
@@ -404,11 +404,11 @@ def test_the_page_tells_every_setting_its_default_and_nothing_else() -> None:
 
 def test_the_page_names_every_variable() -> None:
     needed = [
-        catalogue.variable(name, one)
-        for name, platform in catalogue.PLATFORMS.items()
+        registry.variable(name, one)
+        for name, platform in registry.PLATFORMS.items()
         for names in platform.needs
         for one in names
-        if one not in catalogue.IN_THE_FILE
+        if one not in registry.IN_THE_FILE
     ]
     for name in (*needed, *gateway_keys.VARIABLES.values(), "TELEGRAM_BASE_URL", "MATRIX_HOME_ROOM"):
         assert f"`{name}`" in PAGE

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.gateway.splitting import Measure, beginning, pieces, split
+from hermes.gateway.outbound.splitting import Measure, beginning, pieces, split
 
 
 def utf16(text: str) -> int:

@@ -6,8 +6,9 @@ import random
 
 import pytest
 
-from hermes.gateway import connections, delivery
+from hermes.gateway import platform_connections
 from hermes.gateway.adapter import Limited, Unreachable
+from hermes.gateway.outbound import delivery
 from tests.gateway.world import ANN, BOB, World, in_group, in_thread, settings_of
 
 CHATS = (ANN, BOB, in_group(ANN), in_group(BOB), in_thread(ANN))
@@ -18,7 +19,7 @@ STEPS = 40
 
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(platform_connections, "FIRST_PAUSE_S", 0.01)
     monkeypatch.setattr(delivery, "FIRST_PAUSE_S", 0.01)
 
 

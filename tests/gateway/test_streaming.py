@@ -18,8 +18,8 @@ from hermes.gateway.adapter import (
     Undeliverable,
     Unreachable,
 )
-from hermes.gateway.events import Source
-from hermes.gateway.streaming import FIRST_AFTER, TYPING_EVERY, LiveMessage
+from hermes.gateway.inbound_events import Source
+from hermes.gateway.outbound.streaming import FIRST_AFTER, TYPING_EVERY, LiveMessage
 from tests.gateway.fake_adapter import FakeAdapter
 from tests.gateway.simulated_time import simulated
 

@@ -25,8 +25,8 @@ from hermes.gateway.adapter import (
     Undeliverable,
     Unreachable,
 )
-from hermes.gateway.events import Event, Offered, Source
-from hermes.gateway.http_limits import Limits, set_limits
+from hermes.gateway.http.limits import Limits, set_limits
+from hermes.gateway.inbound_events import Event, Offered, Source
 from hermes.gateway.platforms import telegram
 from hermes.gateway.platforms.telegram import Telegram
 from hermes.gateway.settings import PlatformSettings

@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from hermes.gateway.adapter import Choice, OffersChoices, Receipt
-from hermes.gateway.events import Event, Offered, Source
+from hermes.gateway.app import Gateway
+from hermes.gateway.inbound_events import Event, Offered, Source
 from hermes.gateway.platforms.telegram import Telegram
-from hermes.gateway.running import Gateway
 from hermes.gateway.settings import GatewaySettings, PlatformSettings
 from hermes_state import SessionDB
 from tests.gateway.asking_world import Asker, AskingBrain, AskingMinds

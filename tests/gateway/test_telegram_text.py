@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.gateway.platforms.telegram_text import html_of, shown, units
+from hermes.gateway.platforms.telegram.formatting import html_of, shown, units
 from tests.gateway.telegram_markup import Refused, parsed
 
 WRITTEN = {"a", "b", "i", "s", "tg-spoiler", "code", "pre", "blockquote"}

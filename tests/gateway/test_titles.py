@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes.agent.standard import Standard
-from hermes.gateway.minds import StandardMinds
+from hermes.agent.factory import Standard
+from hermes.gateway.sessions.agents import StandardMinds
 from tests.agent.openai_server import ModelServer, Reply, says
 from tests.gateway.world import ANN, World
 

@@ -19,10 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes.cli.sessions import rebuild
-from hermes.gateway.transcript_lines import Copy
-from hermes.gateway.transcripts import ALL, OFF, Transcripts, chosen
-from hermes.store import incoming
-from hermes.store.mirrored import LARGE_COLUMNS, SMALL_COLUMNS
+from hermes.gateway.mirror.transcript_lines import Copy
+from hermes.gateway.mirror.transcripts import ALL, OFF, Transcripts, chosen
+from hermes.store.transfer import incoming_session
+from hermes.store.transfer.mirror_source import LARGE_COLUMNS, SMALL_COLUMNS
 from hermes_state import SessionDB
 from tests.gateway.mirroring import ANN, ROOM, begun, contexts, everything
 from tests.gateway.story import STEPS, Story
@@ -154,7 +154,12 @@ def test_the_terminal_writes_them_where_all_are_asked_for(
 
 def test_every_column_that_an_import_restores_is_in_it() -> None:
     mirrored = {name.strip().removeprefix("s.") for name in f"{SMALL_COLUMNS}, {LARGE_COLUMNS}".split(",")}
-    restored = {*incoming.TEXTS, *incoming.JSONS, *incoming.NUMBERS, *incoming.COUNTERS}
+    restored = {
+        *incoming_session.TEXTS,
+        *incoming_session.JSONS,
+        *incoming_session.NUMBERS,
+        *incoming_session.COUNTERS,
+    }
     restored |= {"source", "started_at", "title", "owner", "parent_session_id", "relation"}
     assert mirrored == restored | {"trashed_at"}
 

@@ -28,7 +28,6 @@ from starlette.routing import Route
 
 from hermes import clock
 from hermes.errors import StoreFull, raised
-from hermes.gateway import http
 from hermes.gateway.adapter import (
     Adapter,
     Doubtful,
@@ -38,14 +37,14 @@ from hermes.gateway.adapter import (
     Undeliverable,
     Unreachable,
 )
-from hermes.gateway.events import Event, Offered, Source
-from hermes.gateway.http_limits import Limits, set_limits
-from hermes.gateway.keys import session_key
-from hermes.gateway.platforms import webhook_callbacks
-from hermes.gateway.platforms.webhook import Webhook
-from hermes.gateway.platforms.webhook_callbacks import Callbacks
-from hermes.gateway.platforms.webhook_replay import SeenRequests
-from hermes.gateway.platforms.webhook_request import proof_of, signature
+from hermes.gateway.http import host
+from hermes.gateway.http.limits import Limits, set_limits
+from hermes.gateway.inbound_events import Event, Offered, Source
+from hermes.gateway.platforms.webhook import Webhook, callback_urls
+from hermes.gateway.platforms.webhook.callback_urls import Callbacks
+from hermes.gateway.platforms.webhook.replay_protection import SeenRequests
+from hermes.gateway.platforms.webhook.signed_request import proof_of, signature
+from hermes.gateway.sessions.session_keys import session_key
 from hermes.gateway.settings import PlatformSettings
 from hermes_state import SessionDB
 from tests.gateway.serving import client_of, served
@@ -352,7 +351,7 @@ async def test_to_somebody_who_has_hung_up_nothing_is_delivered(core: Core, fold
 async def test_whoever_waits_when_we_end_is_told_that_the_message_is_accepted(
     core: Core, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "GRACE_S", 0)
+    monkeypatch.setattr(host, "GRACE_S", 0)
     core.echoes = False
     async with httpx2.AsyncClient(trust_env=False, timeout=20) as client:
         async with running(core, folder) as address:
@@ -901,7 +900,7 @@ async def test_of_a_receiver_that_does_not_answer_nobody_can_tell_whether_it_arr
         await reader.readline()
         writer.close()
 
-    monkeypatch.setattr(webhook_callbacks, "WHOLE_S", 0.2)
+    monkeypatch.setattr(callback_urls, "WHOLE_S", 0.2)
     for behaviour in (silent, rude):
         server = await asyncio.start_server(behaviour, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
@@ -989,8 +988,8 @@ async def test_what_was_not_accepted_leaves_no_address_behind(core: Core, folder
 
 
 def test_addresses_are_bounded_in_number_and_age(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhook_callbacks, "MOST", 5)
-    monkeypatch.setattr(webhook_callbacks, "EVERY", 10)
+    monkeypatch.setattr(callback_urls, "MOST", 5)
+    monkeypatch.setattr(callback_urls, "EVERY", 10)
     callbacks = Callbacks(folder, ["example.org"])
     sources = [Source("webhook", "c", message_id=str(number)) for number in range(20)]
     for number, source in enumerate(sources):

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.gateway.events import Source
-from hermes.gateway.keys import session_key
-from hermes.gateway.whatsapp import (
+from hermes.gateway.inbound_events import Source
+from hermes.gateway.sessions.session_keys import session_key
+from hermes.gateway.sessions.whatsapp_identity import (
     canonical_whatsapp_identifier,
     expand_whatsapp_aliases,
     normalize_whatsapp_identifier,

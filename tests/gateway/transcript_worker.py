@@ -7,7 +7,7 @@ import os
 import random
 import sys
 
-from hermes.gateway.transcripts import Transcripts
+from hermes.gateway.mirror.transcripts import Transcripts
 from hermes.home import get_hermes_home
 from hermes_state import SessionDB
 

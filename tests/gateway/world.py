@@ -27,13 +27,13 @@ from itertools import count
 from typing import Any, Self
 
 from hermes import clock
-from hermes.agent.model import CallPiece, Finished, Model, Piece, Request, Text, Unreachable, Used
-from hermes.agent.parts import Wish
-from hermes.agent.standard import Standard
+from hermes.agent.components import Wish
+from hermes.agent.factory import Standard
+from hermes.agent.models.model import CallPiece, Finished, Model, Piece, Request, Text, Unreachable, Used
 from hermes.gateway.adapter import Can, Receipt
-from hermes.gateway.events import Event, Offered, Source
-from hermes.gateway.minds import StandardMinds
-from hermes.gateway.running import Gateway
+from hermes.gateway.app import Gateway
+from hermes.gateway.inbound_events import Event, Offered, Source
+from hermes.gateway.sessions.agents import StandardMinds
 from hermes.gateway.settings import GatewaySettings, PlatformSettings
 from hermes_state import SessionDB
 from tests.gateway.fake_adapter import FakeAdapter
@@ -269,7 +269,7 @@ class World:
 
     def session_of(self, who: Source) -> str:
         """Where somebody's chat goes on."""
-        from hermes.gateway.keys import chat_of
+        from hermes.gateway.sessions.session_keys import chat_of
 
         route = self.db.routing.find(*chat_of(who, self.settings.keying))
         assert route is not None

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.insights.calendar import DAYS, Calendar, longest_streak
-from hermes.store.activity import SessionActivity
-from hermes.store.usage import UsageLine
+from hermes.store.reports.activity import SessionActivity
+from hermes.store.reports.usage import UsageLine
 
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu", "Australia/Lord_Howe", "Pacific/Apia"]
 

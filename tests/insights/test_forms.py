@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.insights import InsightsEngine
-from hermes.insights.markdown import markdown
-from hermes.insights.page import page
-from hermes.insights.wording import dollars, duration, hour, price, short
+from hermes.insights.chat_report import markdown
+from hermes.insights.html_report import page
+from hermes.insights.number_format import dollars, duration, hour, price, short
 from hermes_state import SessionDB
 
 DAY = 86_400.0

@@ -16,10 +16,14 @@ HEAVY = ("asyncio", "pydantic", "rich", "sqlite3")
 NOT_FOR_OPENING = (
     *HEAVY,
     *("dataclasses", "inspect", "json", "logging", "msgspec", "shlex", "shutil", "subprocess", "tempfile"),
-    *("hermes.recall", "hermes.scoped", "hermes.secrets", "hermes.terms"),
-    *("hermes.store.matching", "hermes.store.spool", "hermes.store.values"),
-    *("hermes.store.sqlite.index", "hermes.store.sqlite.parts", "hermes.store.sqlite.search"),
-    *("hermes.store.sqlite.migrations.course", "hermes.store.sqlite.recognition"),
+    *("hermes.recall", "hermes.db.scoped_store", "hermes.secrets", "hermes.terms"),
+    *("hermes.store.matching", "hermes.store.spool.spool", "hermes.store.values"),
+    *(
+        "hermes.store.sqlite.search.index",
+        "hermes.store.sqlite.search.substring",
+        "hermes.store.sqlite.search.exact_search",
+    ),
+    *("hermes.store.sqlite.migrations.runner", "hermes.store.sqlite.encryption.recognition"),
 )
 
 

@@ -12,8 +12,8 @@ import apsw
 import pytest
 
 from hermes import errors
-from hermes.store.open import open_engine
-from hermes.store.sqlite import opening
+from hermes.store.engine_choice import open_engine
+from hermes.store.sqlite import opener
 from hermes.store.sqlite.connection import SqliteReader, pragma
 from hermes.store.sqlite.engine import SqliteEngine
 from hermes_state import SessionDB
@@ -195,7 +195,7 @@ def make_newer(path: Path, *, with_log: bool) -> None:
     connection.close()
     if not with_log:
         source.rename(path)
-    opening._looked_over.clear()  # what this process knows of it, another one does not
+    opener._looked_over.clear()  # what this process knows of it, another one does not
 
 
 @pytest.mark.parametrize("with_log", [False, True])
@@ -264,6 +264,6 @@ def test_a_store_of_today_is_opened_without_a_change(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     SessionDB(path).close()
     before = path.read_bytes()
-    opening._looked_over.clear()
+    opener._looked_over.clear()
     SessionDB(path).close()
     assert path.read_bytes() == before

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hermes.store.sqlite.following import BATCH, LOOK_EVERY_N_WRITES
+from hermes.store.sqlite.search.indexer import BATCH, LOOK_EVERY_N_WRITES
 from hermes.store.values import SearchResults
 from hermes_state import SessionDB
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hermes.recall.dates import Span, read_date
+from hermes.recall.query.dates import Span, read_date
 
 BERLIN = ZoneInfo("Europe/Berlin")
 HOUR, DAY = 3600.0, 86400.0

@@ -10,8 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from hermes.recall.framing import LONGEST_RUN, close_fence, fenced, harmless, label, neutral, speech
-from hermes.recall.lookalikes import fold
+from hermes.recall.tool.lookalikes import fold
+from hermes.recall.tool.prompt_safety import (
+    LONGEST_RUN,
+    close_fence,
+    fenced,
+    harmless,
+    label,
+    neutral,
+    speech,
+)
 
 SIGN = "1f3a5c7e9b2d4f60"
 PIECES = [

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from hermes.recall.query import parse
+from hermes.recall.query.operators import parse
 from hermes.store.people import Principal
-from hermes.store.sqlite.filters import _failed
+from hermes.store.sqlite.search.row_filters import _failed
 from hermes.store.values import MessageFilter
 from hermes_state import SessionDB
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.recall.excerpts import Excerpt, excerpt
-from hermes.recall.framing import LARGEST, fitting, name, neutral, quoted, told
+from hermes.recall.snippets.excerpts import Excerpt, excerpt
+from hermes.recall.tool.prompt_safety import LARGEST, fitting, name, neutral, quoted, told
 
 ANYTHING = st.text(st.characters(exclude_categories=[]), max_size=300)
 HOSTILE = st.lists(

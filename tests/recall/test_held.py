@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.recall.held import LONG, held
+from hermes.recall.ranking.matched_terms import LONG, held
 from hermes_state import SessionDB
 
 FILLER = "lorem ipsum dolor sit amet, "

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from hermes.recall.session_search import session_search
+from hermes.recall.tool.search_tool import session_search
 from hermes.store.people import Principal
-from hermes.store.sqlite.parts import MOST_TERMS
+from hermes.store.sqlite.search.substring import MOST_TERMS
 from hermes_state import SessionDB
 from tests.recall.test_unindexed import insert_texts
 

@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hermes.store.people import Principal
-from hermes.store.sqlite.parts import MOST_TERMS
+from hermes.store.sqlite.search.substring import MOST_TERMS
 from hermes_state import SessionDB
 from tests.interface.conftest import new_id, passing
 from tests.interface.test_search_exact import CHANGES, EVERYTHING, FRAGMENTS, MESSAGES, append, apply

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from hermes.recall.legacy_query import sanitize_fts5_query
-from hermes.recall.query import parse
+from hermes.recall.query.legacy_query import sanitize_fts5_query
+from hermes.recall.query.operators import parse
 from hermes.store.matching import (
     And,
     Literal,
@@ -22,7 +22,7 @@ from hermes.store.matching import (
     needs_check,
     wanted,
 )
-from hermes.store.sqlite.walking import fts5
+from hermes.store.sqlite.search.index_walk import fts5
 from hermes.text import text_of, text_of_tool_calls
 from tests.oracle import oracle_matches
 

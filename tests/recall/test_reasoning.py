@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hermes.agent.summary import said_in
+from hermes.agent.context.summary import said_in
 from hermes_state import SessionDB
 
 ANSWER = "<think>Maybe the kettle is a budget question.</think>\n\nThe budget is 40 and no more."

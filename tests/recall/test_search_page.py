@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hermes import clock
-from hermes.recall.dates import read_date
+from hermes.recall.query.dates import read_date
 from hermes_state import SessionDB
 
 PAGE = (Path(__file__).parents[2] / "docs" / "search.md").read_text(encoding="utf-8")
@@ -81,7 +81,7 @@ def test_a_ranked_example_finds_the_conversation_first(store: Store, line: str) 
 
 
 def test_every_field_is_on_the_page() -> None:
-    from hermes.recall.fields import FIELDS, FLAGS
+    from hermes.recall.query.fields import FIELDS, FLAGS
 
     for name in (*(f"{field}:" for field in FIELDS), *FLAGS):
         assert f"`{name}" in PAGE

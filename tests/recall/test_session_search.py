@@ -17,11 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.recall import passages
-from hermes.recall import session_search as tool
-from hermes.recall.framing import LARGEST, LONGEST, NOTICE
-from hermes.recall.session_search import SCHEMA
-from hermes.scoped import ScopedStore
+from hermes.db.scoped_store import ScopedStore
+from hermes.recall.tool import passages
+from hermes.recall.tool import search_tool as tool
+from hermes.recall.tool.prompt_safety import LARGEST, LONGEST, NOTICE
+from hermes.recall.tool.search_tool import SCHEMA
 from hermes.store.people import Principal
 from hermes_state import SessionDB
 

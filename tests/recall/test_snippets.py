@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hermes.recall.query import parse
-from hermes.recall.snippets import snippet
+from hermes.recall.query.operators import parse
+from hermes.recall.snippets.snippets import snippet
 from hermes.store.matching import MessageText, matches
 from tests.recall.test_query import fragments, texts
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from hermes.recall import session_search as tool
-from hermes.recall.framing import LARGEST
-from hermes.recall.summaries import TRANSCRIPT
+from hermes.recall.tool import search_tool as tool
+from hermes.recall.tool.prompt_safety import LARGEST
+from hermes.recall.tool.summaries import TRANSCRIPT
 from hermes_state import SessionDB
 
 Answer = dict[str, Any]

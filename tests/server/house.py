@@ -16,17 +16,17 @@ import httpx2
 from openai import AsyncOpenAI
 
 from hermes.agent.agent import Agent
-from hermes.agent.model import Piece, Request, Retrying, Text, Unreachable, Used
-from hermes.agent.parts import Working
-from hermes.agent.record import StoredRecord
-from hermes.agent.tools.processes import Processes
-from hermes.gateway.minds import Mind, Minds, Whose
-from hermes.gateway.running import Gateway
+from hermes.agent.components import Working
+from hermes.agent.models.model import Piece, Request, Retrying, Text, Unreachable, Used
+from hermes.agent.tools.background_processes import Processes
+from hermes.agent.transcript import StoredRecord
+from hermes.db.scoped_store import ScopedStore
+from hermes.gateway.app import Gateway
+from hermes.gateway.ops.status_file import gateway_folder
+from hermes.gateway.sessions.agents import Mind, Minds, Whose
 from hermes.gateway.settings import GatewaySettings, PlatformSettings
-from hermes.gateway.status_file import gateway_folder
-from hermes.scoped import ScopedStore
 from hermes.server.api import ApiServer
-from hermes.server.desk import SESSION
+from hermes.server.request_handler import SESSION
 from hermes_state import SessionDB
 from tests.chat.echo import PARTS, EchoModel, make_tools
 

@@ -11,7 +11,7 @@ import openai
 import pytest
 from openai import OpenAI
 
-from hermes.server.desk import SESSION
+from hermes.server.request_handler import SESSION
 from tests.server.house import KEY, ask, assistant, open_house, user
 
 PICTURE = "data:image/png;base64," + base64.b64encode(b"\x89PNG" + b"x" * 100).decode()

@@ -12,7 +12,7 @@ import httpx2
 import openai
 import pytest
 
-from hermes.server.desk import SESSION
+from hermes.server.request_handler import SESSION
 from hermes.store.people import Principal
 from hermes_state import SessionDB
 from tests.server.house import ANNA, BERT, KEY, PEOPLE, House, ask, assistant, open_house, user

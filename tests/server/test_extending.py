@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from hermes.agent.events import Discarded, NotStored, Stored, TextDelta
 from hermes.server.completions import notes
-from hermes.server.desk import SESSION
-from hermes.server.known import Known
-from hermes.server.saying import Said, spelled, stored, turns
+from hermes.server.history_index import Known
+from hermes.server.message_format import Said, spelled, stored, turns
+from hermes.server.request_handler import SESSION
 from hermes.server.turns import Answer
 from tests.server.house import ANNA, BERT, PEOPLE, House, assistant, open_house, user
 

@@ -16,9 +16,9 @@ from hermes.errors import StoreFailed, raised
 from hermes.gateway.adapter import Misconfigured
 from hermes.gateway.settings import PlatformSettings
 from hermes.server.api import ApiServer
-from hermes.server.desk import SESSION
-from hermes.server.errors import from_error
-from hermes.server.saying import Said, turns
+from hermes.server.api_errors import from_error
+from hermes.server.message_format import Said, turns
+from hermes.server.request_handler import SESSION
 from hermes.store.people import Principal
 from tests.server.house import ANNA, BERT, KEY, PEOPLE, House, open_house, user
 

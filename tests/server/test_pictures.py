@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hermes.gateway.adapter import Misconfigured
-from hermes.gateway.outbound import AllowedHosts, Forbidden, is_public, targets_of
+from hermes.gateway.http.address_rules import AllowedHosts, Forbidden, is_public, targets_of
 from hermes.server.pictures import picture_type
 from tests.gateway.serving import served
 from tests.server.house import House, ask, assistant, open_house, user

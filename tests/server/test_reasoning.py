@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hermes.agent.events import Recast, TextDelta
-from hermes.agent.finish_reasons import CUT_AT_LENGTH
+from hermes.agent.models.finish_reasons import CUT_AT_LENGTH
 from hermes.server.turns import RECAST, Answer
 from tests.server.house import ask, assistant, open_house, user
 

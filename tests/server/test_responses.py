@@ -9,7 +9,7 @@ import openai
 import pytest
 from openai import OpenAI
 
-from hermes.server.desk import SESSION
+from hermes.server.request_handler import SESSION
 from tests.gateway.serving import served
 from tests.server.house import KEY, ask, assistant, open_house, user
 from tests.server.picture_server import PictureServer

@@ -12,12 +12,12 @@ import pytest
 from openai import OpenAI
 
 from hermes.gateway.adapter import Adapter, Misconfigured, Undeliverable
-from hermes.gateway.catalogue import adapter_class
-from hermes.gateway.events import Source
-from hermes.gateway.running import Resident
+from hermes.gateway.app import Resident
+from hermes.gateway.inbound_events import Source
+from hermes.gateway.registry import adapter_class
 from hermes.gateway.settings import PlatformSettings
 from hermes.server.api import ApiServer
-from hermes.server.desk import SESSION
+from hermes.server.request_handler import SESSION
 from tests.server.house import ANNA, KEY, ask, open_house, user
 
 ORIGIN = "https://app.example"

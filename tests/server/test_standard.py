@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes.agent.standard import Standard
-from hermes.gateway.minds import StandardMinds
+from hermes.agent.factory import Standard
+from hermes.gateway.sessions.agents import StandardMinds
 from tests.agent.openai_server import ModelServer, calls, refuses, says, usage
 from tests.server.house import ask, assistant, open_house, user
 

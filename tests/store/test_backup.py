@@ -22,19 +22,14 @@ import apsw
 import pytest
 
 from hermes import errors
-from hermes.partial import partial_file
-from hermes.store.sqlite import opening
-from hermes.store.sqlite.backup import (
-    backups_of,
-    folder_of,
-    make_backup,
-    trim_backups,
-)
-from hermes.store.sqlite.belongings import Belongings
+from hermes.atomic_files import partial_file
+from hermes.store.sqlite import opener
 from hermes.store.sqlite.connection import connect
 from hermes.store.sqlite.migrations import APPLICATION_ID, LAYOUT
-from hermes.store.sqlite.restore import alone
-from hermes.store.sqlite.restore import restore as restore_backup
+from hermes.store.sqlite.upkeep.backup import backups_of, folder_of, make_backup, trim_backups
+from hermes.store.sqlite.upkeep.restore import alone
+from hermes.store.sqlite.upkeep.restore import restore as restore_backup
+from hermes.store.sqlite.upkeep.store_files import Belongings
 from hermes.store.values import Backup
 from tests.reference_databases import build, build_marked, build_newer
 
@@ -55,7 +50,7 @@ def path(tmp_path: Path) -> Path:
 
 def new_store(path: Path) -> Path:
     path.touch(0o600)
-    opening.build(path)
+    opener.build(path)
     with opened(path) as connection:
         connection.execute("PRAGMA journal_mode=WAL")
         fill(connection, "first", 3)
@@ -556,7 +551,7 @@ def test_a_damaged_store_is_restored_and_set_aside(path: Path) -> None:
     with opened(path) as connection:
         fill(connection, "more", 200, 500)
     zero_messages(path)
-    opening.mark_damaged(path, "a broken page")
+    opener.mark_damaged(path, "a broken page")
     restore_backup(path, made)
     assert counts(path) == (3, 6)
     assert not Path(f"{path}.damaged").exists()

@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes import errors
-from hermes.store import attachments
+from hermes.store.sessions import attachments
 from hermes.text import preview_of, text_of
 from hermes_state import SessionDB
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes.store.sqlite import blocks
-from hermes.store.sqlite.following import BATCH
+from hermes.store.sqlite.search import blocks
+from hermes.store.sqlite.search.indexer import BATCH
 from hermes_state import SessionDB
 from tests.interface.conftest import new_id
 

@@ -12,8 +12,8 @@ from functools import partial
 
 import pytest
 
-from hermes.store.sqlite import commit
-from hermes.store.sqlite.commit import CommitQueue, Ticket
+from hermes.store.sqlite import group_commit
+from hermes.store.sqlite.group_commit import CommitQueue, Ticket
 
 FOLLOWERS = 6
 
@@ -100,7 +100,7 @@ def test_who_is_interrupted_holds_up_nobody(place: int, taken: bool) -> None:
 
 
 def test_a_leader_waits_for_those_who_were_there_the_last_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit, "GATHER_S", 100.0)
+    monkeypatch.setattr(group_commit, "GATHER_S", 100.0)
     transact, answers = Slow(), list[int]()
     queue = CommitQueue(transact)
     alone = start(queue, answers, -1)
@@ -161,9 +161,9 @@ def test_what_a_handler_raises_is_recognised(handler: Callable[..., None]) -> No
     try:
         with pytest.raises(ValueError, match="timeout") as caught:
             signal.raise_signal(signal.SIGUSR1)
-        assert commit.is_from_signal_handler(caught.value)
+        assert group_commit.is_from_signal_handler(caught.value)
         with pytest.raises(ValueError, match="timeout") as caught:
             any_arguments(1, None)
-        assert not commit.is_from_signal_handler(caught.value)
+        assert not group_commit.is_from_signal_handler(caught.value)
     finally:
         signal.signal(signal.SIGUSR1, before)

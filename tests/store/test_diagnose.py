@@ -14,7 +14,8 @@ import pytest
 
 from hermes import errors
 from hermes.store.findings import Diagnosis, Finding
-from hermes.store.sqlite import filesystem, surroundings
+from hermes.store.sqlite import journal_choice
+from hermes.store.sqlite.upkeep import surroundings_check
 from hermes_state import SessionDB
 from tests import reference_databases
 from tests.survival.processes import Worker, impatient
@@ -224,8 +225,8 @@ def test_loose_permissions_come_with_the_command(store: Path, home: Path) -> Non
 
 
 def test_a_network_file_system(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kind = filesystem.journal_for(store)[1]
-    monkeypatch.setattr(filesystem, "UNFIT_FOR_WAL", frozenset({kind}))
+    kind = journal_choice.journal_for(store)[1]
+    monkeypatch.setattr(journal_choice, "UNFIT_FOR_WAL", frozenset({kind}))
     found = looked_at(store)
     assert one(found, "File system").level == "note"
     assert one(found, "Journal").level == "error"
@@ -237,7 +238,7 @@ def test_a_network_file_system(store: Path, monkeypatch: pytest.MonkeyPatch) -> 
     ("version", "level"), [("3.40.1", "warning"), ("3.51.2", "warning"), ("3.51.3", "ok"), ("3.100.0", "ok")]
 )
 def test_a_library_with_the_corruption_is_named(version: str, level: str) -> None:
-    assert surroundings.sqlite_version(version).level == level
+    assert surroundings_check.sqlite_version(version).level == level
 
 
 @pytest.mark.parametrize(
@@ -245,7 +246,7 @@ def test_a_library_with_the_corruption_is_named(version: str, level: str) -> Non
     [(5e9, 1e9, "ok"), (9e8, 1e6, "warning"), (5e9, 3e9, "warning"), (6e9, 3e9, "ok")],
 )
 def test_room_on_the_disk(free: float, used: float, level: str) -> None:
-    assert surroundings.room_left(Path("/home/me/state.db"), int(free), int(used)).level == level
+    assert surroundings_check.room_left(Path("/home/me/state.db"), int(free), int(used)).level == level
 
 
 def test_what_waits_in_the_spool(store: Path, home: Path) -> None:

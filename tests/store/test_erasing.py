@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from hermes import errors
-from hermes.partial import partial_file
+from hermes.atomic_files import partial_file
 from hermes_state import SessionDB
 from tests import reference_databases as reference
 from tests.survival.processes import Refused, Worker

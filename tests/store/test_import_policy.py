@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes.agent.replay import replay
-from hermes.chat.which import latest, meant
-from hermes.store import import_policy
+from hermes.agent.models.replay import replay
+from hermes.chat.conversation_lookup import latest, meant
 from hermes.store.people import Principal
+from hermes.store.transfer import import_policy
 from hermes_state import SessionDB
 
 T = 1_780_000_000.0

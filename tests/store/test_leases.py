@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from hermes import errors
 from hermes.store import processes
-from hermes.store.leases import Lease
+from hermes.store.chats.leases import Lease
 from hermes_state import SessionDB
 from tests.survival.processes import Refused, Worker
 

@@ -160,7 +160,7 @@ def test_arguments_are_checked(talk: SessionDB, wrong: dict[str, Any], named: st
 
 
 def test_the_first_page_walks_an_index_and_sorts_nothing(db: SessionDB) -> None:
-    from hermes.store.listing import PAGES
+    from hermes.store.sessions.listing import PAGES
 
     for order in ("activity", "started"):
         sql = PAGES[order, False, False]

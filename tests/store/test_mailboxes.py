@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from hermes import errors
-from hermes.store.inbox import InboxEntry
-from hermes.store.outbox import OutboxEntry
+from hermes.store.chats.inbox import InboxEntry
+from hermes.store.chats.outbox import OutboxEntry
 from hermes_state import SessionDB
 from tests.survival.processes import Refused, Worker
 

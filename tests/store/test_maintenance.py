@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from hermes.sessiondb import SessionDB
-from hermes.store.maintenance import Maintenance
+from hermes.db.session_db import SessionDB
 from hermes.store.processes import current_record
-from hermes.store.retention import Retention
+from hermes.store.retention.deletion import Retention
+from hermes.store.retention.maintenance import Maintenance
 
 DAY = 86_400.0
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc")
@@ -193,7 +193,7 @@ class EndsMeanwhile(Retention):
     """A session ends by itself, after maintenance began and before it deletes."""
 
     def prune(self, *arguments: Any, **named: Any) -> int:
-        from hermes.store.sessions import Sessions
+        from hermes.store.sessions.sessions import Sessions
 
         Sessions(self._engine).end("s", "cli_close")
         Sessions(self._engine).end("ghost", "cli_close")
@@ -205,7 +205,7 @@ def test_what_ends_while_maintenance_runs_is_not_deleted_by_it(
 ) -> None:
     add_session(db, "s", 1000)
     db.create_session("ghost", "tui", started_at=time.time() - 1000 * DAY)
-    monkeypatch.setattr("hermes.store.maintenance.Retention", EndsMeanwhile)
+    monkeypatch.setattr("hermes.store.retention.maintenance.Retention", EndsMeanwhile)
     result = Maintenance(db._engine).maybe_auto_prune_and_vacuum(retention_days=0)
     assert result == {"skipped": False, "pruned": 0, "vacuumed": False}
     assert row_of(db, "s")["end_reason"] == "cli_close"

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from hermes.store.import_policy import UNTRUSTED_CONFIG
-from hermes.store.merge_plan import name_branch
 from hermes.store.people import Principal
+from hermes.store.transfer.import_policy import UNTRUSTED_CONFIG
+from hermes.store.transfer.merge_plan import name_branch
 from hermes_state import SessionDB
 
 T = 1_780_000_000.0

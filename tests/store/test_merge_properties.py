@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, example, given, note, settings
 from hypothesis import strategies as st
 
 from hermes.errors import InvalidTitle
-from hermes.store.merge_plan import Transcript, plan_messages
+from hermes.store.transfer.merge_plan import Transcript, plan_messages
 from hermes.store.values import Imported
 from hermes_state import SessionDB
 

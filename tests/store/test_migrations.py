@@ -18,10 +18,8 @@ import apsw
 import pytest
 
 from hermes import errors
-from hermes.store.sqlite import lockfile, opening
-from hermes.store.sqlite.backup import backups_of, make_backup
+from hermes.store.sqlite import lock_file, opener
 from hermes.store.sqlite.connection import connect
-from hermes.store.sqlite.copying import unsound
 from hermes.store.sqlite.migrations import (
     APPLICATION_ID,
     LAYOUT,
@@ -30,7 +28,9 @@ from hermes.store.sqlite.migrations import (
     drop_foreign_search,
     migrate,
 )
-from hermes.store.sqlite.migrations.course import MigrationReport, shrink
+from hermes.store.sqlite.migrations.runner import MigrationReport, shrink
+from hermes.store.sqlite.upkeep.backup import backups_of, make_backup
+from hermes.store.sqlite.upkeep.page_copy import unsound
 from tests.reference_databases import (
     PLANTED_CJK,
     PLANTED_IN_TOOL_CALL,
@@ -64,7 +64,7 @@ def opened(path: Path) -> Iterator[apsw.Connection]:
 
 
 def upgrade(path: Path) -> MigrationReport | None:
-    with opened(path) as connection, lockfile.exclusive(path):
+    with opened(path) as connection, lock_file.exclusive(path):
         return migrate(path, connection)
 
 
@@ -102,7 +102,7 @@ def shape(path: Path) -> dict[str, Any]:
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     path = tmp_path_factory.mktemp("fresh") / "state.db"
     path.touch()
-    opening.build(path)
+    opener.build(path)
     return shape(path)
 
 

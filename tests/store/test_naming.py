@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes import errors
-from hermes.store.naming import Named
-from hermes.store.selection import Selection
+from hermes.store.sessions.naming import Named
+from hermes.store.sessions.selection import Selection
 from hermes_state import SessionDB
 
 

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes import errors
-from hermes.recall.passages import Passages
-from hermes.recall.said import Bounds
-from hermes.scoped import ScopedLeases, ScopedStore
-from hermes.store.leases import Holder, Lease
+from hermes.db.scoped_store import ScopedLeases, ScopedStore
+from hermes.recall.tool.message_excerpt import Bounds
+from hermes.recall.tool.passages import Passages
+from hermes.store.chats.leases import Holder, Lease
 from hermes.store.people import Principal, person_in
-from hermes.store.selection import Selection
+from hermes.store.sessions.selection import Selection
 from hermes_state import SessionDB
 
 ANN = Principal("telegram", "ann", "dm-ann")
@@ -192,7 +192,7 @@ def test_a_read_names_no_table_that_is_not_scoped(db: SessionDB) -> None:
 
 def test_a_list_of_one_person_does_not_walk_everybodys_sessions(db: SessionDB) -> None:
     with db._engine.read(owners=ANN.owners) as reader:  # type: ignore[call-arg]
-        from hermes.store.listing import BY_ACTIVITY
+        from hermes.store.sessions.listing import BY_ACTIVITY
 
         plan = " ".join(str(row) for row in reader.rows("EXPLAIN QUERY PLAN " + BY_ACTIVITY[0], 20, 0))
     assert "idx_sessions_owner" in plan

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes import errors
-from hermes.store.sqlite import opening
-from hermes.store.sqlite.readable_copy import _Message, repeated_messages
+from hermes.store.sqlite import opener
+from hermes.store.sqlite.upkeep.readable_copy import _Message, repeated_messages
 from hermes_state import SessionDB
 from tests.reference_databases import PLANTED_CJK, PLANTED_WORD, build, build_newer
 
@@ -90,7 +90,7 @@ def test_a_store_of_ours_that_a_newer_reference_opened_keeps_its_history(path: P
         "CREATE TRIGGER of_a_later_version AFTER INSERT ON messages BEGIN SELECT unknown_function(1); END",
         "INSERT INTO sessions (id, source, started_at) VALUES ('second', 'cli', 1750000000)",
     )
-    opening._looked_over.clear()  # what this process knows of it, another one does not
+    opener._looked_over.clear()  # what this process knows of it, another one does not
     with SessionDB(path, read_only=True) as db:
         assert [row["id"] for row in db.list_sessions_rich()] == ["first", "second"]
         assert db.resolve_session_by_title("my project") == "first"

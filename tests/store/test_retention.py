@@ -18,9 +18,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes.store.retention import Retention, batches
-from hermes.store.selection import Selection
-from hermes.store.thinning import Thinning
+from hermes.store.retention.deletion import Retention, batches
+from hermes.store.retention.thinning import Thinning
+from hermes.store.sessions.selection import Selection
 from hermes_state import SessionDB
 from tests.store.repeating import Repeating
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes import errors
+from hermes.store.chats.routing import Route, move
 from hermes.store.people import Principal
-from hermes.store.routing import Route, move
 from hermes_state import SessionDB
 
 DM = ("telegram", "dm", "42", "", "")

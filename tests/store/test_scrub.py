@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes import errors
-from hermes.partial import replace_file
-from hermes.store.spellings import INSTEAD, Spellings
+from hermes.atomic_files import replace_file
+from hermes.store.retention.spellings import INSTEAD, Spellings
 from hermes_state import SessionDB
 from tests import reference_databases as reference
 

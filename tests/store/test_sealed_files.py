@@ -13,8 +13,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hermes import errors
-from hermes.store.home_files import seal_files
-from hermes.store.sealed_files import MARK, SealedFiles, key_id
+from hermes.store.sealing.sealed_files import MARK, SealedFiles, key_id
+from hermes.store.sealing.sealed_home import seal_files
 
 KEY = bytes(range(32))
 FILE = (

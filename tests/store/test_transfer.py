@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from hermes.store import transfer
 from hermes.store.people import Principal
+from hermes.store.transfer import exporter
 from hermes_state import SessionDB
 
 PLACES = ("id", "session_id")
@@ -146,7 +146,7 @@ def test_a_session_deleted_during_an_export_is_left_out(db: SessionDB) -> None:
 
 
 def test_a_long_session_is_read_in_several_snapshots(db: SessionDB, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "MESSAGES_AT_ONCE", 4)
+    monkeypatch.setattr(exporter, "MESSAGES_AT_ONCE", 4)
     talk(db, "a", *(f"n{number}" for number in range(10)))
     engine = db._engine
     read, snapshots = engine.read, []

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from hermes import errors
 from hermes.insights import InsightsEngine
-from hermes.store.retention import Retention
-from hermes.store.trash import Trash
+from hermes.store.retention.deletion import Retention
+from hermes.store.retention.trash import Trash
 from hermes_state import SessionDB
 from tests.store.repeating import Repeating
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hermes.store.usage import ModelCall, UsageLine, UsageRecords, UsageTotals
+from hermes.store.reports.usage import ModelCall, UsageLine, UsageRecords, UsageTotals
 from hermes_state import SessionDB
 from tests.store.repeating import Repeating
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.store.sqlite.readers import MOST_OPEN
+from hermes.store.sqlite.reader_pool import MOST_OPEN
 from tests.survival.processes import Refused, Worker
 
 FEW = 256

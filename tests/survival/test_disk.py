@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes.store.open import diagnose_file
-from hermes.store.sqlite import filesystem
+from hermes.store.engine_choice import diagnose_file
+from hermes.store.sqlite import journal_choice
 from hermes_state import SessionDB
 from tests.survival.processes import Refused, Worker, check_said
 
@@ -303,14 +303,16 @@ broken line
     ],
 )
 def test_the_file_system_of_a_folder(folder: str, kind: str) -> None:
-    assert filesystem.kind_from_mountinfo(MOUNTS, 1, 1, folder) == kind
+    assert journal_choice.kind_from_mountinfo(MOUNTS, 1, 1, folder) == kind
 
 
 def test_the_file_system_is_that_of_the_real_folder(tmp_path: Path) -> None:
     """A home that is a link to another file system is on that one."""
     link = tmp_path / "link"
     link.symlink_to("/dev/shm" if Path("/dev/shm").is_dir() else "/")
-    assert filesystem.journal_for(link / "state.db") == filesystem.journal_for(link.resolve() / "state.db")
+    assert journal_choice.journal_for(link / "state.db") == journal_choice.journal_for(
+        link.resolve() / "state.db"
+    )
 
 
 def _unfit(stack: ExitStack, home: Path) -> Worker:

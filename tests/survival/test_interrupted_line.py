@@ -20,25 +20,34 @@ from typing import Any, cast
 import pytest
 
 from hermes import errors
-from hermes.store import spool, spool_files, spooling
+from hermes.store.spool import append_files, spool, writer
 from hermes.store.sqlite import (
-    commit,
     connection,
-    connections,
-    core,
-    forking,
-    guard,
-    opening,
-    readers,
-    turnstile,
+    connection_set,
+    fork_safety,
+    group_commit,
+    opener,
+    process_fairness,
+    reader_pool,
+    transactions,
 )
-from hermes.store.sqlite.core import SqliteCore
+from hermes.store.sqlite.transactions import SqliteCore
+from hermes.store.sqlite.wal import file_guard
 from hermes_state import SessionDB
 from tests.survival.processes import impatient
 
 WATCHED = tuple(
     str(module.__file__)
-    for module in (commit, core, connections, readers, guard, forking, connection, turnstile)
+    for module in (
+        group_commit,
+        transactions,
+        connection_set,
+        reader_pool,
+        file_guard,
+        fork_safety,
+        connection,
+        process_fairness,
+    )
 )
 NOTICING = {"CALL", "CALL_KW", "CALL_FUNCTION_EX", "RESUME", "JUMP_BACKWARD"}
 """Instructions after which the interpreter looks whether a signal has come."""
@@ -224,7 +233,7 @@ def test_a_handler_writes_reads_and_searches_anywhere(
 ) -> None:
     """It ends, or is refused at once; what it was told is stored is there once, and only that."""
     if journal == "delete":
-        monkeypatch.setattr(opening, "journal_for", lambda _path: ("delete", "nfs"))
+        monkeypatch.setattr(opener, "journal_for", lambda _path: ("delete", "nfs"))
     refused = 0
     with SessionDB() as db, SessionDB() as other:
         db.create_session("s", "cli")
@@ -285,7 +294,7 @@ def test_a_handler_closes_the_store_anywhere(home: Path, place: int) -> None:
 
 def test_a_handler_writes_while_the_spool_is_used(home: Path) -> None:
     """What the store cannot take is kept, by the interrupted call and by the handler, and stored once."""
-    watched = tuple(str(module.__file__) for module in (spool, spool_files, spooling))
+    watched = tuple(str(module.__file__) for module in (spool, append_files, writer))
     expected: list[str] = []
     kept: list[Path | None] = []
     with SessionDB(spool=True) as db:

@@ -18,8 +18,8 @@ import apsw
 import pytest
 
 from hermes import errors
-from hermes.store.sqlite import lockfile, opening
-from hermes.store.sqlite.checkpoint import Checkpointer
+from hermes.store.sqlite import lock_file, opener
+from hermes.store.sqlite.wal.checkpoint import Checkpointer
 from hermes_state import SessionDB
 
 BEGIN = """
@@ -260,7 +260,7 @@ def test_a_handler_opens_the_store_that_it_interrupts_the_making_of(home: Path) 
 
     before = signal.signal(signal.SIGUSR1, open_too)
     try:
-        with lockfile.exclusive(home / "state.db"):
+        with lock_file.exclusive(home / "state.db"):
             signal.raise_signal(signal.SIGUSR1)
     finally:
         signal.signal(signal.SIGUSR1, before)
@@ -340,7 +340,7 @@ def test_opening_waits_for_a_writer_in_the_way_of_the_journal(home: Path) -> Non
     path = home / "state.db"
     home.mkdir(mode=0o700)
     path.touch(mode=0o600)
-    opening.build(path)  # a store that no one has opened yet has no log
+    opener.build(path)  # a store that no one has opened yet has no log
     writer = apsw.Connection(str(path))
     writer.set_busy_timeout(20_000)  # who opens the store reads now and then
     writer.execute("BEGIN IMMEDIATE")

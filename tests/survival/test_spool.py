@@ -22,8 +22,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hermes import errors
-from hermes.store import spooling as patience
 from hermes.store.people import Principal
+from hermes.store.spool import writer as patience
 from hermes_state import SessionDB
 from tests.survival.processes import LONG, Worker, impatient
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.store.sqlite.turnstile import Turnstile
+from hermes.store.sqlite.process_fairness import Turnstile
 from hermes_state import SessionDB
 from tests import reference_databases
 from tests.survival.processes import LONG, Worker

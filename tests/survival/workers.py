@@ -279,9 +279,9 @@ def append_with_threads(session: str, threads: int, count: int, name: str = "mai
 
 def open_store_with_pause(path: str) -> None:
     """Wait for another line before SQLite opens the file, after everything there was looked at."""
-    from hermes.store.sqlite import opening
+    from hermes.store.sqlite import opener
 
-    names = vars(opening)
+    names = vars(opener)
     connect = names["connect"]
 
     def wait_and_connect(*arguments: Any, **options: Any) -> Any:
@@ -365,9 +365,9 @@ def read_in_threads(session: str, threads: int, times: int, name: str = "main") 
 
 
 def close_idle_readers_at_once() -> None:
-    from hermes.store.sqlite import readers
+    from hermes.store.sqlite import reader_pool
 
-    readers.IDLE_S = 0.0
+    reader_pool.IDLE_S = 0.0
 
 
 def become_nobody(folder: str) -> None:
@@ -395,10 +395,10 @@ def become_nobody(folder: str) -> None:
 
 def write_ahead_log_unfit(folder: str) -> str:
     """Make the file system under the store one that WAL is not safe on."""
-    from hermes.store.sqlite import filesystem
+    from hermes.store.sqlite import journal_choice
 
-    kind = filesystem.journal_for(Path(folder, "x"))[1]
-    filesystem.UNFIT_FOR_WAL = frozenset({kind})
+    kind = journal_choice.journal_for(Path(folder, "x"))[1]
+    journal_choice.UNFIT_FOR_WAL = frozenset({kind})
     return kind
 
 

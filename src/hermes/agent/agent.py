@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes.agent.approvals.request import Approve
-from hermes.agent.model import Model
-from hermes.agent.participants import Speakers
-from hermes.agent.record import Record
+from hermes.agent.models.model import Model
+from hermes.agent.prompt.participants import Speakers
 from hermes.agent.tool import Tool, ToolContext
+from hermes.agent.transcript import Record
 from hermes.agent.turn import MOST_STEPS, Compressor, Price, Turn
 
 if TYPE_CHECKING:
-    from hermes.sessiondb import AnyStore
+    from hermes.db.session_db import AnyStore
 
 
 class Agent:

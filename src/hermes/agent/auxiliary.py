@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from hermes.agent.events import Counted
-from hermes.agent.model import Finished, Message, Model, ModelError, Request, Retrying, Text, Used
+from hermes.agent.models.model import Finished, Message, Model, ModelError, Request, Retrying, Text, Used
 from hermes.agent.turn import Price
 
 _TAGS = "think|thinking|thought|thoughts|reasoning|scratchpad"

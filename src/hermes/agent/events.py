@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from hermes.agent.approvals.request import ApprovalRequest
-from hermes.agent.model import Used
+from hermes.agent.models.model import Used
 
 
 class Stored(NamedTuple):

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 
 from hermes import errors
 from hermes.agent.auxiliary import Answered, accounted, ask
-from hermes.agent.model import ContextOverflow, Model, ModelError
+from hermes.agent.models.model import ContextOverflow, Model, ModelError
 from hermes.agent.turn import Price
 from hermes.logs import log_of
-from hermes.recall.framing import fenced
-from hermes.recall.summaries import TRANSCRIPT
+from hermes.recall.tool.prompt_safety import fenced
+from hermes.recall.tool.summaries import TRANSCRIPT
 from hermes.secrets import redact
 from hermes.text import clean_in
 
 if TYPE_CHECKING:
-    from hermes.sessiondb import AnyStore
+    from hermes.db.session_db import AnyStore
 
 log = log_of(__name__)
 

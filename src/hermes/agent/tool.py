@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from hermes.agent.approvals.request import Approve
 
 if TYPE_CHECKING:
-    from hermes.agent.participants import Speakers
-    from hermes.sessiondb import AnyStore
+    from hermes.agent.prompt.participants import Speakers
+    from hermes.db.session_db import AnyStore
 
 MOST_OUTPUT = 50_000
 """Characters of output that a model is given; a tool that has more says what it left out."""

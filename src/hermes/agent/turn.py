@@ -14,7 +14,6 @@ from time import monotonic
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from hermes import reasoning
-from hermes.agent import model as models
 from hermes.agent.approvals.request import (
     ALLOW_ONCE,
     DENY,
@@ -39,11 +38,12 @@ from hermes.agent.events import (
     ToolEnded,
     ToolStarted,
 )
-from hermes.agent.finish_reasons import explain_reason, normalize_reason
-from hermes.agent.model import Model, ModelError, Request
-from hermes.agent.record import Record
-from hermes.agent.replay import replay
+from hermes.agent.models import model as models
+from hermes.agent.models.finish_reasons import explain_reason, normalize_reason
+from hermes.agent.models.model import Model, ModelError, Request
+from hermes.agent.models.replay import replay
 from hermes.agent.tool import Tool, ToolContext, ToolFailed, bounded, schema_of
+from hermes.agent.transcript import Record
 from hermes.errors import HermesError
 from hermes.reasoning import Piece, ReasoningSplitter
 

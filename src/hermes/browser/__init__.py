@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hermes.sessiondb import SessionDB
+    from hermes.db.session_db import SessionDB
 
 
 def browse(
@@ -32,7 +32,7 @@ def browse(
             name, None
         )  # left there by some parents; the terminal itself knows better, and says when it changes
     from hermes.browser.app import INTERRUPTED, Browser
-    from hermes.browser.view import View, with_everything
+    from hermes.browser.view_state import View, with_everything
     from hermes.errors import HermesError
 
     view = View(query=query, sources=tuple(sources) if sources else None, limit=limit)

@@ -17,22 +17,22 @@ from textual.containers import Container, Horizontal
 from textual.widgets import Input, Static
 from textual.worker import Worker, WorkerState
 
-from hermes.browser import doing, exporting, finding
-from hermes.browser.changing import Changes
+from hermes.browser import actions, export_command, source
 from hermes.browser.conversation_list import ConversationList
 from hermes.browser.dialogs import FilterDialog, HelpScreen
-from hermes.browser.keys import BINDINGS, KEYS, BottomLine
+from hermes.browser.input_line import Question
+from hermes.browser.key_table import BINDINGS, KEYS, BottomLine
 from hermes.browser.preview import Preview
-from hermes.browser.question import Question
 from hermes.browser.rows import PAGE, Conversation
 from hermes.browser.search_input import SearchInput
-from hermes.browser.status import StatusLine
-from hermes.browser.view import View
-from hermes.terminal import SILENCE_S
+from hermes.browser.status_line import StatusLine
+from hermes.browser.undo import Changes
+from hermes.browser.view_state import View
+from hermes.terminal_input import SILENCE_S
 from hermes.text import printable
 
 if TYPE_CHECKING:
-    from hermes.sessiondb import SessionDB
+    from hermes.db.session_db import SessionDB
 
 DEBOUNCE = 0.08
 WIDE, TALL = 80, 24
@@ -124,12 +124,12 @@ class Browser(App[str]):
         try:
             await asyncio.sleep(pause)
             offset = 0 if view.is_search else cursor // PAGE * PAGE
-            rows = await asyncio.to_thread(finding.first_rows, self._db, view, offset)
+            rows = await asyncio.to_thread(source.first_rows, self._db, view, offset)
             if stay_on is not None:
                 moved_to = rows.index_of(stay_on.root_id)
                 cursor = cursor if moved_to is None else moved_to
             if at is not None:
-                cursor = await asyncio.to_thread(finding.place_of, self._db, rows, *at)
+                cursor = await asyncio.to_thread(source.place_of, self._db, rows, *at)
         finally:
             is_stale = number != self._asked
             self._answered = max(number, self._answered)
@@ -155,7 +155,7 @@ class Browser(App[str]):
     async def _fetch_page(self, offset: int) -> None:
         number, rows = self._asked, self.list.rows
         try:
-            page = await asyncio.to_thread(finding.page_of, self._db, self.view, offset)
+            page = await asyncio.to_thread(source.page_of, self._db, self.view, offset)
         finally:
             self._pages.discard(offset)
         if number != self._asked:
@@ -280,7 +280,7 @@ class Browser(App[str]):
         await self.settled()
         if (one := self.list.current) is None:
             return
-        live = await asyncio.to_thread(finding.conversation, self._db, one.id)
+        live = await asyncio.to_thread(source.conversation, self._db, one.id)
         if live is None:
             self.tell_gone(one)
         else:
@@ -288,15 +288,15 @@ class Browser(App[str]):
 
     @work(group="change", exit_on_error=False)
     async def action_pin(self) -> None:
-        await self._changes.make(doing.pin)
+        await self._changes.make(actions.pin)
 
     @work(group="change", exit_on_error=False)
     async def action_archive(self) -> None:
-        await self._changes.make(doing.archive)
+        await self._changes.make(actions.archive)
 
     @work(group="change", exit_on_error=False)
     async def action_delete(self) -> None:
-        await self._changes.make(doing.delete)
+        await self._changes.make(actions.delete)
 
     @work(group="change", exit_on_error=False)
     async def action_undo(self) -> None:
@@ -312,7 +312,7 @@ class Browser(App[str]):
         if (one := self.list.current) is None:
             self._opened()
         else:
-            self._ask_line("export", one, "Export to:", exporting.suggested_name(one))
+            self._ask_line("export", one, "Export to:", export_command.suggested_name(one))
 
     def _ask_line(self, about: str, one: Conversation, question: str, answer: str) -> None:
         self._opening = Opening.BEGUN
@@ -327,7 +327,7 @@ class Browser(App[str]):
             await self._changes.rename(one, event.answer)
             return
         self.status.tell(f"Exporting {one.short_name} …")
-        target = await asyncio.to_thread(exporting.export, self._db.db_path, one, event.answer)
+        target = await asyncio.to_thread(export_command.export, self._db.db_path, one, event.answer)
         self.close_question()
         self.status.tell(f"Exported {one.short_name} to {target}")
 
@@ -352,7 +352,7 @@ class Browser(App[str]):
     @work(group="filter", exclusive=True, exit_on_error=False)
     async def _open_filter(self) -> None:
         try:
-            sources = await asyncio.to_thread(finding.all_sources, self._db)
+            sources = await asyncio.to_thread(source.all_sources, self._db)
             await self.push_screen(FilterDialog(self.view, sources), self._filtered)
         finally:
             self.screen.call_after_refresh(self._opened)

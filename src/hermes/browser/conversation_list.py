@@ -13,9 +13,9 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from hermes import clock
-from hermes.browser.line import POINTER, Styles, found_in, heading
+from hermes.browser.list_row import POINTER, Styles, found_in, heading
 from hermes.browser.rows import Conversation, Rows
-from hermes.browser.view import View
+from hermes.browser.view_state import View
 
 ROOM_FOR_TWO_LINES = 8
 """Rows of a list in which what was found gets a line of its own."""

@@ -11,9 +11,9 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from hermes.browser.choices import Choice, Choices
-from hermes.browser.keys import KEYS, MOVING
-from hermes.browser.view import KIND_NAMES, View
-from hermes.store.listing import KINDS
+from hermes.browser.key_table import KEYS, MOVING
+from hermes.browser.view_state import KIND_NAMES, View
+from hermes.store.sessions.listing import KINDS
 from hermes.text import printable
 
 ARCHIVE = "archive"

@@ -15,15 +15,15 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.worker import Worker, WorkerState
 
-from hermes.browser import drawing
-from hermes.browser.drawing import Palette
-from hermes.browser.finding import clues
+from hermes.browser import message_view
+from hermes.browser.message_view import Palette
 from hermes.browser.rows import Conversation
-from hermes.browser.transcript import Part, Transcript
+from hermes.browser.source import clues
+from hermes.browser.transcript_window import Part, Transcript
 from hermes.text import printable
 
 if TYPE_CHECKING:
-    from hermes.sessiondb import SessionDB
+    from hermes.db.session_db import SessionDB
 
 PAUSE = 0.05
 """Seconds the cursor rests on a row before its conversation is read: holding an arrow key reads nothing."""
@@ -202,11 +202,11 @@ class Preview(ScrollView, can_focus=True):
         for part in self._parts:
             starts.append(len(lines))
             if session not in (None, part.session_id):
-                lines += drawing.divider("went on after a compression", width, palette)
-            if (that_day := drawing.day(part.said.at)) != today:
-                lines += drawing.divider(that_day, width, palette)
+                lines += message_view.divider("went on after a compression", width, palette)
+            if (that_day := message_view.day(part.said.at)) != today:
+                lines += message_view.divider(that_day, width, palette)
             session, today = part.session_id, that_day
-            drawn = known.get(part.said.id) or drawing.message(
+            drawn = known.get(part.said.id) or message_view.message(
                 part.said, width, palette, self._clues, self.app.console
             )
             self._drawn[part.said.id] = drawn

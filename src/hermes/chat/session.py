@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes import clock, errors
 from hermes.agent.agent import Agent
+from hermes.agent.components import NO_WISH, ByHand, Parts, Wish, Working
 from hermes.agent.events import Counted, Done, Event, Failed, Moved, Note, Stored
-from hermes.agent.model import Model, NoSuchModel, Unreachable, Used, harmless_address
-from hermes.agent.parts import NO_WISH, ByHand, Parts, Wish, Working
-from hermes.agent.record import IncognitoRecord, StoredRecord
+from hermes.agent.models.model import Model, NoSuchModel, Unreachable, Used, harmless_address
+from hermes.agent.transcript import IncognitoRecord, StoredRecord
 from hermes.agent.turn import Turn
-from hermes.chat import place
-from hermes.chat.answering import Answering
-from hermes.chat.calls import Call, Reasoning, outputs_of, stored_tool_rows
+from hermes.chat import working_directory
+from hermes.chat.answerer import Answering
+from hermes.chat.view.calls import Call, Reasoning, outputs_of, stored_tool_rows
 
 if TYPE_CHECKING:
-    from hermes.sessiondb import SessionDB
+    from hermes.db.session_db import SessionDB
 
 Row = dict[str, Any]
 
@@ -124,7 +124,7 @@ class Talk:
 
     def _stored_record(self, session_id: str | None, cwd: Path) -> StoredRecord:
         """The record of a session that exists, or of a new one; should it be deleted, another begins in `cwd`."""
-        new: dict[str, Any] = place.belonging(cwd)
+        new: dict[str, Any] = working_directory.belonging(cwd)
         if self.answering.wish.base_url is not None:
             new["model_config"] = {"base_url": harmless_address(self.answering.wish.base_url)}
         return StoredRecord(self.db, session_id, source=self.source, **new)
@@ -159,7 +159,7 @@ class Talk:
         row = await asyncio.to_thread(self.db.get_session, session_id)
         if row is None:
             raise errors.raised(errors.UnknownSession, f"Session not found: {session_id}")
-        where = place.restored(row["cwd"], asked, self.cwd)
+        where = working_directory.restored(row["cwd"], asked, self.cwd)
         record = self._stored_record(session_id, where.cwd)
         unwritable = await self._hold(record, take_over)
         self._let_go("resumed_other")
@@ -291,7 +291,7 @@ class Talk:
     def _reopen(self) -> None:
         self.db.reopen_session(self.session_id)
         if self._is_elsewhere:
-            self.db.set_session_workspace(self.session_id, self.cwd, place.branch_of(self.cwd))
+            self.db.set_session_workspace(self.session_id, self.cwd, working_directory.branch_of(self.cwd))
 
     async def _after(self, event: Event) -> AsyncGenerator[Event, None]:
         match event:
@@ -327,7 +327,7 @@ class Talk:
 
     def _title_later(self) -> None:
         if self.parts.make_title is not None and self.exists:
-            from hermes.agent.titles import title_while_young
+            from hermes.agent.title_generation import title_while_young
 
             self._later(title_while_young(self.db, self.session_id, self.parts.make_title))
 

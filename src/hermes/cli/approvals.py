@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hermes import clock
 from hermes.cli.command import DONE, Access, Command, Refused, Words, WrongUsage, group, takes_json
-from hermes.cli.output import say, say_json
+from hermes.cli.io.output import say, say_json
 from hermes.text import counted, printable
 
 COMMANDS = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from hermes import audit
+from hermes import audit_log
 from hermes.cli.command import DONE, Words, row_count, takes_json
-from hermes.cli.output import say, say_json
+from hermes.cli.io.output import say, say_json
 from hermes.text import printable
 
 LIMIT = 50
@@ -22,11 +22,11 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
 
 
 def show(arguments: argparse.Namespace) -> int:
-    entries = audit.read(arguments.limit)
+    entries = audit_log.read(arguments.limit)
     if arguments.json:
         say_json(entries)
     elif not entries:
-        say([f"Nothing is recorded in {printable(str(audit.path()))} yet."])
+        say([f"Nothing is recorded in {printable(str(audit_log.path()))} yet."])
     else:
         say(printable(format_entry(entry)) for entry in entries)
     return DONE

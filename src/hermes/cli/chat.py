@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes.cli.asking import CANCELLED
 from hermes.cli.command import (
     DONE,
     INTERRUPTED,
@@ -25,15 +24,16 @@ from hermes.cli.command import (
     takes_json,
     takes_store,
 )
-from hermes.cli.opening import place, sessions_folder
-from hermes.cli.output import complain, say, say_json
+from hermes.cli.io.output import complain, say, say_json
+from hermes.cli.io.prompts import CANCELLED
+from hermes.cli.opened_store import place, sessions_folder
 from hermes.text import printable, spell_controls
 
 if TYPE_CHECKING:
     from hermes.agent.approvals.request import ApprovalRequest, Decision
-    from hermes.agent.parts import Parts
+    from hermes.agent.components import Parts
     from hermes.chat.session import Talk
-    from hermes.sessiondb import AnyStore, SessionDB
+    from hermes.db.session_db import AnyStore, SessionDB
 
 MISSING = "the chat is not installed; get it with: pip install 'hermes-sessions[chat]'"
 NEEDS_QUESTION = "--json goes with -q"
@@ -109,7 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
         if has_terminal and not is_installed():
             raise Refused(MISSING)
         if not arguments.parts and _is_first_run(arguments):
-            from hermes.cli import first_run
+            from hermes.cli.setup import first_run
 
             if not has_terminal:
                 return first_run.show_demo()
@@ -145,7 +145,7 @@ def _is_first_run(arguments: argparse.Namespace) -> bool:
     """Whether a person who named no conversation has not chosen a model yet."""
     if _goes_on(arguments):
         return False
-    from hermes.cli.first_run import is_due
+    from hermes.cli.setup.first_run import is_due
 
     return is_due(arguments)
 
@@ -188,7 +188,7 @@ def _piped() -> str:
 @contextmanager
 def _opened(arguments: argparse.Namespace) -> Iterator[SessionDB]:
     """The store, with a place beside it for what it cannot take; an incognito conversation only reads it."""
-    from hermes.sessiondb import SessionDB
+    from hermes.db.session_db import SessionDB
 
     path = place(arguments)
     if not arguments.incognito:
@@ -210,7 +210,7 @@ def _nothing_to_read() -> Iterator[SessionDB]:
     """A store without anything in it, for tools that look things up, where there is none; gone afterwards."""
     import tempfile
 
-    from hermes.sessiondb import SessionDB
+    from hermes.db.session_db import SessionDB
 
     with tempfile.TemporaryDirectory(prefix="hermes-") as folder, SessionDB(Path(folder) / "empty.db") as db:
         yield db
@@ -218,14 +218,14 @@ def _nothing_to_read() -> Iterator[SessionDB]:
 
 def _chosen(db: SessionDB, arguments: argparse.Namespace, *, can_pick: bool) -> str | None:
     """The conversation to go on in; None for a new one."""
-    from hermes.chat import which
+    from hermes.chat import conversation_lookup
 
     name = arguments.resume if arguments.resume is not None else arguments.go_on
     if name is None:
         return None
     if not name:
         workspace = db.workspace_of(arguments.cwd or Path.cwd()) if arguments.here else None
-        row = which.latest(db, workspace)
+        row = conversation_lookup.latest(db, workspace)
         if row is None:
             where = f" in {workspace}" if workspace else ""
             raise Refused(f"No previous CLI session found to continue{where}.")
@@ -233,7 +233,7 @@ def _chosen(db: SessionDB, arguments: argparse.Namespace, *, can_pick: bool) -> 
     from hermes.store.people import LOCAL
 
     # -c goes on with a conversation of this machine; -r names any.
-    meant = which.meant(db, name, preferred_owner=LOCAL if arguments.resume is None else None)
+    meant = conversation_lookup.meant(db, name, preferred_owner=LOCAL if arguments.resume is None else None)
     if meant.id is not None:
         return meant.id
     if not meant.candidates:
@@ -243,18 +243,20 @@ def _chosen(db: SessionDB, arguments: argparse.Namespace, *, can_pick: bool) -> 
         raise Refused(f"No session found matching '{name}'.", hint)
     if can_pick:
         return _picked(name, meant.candidates)
-    raise Refused(f"'{name}' could be any of these:", which.describe_candidates(meant.candidates))
+    raise Refused(
+        f"'{name}' could be any of these:", conversation_lookup.describe_candidates(meant.candidates)
+    )
 
 
 def _picked(name: str, candidates: Sequence[dict[str, Any]]) -> str:
     """Ask which of them is meant. What was typed before the question goes to the first prompt."""
     import asyncio
 
-    from hermes.chat import which
-    from hermes.chat.question import Choice, Option, Stopped
+    from hermes.chat import conversation_lookup
+    from hermes.chat.input.question import Choice, Option, Stopped
 
     async def ask() -> str | None:
-        described = which.describe_candidates(candidates)
+        described = conversation_lookup.describe_candidates(candidates)
         options = [Option(str(row["id"]), text) for row, text in zip(candidates, described, strict=True)]
         return await Choice(f"'{printable(name)}' could be any of these:", options).ask()
 
@@ -271,9 +273,9 @@ def _parts(arguments: argparse.Namespace) -> Parts:
     if arguments.parts is not None:
         made: Parts = arguments.parts
         return made
-    from hermes.agent.standard import standard
-    from hermes.config import setting
-    from hermes.store.kinds import kind_of
+    from hermes.agent.factory import standard
+    from hermes.config.config_file import setting
+    from hermes.session_kinds import kind_of
 
     is_job = kind_of(_source(arguments), child=False) == "job"
     parts = standard(is_job=is_job)._replace(platforms=_platforms)
@@ -284,7 +286,7 @@ def _parts(arguments: argparse.Namespace) -> Parts:
 
 def _platforms() -> list[str] | None:
     """What the gateway of this home is connected to; None if it does not run."""
-    from hermes.gateway.status_file import read_status
+    from hermes.gateway.ops.status_file import read_status
 
     status = read_status()
     if status is None or not status.is_running:
@@ -293,8 +295,8 @@ def _platforms() -> list[str] | None:
 
 
 def _transcribe(arguments: argparse.Namespace, db: AnyStore, session_id: str) -> None:
-    from hermes.gateway.transcripts import ALL, Transcripts
-    from hermes.sessiondb import SessionDB
+    from hermes.db.session_db import SessionDB
+    from hermes.gateway.mirror.transcripts import ALL, Transcripts
 
     assert isinstance(db, SessionDB)
     Transcripts(db, sessions_folder(arguments), ALL).catch_up_session(session_id)
@@ -307,7 +309,7 @@ def _source(arguments: argparse.Namespace) -> str:
 
 
 def _new_talk(db: SessionDB, arguments: argparse.Namespace, *, can_ask: bool) -> Talk:
-    from hermes.agent.parts import Wish
+    from hermes.agent.components import Wish
     from hermes.chat.session import Talk
 
     return Talk(
@@ -326,7 +328,7 @@ async def _ask(db: SessionDB, arguments: argparse.Namespace, question: str, chos
     import asyncio
     import signal
 
-    from hermes.chat.oneshot import STOPPED, as_json, ask
+    from hermes.chat.one_shot import STOPPED, as_json, ask
 
     can_ask = sys.stdin.isatty() and sys.stderr.isatty()
     talk = _new_talk(db, arguments, can_ask=can_ask)
@@ -339,8 +341,8 @@ async def _ask(db: SessionDB, arguments: argparse.Namespace, question: str, chos
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop)  # what was said so far is kept
 
     async def decide(request: ApprovalRequest) -> Decision | None:
-        from hermes.chat.approval import ask_on_stderr
-        from hermes.chat.question import Stopped
+        from hermes.chat.input.approval import ask_on_stderr
+        from hermes.chat.input.question import Stopped
 
         try:
             return await ask_on_stderr(request)
@@ -369,11 +371,11 @@ async def _ask(db: SessionDB, arguments: argparse.Namespace, question: str, chos
 
 
 async def _talk(db: SessionDB, arguments: argparse.Namespace, chosen: str | None) -> None:
-    from hermes.chat.chat import Chat
-    from hermes.chat.commands import commands
-    from hermes.chat.completing import ChatCompleter
-    from hermes.chat.prompting import Prompting
-    from hermes.chat.rendering import Screen
+    from hermes.chat.commands.table import commands
+    from hermes.chat.input.prompt_line import Prompting
+    from hermes.chat.input.suggestions import ChatCompleter
+    from hermes.chat.terminal_loop import Chat
+    from hermes.chat.view.screen import Screen
 
     talk = _new_talk(db, arguments, can_ask=True)
     chat = Chat(talk, Screen())

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from hermes.cli import output
+from hermes.cli.io import output
 from hermes.errors import HermesError
 
 DONE, REFUSED, USAGE, INTERRUPTED = 0, 1, 2, 130

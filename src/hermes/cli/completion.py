@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from hermes import home
 from hermes.cli.command import DONE, Access, Command, Words, group
-from hermes.cli.output import say
-from hermes.store.kinds import SOURCES
+from hermes.cli.io.output import say
+from hermes.session_kinds import SOURCES
 from hermes.text import printable
 
 if TYPE_CHECKING:
-    from hermes.sessiondb import SessionDB
+    from hermes.db.session_db import SessionDB
 
 HERE = "hermes.cli.completion"
 COMMANDS = {
@@ -198,7 +198,7 @@ def _trash(store: Path, begun: str) -> Iterator[tuple[str, str]]:
 
 
 def _reading(store: Path) -> SessionDB:
-    from hermes.sessiondb import SessionDB
+    from hermes.db.session_db import SessionDB
 
     return SessionDB(store, read_only=True)
 

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hermes.cli.command import DONE, Refused, Words
-from hermes.cli.opening import refuse_own
-from hermes.cli.output import say, styled
+from hermes.cli.io.output import say, styled
+from hermes.cli.opened_store import refuse_own
 from hermes.home import default_db_path
 from hermes.text import printable
 
@@ -42,8 +42,8 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
 def demo(arguments: argparse.Namespace) -> int:
     from hermes.cli.chat import is_installed
     from hermes.cli.main import main
-    from hermes.demo.home import fill
-    from hermes.sessiondb import SessionDB
+    from hermes.db.session_db import SessionDB
+    from hermes.demo.sample_home import fill
 
     with _home(arguments.keep) as home:
         os.environ["HERMES_HOME"] = str(home)
@@ -70,11 +70,11 @@ def _come_back(name: str) -> None:
     """What the chat shows to somebody who comes back; here nobody can answer, so it ends there."""
     import asyncio
 
-    from hermes.agent.standard import standard
-    from hermes.chat.chat import Chat
-    from hermes.chat.rendering import Screen
+    from hermes.agent.factory import standard
     from hermes.chat.session import Talk
-    from hermes.sessiondb import SessionDB
+    from hermes.chat.terminal_loop import Chat
+    from hermes.chat.view.screen import Screen
+    from hermes.db.session_db import SessionDB
 
     async def look(db: SessionDB) -> None:
         session = db.named(name).id

@@ -6,9 +6,10 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from hermes import config, environment, home
+from hermes import home
 from hermes.cli.command import DONE, REFUSED, Words, takes_json, takes_store
-from hermes.cli.output import say, say_json
+from hermes.cli.io.output import say, say_json
+from hermes.config import config_file, dotenv
 from hermes.store.findings import Finding
 from hermes.text import printable
 
@@ -20,7 +21,7 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
 
 
 def doctor(arguments: argparse.Namespace) -> int:
-    from hermes.sessiondb import SessionDB
+    from hermes.db.session_db import SessionDB
 
     store = arguments.store or home.default_db_path()
     found = SessionDB.diagnose_file(store, deep=arguments.deep)
@@ -37,14 +38,14 @@ def doctor(arguments: argparse.Namespace) -> int:
 
 def _look_at_home() -> Iterator[Finding]:
     """What is wrong beside the store: who is let in, and who can read the keys."""
-    from hermes.gateway.pairing import Pairings
-    from hermes.gateway.status_file import gateway_folder, read_status
+    from hermes.gateway.inbound.pairing import Pairings
+    from hermes.gateway.ops.status_file import gateway_folder, read_status
 
     status = read_status()
     running = status.problem if status is not None and status.is_running else None
     if problem := running or Pairings(gateway_folder()).check():
         yield Finding("error", f"{problem}; nobody new is let in")
-    for file in (config.path(), environment.path()):
+    for file in (config_file.path(), dotenv.path()):
         if home.loose(str(file)):
             yield Finding("warning", f"others can read {file}", f"chmod 600 {file}")
 
@@ -52,8 +53,8 @@ def _look_at_home() -> Iterator[Finding]:
 def _look_at_sandbox(store: Path) -> Iterator[Finding]:
     """What holds the agent's commands here, or why nothing does."""
     from hermes.agent.approvals.shell import is_parser_installed
-    from hermes.agent.settings import read_settings
     from hermes.agent.tools.access import Access, AccessSettings
+    from hermes.config.settings import read_settings
 
     settings = read_settings()
     if settings.approvals.mode == "off":

@@ -10,7 +10,7 @@ from hermes import clock
 from hermes.cli.command import plain_text, row_count, source_text
 
 if TYPE_CHECKING:
-    from hermes.store.selection import Selection
+    from hermes.store.sessions.selection import Selection
 
 
 def takes_sources(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +57,7 @@ def takes_selection(parser: argparse.ArgumentParser) -> None:
 
 def selection(arguments: argparse.Namespace) -> Selection:
     """What those flags mean; `--since` and `--until` too, where the command has them."""
-    from hermes.store.selection import Selection
+    from hermes.store.sessions.selection import Selection
 
     since, until = times(arguments) if hasattr(arguments, "since") else (None, None)
     return Selection(
@@ -88,7 +88,7 @@ def times(arguments: argparse.Namespace) -> tuple[float | None, float | None]:
 
 def _edge(flag: str, text: str | None, now: float, end: int) -> float | None:
     from hermes.cli.command import WrongUsage
-    from hermes.recall.dates import read_date
+    from hermes.recall.query.dates import read_date
 
     if text is None:
         return None

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 
 from hermes import __version__
-from hermes.cli import output, tool_guard
+from hermes.cli import tool_guard
 from hermes.cli.command import (
     DONE,
     INTERRUPTED,
@@ -28,6 +28,7 @@ from hermes.cli.command import (
     WrongUsage,
     group,
 )
+from hermes.cli.io import output
 from hermes.errors import HermesError, UnsafeHome
 from hermes.home_check import check_home
 
@@ -121,11 +122,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _hide(message: str) -> str:
     """The message without the keys of this home and of the environment."""
     try:
-        from hermes.config import hide_secrets
+        from hermes.config.config_file import hide_secrets
 
         return hide_secrets(message)
     except (HermesError, OSError):
-        from hermes.redaction import redact_text
+        from hermes.config.redaction import redact_text
 
         return redact_text(message)
 

@@ -9,11 +9,11 @@ import argparse
 from pathlib import Path
 
 from hermes import home
-from hermes.agent.memory import FILES, Memory
-from hermes.agent.skills import Skills
+from hermes.agent.prompt.memory_files import FILES, Memory
+from hermes.agent.prompt.skill_files import Skills
 from hermes.cli.command import DONE, Access, Command, Refused, Words, group
-from hermes.cli.editor import edit_words
-from hermes.cli.output import say
+from hermes.cli.io.editor import edit_words
+from hermes.cli.io.output import say
 from hermes.text import printable
 
 HERE = "hermes.cli.memory"

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes.cli.command import DONE, Access, Command, Words, group, takes_store
-from hermes.cli.opening import existing, refuse_own
-from hermes.cli.output import say
+from hermes.cli.io.output import say
+from hermes.cli.opened_store import existing, refuse_own
 from hermes.text import counted, printable
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def define_decrypt(parser: argparse.ArgumentParser, _: Words) -> None:
 
 
 def encrypt(arguments: argparse.Namespace) -> int:
-    from hermes.store import open as stores
+    from hermes.store import engine_choice as stores
 
     path = existing(arguments)
     if arguments.generate and arguments.key_file is not None:
@@ -99,7 +99,7 @@ def encrypt(arguments: argparse.Namespace) -> int:
 
 
 def decrypt(arguments: argparse.Namespace) -> int:
-    from hermes.store import open as stores
+    from hermes.store import engine_choice as stores
 
     done = stores.decrypt_file(existing(arguments))
     _tell(done, "decrypted")

@@ -20,9 +20,9 @@ def check_caller(arguments: argparse.Namespace) -> None:
 
     if not caller.is_started_by_tool():
         return
-    from hermes import audit
+    from hermes import audit_log
 
-    audit.record("refused", command=arguments.command_name)
+    audit_log.record("refused", command=arguments.command_name)
     raise Refused(
         f"`{arguments.command_name}` was started by a tool of the agent; run it yourself in a terminal"
     )

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from hermes.errors import HermesError
-from hermes.gateway.events import Event, Offered, Source
+from hermes.gateway.inbound_events import Event, Offered, Source
 
 
 class Receipt(NamedTuple):

@@ -6,16 +6,16 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from hermes import config, environment, errors
-from hermes.agent import gateway_keys
-from hermes.agent.checks import Kind
-from hermes.agent.gateway_keys import GATEWAY_SETTINGS, PLATFORM_NAMES, PLATFORM_SETTINGS, RESET_SETTINGS
-from hermes.agent.settings import checked, expanded, refused
-from hermes.gateway import catalogue
-from hermes.gateway.http_limits import Limits
-from hermes.gateway.keys import Keying
-from hermes.redaction import describe_type, find_secrets
-from hermes.store.kinds import canonical_source
+from hermes import errors
+from hermes.config import config_file, dotenv, gateway_keys
+from hermes.config.checks import Kind
+from hermes.config.gateway_keys import GATEWAY_SETTINGS, PLATFORM_NAMES, PLATFORM_SETTINGS, RESET_SETTINGS
+from hermes.config.redaction import describe_type, find_secrets
+from hermes.config.settings import checked, expanded, refused
+from hermes.gateway import registry
+from hermes.gateway.http.limits import Limits
+from hermes.gateway.sessions.session_keys import Keying
+from hermes.session_kinds import canonical_source
 
 ALSO = {"home_room": "home_channel"}
 """Other names of settings in the environment: `MATRIX_HOME_ROOM`."""
@@ -134,7 +134,7 @@ class GatewaySettings(NamedTuple):
 
 def read_gateway_settings() -> GatewaySettings:
     """All of it: the environment wins over `.env`, that over `config.yaml`, and that over the defaults."""
-    return gateway_settings_from(config.read(), file=str(config.path()))
+    return gateway_settings_from(config_file.read(), file=str(config_file.path()))
 
 
 def gateway_settings_from(values: Mapping[str, Any], *, file: str) -> GatewaySettings:
@@ -182,7 +182,7 @@ class _Reading:
         self.values, self.file = values, file
         self.origins: dict[str, str] = {}
         here = {name: told for name, told in os.environ.items() if told.strip()}
-        kept = {**environment.read(), **here}
+        kept = {**dotenv.read(), **here}
         self.variables = {name: told.strip() for name, told in kept.items() if told.strip()}
 
     def general(self, key: str) -> Iterator[Any]:
@@ -210,7 +210,7 @@ class _Reading:
     def platform(self, name: str, general: GatewaySettings) -> PlatformSettings | None:
         """What is set of a platform; None if nothing is."""
         said = self._owned("platforms", "telegram: {enabled: true}").get(name, {})
-        prefix = catalogue.variable(name, "")
+        prefix = registry.variable(name, "")
         variables = {
             ALSO.get(rest, rest): variable
             for variable in self.variables
@@ -227,7 +227,7 @@ class _Reading:
             return None
         more = {one: value for one, value in found.items() if one not in PLATFORM_SETTINGS}
         known = {one: value for one, value in found.items() if one in PLATFORM_SETTINGS}
-        known.setdefault("enabled", not catalogue.missing(name, more))
+        known.setdefault("enabled", not registry.missing(name, more))
         made = PlatformSettings(
             **{"busy": general.busy, "stream": general.stream, **known}, name=name, more=more
         )
@@ -271,7 +271,7 @@ class _Reading:
     def _refuse_everybody(self, made: PlatformSettings) -> None:
         """A star among names would be overlooked; who lets everybody in has to say so."""
         for field, people in (("allowed_users", made.allowed_users), ("owners", made.owners)):
-            if EVERYBODY in people and not (field == "owners" and catalogue.PLATFORMS[made.name].by_secret):
+            if EVERYBODY in people and not (field == "owners" and registry.PLATFORMS[made.name].by_secret):
                 key = f"platforms.{made.name}.{field}"
                 instead = f"; platforms.{made.name}.allow_all lets everybody in" if field != "owners" else ""
                 raise errors.BadConfig(f"{self.origins[key]}: {key} must name people, not everybody{instead}")

@@ -1,5 +1,5 @@
 """NUMBERS about sessions: `InsightsEngine(db).generate(days=30)` counts; other modules put it into words and pages."""
 
-from hermes.insights.engine import InsightsEngine
+from hermes.insights.report import InsightsEngine
 
 __all__ = ["InsightsEngine"]

@@ -8,8 +8,8 @@ from datetime import date
 from itertools import pairwise
 from typing import Any
 
-from hermes.insights.money import Bill
-from hermes.store.activity import SessionActivity
+from hermes.insights.costs import Bill
+from hermes.store.reports.activity import SessionActivity
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 HOURS = 24

@@ -7,10 +7,10 @@ from typing import Any
 
 from hermes import clock
 from hermes.insights.calendar import Calendar
-from hermes.insights.money import Bill
-from hermes.insights.notable import notables, seconds
-from hermes.store.activity import Activity, SessionActivity
-from hermes.store.usage import UsageLine
+from hermes.insights.costs import Bill
+from hermes.insights.top_sessions import notables, seconds
+from hermes.store.reports.activity import Activity, SessionActivity
+from hermes.store.reports.usage import UsageLine
 
 COSTLIEST = 5
 UNNAMED_MODEL = "unknown"

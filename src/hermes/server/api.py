@@ -25,19 +25,19 @@ from starlette.types import Receive, Scope, Send
 from hermes import home, secrets
 from hermes.gateway.adapter import Can, Undeliverable
 from hermes.gateway.adapter import Receive as ReceiveMessage
-from hermes.gateway.events import Source
-from hermes.gateway.given import port, several
-from hermes.gateway.http import HOLDER, serve
-from hermes.gateway.office import Office
-from hermes.gateway.outbound import AllowedHosts
-from hermes.gateway.places import Places
+from hermes.gateway.context import Office
+from hermes.gateway.http.address_rules import AllowedHosts
+from hermes.gateway.http.host import HOLDER, serve
+from hermes.gateway.inbound_events import Source
+from hermes.gateway.platform_options import port, several
+from hermes.gateway.sessions.session_lookup import Places
 from hermes.gateway.settings import PlatformSettings
-from hermes.server import completions, responses, sessions
-from hermes.server.desk import SESSION, Desk, Gone
-from hermes.server.errors import Refused, error_body, from_error, refused_by_status
-from hermes.server.keys import PLATFORM, Keys, Person
-from hermes.server.known import Known
-from hermes.server.limits import Limits
+from hermes.server import completions, responses, sessions_api
+from hermes.server.api_errors import Refused, error_body, from_error, refused_by_status
+from hermes.server.api_keys import PLATFORM, Keys, Person
+from hermes.server.history_index import Known
+from hermes.server.key_limits import Limits
+from hermes.server.request_handler import SESSION, Desk, Gone
 
 log = logging.getLogger(__name__)
 
@@ -160,12 +160,12 @@ def application(desk: Desk, origins: list[str]) -> Starlette:
             route("/v1/responses", "POST", responses.create),
             route("/v1/responses/{id}", "GET", responses.get),
             route("/v1/responses/{id}", "DELETE", responses.delete),
-            route("/api/sessions", "GET", sessions.listed),
-            route("/api/sessions/search", "GET", sessions.search),
-            route("/api/sessions/{id}", "GET", sessions.one),
-            route("/api/sessions/{id}", "DELETE", sessions.delete),
-            route("/api/sessions/{id}/messages", "GET", sessions.messages),
-            route("/api/sessions/{id}/latest-descendant", "GET", sessions.latest_descendant),
+            route("/api/sessions", "GET", sessions_api.listed),
+            route("/api/sessions/search", "GET", sessions_api.search),
+            route("/api/sessions/{id}", "GET", sessions_api.one),
+            route("/api/sessions/{id}", "DELETE", sessions_api.delete),
+            route("/api/sessions/{id}/messages", "GET", sessions_api.messages),
+            route("/api/sessions/{id}/latest-descendant", "GET", sessions_api.latest_descendant),
         ],
         middleware=[across] if origins else [],
         exception_handlers={HTTPException: unknown, Exception: broken},

@@ -10,11 +10,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from hermes import clock
-from hermes.agent.finish_reasons import normalize_reason
-from hermes.server.desk import SILENT, Desk, event, told_session
-from hermes.server.errors import Refused, bad
-from hermes.server.keys import Person
-from hermes.server.saying import NO_TOOLS, Asked, asked
+from hermes.agent.models.finish_reasons import normalize_reason
+from hermes.server.api_errors import Refused, bad
+from hermes.server.api_keys import Person
+from hermes.server.message_format import NO_TOOLS, Asked, asked
+from hermes.server.request_handler import SILENT, Desk, event, told_session
 from hermes.server.turns import Answer, Piece, Turn
 
 DONE = b"data: [DONE]\n\n"

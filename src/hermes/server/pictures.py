@@ -15,9 +15,17 @@ from typing import Any
 
 import httpx2
 
-from hermes.gateway.outbound import AllowedHosts, Forbidden, Resolve, Target, open_client, resolve, targets_of
-from hermes.server.errors import Refused, bad
-from hermes.server.saying import Asked, Said
+from hermes.gateway.http.address_rules import (
+    AllowedHosts,
+    Forbidden,
+    Resolve,
+    Target,
+    open_client,
+    resolve,
+    targets_of,
+)
+from hermes.server.api_errors import Refused, bad
+from hermes.server.message_format import Asked, Said
 
 MOST_PICTURES = 16
 """By their address, in one request."""

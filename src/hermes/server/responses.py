@@ -17,13 +17,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from hermes import clock
-from hermes.agent.finish_reasons import FILTERED, LENGTH, normalize_reason
+from hermes.agent.models.finish_reasons import FILTERED, LENGTH, normalize_reason
+from hermes.server.api_errors import Refused, bad, no_such_response
+from hermes.server.api_keys import Person
 from hermes.server.completions import notes, refuse_tools
-from hermes.server.conversations import answer_to
-from hermes.server.desk import SILENT, Desk, event, told_session
-from hermes.server.errors import Refused, bad, no_such_response
-from hermes.server.keys import Person
-from hermes.server.saying import Asked, asked, stored
+from hermes.server.conversation_match import answer_to
+from hermes.server.message_format import Asked, asked, stored
+from hermes.server.request_handler import SILENT, Desk, event, told_session
 from hermes.server.turns import Answer, Piece, Turn
 
 PREFIX, SIGNATURE = "resp_", 32

@@ -23,11 +23,11 @@ from hermes.agent.events import (
     TextDelta,
     ThoughtDelta,
 )
-from hermes.agent.model import Used
-from hermes.gateway.metrics import GatewayMetrics
-from hermes.server.errors import Refused, from_error
-from hermes.server.holding import Holding, Place
-from hermes.server.saying import BETWEEN
+from hermes.agent.models.model import Used
+from hermes.gateway.ops.metrics import GatewayMetrics
+from hermes.server.api_errors import Refused, from_error
+from hermes.server.locks import Holding, Place
+from hermes.server.message_format import BETWEEN
 
 log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from hermes import clock
+from hermes.session_kinds import SOURCE_ALIASES, kind_of
 from hermes.store.content import decode
 from hermes.store.engine import Reader, Writer
-from hermes.store.kinds import SOURCE_ALIASES, kind_of
 from hermes.text import preview_of
 
 AT_ONCE = 1000

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, LiteralString, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from hermes.store.findings import Diagnosis
-    from hermes.store.fingerprints import Fingerprint
     from hermes.store.matching import Node
-    from hermes.store.sealed_files import SealedFiles
-    from hermes.store.spellings import Spellings
+    from hermes.store.retention.fingerprints import Fingerprint
+    from hermes.store.retention.spellings import Spellings
+    from hermes.store.sealing.sealed_files import SealedFiles
     from hermes.store.values import (
         Backup,
         Candidates,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hermes.store.kinds import canonical_source
+from hermes.session_kinds import canonical_source
 
 LOCAL = ""
 """The owner of everything made on this machine: the terminal, jobs, scripts."""

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from hermes import audit
+from hermes import audit_log
 from hermes.agent.approvals.grants import Grants
 from hermes.agent.approvals.policy import Policy, Refused
 from hermes.agent.approvals.request import ALLOW_ONCE, DENY, ApprovalRequest, Decision, Scope
+from hermes.agent.sandbox.file_view import View
 from hermes.agent.sandbox.sandbox import Sandbox
-from hermes.agent.sandbox.view import View
 from hermes.errors import HermesError
 
 
@@ -244,7 +244,7 @@ def test_consents_are_private_and_every_change_is_in_the_audit_log(view: View, h
     assert [grant.text for grant in grants.of(view.workspace)] == ["npm run", ""]
     assert grants.revoke(grants.all()[:1]) == 1
     assert [grant.scope for grant in grants.all()] == [Scope.EDITS]
-    actions = [entry["action"] for entry in audit.read()]
+    actions = [entry["action"] for entry in audit_log.read()]
     assert actions == ["approval granted", "approval granted", "approval revoked"]
 
 

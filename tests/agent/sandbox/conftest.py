@@ -11,8 +11,8 @@ import pytest
 
 from hermes.agent.sandbox import sandbox as sandboxes
 from hermes.agent.sandbox.child_environment import child_environment
+from hermes.agent.sandbox.file_view import View
 from hermes.agent.sandbox.sandbox import Sandbox, shell_program
-from hermes.agent.sandbox.view import View
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

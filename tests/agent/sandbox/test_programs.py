@@ -13,10 +13,10 @@ import pytest
 from hermes.agent.approvals.policy import Policy, Refused, Walls
 from hermes.agent.approvals.request import DENY, ApprovalRequest, Decision
 from hermes.agent.sandbox.child_environment import child_environment
+from hermes.agent.sandbox.file_view import View
 from hermes.agent.sandbox.programs import is_replaceable
 from hermes.agent.sandbox.sandbox import Sandbox, shell_program
-from hermes.agent.sandbox.view import View
-from hermes.agent.tools.running import Output, Running
+from hermes.agent.tools.running_command import Output, Running
 
 
 def plant(folder: Path, name: str) -> Path:
@@ -89,7 +89,7 @@ async def test_a_command_that_nobody_was_asked_about_cannot_write_or_send(
 
 
 def test_the_export_of_the_browser_imports_nothing_from_the_working_directory(workspace: Path) -> None:
-    from hermes.browser.exporting import COMMAND
+    from hermes.browser.export_command import COMMAND
 
     (workspace / "hermes").mkdir()
     (workspace / "hermes" / "__init__.py").write_text("raise SystemExit('planted')\n")

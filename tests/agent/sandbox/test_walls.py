@@ -15,8 +15,8 @@ import pytest
 
 from hermes.agent.sandbox import landlock, seatbelt
 from hermes.agent.sandbox.child_environment import child_environment
+from hermes.agent.sandbox.file_view import View
 from hermes.agent.sandbox.sandbox import Sandbox, choose_sandbox, shell_program
-from hermes.agent.sandbox.view import View
 from tests.agent.sandbox.conftest import Run
 
 PYTHON = sys.executable

@@ -11,7 +11,7 @@ import pytest
 from hermes.agent.approvals.request import ALLOW_ONCE, ApprovalRequest, Decision
 from hermes.agent.tool import ToolContext
 from hermes.agent.tools.access import Access
-from hermes.agent.tools.processes import Processes
+from hermes.agent.tools.background_processes import Processes
 from hermes_state import SessionDB
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hermes.agent.tool import MOST_OUTPUT, Tool, ToolContext, ToolFailed, schema_of
 from hermes.agent.tools import standard_tools
-from hermes.agent.tools.checking import checked
+from hermes.agent.tools.argument_check import checked
 from hermes.errors import HermesError
 from hermes_state import SessionDB
 from tests.agent.tools.conftest import Person

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hermes.agent.memory import BUDGETS, Memory
+from hermes.agent.prompt.memory_files import BUDGETS, Memory
 from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.tools.memory import MemoryTool
 from hermes.errors import HermesError, InvalidArgument

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from hermes.agent import events
-from hermes.agent.openai_model import OpenAIModel
-from hermes.agent.prices import price_at
-from hermes.agent.record import StoredRecord
+from hermes.agent.factory import Standard
+from hermes.agent.models.openai import OpenAIModel
+from hermes.agent.models.prices import price_at
 from hermes.agent.session_summaries import SessionSummaries, shorten
-from hermes.agent.standard import Standard
 from hermes.agent.tool import ToolContext
 from hermes.agent.tools.session_search import SessionSearch
+from hermes.agent.transcript import StoredRecord
 from hermes.agent.turn import Turn
-from hermes.recall.summaries import AT_ONCE, TRANSCRIPT
+from hermes.recall.tool.summaries import AT_ONCE, TRANSCRIPT
 from hermes.secrets import redact
 from hermes_state import SessionDB
 from tests.agent.openai_server import ModelServer, Reply, calls, chunk, refuses, says, usage

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hermes.agent.skills import Skill, Skills
+from hermes.agent.prompt.skill_files import Skill, Skills
 from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.tools.skill_manage import SkillManage
 from hermes.agent.tools.skill_view import NOTICE, SkillView

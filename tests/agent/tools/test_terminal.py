@@ -16,9 +16,9 @@ from hermes.agent.approvals.request import DENY, Decision, Scope
 from hermes.agent.sandbox.sandbox import Sandbox
 from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.tools.access import Access
+from hermes.agent.tools.background_processes import MOST_AT_ONCE, Processes, conversation_of
 from hermes.agent.tools.process import Process
-from hermes.agent.tools.processes import MOST_AT_ONCE, Processes, conversation_of
-from hermes.agent.tools.running import Output
+from hermes.agent.tools.running_command import Output
 from hermes.agent.tools.terminal import Terminal
 from hermes_state import SessionDB
 from tests.agent.tools.conftest import Person

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from nio import AsyncClient, AsyncClientConfig
 
-from hermes.gateway.platforms.matrix_text import LONGEST
+from hermes.gateway.platforms.matrix.formatting import LONGEST
 from tests.gateway.conformance import stage
 from tests.gateway.conformance.proxy import Proxy
 from tests.gateway.conformance.stage import File, Loop, Person, Stage, Where

@@ -68,7 +68,7 @@ def zero(path: Path, name: str, kind: str = "leaf", at: int = 0) -> int:
 
 def ids_on_page(path: Path, page: int) -> set[int]:
     """Message ids on a leaf page of `messages`, found by destroying it in a copy and asking what is left."""
-    from hermes.store.sqlite.pages import Image
+    from hermes.store.sqlite.repair.pages import Image
 
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from hermes import audit, clock, home
+from hermes import audit_log, clock, home
 from hermes.agent.approvals.request import Scope
+from hermes.atomic_files import exclusive, replace_file
 from hermes.errors import HermesError
-from hermes.partial import exclusive, replace_file
 
 NAME = "approvals.json"
 VERSION = 1
@@ -59,7 +59,7 @@ class Grants:
             if any((g.workspace, g.scope, g.text) == (str(workspace), scope, text) for g in grants):
                 return
             self._write([*grants, Grant(str(workspace), scope, text, clock.now())])
-        audit.record("approval granted", workspace=str(workspace), scope=str(scope), text=text)
+        audit_log.record("approval granted", workspace=str(workspace), scope=str(scope), text=text)
 
     def revoke(self, grants: list[Grant]) -> int:
         """Take these back; how many there were."""
@@ -70,7 +70,7 @@ class Grants:
             gone = [grant for grant in before if grant in grants]
             self._write([grant for grant in before if grant not in grants])
         for grant in gone:
-            audit.record(
+            audit_log.record(
                 "approval revoked", workspace=grant.workspace, scope=str(grant.scope), text=grant.text
             )
         return len(gone)

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from hermes.agent.sandbox.file_view import TEMPORARY, View
 from hermes.agent.sandbox.programs import find_system_program
-from hermes.agent.sandbox.view import TEMPORARY, View
 
 PROGRAM = "bwrap"
 ISOLATION = (

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from hermes.environment import TOOL_MARKER
+from hermes.config.dotenv import TOOL_MARKER
 
 ALLOWED = frozenset(
     """

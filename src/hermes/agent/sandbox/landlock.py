@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hermes.agent.sandbox.view import View
+from hermes.agent.sandbox.file_view import View
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 READ_ONLY_FOLDERS = ("/proc",)

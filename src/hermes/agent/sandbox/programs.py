@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from hermes.agent.sandbox.view import View
+from hermes.agent.sandbox.file_view import View
 
 FOLDERS = (
     "/usr/bin", "/bin", "/usr/sbin", "/sbin", "/usr/local/bin", "/run/current-system/sw/bin",

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hermes.agent.sandbox import bubblewrap, landlock, launcher, seatbelt
+from hermes.agent.sandbox.file_view import View
 from hermes.agent.sandbox.programs import find_system_program
-from hermes.agent.sandbox.view import View
 
 PROBE_S = 10.0
 PR_SET_DUMPABLE = 4

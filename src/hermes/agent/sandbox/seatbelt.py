@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hermes.agent.sandbox.file_view import View
 from hermes.agent.sandbox.programs import find_system_program
-from hermes.agent.sandbox.view import View
 
 PROGRAM = "sandbox-exec"
 FIXED = """

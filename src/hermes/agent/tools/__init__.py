@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from hermes.agent.session_summaries import SessionSummaries
     from hermes.agent.tool import Tool
     from hermes.agent.tools.access import Access
-    from hermes.agent.tools.processes import Processes
+    from hermes.agent.tools.background_processes import Processes
 
 
 def standard_tools(
@@ -28,13 +28,13 @@ def standard_tools(
     conversation has no tools that write things down. `shared` is for a room that several people share: memory and
     skills are the room's, and say whose word they are.
     """
-    from hermes.agent.memory import Memory
-    from hermes.agent.skills import Skills
+    from hermes.agent.prompt.memory_files import Memory
+    from hermes.agent.prompt.skill_files import Skills
     from hermes.agent.tools.access import Access
+    from hermes.agent.tools.background_processes import Processes
     from hermes.agent.tools.memory import MemoryTool
     from hermes.agent.tools.patch import Patch
     from hermes.agent.tools.process import Process
-    from hermes.agent.tools.processes import Processes
     from hermes.agent.tools.read_file import ReadFile
     from hermes.agent.tools.search_files import SearchFiles
     from hermes.agent.tools.session_search import SessionSearch

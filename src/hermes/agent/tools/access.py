@@ -20,10 +20,10 @@ from hermes import home
 from hermes.agent.approvals.grants import Grants
 from hermes.agent.approvals.policy import ASK, Policy
 from hermes.agent.sandbox.child_environment import child_environment, loader_environment
+from hermes.agent.sandbox.file_view import View
 from hermes.agent.sandbox.sandbox import Sandbox, choose_sandbox, shell_program
-from hermes.agent.sandbox.view import View
 from hermes.agent.tool import ToolContext
-from hermes.partial import KEY_NOTE
+from hermes.atomic_files import KEY_NOTE
 
 PREFIX = "hermes-"
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hermes.agent.approvals.policy import Policy, Refused
-from hermes.agent.sandbox.view import View
+from hermes.agent.sandbox.file_view import View
 from hermes.agent.tool import ToolContext, ToolFailed
-from hermes.partial import PARTIAL, clear_partials
+from hermes.atomic_files import PARTIAL, clear_partials
 
 LONGEST_PATH = 4_000
 LARGEST_EDIT = 10_000_000

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hermes.agent.memory import BETWEEN, BUDGETS, Memory, Remembered
-from hermes.agent.participants import UNKNOWN, Speaker, attribute
-from hermes.agent.room_memory import RoomMemory
+from hermes.agent.prompt.memory_files import BETWEEN, BUDGETS, Memory, Remembered
+from hermes.agent.prompt.participants import UNKNOWN, Speaker, attribute
+from hermes.agent.prompt.room_memory import RoomMemory
 from hermes.agent.tool import ToolContext, ToolFailed
-from hermes.agent.tools.checking import checked, objects, text_field
-from hermes.recall.framing import fenced
+from hermes.agent.tools.argument_check import checked, objects, text_field
+from hermes.recall.tool.prompt_safety import fenced
 
 ACTIONS = ("add", "replace", "remove", "read")
 LONGEST = max(BUDGETS.values())

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hermes.agent.sandbox.view import View
+from hermes.agent.sandbox.file_view import View
 from hermes.agent.tool import ToolContext, ToolFailed
-from hermes.agent.tools import changes
+from hermes.agent.tools import edit_summary
 from hermes.agent.tools.access import Access
-from hermes.agent.tools.checking import checked, objects, text_field
+from hermes.agent.tools.argument_check import checked, objects, text_field
 from hermes.agent.tools.files import (
     EDITING,
     LONGEST_PATH,
@@ -57,7 +57,7 @@ class Patch:
             path, policy, context
         )  # the answer quotes the file, also where the change cannot be made
         edit = await asyncio.to_thread(plan, path, policy.view, given)
-        await check_edit(path, changes.diff(str(path), edit.before, edit.after), policy, context)
+        await check_edit(path, edit_summary.diff(str(path), edit.before, edit.after), policy, context)
         done = await asyncio.to_thread(change, path, policy.view, given)
         return f"{shown_path(path, context)}: {done}"
 
@@ -84,7 +84,7 @@ def change(path: Path, view: View, given: Mapping[str, Any]) -> str:
         edit = plan(path, view, given)
         put(path, edit.after)
     times = "" if edit.places == 1 else f"{edit.places} places changed; "
-    return f"{times}{changes.summary(edit.before, edit.after)}"
+    return f"{times}{edit_summary.summary(edit.before, edit.after)}"
 
 
 def replaced(text: str, old: str, new: str, every: bool) -> tuple[str, int]:

@@ -8,9 +8,9 @@ from time import monotonic
 from typing import Any
 
 from hermes.agent.tool import ToolContext, ToolFailed, bounded
-from hermes.agent.tools.checking import checked, objects, text_field
-from hermes.agent.tools.processes import Background, Processes, conversation_of
-from hermes.agent.tools.running import how_it_ended
+from hermes.agent.tools.argument_check import checked, objects, text_field
+from hermes.agent.tools.background_processes import Background, Processes, conversation_of
+from hermes.agent.tools.running_command import how_it_ended
 from hermes.text import printable
 
 ACTIONS = ("list", "poll", "wait", "kill")

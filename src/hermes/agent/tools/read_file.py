@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from hermes.agent.sandbox.view import View
+from hermes.agent.sandbox.file_view import View
 from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.tools.access import Access
-from hermes.agent.tools.checking import checked, objects, text_field
+from hermes.agent.tools.argument_check import checked, objects, text_field
 from hermes.agent.tools.files import LONGEST_PATH, check_read, locate, open_checked, regular_file
 from hermes.text import readable
 

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from hermes.agent.approvals.policy import Policy
+from hermes.agent.sandbox.file_view import View
 from hermes.agent.sandbox.sandbox import outside
-from hermes.agent.sandbox.view import View
 from hermes.agent.tool import ToolContext, ToolFailed
-from hermes.agent.tools import searching
+from hermes.agent.tools import search_program
 from hermes.agent.tools.access import Access
-from hermes.agent.tools.checking import checked, objects, text_field
+from hermes.agent.tools.argument_check import checked, objects, text_field
 from hermes.agent.tools.files import LONGEST_PATH, check_read, locate
-from hermes.agent.tools.running import Output, Running
+from hermes.agent.tools.running_command import Output, Running
 from hermes.text import printable
 
 LIMIT, MOST = 100, 500
@@ -93,7 +93,7 @@ class SearchFiles:
                 "hidden": [str(path) for path in view.hidden],
             }
             # By itself (-I -S): a workspace may have a json.py of its own.
-            program = [sys.executable, "-I", "-S", searching.__file__, json.dumps(question)]
+            program = [sys.executable, "-I", "-S", search_program.__file__, json.dumps(question)]
             if not has_walls:
                 return outside(program)
             return sandbox.start(program, view.workspace, network=False, read_only=True)
@@ -191,6 +191,6 @@ def _status(path: str) -> os.stat_result | None:
 def _refuse_bad(name: str | None, content: str | None) -> None:
     try:
         re.compile(content or "")
-        searching.glob_pattern(name or "")
+        search_program.glob_pattern(name or "")
     except (re.error, RecursionError, OverflowError) as problem:
         raise ToolFailed(f"that is no pattern: {problem}") from problem

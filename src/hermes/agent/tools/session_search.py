@@ -1,4 +1,4 @@
-"""`session_search`: recall earlier conversations. What it does is in `hermes.recall.session_search`."""
+"""`session_search`: recall earlier conversations. What it does is in `hermes.recall.tool.search_tool`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hermes.agent.tool import ToolContext, ToolFailed
-from hermes.recall.asking import SCHEMA
+from hermes.recall.tool.tool_schema import SCHEMA
 
 if TYPE_CHECKING:
     from hermes.agent.session_summaries import SessionSummaries, Summariser
@@ -38,8 +38,8 @@ class SessionSearch:
     async def _search(
         self, arguments: dict[str, Any], context: ToolContext, summariser: Summariser | None
     ) -> str:
-        from hermes.recall.session_search import session_search
-        from hermes.recall.summaries import TRANSCRIPT
+        from hermes.recall.tool.search_tool import session_search
+        from hermes.recall.tool.summaries import TRANSCRIPT
 
         return await asyncio.to_thread(
             session_search,

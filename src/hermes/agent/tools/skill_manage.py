@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hermes.agent.participants import UNKNOWN, Speaker, attribute, may_change
-from hermes.agent.skills import LARGEST_FILE, LONGEST_DESCRIPTION, Skills
+from hermes.agent.prompt.participants import UNKNOWN, Speaker, attribute, may_change
+from hermes.agent.prompt.skill_files import LARGEST_FILE, LONGEST_DESCRIPTION, Skills
 from hermes.agent.tool import ToolContext, ToolFailed
-from hermes.agent.tools.checking import checked, objects, text_field
+from hermes.agent.tools.argument_check import checked, objects, text_field
 from hermes.agent.tools.skill_view import LONGEST_NAME
 
 ACTIONS = ("create", "edit", "delete")

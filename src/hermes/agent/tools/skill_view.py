@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from hermes.agent.skills import Skills
+from hermes.agent.prompt.skill_files import Skills
 from hermes.agent.tool import ToolContext, bounded
-from hermes.agent.tools.checking import checked, objects, text_field
-from hermes.recall.framing import fenced, label
+from hermes.agent.tools.argument_check import checked, objects, text_field
+from hermes.recall.tool.prompt_safety import fenced, label
 
 LONGEST_NAME = 200
 SHOWN = 45_000

@@ -12,10 +12,10 @@ from hermes.agent.approvals.policy import Policy, Refused, Walls
 from hermes.agent.sandbox.sandbox import outside
 from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.tools.access import Access
-from hermes.agent.tools.checking import checked, objects, text_field
+from hermes.agent.tools.argument_check import checked, objects, text_field
+from hermes.agent.tools.background_processes import Processes, conversation_of
 from hermes.agent.tools.files import LONGEST_PATH, locate
-from hermes.agent.tools.processes import Processes, conversation_of
-from hermes.agent.tools.running import PATIENCE_S, Output, Running, how_it_ended
+from hermes.agent.tools.running_command import PATIENCE_S, Output, Running, how_it_ended
 
 TIMEOUT_S, LONGEST_S = 120, 600
 HEAD, TAIL = 20_000, 20_000

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes.agent.tool import ToolContext, ToolFailed
-from hermes.agent.tools.checking import checked, objects, text_field
+from hermes.agent.tools.argument_check import checked, objects, text_field
 
 if TYPE_CHECKING:
-    from hermes.sessiondb import AnyStore
+    from hermes.db.session_db import AnyStore
 
 STATES = ("pending", "in_progress", "completed")
 MOST_ITEMS, LONGEST = 40, 200

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hermes.agent.sandbox.view import View
+from hermes.agent.sandbox.file_view import View
 from hermes.agent.tool import ToolContext, ToolFailed
-from hermes.agent.tools import changes
+from hermes.agent.tools import edit_summary
 from hermes.agent.tools.access import Access
-from hermes.agent.tools.checking import checked, objects, text_field
+from hermes.agent.tools.argument_check import checked, objects, text_field
 from hermes.agent.tools.files import (
     EDITING,
     LONGEST_PATH,
@@ -49,7 +49,7 @@ class WriteFile:
         if policy.view.is_of_agent(path):
             await check_edit(path, "", policy, context)  # refused: to open the store would drop its locks
         before = await asyncio.to_thread(_text_before, path, policy.view)
-        diff = changes.diff(str(path), before or "", given["content"])
+        diff = edit_summary.diff(str(path), before or "", given["content"])
         await check_edit(path, diff, policy, context)
         done = await asyncio.to_thread(write, path, given["content"], before, policy.view)
         return f"{shown_path(path, context)}: {done}"
@@ -69,7 +69,7 @@ def write(path: Path, text: str, before: str | None, view: View) -> str:
         path
     ):  # the model does not see the text of a file outside its view
         return f"replaced, {size}"
-    return f"replaced, {size}; {changes.summary(before, text)}"
+    return f"replaced, {size}; {edit_summary.summary(before, text)}"
 
 
 def _text_before(path: Path, view: View) -> str | None:

@@ -10,17 +10,17 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from hermes import clock
-from hermes.cli.asking import CANCELLED
 from hermes.cli.command import Refused, Words, row_count, takes_store
 from hermes.cli.filters import takes_sources
-from hermes.cli.opening import opened
-from hermes.cli.output import complain, say, terminal_width
-from hermes.cli.resuming import resume
-from hermes.cli.table import Column, fit
+from hermes.cli.io.columns import Column, fit
+from hermes.cli.io.output import complain, say, terminal_width
+from hermes.cli.io.prompts import CANCELLED
+from hermes.cli.opened_store import opened
+from hermes.cli.resume import resume
 from hermes.text import printable
 
 if TYPE_CHECKING:
-    from hermes.sessiondb import SessionDB
+    from hermes.db.session_db import SessionDB
 
 NUMBERED = 20
 """Conversations that the numbered list shows unless told otherwise."""
@@ -86,7 +86,7 @@ def by_number(db: SessionDB, sources: list[str] | None, everything: bool, limit:
     while True:
         say([f"Number (1-{len(page.rows)}, nothing to cancel):"])
         if sys.stdin.isatty():
-            from hermes.cli.keyboard import discard_earlier
+            from hermes.cli.io.keyboard import discard_earlier
 
             discard_earlier()
         answer = sys.stdin.readline().strip()

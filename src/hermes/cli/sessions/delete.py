@@ -6,16 +6,16 @@ import argparse
 import shlex
 from typing import TYPE_CHECKING
 
-from hermes.cli.asking import agree
 from hermes.cli.command import DONE, Words, takes_store, takes_yes
-from hermes.cli.opening import one_session, opened, sessions_folder, trash_days
-from hermes.cli.output import say
-from hermes.cli.sessions.keeping import takes_sessions
+from hermes.cli.io.output import say
+from hermes.cli.io.prompts import agree
+from hermes.cli.opened_store import one_session, opened, sessions_folder, trash_days
+from hermes.cli.sessions.pin_archive import takes_sessions
 from hermes.text import counted, printable
 
 if TYPE_CHECKING:
-    from hermes.sessiondb import SessionDB
-    from hermes.store.selection import Outline
+    from hermes.db.session_db import SessionDB
+    from hermes.store.sessions.selection import Outline
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:

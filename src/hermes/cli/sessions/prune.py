@@ -6,11 +6,11 @@ import argparse
 from typing import Any
 
 from hermes import clock
-from hermes.cli.asking import agree
 from hermes.cli.command import DONE, Words, days, takes_dry_run, takes_store, takes_yes
 from hermes.cli.filters import selection, takes_selection
-from hermes.cli.opening import opened, sessions_folder
-from hermes.cli.output import say, size_of
+from hermes.cli.io.output import say, size_of
+from hermes.cli.io.prompts import agree
+from hermes.cli.opened_store import opened, sessions_folder
 from hermes.text import counted, printable
 
 SHOWN = 5

@@ -15,21 +15,22 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hermes import config, home
+from hermes import home
 from hermes.cli.command import DONE, REFUSED, Refused, Words, WrongUsage, takes_dry_run, takes_store
-from hermes.cli.opening import place, refuse_own, sessions_folder
-from hermes.cli.output import add_details, complain, say, shortened
-from hermes.cli.progress import Progress
-from hermes.cli.sessions.importing import describe_trust
+from hermes.cli.io.output import add_details, complain, say, shortened
+from hermes.cli.io.progress import Progress
+from hermes.cli.opened_store import place, refuse_own, sessions_folder
+from hermes.cli.sessions.import_ import describe_trust
+from hermes.config import config_file
 from hermes.errors import InvalidArgument
-from hermes.gateway.keys import Keying
-from hermes.gateway.older import TakenOver, call_it_done, read_entries, take_over
-from hermes.gateway.transcript_lines import META, Copy, moment
+from hermes.gateway.mirror.transcript_lines import META, Copy, moment
+from hermes.gateway.sessions.legacy_routing import TakenOver, call_it_done, read_entries, take_over
+from hermes.gateway.sessions.session_keys import Keying
 from hermes.store.arguments import database_path
 from hermes.text import counted, printable
 
 if TYPE_CHECKING:
-    from hermes.sessiondb import SessionDB
+    from hermes.db.session_db import SessionDB
     from hermes.store.values import Imported
 
 NAME = "state.rebuilt.db"
@@ -153,7 +154,7 @@ def _carried(ids: Iterable[tuple[str, list[int]]], ranges: list[list[int]]) -> I
 
 def _make(found: Found, folder: Path, into: Path, *, trusted: bool) -> list[str]:
     """The new store; what is to be said about it."""
-    from hermes.sessiondb import SessionDB
+    from hermes.db.session_db import SessionDB
 
     entries, _ = read_entries(folder / INDEX)
     sources = {
@@ -236,6 +237,6 @@ def _told(ranges: list[list[int]], carried: list[tuple[int, str]]) -> list[dict[
 
 
 def _keying() -> Keying:
-    values = config.read()
+    values = config_file.read()
     told = {name: values.get(name) for name in Keying._fields}
     return Keying(**{name: value for name, value in told.items() if isinstance(value, bool)})

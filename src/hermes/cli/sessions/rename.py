@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from hermes.cli.command import DONE, Refused, Words, plain_text, takes_store
-from hermes.cli.opening import one_session, opened
-from hermes.cli.output import say
+from hermes.cli.io.output import say
+from hermes.cli.opened_store import one_session, opened
 from hermes.text import printable
 
 

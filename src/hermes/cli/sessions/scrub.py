@@ -9,10 +9,10 @@ from __future__ import annotations
 import argparse
 import sys
 
-from hermes.cli.asking import agree
 from hermes.cli.command import DONE, REFUSED, Refused, Words, takes_dry_run, takes_store, takes_yes
-from hermes.cli.opening import existing, opened
-from hermes.cli.output import say
+from hermes.cli.io.output import say
+from hermes.cli.io.prompts import agree
+from hermes.cli.opened_store import existing, opened
 from hermes.text import printable
 
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from hermes import clock
 from hermes.cli.command import DONE, REFUSED, Refused, Words, plain_text, row_count, takes_json, takes_store
 from hermes.cli.filters import takes_sources, times
-from hermes.cli.opening import opened
-from hermes.cli.output import folded, in_colour, say, say_json, styled, terminal_width
-from hermes.cli.sessions.listing import hidden_ones
-from hermes.cli.table import columns_taken
+from hermes.cli.io.columns import columns_taken
+from hermes.cli.io.output import folded, in_colour, say, say_json, styled, terminal_width
+from hermes.cli.opened_store import opened
+from hermes.cli.sessions.list import hidden_ones
 from hermes.text import printable
 
 if TYPE_CHECKING:
-    from hermes.recall.conversations import FoundConversations
+    from hermes.recall.conversation_search import FoundConversations
 
 SNIPPET_WIDTH, SHORTEST_TITLE = 160, 14
 SPEAKERS = {"user": "●", "assistant": "◆"}
@@ -106,7 +106,7 @@ def _conversation(row: dict[str, Any], now: float) -> Iterator[str]:
 
 def _highlighted(snippet: str, width: int) -> str:
     """Its matches in colour; where there is none, as they are marked."""
-    from hermes.recall.marks import MARKED, fitted
+    from hermes.recall.snippets.targets import MARKED, fitted
 
     shown = fitted(snippet, width, in_colour=in_colour())
     return MARKED.sub(lambda match: styled(match[1], "bold", "yellow"), shown) if in_colour() else shown

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from hermes import clock
-from hermes.chat.calls import Call, describe_call, read_calls
+from hermes.chat.view.calls import Call, describe_call, read_calls
 from hermes.cli.command import DONE, Refused, Words, message_id, plain_text, takes_json, takes_store
-from hermes.cli.opening import one_session, opened
-from hermes.cli.output import page, say_json, styled
+from hermes.cli.io.output import page, say_json, styled
+from hermes.cli.opened_store import one_session, opened
 from hermes.reasoning import answer_in, reasoning_in
 from hermes.store.content import to_json
 from hermes.text import counted, printable, readable, reveal, spell_controls, text_of
 
 if TYPE_CHECKING:
-    from hermes.sessiondb import SessionDB
+    from hermes.db.session_db import SessionDB
 
 SPEAKERS = {"user": ("● You", "yellow"), "assistant": ("◆ Hermes", "green")}
 ARGUMENTS_SHOWN = 100

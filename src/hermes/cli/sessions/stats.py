@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from hermes import clock
 from hermes.cli.command import DONE, Words, takes_json, takes_store
-from hermes.cli.opening import opened
-from hermes.cli.output import say, say_json, size_of
+from hermes.cli.io.output import say, say_json, size_of
+from hermes.cli.opened_store import opened
 from hermes.text import counted, printable
 
 if TYPE_CHECKING:
-    from hermes.store.statistics import Statistics
+    from hermes.store.reports.statistics import Statistics
 
 PLACES = {
     "rows": "conversations",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from hermes.cli.asking import agree
 from hermes.cli.command import DONE, Words, days, row_count, takes_dry_run, takes_store, takes_yes
-from hermes.cli.opening import opened
-from hermes.cli.output import say, size_of
+from hermes.cli.io.output import say, size_of
+from hermes.cli.io.prompts import agree
+from hermes.cli.opened_store import opened
 from hermes.text import counted
 
 

@@ -6,7 +6,6 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from hermes import clock
-from hermes.cli.asking import agree
 from hermes.cli.command import (
     DONE,
     Access,
@@ -20,13 +19,14 @@ from hermes.cli.command import (
     takes_store,
     takes_yes,
 )
-from hermes.cli.opening import opened, sessions_folder, trash_days
-from hermes.cli.output import say, say_json, terminal_width
-from hermes.cli.table import Column, length, table, widened
+from hermes.cli.io.columns import Column, length, table, widened
+from hermes.cli.io.output import say, say_json, terminal_width
+from hermes.cli.io.prompts import agree
+from hermes.cli.opened_store import opened, sessions_folder, trash_days
 from hermes.text import counted, printable
 
 if TYPE_CHECKING:
-    from hermes.sessiondb import SessionDB
+    from hermes.db.session_db import SessionDB
 
 HERE = "hermes.cli.sessions.trash"
 COMMANDS = {
@@ -126,7 +126,7 @@ def _meant(db: SessionDB, name: str) -> str:
     if not found:
         raise Refused(f"'{name}' is not in the trash.")
     if len(found) > 1:
-        from hermes.chat.which import describe_candidates
+        from hermes.chat.conversation_lookup import describe_candidates
 
         raise Refused(f"'{name}' could be any of these:", describe_candidates(found))
     return str(found[0]["id"])

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from hermes import clock
 from hermes.cli.command import DONE, Refused, Words, plain_text, takes_json, takes_store
-from hermes.cli.opening import one_session, opened
-from hermes.cli.output import page, say_json, styled, terminal_width
-from hermes.cli.table import columns_taken
+from hermes.cli.io.columns import columns_taken
+from hermes.cli.io.output import page, say_json, styled, terminal_width
+from hermes.cli.opened_store import one_session, opened
 from hermes.text import counted, printable
 
 if TYPE_CHECKING:
-    from hermes.store.lineage import Relative
+    from hermes.store.sessions.lineage import Relative
 
 RELATIONS = {"compression": "continued", "branch": "branch", "reset": "after reset", "delegate": "subagent"}
 JSON_FIELDS = (

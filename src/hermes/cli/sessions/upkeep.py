@@ -6,10 +6,10 @@ import argparse
 from pathlib import Path
 from typing import Protocol
 
-from hermes.cli.asking import agree
 from hermes.cli.command import DONE, REFUSED, Refused, Words, takes_store, takes_yes
-from hermes.cli.opening import existing, is_writable, opened, place, refuse_own
-from hermes.cli.output import complain, say
+from hermes.cli.io.output import complain, say
+from hermes.cli.io.prompts import agree
+from hermes.cli.opened_store import existing, is_writable, opened, place, refuse_own
 from hermes.text import printable
 
 
@@ -54,7 +54,7 @@ def verify(arguments: argparse.Namespace) -> int:
 
 
 def repair(arguments: argparse.Namespace) -> int:
-    from hermes.sessiondb import SessionDB
+    from hermes.db.session_db import SessionDB
 
     path = place(arguments)
     if not Path(f"{path}-wal").exists():  # its log alone may be left, and that is what repair is for
@@ -79,7 +79,7 @@ def backup(arguments: argparse.Namespace) -> int:
 
 
 def restore(arguments: argparse.Namespace) -> int:
-    from hermes.sessiondb import SessionDB
+    from hermes.db.session_db import SessionDB
 
     if not arguments.file.is_file():
         raise Refused(f"no such file: {arguments.file}")

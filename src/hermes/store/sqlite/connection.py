@@ -19,7 +19,8 @@ import apsw
 
 from hermes import errors, home
 from hermes.store.engine import Row
-from hermes.store.sqlite import encryption, filters
+from hermes.store.sqlite.encryption import encryption
+from hermes.store.sqlite.search import row_filters
 from hermes.text import clean_in
 
 DEADLINE_S = 30.0
@@ -84,7 +85,7 @@ def connect(
         connection.close()
         raise
     connection.set_busy_handler(Patience())
-    filters.add_functions(connection)
+    row_filters.add_functions(connection)
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, 1)
     # Else the planner may look at the values that are bound, and prepares a statement anew for every set of them: that
     # was most of what a small statement cost.
@@ -284,7 +285,7 @@ def translated(error: apsw.Error, path: Path) -> errors.HermesError:
     if isinstance(error, apsw.ReadOnlyError):
         return _read_only(path, detail)
     if isinstance(error, apsw.NotADBError):
-        from hermes.store.sqlite import recognition
+        from hermes.store.sqlite.encryption import recognition
 
         return recognition.explained(path) or damaged(path, "it is not a SQLite database")
     if isinstance(error, apsw.CorruptError):
@@ -308,7 +309,7 @@ def is_lack_of_room(error: Exception) -> bool:
 
 
 def _read_only(path: Path, detail: str) -> errors.HermesError:
-    from hermes.store.sqlite import sidecars
+    from hermes.store.sqlite.wal import sidecars
 
     if blocked := sidecars.find_read_only(path):
         detail = f"what SQLite keeps beside it is read-only; {sidecars.how_to_mend(blocked)} mends that"

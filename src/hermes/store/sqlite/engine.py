@@ -18,9 +18,8 @@ import apsw
 
 from hermes import errors
 from hermes.logs import log_of
-from hermes.store.blobs import Blobs
 from hermes.store.engine import Writer
-from hermes.store.sqlite.commit import Ticket
+from hermes.store.sessions.blobs import Blobs
 from hermes.store.sqlite.connection import (
     SqliteReader,
     SqliteWriter,
@@ -30,18 +29,19 @@ from hermes.store.sqlite.connection import (
     translated,
     upkeep,
 )
-from hermes.store.sqlite.following import SHORT_TAIL, SqliteFollower
-from hermes.store.sqlite.log_lock import NAP_S, LogLock
+from hermes.store.sqlite.group_commit import Ticket
+from hermes.store.sqlite.search.indexer import SHORT_TAIL, SqliteFollower
+from hermes.store.sqlite.wal.log_lock import NAP_S, LogLock
 
 if TYPE_CHECKING:
     from hermes.store.findings import Diagnosis
-    from hermes.store.fingerprints import Fingerprint
     from hermes.store.matching import Node
-    from hermes.store.sealed_files import SealedFiles
-    from hermes.store.spellings import Spellings
+    from hermes.store.retention.fingerprints import Fingerprint
+    from hermes.store.retention.spellings import Spellings
+    from hermes.store.sealing.sealed_files import SealedFiles
     from hermes.store.sqlite.raw import RawConnection
     from hermes.store.sqlite.scope import Owners, ScopedEngine
-    from hermes.store.sqlite.tail import Deadline
+    from hermes.store.sqlite.search.unindexed_tail import Deadline
     from hermes.store.values import (
         Backup,
         Candidates,
@@ -91,7 +91,7 @@ class SqliteEngine(SqliteFollower):
             self._deadlines.pop(get_ident(), None)
 
     def _search_deadline(self) -> Deadline:
-        from hermes.store.sqlite.tail import Deadline
+        from hermes.store.sqlite.search.unindexed_tail import Deadline
 
         return self._deadlines.get(get_ident()) or Deadline.after(self._deadline, self.path)
 
@@ -106,10 +106,10 @@ class SqliteEngine(SqliteFollower):
         once: bool = False,
         owners: Owners | None = None,
     ) -> SearchAnswer:
-        from hermes.store.sqlite import index, parts, search
+        from hermes.store.sqlite.search import exact_search, index, substring
 
         deadline = self._search_deadline()
-        if not self.read_only and owners is None and parts.is_asked(tree):
+        if not self.read_only and owners is None and substring.is_asked(tree):
             self._list_terms()
 
         def look(whatever: bool) -> SearchAnswer | None:
@@ -118,11 +118,11 @@ class SqliteEngine(SqliteFollower):
                 standing = index.behind(snapshot, SHORT_TAIL + 1)
                 if not whatever and self._worth_indexing(snapshot, standing):
                     return None
-                known = parts.expanded(snapshot, tree, own=owners is not None)
-                answer = search.search(
+                known = substring.expanded(snapshot, tree, own=owners is not None)
+                answer = exact_search.search(
                     snapshot, known, wanted, limit, offset, order, standing, self._texts, deadline, once=once
                 )
-                return answer._replace(cut=parts.cut_in(known))
+                return answer._replace(cut=substring.cut_in(known))
 
         answer = self._mending_the_index(lambda: look(self.read_only))
         if answer is None:
@@ -131,17 +131,17 @@ class SqliteEngine(SqliteFollower):
         return cast("SearchAnswer", answer)
 
     def hits_of(self, ids: Sequence[int], *, owners: Owners | None = None) -> list[Hit]:
-        from hermes.store.sqlite import search
+        from hermes.store.sqlite.search import exact_search
 
         with self.read(owners=owners) as reader:
-            return search.hits_of(cast(SqliteReader, reader), ids)
+            return exact_search.hits_of(cast(SqliteReader, reader), ids)
 
     def _list_terms(self) -> None:
         """For `*part*`; the search is as exact without, so nothing that happens here is an error."""
-        from hermes.store.sqlite import parts
+        from hermes.store.sqlite.search import substring
 
         try:
-            self._mending_the_index(lambda: parts.follow(self))
+            self._mending_the_index(lambda: substring.follow(self))
         except errors.StoreError as problem:
             log.debug("%s: the list of terms waits: %s", self.path, problem)
 
@@ -159,28 +159,28 @@ class SqliteEngine(SqliteFollower):
         days: Sequence[tuple[float, float]] = (),
         owners: Owners | None = None,
     ) -> Candidates:
-        from hermes.store.sqlite import parts, ranking
+        from hermes.store.sqlite.search import bm25_candidates, substring
 
         deadline = self._search_deadline()
         if not self.read_only:
             if self._has_tail():
                 self.catch_up(SEARCH_CATCH_UP_S)
             self._settle_blocks(RANKING_CATCH_UP_S)
-            if owners is None and must is not None and parts.is_asked(must):
+            if owners is None and must is not None and substring.is_asked(must):
                 self._list_terms()
 
         def look() -> Candidates:
             with self.read(owners=owners) as reader:
                 snapshot = cast(SqliteReader, reader)
-                known = None if must is None else parts.expanded(snapshot, must, own=owners is not None)
-                return ranking.candidates(snapshot, terms, wanted, known, days, deadline)
+                known = None if must is None else substring.expanded(snapshot, must, own=owners is not None)
+                return bm25_candidates.candidates(snapshot, terms, wanted, known, days, deadline)
 
         return self._mending_the_index(look)
 
     def delete_messages(self, writer: Writer, session_id: str) -> int:
-        from hermes.store.sqlite import parts
+        from hermes.store.sqlite.search import substring
 
-        return parts.delete_messages(cast(SqliteWriter, writer), session_id)
+        return substring.delete_messages(cast(SqliteWriter, writer), session_id)
 
     # ---------------------------------------------------------------- upkeep
 
@@ -189,13 +189,13 @@ class SqliteEngine(SqliteFollower):
 
     def _vacuumed(self) -> bool:
         """Rewrite index and file; whether nothing of the old ones is left in the log, which readers can hold up."""
-        from hermes.store.sqlite import blocks, index, parts
+        from hermes.store.sqlite.search import blocks, index, substring
 
         Blobs(self).collect()
         self.catch_up(UPKEEP_S)
 
         def work(connection: apsw.Connection) -> bool:
-            parts.forget(connection)
+            substring.forget(connection)
             run(connection, index.MERGE)
             run(connection, blocks.MERGE)
             if self._journal != "wal":
@@ -213,8 +213,9 @@ class SqliteEngine(SqliteFollower):
 
         No ANALYZE: its samples would keep titles of deleted sessions, and every query here names its own index order.
         """
-        from hermes.store.sqlite import blocks, copy_cache, index, parts
-        from hermes.store.sqlite.migrations.course import shrink
+        from hermes.store.sqlite.migrations.runner import shrink
+        from hermes.store.sqlite.search import blocks, index, substring
+        from hermes.store.sqlite.upkeep import copy_cache
         from hermes.store.values import Optimized
 
         before = self._size()
@@ -223,7 +224,7 @@ class SqliteEngine(SqliteFollower):
         self.catch_up(UPKEEP_S)
 
         def work(connection: apsw.Connection) -> None:
-            parts.forget(connection)
+            substring.forget(connection)
             run(connection, index.MERGE)
             run(connection, blocks.MERGE)
             if pragma(connection, "PRAGMA auto_vacuum") == 0:  # a migration that was not let finish
@@ -236,11 +237,15 @@ class SqliteEngine(SqliteFollower):
         return Optimized(before, self._size())
 
     def shrink(self, pages_at_once: int = 500) -> Optimized:
-        from hermes.store.sqlite import parts, shrinking
+        from hermes.store.sqlite.search import substring
+        from hermes.store.sqlite.upkeep import incremental_vacuum
         from hermes.store.values import Optimized
 
         before = self._size()
-        if self.alone(lambda connection: pragma(connection, "PRAGMA auto_vacuum")) != shrinking.INCREMENTAL:
+        if (
+            self.alone(lambda connection: pragma(connection, "PRAGMA auto_vacuum"))
+            != incremental_vacuum.INCREMENTAL
+        ):
             self.vacuum()
             return Optimized(before, self._size())
         self.catch_up(UPKEEP_S)
@@ -248,9 +253,9 @@ class SqliteEngine(SqliteFollower):
         def step(work: Callable[[SqliteWriter], T]) -> T:
             return self.write(lambda writer: work(cast(SqliteWriter, writer)), share=False)
 
-        self.alone(parts.forget)
-        shrinking.merge(step)
-        shrinking.cut(step, pages_at_once)
+        self.alone(substring.forget)
+        incremental_vacuum.merge(step)
+        incremental_vacuum.cut(step, pages_at_once)
         if self._journal == "wal":
             self.alone(self._truncate_log)
         return Optimized(before, self._size())
@@ -264,13 +269,13 @@ class SqliteEngine(SqliteFollower):
             self._patience.seconds = self._deadline
 
     def sealed_files(self) -> SealedFiles:
-        from hermes.store.sealed_files import SealedFiles
-        from hermes.store.sqlite.file_keys import FileKeys
+        from hermes.store.sealing.sealed_files import SealedFiles
+        from hermes.store.sqlite.encryption.file_keys import FileKeys
 
         return SealedFiles(self.path.parent, FileKeys(self.path))
 
     def erase_deleted(self, gone: Mapping[str, Fingerprint | None]) -> None:
-        from hermes.store.sqlite.erasing import Erasing
+        from hermes.store.sqlite.erasure.purge_copies import Erasing
 
         done, left, unfinished = Erasing(self.path, gone).erase()
         for line in (*done, *left):
@@ -284,32 +289,32 @@ class SqliteEngine(SqliteFollower):
             )
 
     def scrub(self, secret: Spellings, *, dry_run: bool) -> ScrubReceipt:
-        from hermes.store.sqlite import scrubbing
+        from hermes.store.sqlite.erasure import scrub_store
 
-        return scrubbing.scrub(self, self._vacuumed, secret, dry_run=dry_run)
+        return scrub_store.scrub(self, self._vacuumed, secret, dry_run=dry_run)
 
     def verify(self) -> Health:
-        from hermes.store.sqlite import doctor
+        from hermes.store.sqlite.upkeep import integrity
 
         with self.read() as reader:  # derived columns can only be settled once all columns are there
-            if (lacking := doctor.incomplete(cast(SqliteReader, reader), self.path)) is not None:
+            if (lacking := integrity.incomplete(cast(SqliteReader, reader), self.path)) is not None:
                 return lacking
         with self.read(settled=True) as reader:
-            return doctor.verify(cast(SqliteReader, reader), self.path)
+            return integrity.verify(cast(SqliteReader, reader), self.path)
 
     def sizes(self) -> dict[str, int]:
-        from hermes.store.sqlite.sizes import sizes
+        from hermes.store.sqlite.upkeep.sizes import sizes
 
         with self.read() as reader:
             return sizes(cast(SqliteReader, reader), self.path)
 
     def diagnose(self, *, deep: bool = False) -> Diagnosis:
-        from hermes.store.sqlite.diagnosis import diagnose
+        from hermes.store.sqlite.upkeep.diagnosis import diagnose
 
         return diagnose(self.path, deep=deep)
 
     def backup(self, target: Path | None) -> Backup:
-        from hermes.store.sqlite.backup import backup_file
+        from hermes.store.sqlite.upkeep.backup import backup_file
 
         self._settle_removed_log()
         return backup_file(self.path, target)

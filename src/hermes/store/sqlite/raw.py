@@ -17,8 +17,8 @@ import apsw
 
 from hermes import errors
 from hermes.store.sqlite.connection import translated
-from hermes.store.sqlite.forking import Inside
-from hermes.store.sqlite.log_lock import LogLock
+from hermes.store.sqlite.fork_safety import Inside
+from hermes.store.sqlite.wal.log_lock import LogLock
 
 Parameters = Sequence[object] | Mapping[str, object]
 

@@ -16,10 +16,10 @@ import apsw
 
 from hermes import errors
 from hermes.store.sqlite.connection import pragma, run, upkeep
-from hermes.store.sqlite.migrations.foreign import drop_foreign_search
+from hermes.store.sqlite.migrations.reference_search import drop_foreign_search
 
 if TYPE_CHECKING:
-    from hermes.store.sqlite.migrations.course import MigrationReport
+    from hermes.store.sqlite.migrations.runner import MigrationReport
 
 __all__ = [
     "APPLICATION_ID",
@@ -148,6 +148,6 @@ def migrate(path: Path, connection: apsw.Connection, *, keep_backup: bool = True
             f"{path} keeps its text as {encoding}, which cannot be migrated; it was left untouched:"
             f" run `{upkeep(path, 'repair')}`, which carries everything over into a new file",
         )
-    from hermes.store.sqlite.migrations.course import run_course
+    from hermes.store.sqlite.migrations.runner import run_course
 
     return run_course(path, connection, keep_backup=keep_backup)

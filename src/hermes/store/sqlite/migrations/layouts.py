@@ -15,7 +15,7 @@ import apsw
 
 from hermes.store.sqlite.connection import run
 from hermes.store.sqlite.migrations import LAYOUT
-from hermes.store.sqlite.migrations.foreign import transaction, writable_schema
+from hermes.store.sqlite.migrations.reference_search import transaction, writable_schema
 
 TEXT_UIDS = "UPDATE messages SET uid = lower(hex(uid)) WHERE typeof(uid) = 'blob'"
 DEFINITION = "SELECT sql FROM sqlite_master WHERE type = 'table' AND lower(name) = 'messages'"

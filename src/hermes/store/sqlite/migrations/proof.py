@@ -15,7 +15,7 @@ from typing import Any
 import apsw
 
 from hermes.store.sqlite.connection import run
-from hermes.store.sqlite.migrations.names import named
+from hermes.store.sqlite.migrations.identifiers import named
 from hermes.store.sqlite.migrations.shape import columns_of
 from hermes.text import counted
 

@@ -13,17 +13,17 @@ from typing import LiteralString
 
 import apsw
 
-from hermes.store import topics
+from hermes.store.chats import telegram_topics
 from hermes.store.derived import Family
-from hermes.store.sqlite import index
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, damaged, run
 from hermes.store.sqlite.migrations import SCHEMA_VERSION, SIGNS
+from hermes.store.sqlite.migrations.identifiers import named
 from hermes.store.sqlite.migrations.layouts import TEXT_UIDS
-from hermes.store.sqlite.migrations.names import named
 from hermes.store.sqlite.migrations.proof import WORKED_OUT
 from hermes.store.sqlite.migrations.shape import Column, Shape, add_column, drop_changed, wanted
 from hermes.store.sqlite.migrations.steps import set_version
 from hermes.store.sqlite.schema import TOPIC_COLUMNS, Missing, missing_in, schema_sql
+from hermes.store.sqlite.search import index
 
 TRUTH = ("sessions", "messages")
 """Tables that are never made anew: an empty history must not be shown where there was one."""
@@ -107,10 +107,10 @@ def _restore_topics(connection: apsw.Connection, path: Path, lacking: Missing) -
     columns = [(table, name) for table, name in lacking.columns if table in TOPIC_COLUMNS]
     tables = [table for table in lacking.tables if table in TOPIC_COLUMNS]
     for table, name in columns:
-        if name not in topics.OPTIONAL and run(connection, named(ANY_ROW, table=table)):
+        if name not in telegram_topics.OPTIONAL and run(connection, named(ANY_ROW, table=table)):
             raise damaged(path, f"the table {table} lacks its column {name}, which cannot be made up")
     if columns or tables:
-        topics.make_tables(SqliteWriter(connection, {}))
+        telegram_topics.make_tables(SqliteWriter(connection, {}))
     return lacking._replace(
         tables=tuple(table for table in lacking.tables if table not in tables),
         columns=tuple(column for column in lacking.columns if column not in columns),
@@ -149,7 +149,7 @@ def _add(connection: apsw.Connection, table: str, column: Column) -> None:
 def _tell_apart(connection: apsw.Connection, lacking: Missing) -> None:
     added = {f"{table}.{column}" for table, column in lacking.columns}
     if "idx_sessions_title_unique" in lacking.rules and "sessions.title" not in added:
-        from hermes.store.sqlite.migrations.ours import numbered
+        from hermes.store.sqlite.migrations.adoption import numbered
 
         for session_id, title, owner in run(connection, SHARED_TITLES):
             number = 2
@@ -170,7 +170,7 @@ def _compute(writer: SqliteWriter, added: Set[str]) -> None:
     if added & DERIVED:
         Family(writer).refresh(sessions)
     if added & COUNTERS:
-        from hermes.store.sqlite.refill import recount
+        from hermes.store.sqlite.repair.store_rebuild import recount
 
         recount(writer, sessions)
     for column, statement in FROM_USAGE.items():

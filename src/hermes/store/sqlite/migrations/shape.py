@@ -11,7 +11,7 @@ import apsw
 
 from hermes import errors
 from hermes.store.sqlite.connection import run
-from hermes.store.sqlite.migrations.names import named, quoted
+from hermes.store.sqlite.migrations.identifiers import named, quoted
 
 DOCUMENTED_TABLES = ("schema_version", "sessions", "messages", "state_meta")
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import apsw
 
 from hermes.store.sqlite.connection import run
-from hermes.store.sqlite.migrations import foreign
+from hermes.store.sqlite.migrations import reference_search
 from hermes.store.sqlite.migrations.shape import Shape, add_column
 
 CREATE_VERSION = "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)"
@@ -105,10 +105,10 @@ def run_step(connection: apsw.Connection, step: Step, want: Shape) -> bool:
             for name in names:
                 add_column(connection, table, want.tables[table][name])
         if step.drops_search:
-            foreign.remove(connection, strike)
+            reference_search.remove(connection, strike)
         set_version(connection, step.version)
 
-    return foreign.in_transaction(connection, work)[1]
+    return reference_search.in_transaction(connection, work)[1]
 
 
 def set_version(connection: apsw.Connection, version: int) -> None:

@@ -1,0 +1,254 @@
+"""Making room in a context: old tool output is left out of requests first; then a summary stands for the middle.
+
+A summary begins a continuation of the conversation, in one transaction; until it is there, and whatever goes wrong
+before, the conversation is exactly as it was. Nothing stored is ever shortened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import aclosing
+from time import monotonic
+from typing import Any
+
+from hermes import errors
+from hermes.agent.auxiliary import accounted
+from hermes.agent.context import summary
+from hermes.agent.context.boundaries import Plan, Row, is_summary, last_said
+from hermes.agent.context.context_budget import DEFAULT, ENOUGH, Room
+from hermes.agent.context.fallback_summary import gathered
+from hermes.agent.events import Event, Moved, Note
+from hermes.agent.models.model import Model, Used
+from hermes.agent.tool import Tool
+from hermes.agent.transcript import Record
+from hermes.agent.turn import Price
+from hermes.config.settings import CompressionSettings
+
+LITTLE, PASSES = 0.10, 2
+"""When the last passes each made so little room, another would not help either."""
+REST_S = 60.0
+"""After a failure, before it is tried again of itself."""
+LEAST_BY_HAND = 4
+
+OFF = "compression is switched off (compression.enabled)"
+TOO_SHORT = f"there is not enough to compress yet: it takes at least {LEAST_BY_HAND} messages"
+WORKING = "compressing the conversation…"
+AGAIN = (
+    "this conversation was compressed before, and details may blur; /new starts afresh, and nothing is lost"
+)
+PRESSED = "tool output is shortened in requests: the model takes no more"
+ELSEWHERE = "another process compressed this conversation; it goes on there"
+
+
+class NotCompressed(errors.HermesError):
+    """There is a summary, but it cannot be used."""
+
+
+class ContextCompressor:
+    """One for each record: what it remembers (what requests leave out, when it failed) ends with it."""
+
+    def __init__(
+        self,
+        record: Record,
+        model: Model,
+        auxiliary: Model | None,
+        *,
+        price: Price,
+        prompt: Callable[[], Awaitable[str]],
+        tools: Sequence[Tool] = (),
+        settings: CompressionSettings = DEFAULT,
+        todo: Callable[[str], str | None] = lambda _session_id: None,
+        save: Callable[[str, Sequence[Row]], object] = lambda _session_id, _rows: None,
+        seconds: float = summary.SECONDS,
+        now: Callable[[], float] = monotonic,
+    ) -> None:
+        """`auxiliary` writes the summaries; None: they are put together from the messages, without a model.
+
+        `prompt` makes the system prompt of the continuation. `todo` tells the list of a session, which the summary
+        carries; it is called in a thread. `save` is told of messages before they leave, and must not wait.
+        """
+        self.record, self.auxiliary = record, auxiliary
+        self.room = Room(record, model, tools, settings)
+        self._price, self._prompt, self._todo, self._save = price, prompt, todo, save
+        self._seconds, self._now = seconds, now
+        self._rest_until: float | None = None
+        self._saved: deque[float] = deque(maxlen=PASSES)
+        self._told = False
+
+    async def is_due(self, rows: Sequence[Row], used: Used | None) -> bool:
+        if not self.room.settings.enabled or self._rests():
+            return False
+        if await self.room.size_after(rows, used) < self.room.threshold:
+            return False
+        return self.room.has_old_output(rows) or self.room.plan(rows) is not None
+
+    def fitted(self, rows: Sequence[Row]) -> Sequence[Row]:
+        return self.room.sent(rows)
+
+    async def compress(self, *, overflow: bool) -> AsyncGenerator[Event, None]:
+        """Make room, by shorter tool output if that is enough. After an overflow the request must get smaller."""
+        if not self.room.settings.enabled:
+            return
+        rows = await self.record.context()
+        before = await self.room.size(self.room.shown(rows))
+        if overflow:
+            self.room.refused(before)
+        self.room.leave_out_old_output(rows)
+        after = await self.room.size(self.room.shown(rows))
+        if after <= self.room.threshold * ENOUGH:
+            self._saved.append(1 - after / before)
+            if not self._told:  # once: in a long run of tools it happens at every step
+                self._told = True
+                yield Note(f"older tool output is left out of requests from now on; {_sizes(before, after)}")
+        elif (planned := self.room.plan(rows)) is not None:
+            yield Note(WORKING)
+            async with aclosing(self._summarised(rows, planned, before, overflow=overflow)) as working:
+                async for event in working:
+                    yield event
+        elif overflow:
+            self.room.pressed = True
+            yield Note(PRESSED)
+
+    async def compress_by_hand(self, focus: str | None = None) -> AsyncGenerator[Event, None]:
+        """Summarise, because the person wants it, whatever the size; and tell what came of it."""
+        rows = await self.record.context()
+        if not self.room.settings.enabled or len(rows) < LEAST_BY_HAND:
+            yield Note(TOO_SHORT if self.room.settings.enabled else OFF)
+            return
+        before = await self.room.size(self.room.shown(rows))
+        planned = self.room.plan(rows)
+        if planned is None:
+            yield Note(f"No changes from compression: {len(rows)} messages")
+            yield Note(_sizes(before, before))
+            return
+        yield Note(WORKING)
+        async with aclosing(self._summarised(rows, planned, before, focus=focus)) as working:
+            async for event in working:
+                yield event
+                if isinstance(event, Moved):
+                    after = await self.room.size(self.room.shown(await self.record.context()))
+                    yield Note(f"Compressed: {event.before} → {event.after} messages")
+                    yield Note(_sizes(before, after))
+
+    # ---------------------------------------------------------------- one pass
+
+    async def _summarised(
+        self,
+        rows: list[Row],
+        planned: Plan,
+        before: int,
+        *,
+        focus: str | None = None,
+        overflow: bool = False,
+    ) -> AsyncGenerator[Event, None]:
+        try:
+            if any(row.get("id") is None for row in rows):
+                raise NotCompressed("a message still waits to be stored")
+            self._save(self.record.session_id, rows)
+            text, used = await self._summary(planned, focus)
+            if used is not None:
+                yield await self._count(used)
+            instead = [{"role": "system", "content": text}]
+            if await self.room.size(instead) >= await self.room.size(planned.middle):
+                self._saved.append(0.0)
+                raise NotCompressed("a summary would take as much room as the messages do")
+            prompt = await self._prompt()
+            await _undisturbed(self._continue(rows, planned, text, prompt))
+        except errors.LeaseLost:
+            raise
+        except errors.AlreadyContinued:
+            async with aclosing(self._adopted(rows)) as adopting:
+                async for event in adopting:
+                    yield event
+            return
+        except errors.HermesError as problem:
+            if isinstance(problem, summary.NoSummary):
+                yield await self._count(problem.used)
+            yield await self._failed(rows, before, overflow, problem)
+            return
+        now = await self.record.context()
+        self._rest_until, self.room.pressed = None, False
+        after = await self.room.size(self.room.shown(now))
+        self._saved.append(1 - after / before)
+        self.room.pressed = overflow and after > self.room.threshold  # there is no third request
+        if any(map(is_summary, planned.middle)):
+            yield Note(AGAIN)
+        yield Moved(self.record.session_id, len(rows), len(now))
+
+    async def _summary(self, planned: Plan, focus: str | None) -> tuple[str, Used | None]:
+        """The text, and what a model took for it."""
+        session_id = self.record.session_id
+        todo = await asyncio.to_thread(self._todo, session_id)
+        if self.auxiliary is None:
+            return summary.told(planned, session_id, await asyncio.to_thread(gathered, planned), todo), None
+        return await summary.summarise(
+            planned,
+            session_id,
+            self.auxiliary,
+            budget=self.room.summary_budget(planned.middle),
+            focus=focus,
+            todo=todo,
+            seconds=self._seconds,
+        )
+
+    async def _continue(self, rows: list[Row], planned: Plan, text: str, prompt: str) -> None:
+        """Begin the continuation. What was said while the summary was written goes along."""
+        now = [row.get("id") for row in await self.record.context()]
+        before = [row.get("id") for row in rows]
+        if now[: len(before)] != before:
+            raise NotCompressed("the conversation changed meanwhile")
+        if None in now:
+            raise NotCompressed("a message still waits to be stored")
+        carried = [*(row["id"] for row in planned.kept), *now[len(before) :]]
+        head = [row["id"] for row in planned.head]
+        await self.record.continue_with(text, head=head, carried=carried, prompt=prompt)
+
+    async def _adopted(self, rows: list[Row]) -> AsyncGenerator[Event, None]:
+        """Go on where somebody else has taken the conversation, with what our person said last."""
+        await self.record.catch_up()
+        yield Note(ELSEWHERE)
+        at = last_said(rows)
+        known = {row.get("id") for row in await self.record.context()}
+        if at is not None and rows[at].get("id") not in known:
+            yield await self.record.say("user", rows[at]["content"])
+        yield Moved(self.record.session_id, len(rows), len(await self.record.context()))
+
+    async def _failed(self, rows: list[Row], before: int, overflow: bool, problem: Exception) -> Note:
+        self._rest_until = self._now() + REST_S
+        self.room.pressed = self.room.pressed or overflow
+        after = await self.room.size(self.room.shown(rows))
+        instead = (
+            "older tool output is left out of requests for now" if after < before else "it goes on as it is"
+        )
+        return Note(f"the conversation could not be compressed: {problem}; {instead}, and nothing is lost")
+
+    async def _count(self, used: Used) -> Event:
+        assert self.auxiliary is not None
+        call, counted = accounted(self.auxiliary, used, self._price)
+        try:
+            await self.record.count(**call)
+        except errors.HermesError as problem:
+            return Note(f"not in the accounts: {problem}")
+        return counted
+
+    def _rests(self) -> bool:
+        failed = self._rest_until is not None and self._now() < self._rest_until
+        return failed or (len(self._saved) == PASSES and max(self._saved) < LITTLE)
+
+
+async def _undisturbed(work: Coroutine[Any, Any, None]) -> None:
+    """To its end, even if nobody wants it any more: what is stored and what is known here must not part."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.gather(task, return_exceptions=True)
+        raise
+
+
+def _sizes(before: int, after: int) -> str:
+    if before == after:
+        return f"Approx request size: ~{before:,} tokens (unchanged)"
+    return f"Approx request size: ~{before:,} → ~{after:,} tokens"

@@ -1,0 +1,294 @@
+"""The parts of a conversation as this installation has them. Only this file knows where they come from.
+
+Nothing is imported or read before it is needed: a person sees the prompt first. Where many people talk with one
+program, each has a home of their own for memory and skills, and what costs most is made once (`for_person`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hermes import clock, errors
+from hermes.agent.agent import Agent
+from hermes.agent.components import LEAST_SAID, ByHand, Parts, Wish, Working
+from hermes.agent.models.model import Model, Used
+from hermes.agent.tool import Tool
+from hermes.agent.transcript import StoredRecord
+
+if TYPE_CHECKING:
+    from hermes.agent.memory_flush import Saver
+    from hermes.agent.models.prices import Prices
+    from hermes.agent.tools.access import Access
+    from hermes.agent.tools.background_processes import Processes
+    from hermes.config.settings import Settings
+    from hermes.db.session_db import AnyStore
+
+SAVING = ("memory", "skills_list", "skill_view", "skill_manage")
+"""The tools of a silent turn."""
+FOR_EVERYBODY = (*SAVING, "session_search", "todo")
+"""The tools that reach nothing but what is a person's own. All others are for whoever the machine belongs to."""
+
+
+def standard(*, is_job: bool = False) -> Parts:
+    return Standard(is_job=is_job).parts()
+
+
+def worse_than_nobody(settings: Settings) -> set[str]:
+    """Models whose titles and summaries are worse than those made of the words that were said.
+
+    Of the small local one they are, too, unless the person wants it for just that.
+    """
+    from hermes.agent.models import local
+    from hermes.agent.models.choice import OFFLINE
+
+    return {OFFLINE} if settings.auxiliary.model == local.NAME else {OFFLINE, local.NAME}
+
+
+class Standard:
+    def __init__(
+        self, *, home: Path | None = None, machine: bool = True, shared: bool = False, is_job: bool = False
+    ) -> None:
+        """`home` is where memory and skills are, if not in the program's; without `machine` no tool reaches that.
+
+        `shared` is for a room that several people share. `is_job`: nobody watches it, so its commands have no network
+        unless a setting says otherwise.
+        """
+        self._home, self._machine, self._shared, self._is_job = home, machine, shared, is_job
+        self._savers: dict[str, Saver] = {}
+        self._wish = Wish()
+        self._is_part = False
+
+    def for_person(self, home: Path | None, *, machine: bool, shared: bool = False) -> Standard:
+        """The same for somebody else: settings, prices, the models and what runs in the background are shared."""
+        theirs = Standard(home=home, machine=machine, shared=shared)
+        theirs._is_part = True
+        in_common = ("settings", "prices", "processes", "access", "auxiliary")
+        theirs.__dict__.update({name: getattr(self, name) for name in in_common})
+        return theirs
+
+    def parts(self) -> Parts:
+        return Parts(
+            self.make_model,
+            self.make_tools,
+            self.make_prompt,
+            self.price,
+            make_compressor=self.make_compressor,
+            make_title=self.make_title,
+            save=self.save,
+            memory=self.memory,
+            skills=self.skills,
+            stop_processes=self.stop_processes,
+            keep_setting=self.keep_setting,
+            warning=lambda: self.settings.warning,
+            close=self.close,
+        )
+
+    @cached_property
+    def settings(self) -> Settings:
+        from hermes.config.settings import read_settings
+
+        return read_settings()
+
+    @cached_property
+    def prices(self) -> Prices:
+        from hermes.agent.models.prices import Prices
+
+        return Prices(self.settings.prices)
+
+    def price(self, model: str, used: Used) -> tuple[float | None, Mapping[str, Any]]:
+        return self.prices(model, used)
+
+    # ---------------------------------------------------------------- who answers
+
+    def make_model(self, wish: Wish) -> Model:
+        """We are in a thread, and the person types: the time to import what a model behind HTTP needs."""
+        from hermes.agent.models.choice import OFFLINE, main_model
+        from hermes.agent.models.openai import preload
+
+        made = self.prices.know(main_model(self._settings_of(wish)))
+        if made.name != OFFLINE:
+            preload()
+        return made
+
+    def _settings_of(self, wish: Wish) -> Settings:
+        from hermes.config.settings import read_settings
+
+        self._wish = wish
+        settings = read_settings({"model.default": wish.model, "model.base_url": wish.base_url})
+        if wish.model is None or wish.context_window is None:
+            return settings
+        return settings._replace(windows={wish.model: wish.context_window, **settings.windows})
+
+    @cached_property
+    def auxiliary(self) -> Model | None:
+        """Who makes titles and summaries; None: nobody."""
+        from hermes.agent.models.choice import auxiliary_model
+
+        settings = self._settings_of(self._wish)
+        with suppress(errors.HermesError):
+            made = self.prices.know(auxiliary_model(settings))
+            return None if made.name in worse_than_nobody(settings) else made
+        return None
+
+    @cached_property
+    def processes(self) -> Processes:
+        """What tools left running in the background."""
+        from hermes.agent.tools.background_processes import Processes
+
+        return Processes()
+
+    @cached_property
+    def access(self) -> Access:
+        """How tools reach the machine. From then on no other process can read this one's memory."""
+        from hermes.agent.sandbox.child_environment import names_of_keys
+        from hermes.agent.sandbox.sandbox import make_unreadable
+        from hermes.agent.tools.access import Access, AccessSettings
+        from hermes.config import config_file
+
+        make_unreadable()
+        sandbox, network = self.settings.sandbox, self.settings.sandbox.network
+        return Access(
+            AccessSettings(
+                mode=self.settings.approvals.mode,
+                network=not self._is_job if network is None else network,
+                readable=sandbox.readable,
+                writable=sandbox.writable,
+                environment=sandbox.environment,
+                withheld=frozenset(names_of_keys(config_file.read())),
+                key_file=self.settings.store.key_file,
+            )
+        )
+
+    def make_tools(self, incognito: bool) -> Sequence[Tool]:
+        from hermes.agent.session_summaries import SessionSummaries
+        from hermes.agent.tools import standard_tools
+
+        tools = standard_tools(
+            home=self._home,
+            access=self.access,
+            processes=self.processes,
+            summaries=SessionSummaries(lambda: self.auxiliary, self.price),
+            incognito=incognito,
+            shared=self._shared,
+        )
+        return [tool for tool in tools if self._machine or tool.name in FOR_EVERYBODY]
+
+    async def make_prompt(self, working: Working) -> str:
+        from hermes.agent.prompt.memory_files import Memory
+        from hermes.agent.prompt.skill_files import Skills
+        from hermes.agent.prompt.system_prompt import build_system_prompt
+
+        return await asyncio.to_thread(
+            lambda: build_system_prompt(
+                tools=working.tools,
+                cwd=working.cwd,
+                source=working.source,
+                model=working.model.name,
+                started_at=clock.now(),
+                memory=Memory(self._in_home("memories")),
+                skills=Skills(self._in_home("skills")),
+                machine=self._machine,
+                about=working.about,
+                shared=self._shared,
+            )
+        )
+
+    # ---------------------------------------------------------------- beside the conversation
+
+    def make_compressor(self, record: StoredRecord, working: Working) -> ByHand:
+        from hermes.agent.context.compression import ContextCompressor
+        from hermes.agent.tools.todo import todo_of, told
+
+        def todo(session_id: str) -> str | None:
+            items = todo_of(working.db, session_id)
+            return told(items) if items else None
+
+        return ContextCompressor(
+            record,
+            working.model,
+            self.auxiliary,
+            price=self.price,
+            prompt=lambda: self.make_prompt(working),
+            tools=working.tools,
+            settings=self.settings.compression,
+            todo=todo,
+            save=self._saver(working).begin,
+        )
+
+    async def make_title(self, db: AnyStore, session_id: str) -> str | None:
+        from hermes.agent.title_generation import TitleMaker
+
+        if not self.settings.agent.auto_title:
+            return None
+        auxiliary = await asyncio.to_thread(lambda: self.auxiliary)
+        return await TitleMaker(db, auxiliary, self.price).make(session_id)
+
+    async def save(self, agent: Agent, least: int = LEAST_SAID) -> bool:
+        working = Working(agent.db, agent.model, agent.tools, agent.cwd, "", False)
+        return await self._saver(working).save(agent.record.session_id, await agent.record.context(), least)
+
+    def _saver(self, working: Working) -> Saver:
+        from hermes.agent.memory_flush import Saver
+
+        if working.model.name not in self._savers:
+            tools = [tool for tool in working.tools if tool.name in SAVING]
+            enabled = self.settings.agent.save_memory and any(tool.name == "memory" for tool in tools)
+            self._savers[working.model.name] = Saver(
+                working.db,
+                working.model,
+                tools,
+                price=self.price,
+                cwd=working.cwd,
+                enabled=enabled,
+                shared=self._shared,
+            )
+        return self._savers[working.model.name]
+
+    # ---------------------------------------------------------------- what commands ask for
+
+    def memory(self) -> str:
+        from hermes.agent.prompt.memory_files import FILES, Memory
+
+        memory = Memory(self._in_home("memories"))
+        return "\n\n".join(text for text in (memory.read(target).text for target in FILES) if text)
+
+    def skills(self) -> list[tuple[str, str]]:
+        from hermes.agent.prompt.skill_files import Skills
+
+        return [(skill.name, skill.description) for skill in Skills(self._in_home("skills")).all()]
+
+    def _in_home(self, name: str) -> Path | None:
+        return self._home and self._home / name
+
+    def stop_processes(self, db: AnyStore, session_id: str) -> int:
+        from hermes.agent.tools.background_processes import conversation_of
+
+        if "processes" not in self.__dict__:
+            return 0
+        mine = self.processes.of(conversation_of(db, session_id))
+        active = [one for one in mine if not one.running.over]
+        for one in active:
+            one.running.kill()
+        return len(active)
+
+    def keep_setting(self, key: str, value: object) -> None:
+        from hermes.config import config_file
+
+        config_file.change(key, value)
+
+    async def close(self) -> None:
+        for saver in self._savers.values():
+            await saver.close()
+        if self._is_part:
+            return
+        if "processes" in self.__dict__:
+            await asyncio.to_thread(self.processes.close)
+        if "access" in self.__dict__:
+            await asyncio.to_thread(self.access.close)
+        if "auxiliary" in self.__dict__ and self.auxiliary is not None:
+            await self.auxiliary.close()

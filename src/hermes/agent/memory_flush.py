@@ -1,0 +1,169 @@
+"""Before a conversation is left behind, the agent gets one silent turn to save what matters in its memory and skills.
+
+It works on a copy of the messages, beside the person, who sees nothing of it and never waits for it. Nothing that is
+said in it is stored; only what its tools write stays, and what it cost is in the accounts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hermes import errors
+from hermes.agent.components import LEAST_SAID
+from hermes.agent.context.boundaries import Row, is_summary, tail_within
+from hermes.agent.context.tool_output_trimming import shortened
+from hermes.agent.events import Done
+from hermes.agent.models.model import Model
+from hermes.agent.prompt.participants import UNKNOWN, Speaker, is_marked, speakers_in
+from hermes.agent.tool import Tool, ToolContext
+from hermes.agent.transcript import IncognitoRecord
+from hermes.agent.turn import Price, Turn
+from hermes.logs import log_of
+
+if TYPE_CHECKING:
+    from hermes.db.session_db import AnyStore
+
+log = log_of(__name__)
+
+SECONDS, GRACE_S = 30.0, 2.0
+MOST_STEPS = 4
+OF_WINDOW = 0.6
+WHOLE = 6
+"""The newest messages, of which tool output is read at length."""
+
+TASK = (
+    "[This conversation is about to leave your context; the person does not see this message or your answer.] Save now,"
+    " with your tools, what will matter in later conversations and is not saved yet: facts about the person and what"
+    " they prefer, decisions, how a recurring task is done. Save no secrets, and nothing that only mattered here. If"
+    " there is nothing, save nothing. Then answer with one word: done."
+)
+
+
+ROOM_TASK = (
+    "[This conversation is about to leave your context; nobody in the room sees this message or your answer.] Save now,"
+    " with your tools, what will matter in later conversations of this room and is not saved yet: decisions, how a"
+    " recurring task is done, what people said about themselves, each with the name of who said it. Save no secrets,"
+    " and nothing that only mattered here. If there is nothing, save nothing. Then answer with one word: done."
+)
+
+
+class Saver:
+    def __init__(
+        self,
+        db: AnyStore,
+        model: Model,
+        tools: Sequence[Tool],
+        *,
+        price: Price,
+        cwd: Path,
+        enabled: bool = True,
+        seconds: float = SECONDS,
+        most_steps: int = MOST_STEPS,
+        shared: bool = False,
+    ) -> None:
+        """`tools` are those that save: memory and skills, and no others. `shared`: several people share them."""
+        self._shared = shared
+        self._db, self._model, self._tools, self._price, self._cwd = db, model, tools, price, cwd
+        self._enabled, self._seconds, self._most_steps = enabled and bool(tools), seconds, most_steps
+        self._seen: set[int] = set()
+        self._one_at_a_time = asyncio.Lock()
+        self._working: set[asyncio.Task[bool]] = set()
+
+    def begin(
+        self, session_id: str, rows: Sequence[Row], least: int = LEAST_SAID
+    ) -> asyncio.Task[bool] | None:
+        """Before these messages leave: save what matters of them. None if fewer than `least` are new."""
+        said = [row.get("id") for row in rows if row.get("role") == "user"]
+        new = [message_id for message_id in said if message_id not in self._seen]
+        if not self._enabled or len(new) < least:
+            return None
+        if not self._shared and is_marked(
+            rows
+        ):  # a room's conversation, taken up by one person: it is not about them
+            return None
+        numbers = {message_id for message_id in new if message_id is not None}
+        self._seen |= numbers
+        task = asyncio.create_task(self._save(session_id, list(rows), numbers), name="saving")
+        self._working.add(task)
+        task.add_done_callback(self._working.discard)
+        return task
+
+    async def save(self, session_id: str, rows: Sequence[Row], least: int = LEAST_SAID) -> bool:
+        """The same, for who waits for it; whether it came to its end."""
+        task = self.begin(session_id, rows, least)
+        return False if task is None else await task
+
+    async def close(self, grace: float = GRACE_S) -> None:
+        """At the end of the program: what is under way has a moment left."""
+        if not self._working:
+            return
+        _, late = await asyncio.wait(set(self._working), timeout=grace)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+
+    async def _save(self, session_id: str, rows: list[Row], new: set[int]) -> bool:
+        """Whether it came to its end. If not, these messages are new again for whoever saves next."""
+        done = False
+        try:
+            async with self._one_at_a_time, asyncio.timeout(self._seconds):
+                done = await self._turn(session_id, rows)
+        except (TimeoutError, errors.HermesError) as problem:
+            log.info("saving from session %s did not end: %r", session_id, problem)
+        finally:
+            if not done:
+                self._seen -= new
+        return done
+
+    async def _turn(self, session_id: str, rows: list[Row]) -> bool:
+        session = await asyncio.to_thread(self._db.get_session, session_id)
+        prompt = (session or {}).get("system_prompt") or ""
+        record = _Silent(self._db, session_id, self._fitting(rows), prompt)
+
+        async def no_other() -> str:
+            return prompt
+
+        async def everybody() -> list[Speaker]:
+            # A summary may hold anybody's words.
+            return [*speakers_in(rows), *([UNKNOWN] if any(map(is_summary, rows)) else [])]
+
+        turn = Turn(
+            record,
+            self._model,
+            self._tools,
+            lambda approve, stop: ToolContext(
+                self._db, session_id, self._cwd, approve, stop, everybody if self._shared else None
+            ),
+            price=self._price,
+            prompt=no_other,
+            most_steps=self._most_steps,
+        )
+        done = False
+        async with aclosing(turn.events(ROOM_TASK if self._shared else TASK)) as events:
+            async for event in events:
+                done = isinstance(event, Done)
+        return done
+
+    def _fitting(self, rows: list[Row]) -> list[Row]:
+        """What the model can take: older tool output in a line, then the newest messages."""
+        old = rows[-WHOLE]["id"] if len(rows) > WHOLE and rows[-WHOLE].get("id") is not None else 0
+        return tail_within(shortened(rows, old, pressed=True), int(self._model.context_window * OF_WINDOW))
+
+
+class _Silent(IncognitoRecord):
+    """Of what is said here only the cost is stored, with the session it was for."""
+
+    def __init__(self, db: AnyStore, session_id: str, rows: Sequence[Row], prompt: str) -> None:
+        super().__init__(rows, prompt)
+        self._db, self._for = db, session_id
+
+    @property
+    def session_id(self) -> str:
+        return self._for
+
+    async def count(self, **call: Any) -> None:
+        await asyncio.to_thread(lambda: self._db.record_usage(self._for, **{**call, "purpose": "auxiliary"}))

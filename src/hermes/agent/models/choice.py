@@ -1,0 +1,92 @@
+"""Which model a person has chosen, made ready to be asked; or how to choose one."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import NamedTuple
+
+from hermes.agent.models import local
+from hermes.agent.models.endpoints import OPENAI, OPENROUTER, found_servers, key_variable
+from hermes.agent.models.model import Model, ModelError
+from hermes.config import dotenv
+from hermes.config.settings import Settings
+
+__all__ = ["OFFLINE", "Endpoint", "auxiliary_model", "endpoint", "found_servers", "main_model", "open_model"]
+
+OFFLINE = "offline"
+"""The model that needs no network, no key and no weights."""
+HOW = "run `hermes setup`, or set HERMES_MODEL and OPENAI_API_KEY"
+
+
+class Endpoint(NamedTuple):
+    base_url: str
+    key_env: str
+    key: str | None
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self.base_url!r}, {self.key_env!r})"
+
+
+def main_model(settings: Settings) -> Model:
+    """The model that answers."""
+    name = settings.model.default
+    if name is None:
+        raise ModelError(f"no model is chosen: {HOW}")
+    return open_model(name, settings, settings.model.base_url, settings.model.key_env)
+
+
+def auxiliary_model(settings: Settings) -> Model:
+    """The model for titles and summaries; the one that answers, where no other was chosen."""
+    chosen, main = settings.auxiliary, settings.model
+    if chosen.model is None and chosen.base_url is None:
+        return main_model(settings)
+    name = chosen.model or main.default
+    if name is None:
+        raise ModelError(f"no model is chosen: {HOW}")
+    if chosen.base_url is None or chosen.base_url == main.base_url:
+        base_url, key_env = main.base_url, chosen.key_env or main.key_env
+    else:  # the key of one endpoint is not shown to another
+        base_url, key_env = chosen.base_url, chosen.key_env
+    return open_model(name, settings, base_url, key_env)
+
+
+def open_model(name: str, settings: Settings, base_url: str | None, key_env: str | None = None) -> Model:
+    """A model by its name, at an address or wherever there is a key for."""
+    window = settings.windows.get(name)
+    if name == settings.model.default:
+        window = settings.model.context_window or window
+    if name == OFFLINE:
+        from hermes.agent.models.offline import OfflineModel
+
+        return OfflineModel() if window is None else OfflineModel(window)
+    if name == local.NAME:
+        return local.LocalModel(most_tokens=window)
+    from hermes.agent.models.openai import OpenAIModel
+    from hermes.agent.models.prices import window_of
+
+    if find_spec("openai") is None:
+        raise ModelError(
+            "talking to models is not installed; get it with: pip install 'hermes-sessions[chat]'"
+        )
+
+    at = endpoint(base_url, key_env)
+    return OpenAIModel(
+        name,
+        base_url=at.base_url,
+        key=at.key,
+        key_env=at.key_env,
+        context_window=window or window_of(name),
+        timeout=settings.model.timeout_seconds,
+        most_retries=settings.model.max_retries,
+    )
+
+
+def endpoint(base_url: str | None, key_env: str | None = None) -> Endpoint:
+    """Where to ask, and with which key. Without an address, that of the provider whose key there is."""
+    if base_url is None:
+        provider = next((one for one in (OPENAI, OPENROUTER) if dotenv.variable(one.key_env)), None)
+        if provider is None:
+            raise ModelError(f"there is no key and no address for a model: {HOW}")
+        base_url = provider.base_url
+    name = key_env or key_variable(base_url)
+    return Endpoint(base_url, name, dotenv.variable(name))

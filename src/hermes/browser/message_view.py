@@ -1,0 +1,116 @@
+"""How messages look in the preview: who said it and when, the text, calls of tools, and a line of each result.
+
+Styles are spans here: the style of a whole `Text` is not drawn where it has no spans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.style import Style
+from rich.text import Text
+
+from hermes import clock
+from hermes.browser.list_row import highlight
+from hermes.reasoning import split_reasoning
+from hermes.recall.snippets.excerpts import Excerpt
+from hermes.recall.tool.message_excerpt import Said
+from hermes.text import printable, reveal, spell_controls
+
+NAMES = {"user": "you", "assistant": "agent"}
+TAB = 4
+
+
+class Palette(NamedTuple):
+    """The styles of the preview, each named after what it shows."""
+
+    plain: Style
+    dim: Style
+    match: Style
+    you: Style
+    agent: Style
+    tool: Style
+
+
+def message(one: Said, width: int, palette: Palette, clues: Iterable[str], console: Console) -> list[Text]:
+    """A message as lines of at most this width, and an empty one below."""
+    if one.role == "tool":
+        lines = [_tool_result(one, width, palette)]
+        if clues and any(clue in one.text.piece for clue in clues):
+            lines += _text(one.text, width, palette, clues, console)
+    else:
+        lines = [_who(one, palette)]
+        if one.reasoning:
+            lines.append(Text.styled(f"∴ reasoning  {one.reasoning:,} characters", palette.dim))
+        lines += _said(one, width, palette, clues, console)
+        if one.calls is not None:
+            for call in one.calls.piece.split("\n"):
+                lines += _call(call, width, palette, console)
+    return [*lines, Text()]
+
+
+def day(at: object) -> str:
+    return clock.iso(at)[:10]
+
+
+def divider(said: str, width: int, palette: Palette) -> list[Text]:
+    line = Text.styled(f"── {printable(said)} {'─' * width}", palette.dim)
+    line.truncate(width)
+    return [line, Text()]
+
+
+def _who(one: Said, palette: Palette) -> Text:
+    style = {"user": palette.you, "assistant": palette.agent}.get(one.role, palette.tool)
+    line = Text.styled(NAMES.get(one.role, printable(one.role, width_limit=20)), style)
+    return line.append(f"  {clock.iso(one.at)[11:16]}", palette.dim)
+
+
+def _said(one: Said, width: int, palette: Palette, clues: Iterable[str], console: Console) -> list[Text]:
+    """The text. Reasoning that is still in it, as all of an answer or because of a match, is marked as reasoning."""
+    text = one.text
+    thought = answer = ""
+    if one.role == "assistant" and not text.before:
+        thought, answer = split_reasoning(text.piece)
+    if not thought.strip():
+        return _text(text, width, palette, clues, console) if text.piece.strip() else []
+    lines = [Text.styled(f"∴ reasoning{'' if answer.strip() else ', without an answer'}", palette.dim)]
+    reasoning = Excerpt(thought, after=0 if answer else text.after)
+    lines += _text(reasoning, width, palette._replace(plain=palette.dim), clues, console)
+    return lines + (
+        _text(Excerpt(answer, after=text.after), width, palette, clues, console) if answer else []
+    )
+
+
+def _text(
+    excerpt: Excerpt, width: int, palette: Palette, clues: Iterable[str], console: Console
+) -> list[Text]:
+    text = Text.styled(spell_controls(excerpt.piece).strip("\n"), palette.plain)
+    highlight(text, clues, palette.match)
+    lines = [_left_out(excerpt.before, "earlier", palette)] if excerpt.before else []
+    lines += text.wrap(console, max(1, width), tab_size=TAB)
+    if excerpt.after:
+        lines.append(_left_out(excerpt.after, "more", palette))
+    return lines
+
+
+def _left_out(count: int, which: str, palette: Palette) -> Text:
+    return Text.styled(f"[… {count:,} {which} characters …]", palette.dim)
+
+
+def _call(call: str, width: int, palette: Palette, console: Console) -> list[Text]:
+    """A call with its arguments, wrapped: what was run can be read to its end."""
+    line = Text.styled(f"▸ {printable(reveal(call))}", palette.tool)
+    return list(line.wrap(console, max(1, width), overflow="fold"))
+
+
+def _tool_result(one: Said, width: int, palette: Palette) -> Text:
+    """The name of the tool, and the first words of what it said."""
+    said = printable(one.text.piece.strip(), width_limit=4 * width)
+    length = len(one.text.piece) + one.text.before + one.text.after
+    size = f"  {length:,} characters" if length > len(said) else ""
+    line = Text.styled(f"◂ {printable(one.tool or 'tool', width_limit=24)}  ", palette.tool)
+    line.append(said, palette.dim)
+    line.truncate(max(0, width - len(size)), overflow="ellipsis")
+    return line.append(size, palette.dim)

@@ -1,0 +1,186 @@
+"""Commands that show what tools did and what the model thought: a whole output, a whole reasoning, all edits."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from rich.console import Group
+from rich.text import Text
+
+from hermes.chat.commands.table import Command
+from hermes.chat.view.call_view import view_edit, view_ended, view_reasoning, view_whole, view_whole_reasoning
+from hermes.chat.view.calls import TERMINAL, Call, Reasoning
+from hermes.chat.view.diffs import format_counts
+from hermes.chat.view.edits import Edit, read_edit
+from hermes.store.workspace import workspace_of
+from hermes.text import counted, printable, reveal
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from hermes.chat.terminal_loop import Chat
+
+MOST_LINES = 400
+"""Of all diffs together, unless a path is named."""
+
+
+# The output of a call
+
+
+class Opened(NamedTuple):
+    command: str
+    """What shows it again."""
+    shown: RenderableType
+
+
+async def open_next(chat: Chat) -> RenderableType:
+    """The newest folded output or reasoning that was not opened since the last turn, as a whole."""
+    found = _folded(await chat.talk.outputs(), chat.screen.console.width)
+    if len(found) <= chat.opened:
+        chat.opened = 0
+        told = "No further output is folded; Ctrl-O begins again." if found else "No output is folded."
+        return Text(f"{told} /output [n] shows any call.", "dim")
+    opened = found[chat.opened]
+    chat.opened += 1
+    more = "; Ctrl-O again opens the one before" if len(found) > chat.opened else ""
+    return Group(Text(f"── {opened.command}{more}", "dim"), opened.shown)
+
+
+def _folded(outputs: Sequence[Call | Reasoning], width: int) -> list[Opened]:
+    """What is folded, the newest first."""
+    found: list[Opened] = []
+    calls = reasonings = 0
+    for item in reversed(outputs):
+        if isinstance(item, Call):
+            calls += 1
+            if view_ended(item, None, width).is_folded:
+                found.append(Opened(f"/output {calls}", view_whole(item)))
+        else:
+            reasonings += 1
+            if view_reasoning(item.text, width).is_folded:
+                found.append(Opened(f"/reasoning {reasonings}", view_whole_reasoning(item.text)))
+    return found
+
+
+async def reasoning(chat: Chat, argument: str) -> None:
+    if not _is_number(argument):
+        chat.screen.note("Usage: /reasoning [1 for the last reasoning, 2 for the one before, ...]")
+        return
+    number = int(argument or 1)
+    found = [item for item in await chat.talk.outputs() if isinstance(item, Reasoning)]
+    if len(found) < number:
+        told = (
+            f"There is reasoning of {counted(len(found), 'answer')}" if found else "No answer has reasoning"
+        )
+        chat.screen.note(f"{told} in this conversation.")
+        return
+    chat.screen.show(view_whole_reasoning(found[-number].text))
+
+
+def _is_number(argument: str) -> bool:
+    return not argument or (argument.isdecimal() and 0 < int(argument) < 1_000_000)
+
+
+async def output(chat: Chat, argument: str) -> None:
+    if not _is_number(argument):
+        chat.screen.note("Usage: /output [1 for the last tool call, 2 for the one before, ...]")
+        return
+    number = int(argument or 1)
+    calls = await chat.talk.calls()
+    if len(calls) < number:
+        told = f"There were {counted(len(calls), 'tool call')}" if calls else "No tool was called yet"
+        chat.screen.note(f"{told} in this conversation.")
+        return
+    chat.screen.show(view_whole(calls[-number]))
+
+
+# The edits of the conversation
+
+
+class FileEdits(NamedTuple):
+    path: str
+    edits: list[Edit]
+
+    @property
+    def added(self) -> int:
+        return sum(edit.added for edit in self.edits)
+
+    @property
+    def removed(self) -> int:
+        return sum(edit.removed for edit in self.edits)
+
+
+async def diff(chat: Chat, argument: str) -> None:
+    calls = await chat.talk.calls()
+    files = group_edits(calls)
+    chosen = [file for file in files if not argument or is_meant(argument, file.path, chat.talk.cwd)]
+    if not files:
+        chat.screen.note("No file was edited in this conversation.")
+    elif not chosen:
+        chat.screen.note(f"'{printable(argument)}' was not edited in this conversation. These files were:")
+        for file in files:
+            chat.screen.line(f"  {printable(reveal(file.path))}")
+    else:
+        room = None if argument else MOST_LINES
+        for file in chosen:
+            room = _show_file(chat, file, room)
+        added, removed = sum(file.added for file in chosen), sum(file.removed for file in chosen)
+        chat.screen.line(f"{counted(len(chosen), 'file')}, {format_counts(added, removed)}", "bold")
+    await _tell_of_commands(chat, calls)
+
+
+def group_edits(calls: Iterable[Call]) -> list[FileEdits]:
+    """The edits of each file in order; files in the order of their first edit."""
+    found: dict[str, FileEdits] = {}
+    for call in calls:
+        edit = read_edit(call)
+        if edit is not None:
+            found.setdefault(edit.path, FileEdits(edit.path, [])).edits.append(edit)
+    return list(found.values())
+
+
+def is_meant(argument: str, path: str, cwd: Path) -> bool:
+    """Whether a person who types this means the file: its path, its name, or a folder that it is in."""
+    typed, full = (Path(os.path.normpath(cwd / Path(text).expanduser())) for text in (argument, path))
+    return typed == full or typed in full.parents or Path(path).name == argument
+
+
+def _show_file(chat: Chat, file: FileEdits, room: int | None) -> int | None:
+    """Show the edits of a file in what is left of the room; what is left after that."""
+    counts = format_counts(file.added, file.removed)
+    chat.screen.show(Text.assemble((printable(reveal(file.path)), "bold"), (f"  {counts}", "dim")))
+    for number, edit in enumerate(file.edits, 1):
+        states = [edit.action, format_counts(edit.added, edit.removed)]
+        if edit.is_rewound:
+            states.append("the exchange was taken back; the file was not")
+        heading = f"  {number}. {' · '.join(states)}"
+        length = edit.diff.count("\n") + 1
+        if room is not None and length > room:
+            chat.screen.note(f"{heading} (/diff {printable(reveal(file.path))} shows it)")
+            room = 0
+            continue
+        chat.screen.note(heading)
+        chat.screen.show(*view_edit(edit, whole=room is None))
+        room = None if room is None else room - length
+    return room
+
+
+async def _tell_of_commands(chat: Chat, calls: Iterable[Call]) -> None:
+    """Commands change files, too; git is only named, for the configuration of a repository can start programs."""
+    ran = sum(call.name == TERMINAL and call.has_started for call in calls)
+    if ran:
+        chat.screen.note(f"{counted(ran, 'command')} also ran and may have changed files (/output [n]).")
+    top = await asyncio.to_thread(workspace_of, chat.talk.cwd)
+    if (top / ".git").exists():
+        chat.screen.note("This is a git repository: `git status` and `git diff` show all changes.")
+
+
+COMMANDS = (
+    Command("output", "[n]", "the whole command and output of the last tool call, or the nth last", output),
+    Command("reasoning", "[n]", "what the model thought before its last answer, or the nth last", reasoning),
+    Command("diff", "[path]", "what this conversation changed in files, edit by edit", diff),
+)

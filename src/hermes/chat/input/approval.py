@@ -1,0 +1,82 @@
+"""The question whether a tool may act: the whole command or diff, then the choices. The chat and `hermes -q` ask it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Sequence
+from typing import Protocol
+
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.output import create_output
+from rich.console import Console
+
+from hermes.agent.approvals.request import ALLOW_ONCE, DENY, ApprovalRequest, Decision, Scope
+from hermes.chat.input import question
+from hermes.chat.input.question import Option
+from hermes.chat.view.screen import Screen
+from hermes.text import counted, make_visible, printable
+
+SCOPES = {
+    Scope.COMMAND: ("yes, and this command in this project from now on", "a"),
+    Scope.PREFIX: ("yes, and commands that begin with `{}` in this project from now on", "p"),
+    Scope.EDITS: ("yes, and edits in this project from now on", "a"),
+}
+"""How a consent that reaches further is offered, and its letter."""
+EXPLAIN = Decision(False, note="?")
+"""Stands for a refusal whose reason is still to be asked."""
+MOST_LINES_UNSAID, MOST_CHARACTERS_UNSAID = 12, 900
+
+
+class Asker(Protocol):
+    """Asks at the terminal. None means that the person chose nothing; raises `question.Stopped` for Ctrl-C."""
+
+    def choose(
+        self, text: str, options: Sequence[Option[Decision]], *, default: int
+    ) -> Awaitable[Decision | None]: ...
+
+    def ask_line(self, text: str) -> Awaitable[str | None]: ...
+
+
+async def ask_approval(request: ApprovalRequest, screen: Screen, asker: Asker) -> Decision:
+    """Show what the tool wants to do and ask. Raises `question.Stopped` for Ctrl-C."""
+    screen.line(make_visible(request.subject), "bold")  # nothing of a command may hide from who allows it
+    if request.diff:
+        screen.diff(make_visible(request.diff))
+    options = [Option(ALLOW_ONCE, "yes, once", "y")]
+    for scope in request.scopes:
+        label, key = SCOPES[scope]
+        options.append(Option(Decision(True, scope), label.format(printable(request.prefix)), key))
+    options.append(Option(DENY, "no", "n"))
+    options.append(Option(EXPLAIN, "no, and tell it why", "w"))
+    text = f"May it? ({printable(request.reason)}{describe_length(request.subject)})"
+    chosen = await asker.choose(text, options, default=len(options) - 2)
+    if chosen is not EXPLAIN:
+        return chosen or DENY
+    return Decision(False, note=(await asker.ask_line("Why not? ") or "").strip())
+
+
+def describe_length(subject: str) -> str:
+    """How much there is to read, if the beginning may have left the screen by the time of the question."""
+    lines = subject.count("\n") + 1
+    if lines <= MOST_LINES_UNSAID and len(subject) <= MOST_CHARACTERS_UNSAID:
+        return ""
+    return f"; the whole has {counted(lines, 'line')} and {len(subject):,} characters, read it from its beginning"
+
+
+class PlainAsker:
+    """Asks between the lines of a command, without a prompt of the chat."""
+
+    async def choose(
+        self, text: str, options: Sequence[Option[Decision]], *, default: int
+    ) -> Decision | None:
+        return await question.Choice(text, options, default).ask()
+
+    async def ask_line(self, text: str) -> str | None:
+        return await question.ask_line(text)
+
+
+async def ask_on_stderr(request: ApprovalRequest) -> Decision:
+    """Ask where stdout is for the answer alone. Stdin and stderr must be terminals."""
+    screen = Screen(Console(stderr=True, highlight=False))
+    with create_app_session(output=create_output(stdout=sys.stderr)):
+        return await ask_approval(request, screen, PlainAsker())

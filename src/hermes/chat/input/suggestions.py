@@ -1,0 +1,66 @@
+"""What the prompt offers while a person types: commands, titles behind those that take one, and files behind `@`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+
+from hermes import errors
+from hermes.text import printable
+
+if TYPE_CHECKING:
+    from hermes.chat.commands.table import Command
+    from hermes.db.session_db import SessionDB
+
+MOST = 30
+
+
+class ChatCompleter(Completer):
+    def __init__(self, db: SessionDB, commands: Iterable[Command], cwd: Callable[[], Path]) -> None:
+        """`cwd` says where files are looked for, whenever it is asked."""
+        self._db, self._commands, self._cwd = db, list(commands), cwd
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
+        line = document.current_line_before_cursor
+        if document.text.startswith("/") and document.cursor_position_row == 0:
+            yield from self._of_command(line)
+            return
+        word = line.rpartition(" ")[2]
+        if word.startswith("@"):
+            yield from self._files(word[1:])
+
+    def _of_command(self, line: str) -> Iterator[Completion]:
+        name, space, rest = line.partition(" ")
+        if not space:
+            for command in self._commands:
+                if f"/{command.name}".startswith(name):
+                    yield Completion(
+                        f"/{command.name}", -len(name), display_meta=command.help, display=command.usage
+                    )
+            return
+        command_meant = next((one for one in self._commands if f"/{one.name}" == name), None)
+        if command_meant is not None and command_meant.takes_session:
+            with suppress(errors.StoreError):  # a busy store offers nothing
+                for row in self._db.starting_with(rest, MOST):
+                    offered = row["title"] or row["id"]
+                    yield Completion(
+                        offered, -len(rest), display_meta=printable(row["preview"], width_limit=40)
+                    )
+
+    def _files(self, begun: str) -> Iterator[Completion]:
+        folder, _, start = begun.rpartition("/")
+        where = self._cwd() / Path(f"{folder}/" if folder or begun.startswith("/") else ".").expanduser()
+        try:
+            found = sorted(where.iterdir())
+        except OSError:
+            return
+        matching = [one for one in found if one.name.startswith(start) and (start or one.name[0] != ".")]
+        for one in matching[:MOST]:
+            ending = "/" if one.is_dir() else ""
+            if printable(one.name) == one.name and " " not in one.name:
+                yield Completion(f"{one.name}{ending}", -len(start))

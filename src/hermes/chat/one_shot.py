@@ -1,0 +1,125 @@
+"""One question, one answer, for scripts: the answer is given back, and what a person should know is told beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from typing import Any, NamedTuple
+
+from hermes.agent.approvals.request import DENY, UNANSWERABLE, ApprovalRequest, Decision
+from hermes.agent.events import (
+    ApprovalAsked,
+    Discarded,
+    Done,
+    Failed,
+    Interrupted,
+    Note,
+    NotStored,
+    ToolEnded,
+    ToolStarted,
+)
+from hermes.chat.session import Talk
+from hermes.chat.view.calls import EDITORS, NO_RESULT, READERS, Call, describe_call
+from hermes.chat.view.diffs import format_counts
+from hermes.chat.view.edits import read_edit
+from hermes.text import printable
+
+STOPPED = "interrupted"
+NO_ANSWER = "there is no answer"
+REPEATED = 60
+"""Terminal cells of a command that are told again when it did not succeed."""
+
+
+class Answered(NamedTuple):
+    text: str
+    problem: str | None
+    """Why there is no answer, or only a part of one."""
+
+
+async def ask(
+    talk: Talk,
+    question: str,
+    tell: Callable[[str], None],
+    decide: Callable[[ApprovalRequest], Awaitable[Decision | None]] | None = None,
+) -> Answered:
+    """`tell` hears what goes wrong on the way, and what tools do on the machine, a line for each.
+
+    `decide` asks the person for an approval, if the conversation can ask; None stops the turn.
+    The turn is heard to its end, for a title is made behind the answer.
+    """
+    calls = CallLines(tell)
+    answered = Answered("", "the turn ended without an answer")
+    async with aclosing(talk.say(question)) as happening:
+        async for event in happening:
+            match event:
+                case Done(text, _):
+                    answered = Answered(text, None if text.strip() else NO_ANSWER)
+                case Interrupted(text):
+                    answered = Answered(text, STOPPED)
+                case Failed(why, _):
+                    answered = Answered("", why)
+                case NotStored(role, why, _):
+                    tell(f"not stored ({role}): {why}")
+                case Note(text, hint):
+                    tell(f"{text} {hint}".rstrip())
+                case Discarded(why, seconds):
+                    tell(f"{why}; trying again in {seconds:.0f}s")
+                case ApprovalAsked(number, request) if talk.turn is not None and decide is not None:
+                    decision = await decide(request)
+                    if decision is None:
+                        talk.turn.stop()
+                    talk.turn.decide(number, decision or DENY)
+                case ToolStarted(call_id, name, arguments):
+                    calls.start(call_id, Call(name, arguments))
+                case ToolEnded(call_id, name, output, failed, _):
+                    calls.end(call_id, name, output, failed)
+                case _:
+                    pass
+    calls.finish()
+    return answered
+
+
+class CallLines:
+    """A line for each call that may change something: a command when it starts, an edit when it is done.
+
+    A command that did not succeed gets a second line.
+    """
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._running: list[tuple[str, Call]] = []
+
+    def start(self, call_id: str, call: Call) -> None:
+        self._running.append((call_id, call))
+        if call.name not in (*READERS, *EDITORS):
+            self._tell(describe_call(call.name, call.arguments))
+
+    def end(self, call_id: str, name: str, output: str, failed: bool) -> None:
+        known = next((entry for entry in self._running if entry[0] == call_id), None)
+        if known is not None:
+            self._running.remove(known)
+        call = (known[1] if known else Call(name, {}))._replace(output=output, failed=failed)
+        edit = read_edit(call)
+        if edit is not None:
+            what = f"{edit.action}, {format_counts(edit.added, edit.removed)}"
+            self._tell(f"{describe_call(name, call.arguments)}: {what}")
+        elif not call.succeeded and name not in READERS and UNANSWERABLE.note not in output:
+            limit = None if name in EDITORS else REPEATED
+            shown = describe_call(name, call.arguments, width_limit=limit)
+            self._tell(f"{shown}: {call.exit_state or printable(output, width_limit=200)}")
+
+    def finish(self) -> None:
+        """Name the edits whose end was not told."""
+        for _, call in self._running:
+            if call.name in EDITORS:
+                self._tell(f"{describe_call(call.name, call.arguments)}: {NO_RESULT}")
+
+
+def as_json(talk: Talk, answered: Answered) -> dict[str, Any]:
+    used = talk.total
+    return {
+        "answer": answered.text,
+        "session_id": None if talk.incognito else talk.session_id,
+        "model": used.model or None,
+        "usage": {**used.used._asdict(), "cost_usd": used.cost_usd},
+    }

@@ -1,0 +1,201 @@
+"""Tool calls and reasoning on the screen: as they come, when they have ended (folded), and opened as a whole.
+
+Everything that a tool was given or gave back stands behind a mark in the margin or in the heading's one line, made
+harmless for a terminal.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from rich.cells import cell_len
+from rich.console import Group
+from rich.text import Text
+
+from hermes.chat.view.calls import EDITORS, NO_RESULT, Call, describe_arguments, describe_call
+from hermes.chat.view.diff_view import is_folded, render_diff
+from hermes.chat.view.diffs import format_counts
+from hermes.chat.view.edits import Edit, read_edit
+from hermes.chat.view.gutter import OPEN_HINT, OUTSIDE, Folded, Gutter, Line, fold
+from hermes.store.content import to_json
+from hermes.text import counted, printable, readable, reveal, spell_controls
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+COMMAND_HEAD, COMMAND_TAIL = 12, 7
+"""Lines of a long command that are shown from its beginning and from its end."""
+OUTPUT_HEAD, OUTPUT_TAIL = 2, 3
+REASONING_HEAD, REASONING_TAIL = 1, 2
+DIFF_LINES = 20
+COMMAND_ROWS, OUTPUT_ROWS = 10, 2
+"""Rows of the window that one line of a command or of output takes at most."""
+BEHIND_TITLE = 30
+"""Cells that the mark and the state need beside a command in the same line."""
+MOST_OPENED = 5_000
+THINNED = "the middle of this output was dropped from the store (`hermes sessions thin`)"
+
+
+class View(NamedTuple):
+    shown: RenderableType
+    is_folded: bool
+
+
+# While it runs and when it has ended
+
+
+class Title(NamedTuple):
+    """What a call is, as a line, and the lines of its command if they do not fit into that."""
+
+    text: str
+    command: list[Line]
+    is_folded: bool
+
+
+def title_of(call: Call, width: int) -> Title:
+    if call.command is None:
+        return Title(describe_call(call.name, call.arguments), [], False)
+    others = {key: value for key, value in call.arguments.items() if key != "command"}
+    name = f"{printable(reveal(call.name))} {describe_arguments(call.name, others)}".rstrip()
+    lines = _lines(reveal(call.command))
+    if len(lines) == 1 and cell_len(f"{name} {lines[0]}") <= max(width - BEHIND_TITLE, width // 2):
+        return Title(f"{name} {lines[0]}", [], False)
+    folded = fold(lines, COMMAND_HEAD, COMMAND_TAIL, COMMAND_ROWS * width)
+    marked = [Line("$" if at == 0 else ">", line or "") for at, line in enumerate(folded.lines)]
+    if None in folded.lines:
+        marked[folded.lines.index(None)] = Line("", folded.hint, "dim")
+    return Title(name, marked, folded.is_folded)
+
+
+def view_running(title: Title, spinner: str, seconds: float) -> RenderableType:
+    head = Text.assemble((f"{spinner} ", "cyan"), title.text, (f"  {seconds:.0f}s", "dim"))
+    return Group(head, Gutter(title.command)) if title.command else head
+
+
+def view_ended(call: Call, seconds: float | None, width: int) -> View:
+    """A call with its state and time, and its output or its diff in a few lines."""
+    title, edit = title_of(call, width), read_edit(call)
+    state = call.exit_state
+    if edit is not None and call.output is not None:
+        state = format_counts(edit.added, edit.removed) if edit.added or edit.removed else edit.action
+        state = f"created {state}" if edit.action == "created" else state
+    took = f"{seconds:.1f}s" if seconds is not None else ""
+    mark, colour = ("✓", "green") if call.succeeded else ("✗", "red")
+    told = " · ".join(filter(None, (printable(state), took)))
+    head = Text.assemble((f"{mark} ", colour), title.text, (f"  {told}", "dim"))
+    parts: list[RenderableType] = [head]
+    if title.command:
+        parts.append(Gutter(title.command))
+    if edit is not None and call.output is not None:
+        parts.append(render_diff(edit.diff, most_lines=DIFF_LINES, hint=OPEN_HINT))
+        if edit.note:
+            parts.append(Gutter([Line(OUTSIDE, f"{edit.note} ({OPEN_HINT})", "yellow")]))
+        return View(Group(*parts), title.is_folded or bool(edit.note) or is_folded(edit.diff, DIFF_LINES))
+    folded = fold(_lines(readable(call.printed)), OUTPUT_HEAD, OUTPUT_TAIL, OUTPUT_ROWS * width)
+    if folded.lines:
+        parts.append(Gutter(_marked(folded, "red" if call.failed else "dim")))
+    return View(Group(*parts), title.is_folded or folded.is_folded)
+
+
+def view_unfinished(call: Call, width: int) -> RenderableType:
+    """A call whose end nobody told."""
+    title = title_of(call, width)
+    head = Text.assemble(("? ", "yellow"), title.text, (f"  {NO_RESULT}", "yellow"))
+    return Group(head, Gutter(title.command)) if title.command else head
+
+
+def _marked(folded: Folded, style: str) -> list[Line]:
+    return [
+        Line(OUTSIDE, folded.hint, "dim italic") if line is None else Line(OUTSIDE, line, style)
+        for line in folded.lines
+    ]
+
+
+def _lines(text: str) -> list[str]:
+    """Of a safe text the lines, without empty ones at its ends."""
+    lines = text.rstrip().split("\n")
+    while lines and not lines[0].strip():
+        lines.pop(0)
+    return lines
+
+
+# Opened
+
+
+def view_whole(call: Call) -> RenderableType:
+    """Everything of a call: all arguments, all output."""
+    state = NO_RESULT if call.output is None else call.exit_state
+    head = Text.assemble((printable(reveal(call.name)), "bold"), (f"  {printable(state)}".rstrip(), "dim"))
+    parts: list[RenderableType] = [head, Gutter(_bounded(_arguments(call)))]
+    edit = read_edit(call)
+    if edit is not None:
+        parts += view_edit(edit, whole=True)
+    else:
+        output = [Line(OUTSIDE, line) for line in _lines(readable(call.printed))]
+        parts.append(Gutter(_bounded(output) or [Line(OUTSIDE, "(no output)", "dim")]))
+    if call.is_thinned:
+        parts.append(Text(f"  {THINNED}", "yellow"))
+    return Group(*parts)
+
+
+def _arguments(call: Call) -> list[Line]:
+    made: list[Line] = []
+    for key, value in call.arguments.items():
+        if key == "command" and call.command is not None:
+            marks = ("$", ">")
+            made += [Line(marks[at > 0], line) for at, line in enumerate(_lines(reveal(call.command)))]
+        elif call.name not in EDITORS or key not in ("content", "old_text", "new_text"):
+            text = value if isinstance(value, str) else to_json(value)
+            first, *more = _lines(reveal(text)) or [""]
+            made += [
+                Line("", f"{printable(reveal(key))}: {first}"),
+                *(Line("", f"  {line}") for line in more),
+            ]
+    return made
+
+
+def view_edit(edit: Edit, *, whole: bool = False) -> list[RenderableType]:
+    """The diff of an edit, what it does not show, and with `whole` the new text if the diff is not all of it."""
+    parts: list[RenderableType] = []
+    if edit.diff:
+        parts.append(render_diff(edit.diff, most_lines=MOST_OPENED))
+    elif not (edit.added or edit.removed):
+        parts.append(Gutter([Line(OUTSIDE, edit.action, "dim")]))
+    if edit.note:
+        parts.append(Gutter([Line(OUTSIDE, edit.note, "yellow")]))
+    if whole and edit.new_text is not None:
+        parts.append(Text("  the whole new text:", "dim"))
+        parts.append(Gutter(_bounded([Line(OUTSIDE, line) for line in reveal(edit.new_text).split("\n")])))
+    return parts
+
+
+def _bounded(lines: list[Line]) -> list[Line]:
+    left_out = len(lines) - MOST_OPENED
+    if left_out <= 0:
+        return lines
+    told = f"… {counted(left_out, 'more line')}: `hermes sessions show --tools --reasoning` shows all of it"
+    return [*lines[:MOST_OPENED], Line("", told, "yellow")]
+
+
+# Reasoning
+
+
+def view_thinking(text: str, spinner: str, seconds: float, width: int) -> RenderableType:
+    """Reasoning that still comes: its last lines."""
+    lines = _lines(spell_controls(text[-width * 50 :]))[-REASONING_TAIL:]
+    shown = fold(lines, REASONING_TAIL, 0, OUTPUT_ROWS * width).lines
+    head = Text(f"{spinner} reasoning  {seconds:.0f}s  Ctrl-C stops", "dim")
+    return Group(head, Gutter([Line(OUTSIDE, line, "dim") for line in shown if line is not None]))
+
+
+def view_reasoning(text: str, width: int) -> View:
+    """Reasoning that has ended, dim and folded."""
+    lines = _lines(spell_controls(text))
+    folded = fold(lines, REASONING_HEAD, REASONING_TAIL, OUTPUT_ROWS * width)
+    head = Text(f"∴ reasoning  {counted(len(lines), 'line')}", "dim")
+    return View(Group(head, Gutter(_marked(folded, "dim"))), folded.is_folded)
+
+
+def view_whole_reasoning(text: str) -> RenderableType:
+    lines = [Line(OUTSIDE, line, "dim") for line in _lines(spell_controls(text))]
+    return Group(Text("reasoning", "bold dim"), Gutter(_bounded(lines)))

@@ -1,0 +1,197 @@
+"""Tool calls of a conversation, read from its messages: what was called, with which arguments, and what came back.
+
+Pure text, no terminal: `call_view` shows calls in the chat, `oneshot` and `sessions show` in one line.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hermes.reasoning import reasoning_in
+from hermes.store.content import to_json
+from hermes.text import printable, reveal, text_of
+
+if TYPE_CHECKING:
+    from hermes.db.session_db import SessionDB
+
+Row = dict[str, Any]
+
+TERMINAL = "terminal"
+EDITORS = ("write_file", "patch")
+READERS = ("read_file", "search_files", "session_search", "skill_view", "skills_list", "todo")
+"""Tools that change nothing outside of the conversation."""
+LONGEST_ARGUMENT = 120
+"""Terminal cells of one argument."""
+NO_RESULT = "no result recorded; effect unknown"
+LINE_END = " ⏎ "
+
+_SELF_EXPLAINING = ("path", "query", "text", "url", "action")
+_SHOWN_AS_DIFF = {"write_file": ("content",), "patch": ("old_text", "new_text")}
+_EXIT_STATE = re.compile(
+    r"(?:\A|\n)\[((?:exit code|ended by|not done after|the person stopped|running)[^\]\n]*)\]\s*\Z"
+)
+_SUCCEEDED = re.compile(r"exit code 0(?!\d)")
+
+
+class Call(NamedTuple):
+    name: str
+    arguments: Mapping[str, Any]
+    output: str | None = None
+    """None: still running, or no result was recorded."""
+    failed: bool = False
+    """The tool itself failed or was stopped. A command that exits with an error has not failed in this sense."""
+    is_rewound: bool = False
+    """The person took the exchange back. What the tool did is not undone by that."""
+    is_thinned: bool = False
+    """The middle of the output was dropped from the store."""
+
+    @property
+    def command(self) -> str | None:
+        """What a shell was given."""
+        given = self.arguments.get("command")
+        return given if self.name == TERMINAL and isinstance(given, str) else None
+
+    @property
+    def exit_state(self) -> str:
+        """How a command ended, as its tool reports it in the last line; empty for other tools."""
+        found = _EXIT_STATE.search(self.output or "") if self.name == TERMINAL else None
+        return found[1] if found else ""
+
+    @property
+    def succeeded(self) -> bool:
+        if self.output is None or self.failed:
+            return False
+        return not self.exit_state or _SUCCEEDED.match(self.exit_state) is not None
+
+    @property
+    def has_started(self) -> bool:
+        """False if the tool refused before it did anything, such as a command that was not allowed."""
+        return not self.failed or bool(self.exit_state) or not (self.output or "").startswith("error:")
+
+    @property
+    def printed(self) -> str:
+        """The output without the line that reports the exit state."""
+        output = self.output or ""
+        return _EXIT_STATE.sub("", output) if self.name == TERMINAL else output
+
+
+class Reasoning(NamedTuple):
+    """What a model thought before an answer or a call."""
+
+    text: str
+
+
+# In one line
+
+
+def describe_call(name: str, arguments: Mapping[str, Any], *, width_limit: int | None = None) -> str:
+    """The tool and its telling arguments in one line. A command is whole, unless there is a limit."""
+    command = arguments.get("command") if name == TERMINAL else None
+    given = {key: value for key, value in arguments.items() if key != "command" or command is None}
+    parts = [reveal(name), describe_arguments(name, given)]
+    if isinstance(command, str):
+        parts.append(join_lines(command))
+    return printable(" ".join(filter(None, parts)), width_limit=width_limit)
+
+
+def describe_arguments(name: str, arguments: Mapping[str, Any]) -> str:
+    """`src/app.py offset=10`: each argument short; without those that are shown as a diff."""
+    hidden = _SHOWN_AS_DIFF.get(name, ())
+    return " ".join(_describe(key, value) for key, value in arguments.items() if key not in hidden)
+
+
+def _describe(key: str, value: object) -> str:
+    text = value if isinstance(value, str) else to_json(value)
+    short = printable(join_lines(text), width_limit=LONGEST_ARGUMENT)
+    return (
+        short if key in _SELF_EXPLAINING and isinstance(value, str) else f"{printable(reveal(key))}={short}"
+    )
+
+
+def join_lines(text: str) -> str:
+    """Several lines as one in which the line ends can be seen."""
+    return LINE_END.join(reveal(text).strip("\n").split("\n"))
+
+
+# From stored messages
+
+
+def calls_of(rows: Iterable[Row]) -> list[Call]:
+    """The calls of these messages in order, each with its result."""
+    return [item for item in outputs_of(rows) if isinstance(item, Call)]
+
+
+def outputs_of(rows: Iterable[Row]) -> list[Call | Reasoning]:
+    """The same, and the reasoning of these messages before what came of it."""
+    found: list[Call | Reasoning] = []
+    waiting: dict[str, int] = {}
+    copied: set[tuple[str, str]] = set()
+    for row in rows:
+        if row.get("role") == "tool":
+            at = waiting.pop(str(row.get("tool_call_id")), None)
+            if at is not None and isinstance(call := found[at], Call):
+                found[at] = _with_result(call, row)
+            continue
+        if row.get("active", 1) and (reasoning := reasoning_in(row)):
+            found.append(Reasoning(reasoning))
+        for call_id, call in read_calls(row.get("tool_calls")):
+            # Other programs copy messages into the continuation after a compression; their rows have no uid.
+            key = (call_id, repr(call.arguments))
+            if row.get("uid", "") is None and key in copied:
+                continue
+            copied.add(key)
+            waiting[call_id] = len(found)
+            found.append(call._replace(is_rewound=not row.get("active", 1)))
+    return found
+
+
+def _with_result(call: Call, row: Row) -> Call:
+    from hermes.agent.turn import STOPPED  # asyncio, which describing a call does not need
+
+    output = text_of(row.get("content"))
+    ended = call._replace(output=output, is_thinned=bool(row.get("thinned_bytes")))
+    failed = output == STOPPED or (output.startswith("error:") and not ended.exit_state)
+    return ended._replace(failed=failed)
+
+
+def read_calls(tool_calls: object) -> Iterator[tuple[str, Call]]:
+    """(id, call) of what an assistant's message calls, in whatever shape another program stored it."""
+    calls = tool_calls if isinstance(tool_calls, list) else [tool_calls]
+    for call in calls:
+        if isinstance(call, dict):
+            function = call.get("function")
+            inner = function if isinstance(function, dict) else call
+            given = inner.get("arguments", inner.get("input"))
+            yield str(call.get("id")), Call(str(inner.get("name") or "?"), _read_arguments(given))
+
+
+def _read_arguments(given: object) -> Mapping[str, Any]:
+    if isinstance(given, str):
+        try:
+            read = json.loads(given) if given.strip() else {}
+        except (ValueError, RecursionError):
+            read = None
+        return read if isinstance(read, dict) else {"arguments": given}
+    return given if isinstance(given, dict) else {}
+
+
+def stored_tool_rows(db: SessionDB, session_id: str) -> list[Row]:
+    """The messages of a stored conversation that belong to tool calls, or have reasoning, in order.
+
+    They include the segments before a compression, exchanges that were taken back (what a tool did is not undone by
+    that), and, of a conversation that this one branched off, all up to the branch.
+    """
+    from hermes.export.full_conversation import read_ancestors
+
+    segments = [
+        [
+            row
+            for row in session["messages"]
+            if row["tool_calls"] or row["role"] == "tool" or reasoning_in(row)
+        ]
+        for session in read_ancestors(db, session_id)
+    ]
+    return [row for segment in reversed(segments) for row in segment]

@@ -1,0 +1,49 @@
+"""A unified diff in colour: added lines green, removed lines red. Without colour the marks `+` and `-` tell it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.text import Text
+
+from hermes.chat.view.diffs import Kind, classify_lines
+from hermes.chat.view.gutter import OUTSIDE, Gutter, Line, cut_middle
+from hermes.text import counted, printable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+LONGEST_LINE = 1_000
+STYLES = {
+    Kind.FILE: "bold",
+    Kind.HUNK: "cyan",
+    Kind.ADDED: "green",
+    Kind.REMOVED: "red",
+    Kind.CONTEXT: "dim",
+}
+
+
+def render_diff(
+    diff: str, *, heading: str = "", most_lines: int | None = None, hint: str = ""
+) -> RenderableType:
+    """A diff as a renderable, made harmless for a terminal.
+
+    `heading` is the path. Of more than `most_lines` lines the first are shown, and how many follow; `hint` says how to
+    see those.
+    """
+    lines = [Line(OUTSIDE, line, STYLES[kind]) for kind, line in classify_lines(diff)]
+    if most_lines is not None:
+        left_out = len(lines) - most_lines
+        if left_out > 1:
+            told = f"… {counted(left_out, 'more line')}{f' ({hint})' if hint else ''}"
+            lines = [*lines[:most_lines], Line(OUTSIDE, told, "dim")]
+        lines = [line._replace(text=cut_middle(line.text, LONGEST_LINE)) for line in lines]
+    parts: list[RenderableType] = [Text(printable(heading), "bold")] if heading else []
+    return Group(*parts, *([Gutter(lines)] if lines else []))
+
+
+def is_folded(diff: str, most_lines: int) -> bool:
+    """Whether `render_diff` leaves something out."""
+    lines = diff.splitlines()
+    return len(lines) > most_lines + 1 or any(len(line) > LONGEST_LINE for line in lines)

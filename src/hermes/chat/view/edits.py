@@ -1,0 +1,110 @@
+"""Edits of files, read from tool calls: which file, how many lines, and the difference as a unified diff.
+
+The diff is that of the tool's output. Where the output was cut, the diff is made from the call's arguments, as far as
+they tell it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from hermes.chat.view.calls import EDITORS, NO_RESULT, Call
+from hermes.chat.view.diffs import compare, count_changes
+
+_HEAD = re.compile(
+    r"(?P<path>.+): (?P<action>(?:created|replaced|nothing changed|only line ends changed|[\d,]+ places changed"
+    r"|\+[\d,]+ -[\d,]+ lines).*)"
+)
+_COUNTS = re.compile(r"\+([\d,]+) -([\d,]+) lines")
+_CUT = re.compile(
+    r"(?m)^\[\.\.\. [\d,]+ (?:more lines of the difference|characters left out) \.\.\.\]$"
+    r"|^\[… [\d,]+ bytes of tool output dropped on .*\]$"
+)
+
+
+LONGEST_LINE = 200
+"""Characters of a line in stored diffs."""
+
+
+class Edit(NamedTuple):
+    path: str
+    action: str
+    """`created`, `replaced` or `changed`, or the tool's words if nothing changed."""
+    added: int
+    removed: int
+    diff: str
+    note: str = ""
+    """What the diff does not show, in one line."""
+    new_text: str | None = None
+    """The whole new text of the file, where the diff does not show all of it."""
+    is_rewound: bool = False
+
+
+def read_edit(call: Call) -> Edit | None:
+    """The edit that a call made, or tried if its result is unknown; None for other calls and for those that failed."""
+    path, arguments = call.arguments.get("path"), call.arguments
+    if call.name not in EDITORS or call.failed or not isinstance(path, str):
+        return None
+    head, _, body = (call.output or "").partition("\n")
+    found = _HEAD.match(head)
+    told = found["action"] if found else ""
+    cut = call.output is None or call.is_thinned or _is_cut(body)
+    note, new_text = "", None
+    if body.strip() and not cut:
+        diff = body
+    elif call.name == "write_file" and (told.startswith("created") or call.output is None):
+        diff = _added(_text(arguments, "content"))
+    elif call.name == "patch" and _is_partial(told, cut, body):
+        diff = compare(_text(arguments, "old_text"), _text(arguments, "new_text"))
+        note = "the place in the file is not known: this is compared from the arguments of the call"
+    else:
+        diff = body
+        if _is_partial(told, cut, body):
+            note, new_text = "the difference is not stored as a whole", _text(arguments, "content")
+    added, removed = _count(told, diff)
+    return Edit(
+        found["path"] if found else path,
+        _action(call, told),
+        added,
+        removed,
+        diff,
+        NO_RESULT if call.output is None else note,
+        new_text,
+        call.is_rewound,
+    )
+
+
+def _added(text: str) -> str:
+    return "\n".join(f"+{line}" for line in text.splitlines())
+
+
+def _is_cut(body: str) -> bool:
+    """Whether the tool left lines out, or the ends of lines, which it does not mark."""
+    return _CUT.search(body) is not None or any(len(line) == LONGEST_LINE for line in body.split("\n"))
+
+
+def _is_partial(told: str, cut: bool, body: str) -> bool:
+    """Whether lines changed that the body does not show."""
+    return cut or (not body.strip() and not told.startswith(("nothing", "only line ends")))
+
+
+def _action(call: Call, told: str) -> str:
+    if told.startswith(("created", "replaced")):
+        return told.split(",")[0].split(";")[0]
+    if told.startswith(("nothing", "only line ends")):
+        return told
+    return "changed" if call.name == "patch" else "written"
+
+
+def _count(told: str, diff: str) -> tuple[int, int]:
+    """Lines that came and went; the tool counted those, too, that it does not show."""
+    counts = _COUNTS.search(told)
+    if counts:
+        return int(counts[1].replace(",", "")), int(counts[2].replace(",", ""))
+    return count_changes(diff)
+
+
+def _text(arguments: Any, name: str) -> str:
+    value = arguments.get(name)
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,219 @@
+"""Markdown on a terminal, as rich draws it, with nothing left out.
+
+HTML, entities and definitions of link targets are text. A line of the source is a line on the screen. A block of which
+the parser would drop something (a cell too many in a table, very deep nesting) is shown as it was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from markdown_it.token import Token
+from rich import box, markdown
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
+
+from hermes.chat.view.links import with_targets
+from hermes.chat.view.markdown_blocks import parser
+from hermes.rendering_check import keeps_text
+
+if TYPE_CHECKING:
+    from rich.markdown import Markdown, MarkdownElement
+
+NARROWEST = 16
+"""Cells that a list item or a quote needs. Where less is left, nothing is indented further."""
+CELLS_PER_COLUMN = 8
+"""A table with less room for each column is shown row by row."""
+
+
+def make_markdown(text: str) -> Markdown:
+    """Markdown for a terminal. Links show their targets. The text must be safe for a terminal."""
+    tokens = parser().parse(text)
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    for token in tokens:
+        if token.children:
+            token.children = list(_with_breaks(with_targets(token.children)))
+    made = _View("")
+    made.parsed = [token for block in _blocks(tokens) for token in _kept(block, lines)]
+    return made
+
+
+def _with_breaks(tokens: Iterator[Token]) -> Iterator[Token]:
+    for token in tokens:
+        yield Token("hardbreak", "br", 0) if token.type == "softbreak" else token
+
+
+def _blocks(tokens: Sequence[Token]) -> Iterator[list[Token]]:
+    """The tokens of each block at the top level."""
+    block: list[Token] = []
+    for token in tokens:
+        block.append(token)
+        if token.level == 0 and token.nesting <= 0:
+            yield block
+            block = []
+    if block:
+        yield block
+
+
+def _kept(block: list[Token], lines: Sequence[str]) -> list[Token]:
+    """The block, or its lines as plain text if it does not say all that they say."""
+    first, end = block[0].map or (0, 0)
+    source = "\n".join(lines[first:end])
+    if keeps_text(source, "".join(_texts(block))):
+        return block
+    children: list[Token] = []
+    for line in lines[first:end]:
+        children += [Token("text", "", 0, content=line), Token("hardbreak", "br", 0)]
+    return [
+        Token("paragraph_open", "p", 1),
+        Token("inline", "", 0, children=children[:-1]),
+        Token("paragraph_close", "p", -1),
+    ]
+
+
+def _texts(tokens: Sequence[Token]) -> Iterator[str]:
+    """What of the tokens is drawn, in the order in which it stands in the source."""
+    for token in tokens:
+        if token.type in ("fence", "list_item_open"):
+            yield token.info
+        if token.children is not None:
+            yield from _texts(token.children)
+        else:
+            yield token.content
+        yield str(token.meta.get("target", ""))
+
+
+# How rich draws blocks
+
+
+class _CodeBlock(markdown.CodeBlock):
+    """Code below its language and whatever else stands behind the fence."""
+
+    info = ""
+
+    @classmethod
+    def create(cls, markdown: Markdown, token: Token) -> _CodeBlock:
+        words = token.info.split()
+        made = cls(words[0] if words else "text", markdown.code_theme)
+        made.info = token.info.strip()
+        return made
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self.info:
+            yield Text(f" {self.info}", "dim")
+        code = str(self.text)
+        if cell_len(code) != sum(map(cell_len, code)):
+            # Colours would come between characters that are drawn as one. Rich counts those apart, and cuts them off.
+            self.lexer_name = "text"
+        yield from super().__rich_console__(console, options)
+
+
+class _Quote(markdown.BlockQuote):
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if options.max_width >= NARROWEST + 4:
+            yield from super().__rich_console__(console, options)
+            return
+        for line in console.render_lines(self.elements, options, style=self.style):
+            yield from line
+            yield Segment("\n")
+
+
+class _Item(markdown.ListItem):
+    number = ""
+    """As it was written; empty in a list without numbers."""
+
+    @classmethod
+    def create(cls, markdown: Markdown, token: Token) -> _Item:
+        made = cls()
+        made.number = token.info
+        return made
+
+    def render(self, console: Console, options: ConsoleOptions, width: int) -> RenderResult:
+        """The item behind its mark, which takes `width` cells with the spaces around it."""
+        kind = "number" if self.number else "bullet"
+        style = console.get_style(f"markdown.item.{kind}", default="none")
+        mark = f"{self.number or '•':>{width - 1}} "
+        is_indented = options.max_width - width >= NARROWEST
+        inner = options.update(width=options.max_width - width) if is_indented else options
+        if not is_indented:
+            yield Segment(f"{mark}\n", style)
+        for line in console.render_lines(self.elements, inner, style=self.style):
+            if is_indented:
+                yield Segment(mark, style)
+                mark = " " * width
+            yield from line
+            yield Segment("\n")
+
+
+class _List(markdown.ListElement):
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        items = [item for item in self.items if isinstance(item, _Item)]
+        width = max((len(item.number or "•") for item in items), default=1) + 2
+        for item in items:
+            yield from item.render(console, options, width)
+
+
+class _Table(markdown.TableElement):
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        head = self.header.row.cells if self.header is not None and self.header.row is not None else []
+        rows = [row.cells for row in self.body.rows] if self.body is not None else []
+        if options.max_width < CELLS_PER_COLUMN * len(head):
+            for cells in (head, *rows):
+                yield Text(" | ").join(cell.content for cell in cells)
+            return
+        made = Table(
+            box=box.SIMPLE,
+            pad_edge=False,
+            style="markdown.table.border",
+            collapse_padding=True,
+            header_style="markdown.table.header",
+        )
+        for cell in head:
+            made.add_column(cell.content, overflow="fold")
+        for cells in rows:
+            made.add_row(*(cell.content for cell in cells))
+        yield made
+
+
+class _View(markdown.Markdown):
+    elements: ClassVar[dict[str, type[MarkdownElement]]] = {
+        **markdown.Markdown.elements,
+        "fence": _CodeBlock,
+        "code_block": _CodeBlock,
+        "blockquote_open": _Quote,
+        "bullet_list_open": _List,
+        "ordered_list_open": _List,
+        "list_item_open": _Item,
+        "table_open": _Table,
+    }
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Rich puts empty lines around tables, lists and quotes. Who shows a block knows what stands around it."""
+        lines = list(Segment.split_lines(console.render(_Untrimmed(self), options)))
+        while lines and _is_empty(lines[0]):
+            del lines[0]
+        while lines and _is_empty(lines[-1]):
+            del lines[-1]
+        for line in lines:
+            yield from line
+            yield Segment.line()
+
+
+class _Untrimmed:
+    def __init__(self, view: _View) -> None:
+        self._view = view
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        return markdown.Markdown.__rich_console__(self._view, console, options)
+
+
+def _is_empty(line: Sequence[Segment]) -> bool:
+    """Whether nothing is seen of a line, neither text nor the background of code."""
+    return all(
+        not segment.text.strip() and (segment.style is None or segment.style.bgcolor is None)
+        for segment in line
+    )

@@ -1,0 +1,297 @@
+"""`hermes config get | set | unset | list | edit | path`: what is set, where it comes from, and how to change it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+from hermes import errors
+from hermes.cli.command import (
+    DONE,
+    Access,
+    Command,
+    Refused,
+    Words,
+    WrongUsage,
+    group,
+    plain_text,
+    takes_json,
+)
+from hermes.cli.io.output import complain, say, say_json
+from hermes.cli.io.prompts import hidden
+from hermes.config import config_file, dotenv
+from hermes.config.redaction import is_secret_name, mask_secret, redact_setting
+from hermes.text import printable
+
+HERE = "hermes.cli.config"
+COMMANDS = {
+    "get": Command(f"{HERE}:define_get", "print the value of a setting", Access.READS),
+    "set": Command(f"{HERE}:define_set", "change a setting, or a key", Access.PERSON),
+    "unset": Command(f"{HERE}:define_unset", "take a setting, or a key, out again", Access.PERSON),
+    "list": Command(
+        f"{HERE}:define_list", "show every setting, its value and where it comes from", Access.READS
+    ),
+    "edit": Command(
+        f"{HERE}_edit", "open config.yaml in your editor, and check it afterwards", Access.PERSON
+    ),
+    "path": Command(f"{HERE}:define_path", "print where config.yaml is", Access.READS),
+}
+FILE_ONLY = {("approvals.mode", "off")}
+"""Values that take a wall away: somebody has to open the file for that."""
+
+
+def define(parser: argparse.ArgumentParser, words: Words) -> None:
+    group(parser, COMMANDS, words)
+
+
+def define_get(parser: argparse.ArgumentParser, _: Words) -> None:
+    _takes_key(parser, get)
+    takes_json(parser)
+
+
+def define_set(parser: argparse.ArgumentParser, _: Words) -> None:
+    _takes_key(parser, set_)
+    told = "the value; asked for, without showing it, if KEY is a key and it is left out"
+    parser.add_argument("value", nargs="?", type=plain_text, metavar="VALUE", help=told)
+
+
+def define_unset(parser: argparse.ArgumentParser, _: Words) -> None:
+    _takes_key(parser, unset)
+
+
+def define_list(parser: argparse.ArgumentParser, _: Words) -> None:
+    parser.set_defaults(run=list_)
+    takes_json(parser)
+
+
+def define_path(parser: argparse.ArgumentParser, _: Words) -> None:
+    parser.set_defaults(run=path)
+
+
+def _takes_key(parser: argparse.ArgumentParser, run: Any) -> None:
+    parser.set_defaults(run=run)
+    told = "such as model.default, or the name of a key, such as OPENAI_API_KEY or TELEGRAM_BOT_TOKEN"
+    parser.add_argument("key", type=plain_text, metavar="KEY", help=told)
+
+
+# ---------------------------------------------------------------- looking
+
+
+def get(arguments: argparse.Namespace) -> int:
+    key = arguments.key
+    row = _secret(key) if _is_secret(key) else _row(key)
+    if row["value"] is None:
+        raise Refused(f"{key} is not set")
+    if arguments.json:
+        say_json(row)
+    else:
+        say([_shown(row["value"])])
+    return DONE
+
+
+def list_(arguments: argparse.Namespace) -> int:
+    from hermes.agent.models.endpoints import PROVIDERS
+    from hermes.config.gateway_keys import GATEWAY_SETTINGS
+    from hermes.config.settings import SETTINGS
+    from hermes.gateway.settings import read_gateway_settings
+
+    settings, gateway = _settings(), read_gateway_settings()
+    ours = dict.fromkeys([*GATEWAY_SETTINGS, *gateway.origins])
+    variables = [origin for origin in gateway.origins.values() if _is_secret(origin)]
+    names = dict.fromkeys([*(one.key_env for one in PROVIDERS), *variables, *dotenv.read()])
+    secrets = [_secret(name) for name in names if _is_secret(name)]
+    rows = [_row(key, settings) for key in SETTINGS]
+    rows += [_gateway_row(key, gateway) for key in ours if gateway.origins.get(key) not in names]
+    rows += [row for row in secrets if row["value"] is not None]
+    if arguments.json:
+        say_json(rows)
+        return DONE
+    width = max(len(printable(row["key"])) for row in rows)
+    for row in rows:
+        value = "—" if row["value"] is None else _shown(row["value"])
+        origin = "" if row["origin"] is None else f"  ({printable(row['origin'])})"
+        say([f"{printable(row['key']):<{width}}  {value}{origin}"])
+    return DONE
+
+
+def path(_: argparse.Namespace) -> int:
+    say([printable(str(config_file.path()))])
+    return DONE
+
+
+def _settings() -> Any:
+    """All settings; what nobody understands is told."""
+    from hermes.config.settings import read_settings
+
+    settings = read_settings()
+    if settings.warning:
+        complain(settings.warning)
+    return settings
+
+
+def _is_secret(name: str) -> bool:
+    """Whether it is the name of a variable that holds a secret. Those are kept in .env and never shown."""
+    from hermes.config.gateway_keys import is_secret
+
+    return name.endswith("_API_KEY") or (name.isupper() and "." not in name and is_secret(name))
+
+
+def _gateway_row(key: str, gateway: Any) -> dict[str, Any]:
+    from hermes.gateway.settings import value_at
+
+    return _shown_row(key, value_at(gateway, key), gateway.origins.get(key))
+
+
+def _row(key: str, settings: Any = None) -> dict[str, Any]:
+    from hermes.config.gateway_keys import kind_of
+    from hermes.config.settings import SETTINGS
+
+    settings = settings or _settings()
+    if kind_of(key) is not None:
+        from hermes.gateway.settings import read_gateway_settings
+
+        return _gateway_row(key, read_gateway_settings())
+    if key in SETTINGS:
+        section, name = key.split(".")
+        return _shown_row(key, getattr(getattr(settings, section), name), settings.origins.get(key))
+    value = config_file.value_of(config_file.read(), key)
+    if value is None and key.partition(".")[0] != "prices":  # which have the names of models
+        raise _no_such(key)
+    return _shown_row(key, value, str(config_file.path()))
+
+
+def _shown_row(key: str, value: Any, origin: str | None) -> dict[str, Any]:
+    """A row without secrets. What the file takes from a variable is shown as the file has it: `${NAME}`."""
+    if origin == str(config_file.path()):
+        written = config_file.value_of(config_file.read(), key)
+        if "${" in str(written):
+            value = written
+    return {"key": key, "value": redact_setting(key, value), "origin": origin}
+
+
+def _secret(name: str) -> dict[str, Any]:
+    told = dotenv.variable(name)
+    origin = (
+        None if told is None else "environment" if os.environ.get(name, "").strip() else str(dotenv.path())
+    )
+    return {"key": name, "value": None if told is None else mask_secret(told), "origin": origin}
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    import json
+
+    return printable(json.dumps(value, ensure_ascii=False))
+
+
+def _no_such(key: str) -> Refused:
+    from hermes.config.settings import below, nearest
+
+    if several := below(key):
+        return Refused(f"{key} is several settings: {', '.join(several)}")
+    return Refused(f"there is no setting {key}{nearest(key)}")
+
+
+# ---------------------------------------------------------------- changing
+
+
+def set_(arguments: argparse.Namespace) -> int:
+    from hermes.config import gateway_keys
+    from hermes.config.settings import SETTINGS, VARIABLES
+
+    key, value = arguments.key, arguments.value
+    if _is_secret(key):
+        secret = hidden(f"{key}: ") if value is None else value.strip()
+        if not secret:
+            raise Refused("an empty key is none; `hermes config unset` takes it out")
+        dotenv.change(key, secret)
+        say([f"{key} = {mask_secret(secret)} in {printable(str(dotenv.path()))}"])
+        _tell_if_nobody_reads(key)
+        return _tell_who_wins(key)
+    if value is None:
+        raise WrongUsage(f"what should {key} be? `hermes config set {key} VALUE`")
+    if key.startswith("prices."):
+        raise Refused("prices have dots in their names; `hermes config edit` sets them")
+    kind = SETTINGS[key].kind if key in SETTINGS else gateway_keys.kind_of(key)
+    if kind is None:
+        raise _no_such(key)
+    if (key, value) in FILE_ONLY:
+        raise Refused(f"{key} {value} is for containers only: `hermes config edit` sets it in the file")
+    if key.startswith("platforms.") and is_secret_name(key):
+        raise _not_here(key)
+    config_file.change(key, _typed(kind, key, value))
+    say([f"{key} = {_shown(redact_setting(key, value))} in {printable(str(config_file.path()))}"])
+    return _tell_who_wins({**VARIABLES, **gateway_keys.VARIABLES}.get(key))
+
+
+def _not_here(key: str) -> Refused:
+    """A secret of a platform is not for the file that people show to others; there it has the name of a variable."""
+    from hermes.gateway import registry
+
+    _, platform, name = key.split(".")
+    if name in registry.IN_THE_FILE:
+        return Refused(f"{key} holds several secrets; `hermes config edit` sets them")
+    variable = registry.variable(platform, name)
+    if variable in (known := registry.secrets(platform)):
+        return Refused(f"a secret belongs into .env: `hermes config set {variable}` asks for it")
+    return Refused(
+        f"{platform} has no secret {name}; `hermes config set NAME` asks for those it has: {', '.join(known)}"
+    )
+
+
+def _tell_if_nobody_reads(variable: str) -> None:
+    from hermes.config import gateway_keys
+    from hermes.gateway import registry
+
+    if (setting := gateway_keys.called_by(variable)) is not None:
+        platform = setting.split(".")[1]
+        if variable not in (known := registry.secrets(platform)):
+            complain(f"{platform} does not read {variable}; its secrets are {', '.join(known)}")
+
+
+def unset(arguments: argparse.Namespace) -> int:
+    key = arguments.key
+    if _is_secret(key):
+        if key not in dotenv.read():
+            raise Refused(f"{key} is not set in {dotenv.path()}")
+        dotenv.change(key, None)
+        say([printable(f"{key} is out of {dotenv.path()}")])
+        return DONE
+    if config_file.value_of(config_file.read(), key) is None:
+        raise Refused(f"{key} is not set in {config_file.path()}")
+    config_file.change(key, None)
+    say([printable(f"{key} is out of {config_file.path()}")])
+    return DONE
+
+
+def _typed(kind: Any, key: str, text: str) -> object:
+    """The value that a text stands for, as it is written into the file; refused if the setting cannot be that."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    from hermes.config.settings import checked
+
+    origin = "the command line"
+    try:
+        checked(kind, key, text, origin)
+        return text
+    except errors.BadConfig as problem:
+        refusal = problem
+    try:
+        read = YAML(typ="safe", pure=True).load(text)
+    except YAMLError:
+        raise refusal from None
+    if read is None or isinstance(read, str):
+        raise refusal
+    checked(kind, key, read, origin)
+    return read
+
+
+def _tell_who_wins(name: str | None) -> int:
+    if name is not None and os.environ.get(name, "").strip():
+        complain(f"{name} is set in the environment, which wins over it")
+    return DONE

@@ -1,0 +1,38 @@
+"""`hermes gateway`: the agent on chat platforms, a file for each thing that people do with it."""
+
+from __future__ import annotations
+
+import argparse
+
+from hermes.cli.command import Access, Command, Words, group
+
+HERE = "hermes.cli.gateway"
+COMMANDS = {
+    "run": Command(
+        f"{HERE}_run", "connect the platforms that are set up, and answer until told to end", Access.PERSON
+    ),
+    "status": Command(
+        f"{HERE}_status", "see what is connected, who is let in, and when conversations reset", Access.READS
+    ),
+    "setup": Command(
+        f"{HERE}_setup",
+        "connect a platform: its secret, tried out and written down",
+        Access.PERSON,
+        ("systemd",),
+    ),
+    "pair": Command(
+        f"{HERE}_pair",
+        "make a one-time code that lets somebody in, or take somebody out again",
+        Access.PERSON,
+        ("list",),
+    ),
+}
+
+
+def define(parser: argparse.ArgumentParser, words: Words) -> None:
+    """Without another word it runs, with the same options."""
+    group(parser, COMMANDS, words)
+    if words is None or not words or words[0] not in COMMANDS:
+        from hermes.cli.gateway import run
+
+        run.define(parser, words)

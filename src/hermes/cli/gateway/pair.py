@@ -1,0 +1,148 @@
+"""`hermes gateway pair`: a one-time code that lets somebody in; who was let in; and taking somebody out again."""
+
+from __future__ import annotations
+
+import argparse
+
+from hermes import clock
+from hermes.cli.command import DONE, Refused, Words, WrongUsage, plain_text, takes_json
+from hermes.cli.io.output import add_details, complain, confirm, say, say_json
+from hermes.gateway.inbound.pairing import FILE, MINUTES, Paired, Pairings
+from hermes.gateway.ops.status_file import gateway_folder
+from hermes.gateway.registry import PLATFORMS
+from hermes.session_kinds import canonical_source
+from hermes.text import counted, printable
+
+LONGEST = 7 * 24 * 60
+
+
+def define(parser: argparse.ArgumentParser, _: Words) -> None:
+    parser.set_defaults(run=pair)
+    parser.add_argument(
+        "platform",
+        nargs="?",
+        type=plain_text,
+        metavar="PLATFORM",
+        help="where the code is good; else anywhere",
+    )
+    parser.add_argument(
+        "--owner", action="store_true", help="let them use the tools that reach this machine, and its memory"
+    )
+    parser.add_argument(
+        "--minutes", type=_minutes, default=MINUTES, metavar="N", help="how long the code is good (10)"
+    )
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("--list", action="store_true", help="show who was let in by a code")
+    instead.add_argument(
+        "--revoke", type=plain_text, metavar="PLATFORM:USER", help="let somebody in no longer, by id or name"
+    )
+    instead.add_argument(
+        "--accept",
+        action="store_true",
+        help="show who is in a file that another program changed, and keep them if that is right",
+    )
+    takes_json(parser)
+
+
+def open_pairings() -> Pairings:
+    """The pairings of the home. A file of an older version is sealed now, and a line says so."""
+    pairings = Pairings(gateway_folder())
+    adopted = pairings.adopt_unsealed()
+    if adopted is not None:
+        complain(f"{FILE} of an older version is protected against other programs from now on; in it:")
+        add_details(map(format_person, adopted) if adopted else ["nobody"])
+    return pairings
+
+
+def pair(arguments: argparse.Namespace) -> int:
+    is_code = not (arguments.list or arguments.revoke or arguments.accept)
+    if not is_code and (arguments.platform or arguments.owner):
+        raise WrongUsage("--list, --revoke and --accept make no code: they go without PLATFORM and --owner")
+    if arguments.accept:
+        return _accept(Pairings(gateway_folder()))
+    pairings = open_pairings()
+    if arguments.list:
+        return _list(pairings, as_json=arguments.json)
+    if arguments.revoke is not None:
+        return _revoke(pairings, arguments.revoke, as_json=arguments.json)
+    platform = None if arguments.platform is None else platform_with_people(arguments.platform)
+    code = pairings.make_code(platform, owner=arguments.owner, minutes=arguments.minutes)
+    until = clock.now() + arguments.minutes * clock.MINUTE
+    if arguments.json:
+        say_json({"code": code, "platform": platform, "owner": arguments.owner, "until": until})
+    else:
+        say(how_to_use(code, platform, arguments.minutes, owner=arguments.owner))
+    return DONE
+
+
+def how_to_use(code: str, platform: str | None, minutes: float, *, owner: bool) -> list[str]:
+    where = "on any platform" if platform is None else f"on {PLATFORMS[platform].title}"
+    whose = ", as an owner of this machine" if owner else ""
+    how = f"Whoever sends `/pair {code}` to the bot in a private chat {where} is let in{whose}."
+    return [code, f"{how} It is good once, for {counted(minutes, 'minute')}."]
+
+
+def platform_with_people(name: str) -> str:
+    """The documented name of a platform where people have to be let in."""
+    known = canonical_source(name.lower())
+    if known not in PLATFORMS:
+        names = ", ".join(one for one, platform in PLATFORMS.items() if not platform.by_secret)
+        raise Refused(f"there is no platform '{name}'; there are {names}")
+    if PLATFORMS[known].by_secret:
+        raise Refused(f"{known} needs no pairing: whoever knows its secret may talk")
+    return known
+
+
+def _list(pairings: Pairings, *, as_json: bool) -> int:
+    people = pairings.all()
+    if as_json:
+        say_json([one._asdict() for one in people])
+        return DONE
+    if not people:
+        say(["Nobody was let in by a code yet."])
+    say(printable(format_person(person)) for person in people)
+    return DONE
+
+
+def format_person(person: Paired) -> str:
+    name = f" ({person.user_name})" if person.user_name else ""
+    role = ", owner" if person.owner else ""
+    since = clock.relative(person.since, clock.now())
+    return f"{person.platform}:{person.user_id}{name}{role}, since {since}"
+
+
+def _accept(pairings: Pairings) -> int:
+    if pairings.check() is None:
+        say([f"No other program changed {FILE}; nothing to do."])
+        return DONE
+    people = pairings.read_unchecked()
+    say(["These people are in it:", *(f"  {printable(format_person(person))}" for person in people)])
+    if not confirm("Let exactly these people in? Codes that were not used yet are dropped."):
+        raise Refused("cancelled; nothing was changed")
+    pairings.accept(people)
+    say(["Done. A gateway that runs has to be started again if its key was replaced."])
+    return DONE
+
+
+def _revoke(pairings: Pairings, who: str, *, as_json: bool) -> int:
+    platform, colon, user = who.partition(":")
+    if not colon or not user:
+        raise WrongUsage("--revoke takes PLATFORM:USER, such as telegram:123456")
+    gone = pairings.revoke(canonical_source(platform.lower()), user)
+    if not gone:
+        raise Refused(f"nobody was let in as {who}; `hermes gateway pair --list` shows who was")
+    if as_json:
+        say_json([one._asdict() for one in gone])
+    for one in [] if as_json else gone:
+        say([printable(f"{one.platform}:{one.user_id} is let in no longer by a code.")])
+    return DONE
+
+
+def _minutes(text: str) -> float:
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = 0.0
+    if not 0 < minutes <= LONGEST:
+        raise argparse.ArgumentTypeError(f"expected minutes up to {LONGEST} (a week), not {text!r}")
+    return minutes

@@ -1,0 +1,82 @@
+"""`hermes gateway run`: look at what is set up, say what is wrong with it, and start."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+
+from hermes import audit_log
+from hermes.cli.command import DONE, Refused, Words
+from hermes.cli.gateway.pair import open_pairings
+from hermes.cli.io.output import complain
+from hermes.config import dotenv
+from hermes.gateway import registry
+from hermes.gateway.inbound.access_control import let_in
+from hermes.gateway.ops.logging_setup import set_up_logs
+from hermes.gateway.ops.status_file import the_only_one
+from hermes.gateway.settings import GatewaySettings, PlatformSettings, read_gateway_settings
+from hermes.logs import log_of
+
+HOW = (
+    "`hermes gateway setup` connects one; or set, in the environment or in .env:",
+    *(f"{one.title}: {', '.join(registry.missing(name, {}))}" for name, one in registry.PLATFORMS.items()),
+)
+
+_log = log_of("hermes.gateway")
+
+
+def define(parser: argparse.ArgumentParser, _: Words) -> None:
+    parser.set_defaults(run=run)
+    parser.add_argument("--verbose", action="store_true", help="log more of what happens")
+    parser.add_argument("--json-logs", action="store_true", help="log JSON, an object per line")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from hermes.config.settings import read_settings
+
+    settings = read_gateway_settings()
+    if warning := read_settings().warning:
+        complain(warning)
+    ready = _ready(settings)
+    if not ready:
+        raise Refused("no platform is set up that could be connected", HOW)
+    from hermes.gateway.app import run_gateway
+
+    pairings = open_pairings()
+    with the_only_one():
+        set_up_logs(
+            verbose=arguments.verbose,
+            as_json=arguments.json_logs,
+            secrets=settings.secrets | dotenv.known_secrets(),
+        )
+        settings = settings._replace(platforms=ready)
+        for name, people in let_in(settings, pairings):
+            _log.info("%s: connecting; who may talk: %s", name, people)
+        _record_start(settings)
+        asyncio.run(run_gateway(settings))
+    return DONE
+
+
+def _record_start(settings: GatewaySettings) -> None:
+    """Who is let in by the settings: a change of config.yaml by an editor is seen here, too."""
+    for name, platform in settings.platforms.items():
+        audit_log.record(
+            "gateway.start",
+            platform=name,
+            owners=", ".join(sorted(platform.owners)) or None,
+            allowed_users=", ".join(sorted(platform.allowed_users)) or None,
+            allow_all=platform.allow_all,
+        )
+
+
+def _ready(settings: GatewaySettings) -> dict[str, PlatformSettings]:
+    """The platforms that have all that they need. What is wrong with another is told, and does not stop them."""
+    ready = {}
+    for name, platform in settings.enabled.items():
+        if missing := registry.missing(name, platform.more):
+            complain(f"{name} is not connected: set {', '.join(missing)}")
+        elif how := registry.not_installed(name):
+            complain(f"{name} is not connected: it is not installed; get it with: {how}")
+        else:
+            ready[name] = platform
+    return ready

@@ -1,0 +1,134 @@
+"""The store that a command works on, and which of its conversations a person means."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes import home
+from hermes.cli.command import Refused
+from hermes.cli.io.output import complain
+from hermes.errors import StoreReadOnly, StoreTooNew
+
+if TYPE_CHECKING:
+    from hermes.db.session_db import SessionDB
+
+
+def place(arguments: argparse.Namespace) -> Path:
+    return arguments.store or home.default_db_path()
+
+
+def existing(arguments: argparse.Namespace) -> Path:
+    """Upkeep of a store that does not exist is a mistake, not a reason to make one."""
+    path = place(arguments)
+    if not path.exists():
+        raise Refused(f"there is no store at {path}")
+    return path
+
+
+@contextmanager
+def opened(arguments: argparse.Namespace, *, makes: bool = False) -> Iterator[SessionDB]:
+    """The store, which can be read where it cannot be written. One that was named is made only if that is the point."""
+    from hermes.db.session_db import SessionDB
+
+    path = place(arguments) if makes or arguments.store is None else existing(arguments)
+    newer: StoreTooNew | None = None
+    try:
+        db = SessionDB(path, read_only=path.exists() and not is_writable(path))
+    except StoreTooNew as problem:
+        newer = problem
+        complain(f"{path} is of a newer version; what follows is read from a copy of it")
+        db = SessionDB(path, read_only=True)
+    try:
+        yield db
+    except StoreReadOnly:
+        if newer is None:
+            raise
+        raise newer from None  # which says what can be done instead
+    finally:
+        db.close()
+
+
+def is_writable(path: Path) -> bool:
+    """SQLite also makes files beside it."""
+    return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+
+
+def refuse_own(store: Path, *files: Path, is_store: bool = False) -> None:
+    """What a command writes for a person takes the place of nothing that a store lives on, forced or not.
+
+    What is itself a store may lie among the backups, and where one is missing. Nothing is written through a symbolic
+    link either: somebody else may have put it there, or may change where it leads.
+    """
+    from hermes.store.engine_choice import belongings_of
+
+    for one in dict.fromkeys((store, home.default_db_path())):
+        own = belongings_of(one)
+        for file in files:
+            if is_store and file.absolute() == one.absolute() and _is_missing(one):
+                continue
+            if (what := own.called(file, is_copy=is_store)) is not None:
+                raise Refused(f"{file} is {what}; name another file")
+    for file in files:
+        if file.is_symlink() and not file.is_dir() and not is_stream(file):
+            raise Refused(f"{file} is a symbolic link; name the file that it leads to")
+
+
+def is_stream(path: Path) -> bool:
+    """Whether it is a pipe or a device, which is written to and cannot be replaced."""
+    if path.is_symlink() and not path.absolute().is_relative_to("/dev"):
+        return False
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def _is_missing(store: Path) -> bool:
+    """Its log alone is no less than all of it."""
+    return not any(os.path.lexists(f"{store}{ending}") for ending in ("", "-wal"))
+
+
+def sessions_folder(arguments: argparse.Namespace) -> Path:
+    """Where transcripts lie, beside the store."""
+    return place(arguments).parent / "sessions"
+
+
+def trash_days() -> float:
+    """How long the trash is kept (`sessions.trash_days`)."""
+    from hermes.config.config_file import setting
+
+    days = setting("sessions", "trash_days")
+    if days is None:
+        return 30.0
+    if isinstance(days, bool) or not isinstance(days, int | float) or not 0 <= days < 1e6:
+        raise Refused(f"sessions.trash_days in config.yaml must be a number of days, not {days!r}")
+    return float(days)
+
+
+def one_session(
+    db: SessionDB, words: str | Sequence[str], *, segment: bool = False, in_full: bool = False
+) -> str:
+    """The id of the session that was named by an id, the beginning of one, or a title.
+
+    A title means the live end of its conversation; with `segment`, the one session that has it. With `in_full` a part
+    of a title is not enough: where nobody is asked, what was deleted before must not mean another one the next time.
+    """
+    name = words if isinstance(words, str) else " ".join(words)
+    named = db.named(name)
+    if named.id is not None:
+        if (
+            in_full
+            and not named.id.lower().startswith(name.lower())
+            and not db.resolve_session_by_title(name)
+        ):
+            raise Refused(f"'{name}' is only a part of the title of {named.id}; name it in full")
+        titled = db.get_session_by_title(name) if segment and named.id != name else None
+        return named.id if titled is None else str(titled["id"])
+    if not named.candidates:
+        raise Refused(f"Session '{name}' not found.")
+    from hermes.chat.conversation_lookup import describe_candidates
+
+    told = describe_candidates(named.candidates)
+    raise Refused(f"'{name}' could be any of these:", [*told, "and more"] if named.are_more else told)

@@ -1,0 +1,292 @@
+"""`hermes sessions export OUTPUT`: conversations into a file, whole or not at all, or to stdout."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+
+from hermes import clock, home
+from hermes.cli.command import DONE, Refused, Words, WrongUsage, days, plain_text, takes_dry_run, takes_store
+from hermes.cli.filters import is_filtered, selection, takes_selection, takes_times
+from hermes.cli.io.output import say, size_of
+from hermes.cli.io.output_file import check_target, output_file, put_back
+from hermes.cli.io.progress import Progress
+from hermes.cli.opened_store import existing, is_stream, one_session, opened, refuse_own
+from hermes.export.formats import FORMATS, Format, format_for
+from hermes.export.plan import Conversation, Session, conversations, file_stem, only_prompts
+from hermes.text import counted, printable
+
+if TYPE_CHECKING:
+    from hermes.db.session_db import SessionDB
+    from hermes.store.sessions.selection import Outline
+
+STDOUT = "-"
+
+
+def define(parser: argparse.ArgumentParser, _: Words) -> None:
+    takes_store(parser, export)
+    parser.add_argument(
+        "output",
+        metavar="OUTPUT",
+        help="a file, a folder (which gets a file named for the session), or - for stdout",
+    )
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="replace a file that exists; an earlier export is replaced without it and kept as FILE~",
+    )
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        help="jsonl: everything, can be imported; md: a document per conversation; html: one page with search; "
+        "trace: Claude Code's events (without it, by the ending of OUTPUT, else jsonl)",
+    )
+    parser.add_argument(
+        "--session-id",
+        type=plain_text,
+        metavar="ID",
+        help="only this conversation: an id, the beginning of one, or a title",
+    )
+    parser.add_argument("--segment", action="store_true", help="of --session-id only that one session")
+    parser.add_argument(
+        "--lineage",
+        action="store_true",
+        help="also all relatives of what was chosen: branches, resets and subagents",
+    )
+    takes_selection(parser)
+    parser.add_argument(
+        "--older-than", type=days, metavar="DAYS", help="only those without activity for so many days"
+    )
+    takes_times(parser)
+    parser.add_argument("--only", choices=["user-prompts"], help="only what people said")
+    parser.add_argument("--redact", action="store_true", help="mask keys, passwords and other secrets")
+    parser.add_argument(
+        "--remote-images",
+        action="store_true",
+        help="md: keep pictures, which whoever opens the document loads from the web",
+    )
+    takes_dry_run(parser)
+
+
+class Target(NamedTuple):
+    path: Path | None
+    """None is stdout."""
+    conversations: list[Conversation]
+
+
+class Reading:
+    """Sessions read one at a time, and how many there were."""
+
+    def __init__(self, db: SessionDB, arguments: argparse.Namespace, progress: Progress) -> None:
+        self._db = db
+        self._redact, self._prompts = arguments.redact, arguments.only is not None
+        self._progress = progress
+        self.sessions = self.messages = self.bytes = 0
+
+    def __call__(self, session_id: str) -> Session | None:
+        session = self._db.export_session(session_id, redact=self._redact)
+        if session is None:
+            return None
+        self._progress.step(len(session["messages"]) + 1)
+        kept = only_prompts(session) if self._prompts else session
+        if kept is not None:
+            self.sessions += 1
+            self.messages += len(kept["messages"])
+        return kept
+
+
+def export(arguments: argparse.Namespace) -> int:
+    _check(arguments)
+    store = existing(arguments)
+    chosen_format = format_for(arguments.format, arguments.output)
+    if arguments.remote_images and chosen_format is not FORMATS["md"]:
+        raise WrongUsage("--remote-images goes with Markdown: --format md")
+    with opened(arguments) as db:
+        name = _named(db, arguments)
+        outlines = _chosen(db, name, arguments)
+        chosen = conversations(_as_told(outlines, arguments), name)
+        where, targets = _targets(arguments, chosen_format, chosen)
+        makes_folder = arguments.output.endswith("/")
+        _refuse_what_cannot_be(targets, store, arguments.force, makes_folder)
+        if makes_folder and not arguments.dry_run:
+            home.private_folder(Path(arguments.output).expanduser())
+        total = sum(one.message_count + 1 for one in outlines)
+        with Progress("Exporting", total, shown=where != STDOUT or not sys.stdout.isatty()) as progress:
+            read = Reading(db, arguments, progress)
+            kept = _write_all(targets, chosen_format, read, arguments)
+    if arguments.dry_run:
+        say([_would(len(chosen), read, where)])
+    elif where != STDOUT:
+        say([f"Exported {counted(read.sessions, 'session')} to {printable(where)}", *_kept_line(kept)])
+    return DONE
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    if arguments.session_id is None:
+        if arguments.segment:
+            raise WrongUsage("--segment goes with --session-id")
+    elif is_filtered(arguments) or any((arguments.older_than is not None, arguments.since, arguments.until)):
+        raise WrongUsage("--session-id names one conversation; it does not go with filters")
+    elif arguments.segment and arguments.lineage:
+        raise WrongUsage("--segment is one session, --lineage a whole family; choose one")
+
+
+# Which conversations
+
+
+def _named(db: SessionDB, arguments: argparse.Namespace) -> str | None:
+    if arguments.session_id is None:
+        return None
+    return one_session(db, arguments.session_id, segment=arguments.segment)
+
+
+def _chosen(db: SessionDB, name: str | None, arguments: argparse.Namespace) -> list[Outline]:
+    whole = name is not None and not arguments.segment
+    found = db.outlines(_filtered(db, arguments) if name is None else [name], whole=whole)
+    return _with_relatives(db, found) if arguments.lineage else found
+
+
+def _as_told(outlines: list[Outline], arguments: argparse.Namespace) -> list[Outline]:
+    """Outlines as far as they may be told: a title may hold a secret, and a part is not as many as the whole."""
+    if arguments.redact:
+        from hermes.secrets import redact
+
+        outlines = [
+            one._replace(title=redact(one.title) if one.title else None, preview=redact(one.preview))
+            for one in outlines
+        ]
+    return [one._replace(message_count=0) for one in outlines] if arguments.only else outlines
+
+
+def _filtered(db: SessionDB, arguments: argparse.Namespace) -> list[str]:
+    wanted = selection(arguments)
+    if arguments.older_than is not None:
+        before = clock.now() - arguments.older_than * clock.DAY
+        wanted = wanted._replace(until=before if wanted.until is None else min(before, wanted.until))
+    return db.select_sessions(wanted)
+
+
+def _with_relatives(db: SessionDB, found: Sequence[Outline]) -> list[Outline]:
+    """With everything that came out of the first session of each family; who is a relative is seen only once."""
+    seen: dict[str, None] = {}
+    for one in found:
+        if one.id not in seen:
+            family = db.family(one.id)
+            seen.update({} if family is None else {member.id: None for _, member in family.walk()})
+            seen[one.id] = None
+    return db.outlines(seen, whole=True)
+
+
+# Where to
+
+
+def _targets(
+    arguments: argparse.Namespace, wanted: Format, chosen: list[Conversation]
+) -> tuple[str, list[Target]]:
+    """(what to call it, files with what belongs into each)."""
+    output: str = arguments.output
+    if output == STDOUT:
+        return STDOUT, [Target(None, chosen)]
+    path = Path(output).expanduser()
+    if not (path.is_dir() or output.endswith("/")):
+        return output, [Target(path, chosen)]
+    if wanted.is_split:
+        targets = [
+            Target(path / f"{file_stem(one, wanted.is_titled)}{wanted.ending}", [one]) for one in chosen
+        ]
+    else:
+        stem = file_stem(chosen[0], False) if len(chosen) == 1 else f"sessions_{clock.stamp()}"
+        targets = [Target(path / f"{stem}{wanted.ending}", chosen)]
+    return str(targets[0].path) if len(targets) == 1 else output, _told_apart(targets)
+
+
+def _told_apart(targets: list[Target]) -> list[Target]:
+    """Different ids may look the same as names of files, where letters of both cases do so, too."""
+    taken: set[str] = set()
+    apart: list[Target] = []
+    for path, inside in targets:
+        assert path is not None
+        name, number = path.name, 1
+        while name.casefold() in taken:
+            number += 1
+            name = f"{path.stem}-{number}{path.suffix}"
+        taken.add(name.casefold())
+        apart.append(Target(path.with_name(name), inside))
+    return apart
+
+
+def _refuse_what_cannot_be(targets: Sequence[Target], store: Path, force: bool, makes_folder: bool) -> None:
+    paths = [path for path, _ in targets if path is not None]
+    refuse_own(store, *paths)
+    for path in paths:
+        if not path.parent.is_dir() and not makes_folder:
+            raise Refused(f"there is no folder {path.parent}")
+        if not is_stream(path):
+            check_target(path, force=force)
+
+
+# Writing
+
+
+def _write_all(
+    targets: Sequence[Target], wanted: Format, read: Reading, arguments: argparse.Namespace
+) -> list[Path]:
+    """Write every file; the previous exports that were kept."""
+    made: list[Path] = []
+    replaced: dict[Path, Path] = {}
+    try:
+        for path, inside in targets:
+            options = {"remote_images": True} if arguments.remote_images else {}
+            pieces = (piece.encode(errors="replace") for piece in wanted.write(inside, read, **options))
+            if arguments.dry_run:
+                read.bytes += sum(map(len, pieces))
+                continue
+            if path is None or is_stream(path):
+                with _stream(path) as stream:
+                    stream.writelines(pieces)
+                continue
+            is_new = not os.path.lexists(path)
+            with output_file(path, force=arguments.force) as output:
+                output.stream.writelines(pieces)
+            if output.kept is not None:
+                replaced[path] = output.kept
+            elif is_new:
+                made.append(path)
+    except BaseException:  # all files or none, as far as none was forced
+        for path in made:
+            with suppress(OSError):
+                path.unlink()
+        for path, kept in replaced.items():
+            put_back(path, kept)
+        raise
+    return list(replaced.values())
+
+
+@contextmanager
+def _stream(path: Path | None) -> Iterator[BinaryIO]:
+    if path is None:
+        sys.stdout.flush()
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    # Links in /dev lead to streams of this process. No other link is followed, whenever it appeared.
+    follow = 0 if path.absolute().is_relative_to("/dev") else os.O_NOFOLLOW
+    with os.fdopen(os.open(path, os.O_WRONLY | follow), "wb") as stream:
+        yield stream
+
+
+def _kept_line(kept: Sequence[Path]) -> list[str]:
+    if len(kept) == 1:
+        return [f"Kept the previous export as {printable(kept[0].name)}"]
+    return [f"Kept {len(kept)} previous exports, with ~ behind their names"] if kept else []
+
+
+def _would(count: int, read: Reading, where: str) -> str:
+    parts = f"{counted(read.sessions, 'session')}, {counted(read.messages, 'message')}"
+    place = "stdout" if where == STDOUT else printable(where)
+    return f"Would export {counted(count, 'conversation')} ({parts}), about {size_of(read.bytes)}, to {place}"

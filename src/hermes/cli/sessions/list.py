@@ -1,0 +1,117 @@
+"""`hermes sessions list`: one row per conversation in one of the two documented tables, and what it does not show."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from hermes import clock
+from hermes.cli.command import DONE, Words, row_count, takes_json, takes_store
+from hermes.cli.filters import takes_sources, takes_times, takes_workspace, times
+from hermes.cli.io.columns import Column, length, table, widened
+from hermes.cli.io.output import folded, say, say_json, terminal_width
+from hermes.cli.opened_store import opened
+
+if TYPE_CHECKING:
+    from hermes.store.sessions.listing import ConversationPage
+
+UNTITLED = "—"
+UNSAID = "(nothing said yet)"
+"""Where a preview would be: a chat of the gateway that was reset has a new session before anybody speaks."""
+TITLED_COLUMNS = (Column("Title", 32, 30), Column("Preview", 40, 38), Column("Last Active", 13), Column("ID"))
+TITLED_RULE = 110
+PLAIN_COLUMNS = (
+    Column("Preview", 50, 48),
+    Column("Last Active", 13),
+    Column("Src", 6, 4, marks_cut=False),
+    Column("ID"),
+)
+PLAIN_RULE = 95
+
+JSON_FIELDS = (
+    "id", "title", "preview", "source", "kind", "model", "message_count", "started_at", "last_active", "ended_at",
+    "end_reason", "workspace", "pinned", "archived", "tags",
+)  # fmt: skip
+
+REASONS = {"child": "subagent"}
+"""What people call the reasons for which a conversation is hidden; the others are called what they are."""
+
+
+def define(parser: argparse.ArgumentParser, _: Words) -> None:
+    takes_store(parser, list_sessions)
+    takes_sources(parser)
+    parser.add_argument("--limit", type=row_count, default=20, metavar="N", help="at most this many (20)")
+    parser.add_argument(
+        "--all", action="store_true", help="also jobs, subagents, tool sessions and the archive"
+    )
+    takes_workspace(parser)
+    takes_times(parser)
+    takes_json(parser)
+
+
+def list_sessions(arguments: argparse.Namespace) -> int:
+    since, until = times(arguments)
+    with opened(arguments) as db:
+        page = db.list_conversations(
+            limit=arguments.limit,
+            sources=arguments.source,
+            workspace=arguments.workspace,
+            since=since,
+            until=until,
+            include_hidden=arguments.all,
+        )
+    if arguments.json:
+        say_json([as_json(row) for row in page.rows])
+        return DONE
+    say(_as_table(page.rows) if page.rows else ["No sessions found."])
+    say(_footer(page))
+    return DONE
+
+
+def as_json(row: dict[str, Any]) -> dict[str, Any]:
+    """A conversation in the documented shape of every list."""
+    told = {**row, "pinned": row["pinned_at"] is not None, "archived": bool(row["archived"])}
+    return {field: told.get(field) for field in JSON_FIELDS}
+
+
+def _as_table(rows: list[dict[str, Any]]) -> Iterator[str]:
+    now, width = clock.now(), terminal_width()
+    if any(row["title"] for row in rows):
+        columns, rule = TITLED_COLUMNS, TITLED_RULE
+        cells = [
+            [row["title"] or UNTITLED, _preview(row), clock.relative(row["last_active"], now), row["id"]]
+            for row in rows
+        ]
+    else:
+        columns, rule = PLAIN_COLUMNS, PLAIN_RULE
+        cells = [
+            [_preview(row), clock.relative(row["last_active"], now), row["source"], row["id"]] for row in rows
+        ]
+    if width is None:
+        return table(columns, cells, rule)
+    fitting = widened(columns, cells, width)
+    if fitting[1].width < 0:  # no room for previews: they stand for titles that are not there
+        cells = [[row["title"] or _preview(row), *cell[1:]] for row, cell in zip(rows, cells, strict=True)]
+    return table(fitting, cells, min(width, length(fitting, cells)))
+
+
+def _preview(row: dict[str, Any]) -> str:
+    return str(row["preview"] or ("" if row["message_count"] else UNSAID))
+
+
+def hidden_ones(hidden: dict[str, int]) -> str:
+    """`300 cron, 12 archived`."""
+    most_first = sorted(hidden.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{count} {REASONS.get(reason, reason)}" for reason, count in most_first)
+
+
+def _footer(page: ConversationPage) -> list[str]:
+    """What is not shown, and why; nothing if everything is."""
+    hidden = hidden_ones(page.hidden)
+    if not hidden and len(page.rows) == page.total:
+        return []
+    parts = [f"showing {len(page.rows)} of {page.total}"]
+    if hidden:
+        parts += [f"{hidden} hidden", "--all"]
+    return ["", *folded(" · ".join(parts))]

@@ -1,0 +1,272 @@
+"""`<home>/config.yaml`, which a person writes: read when it is asked for, changed with every comment kept.
+
+A change touches the characters of one value and nothing else, so that order, comments and quotes stay as they were
+written. It is checked by reading the result back before it takes the file's place.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hermes import caller, errors, home
+from hermes.config import dotenv
+from hermes.config.redaction import HIDDEN, SHORTEST, find_secrets, redact_text
+from hermes.text import printable
+
+if TYPE_CHECKING:
+    from ruamel.yaml.nodes import MappingNode, Node
+
+NAME = "config.yaml"
+STEP = "  "
+_PLAIN = re.compile(r"[A-Za-z0-9_./~-][A-Za-z0-9_ ./:@+~-]*")
+
+Values = dict[str, Any]
+
+
+def path() -> Path:
+    return home.get_hermes_home() / NAME
+
+
+def setting(section: str, name: str) -> object:
+    """One value of a section; None if there is no such, or no file."""
+    try:
+        text = _text(path())
+    except errors.BadConfig:  # a store opens without its settings
+        return None
+    if name not in text:  # parsing YAML costs more than opening a store
+        return None
+    values = parsed(text, path()).get(section)
+    return values.get(name) if isinstance(values, dict) else None
+
+
+def read() -> Values:
+    """All of it; empty if there is no file. A file with keys in it that others can read is made private."""
+    file = path()
+    values = parsed(_text(file), file)
+    if home.loose(str(file)) and any(find_secrets(values)) and home.tightened(str(file), home.PRIVATE_FILE):
+        print(printable(f"hermes: others could read the keys in {file}; it is private now"), file=sys.stderr)
+    return values
+
+
+def hide_secrets(text: str) -> str:
+    """The text without secrets: those of this home and of the environment, and what looks like one."""
+    known = set(dotenv.known_secrets())
+    try:
+        known.update(find_secrets(parsed(_text(path()), path())))
+    except errors.BadConfig:  # then nobody knows what is in it, and nobody quotes it
+        pass
+    for secret in sorted(known, key=len, reverse=True):
+        if len(secret) >= SHORTEST:
+            text = text.replace(secret, HIDDEN)
+    return redact_text(text)
+
+
+def parsed(text: str, file: Path) -> Values:
+    """What a text says that stands in `file`."""
+    if not text.strip():
+        return {}
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        values = YAML(typ="safe", pure=True).load(text)
+    except (YAMLError, ValueError, RecursionError) as problem:
+        # Without what it quotes, and without its cause: the line may hold a key, and a traceback would show it.
+        raise errors.BadConfig(f"{file} cannot be read: {_describe_problem(problem)}") from None
+    if values is not None and not isinstance(values, dict):
+        raise errors.BadConfig(f"{file} must hold sections such as `model:`, not {type(values).__name__}")
+    return values or {}
+
+
+def _describe_problem(problem: Exception) -> str:
+    """What is wrong with a text and where, without a word of the text itself."""
+    mark = getattr(problem, "problem_mark", None) or getattr(problem, "context_mark", None)
+    where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
+    told = getattr(problem, "problem", None)
+    if not isinstance(told, str):
+        return f"{where}it is not YAML" if mark else "a value in it makes no sense"
+    first = told.splitlines()[0] if told else ""
+    return where + re.sub(r"\"[^\"]{2,}\"?|'[^']{2,}'?", HIDDEN, first.partition(" with value ")[0])
+
+
+def value_of(values: Values, key: str) -> object:
+    """What stands at a dotted path; None if nothing does."""
+    found: object = values
+    for name in key.split("."):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
+
+
+def change(key: str, value: object) -> None:
+    """Give the value at a dotted path; None takes it out."""
+    change_all([(key, value)])
+
+
+def change_all(changes: Iterable[tuple[str, object]]) -> None:
+    """Several such changes at once, or none of them."""
+    from hermes import audit_log
+    from hermes.atomic_files import exclusive, replace_file
+
+    changes = list(changes)
+    caller.refuse_tool(f"{NAME} is changed by a person only")
+    file = path().resolve()  # people keep it elsewhere, with a link to it
+    home.private_folder(file.parent)
+    with exclusive(file.parent):
+        before = text = _text(file)
+        for key, value in changes:
+            text = changed(text, key, value, file)
+        if text == before:
+            return
+        replace_file(file, text.encode())
+    for key, value in changes:
+        audit_log.record("config.unset" if value is None else "config.set", key=key)
+
+
+def changed(text: str, key: str, value: object, file: Path) -> str:
+    """The text with another value at a dotted path. Read back, it says exactly that."""
+    wanted = parsed(text, file)
+    _put(wanted, key.split("."), value)
+    fresh = _edited(text, key.split("."), value)
+    if fresh is None or _without_empty(parsed(fresh, file)) != _without_empty(wanted):
+        raise errors.BadConfig(
+            f"{key} cannot be changed in {file} as it is written; `hermes config edit` can"
+        )
+    return fresh
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as problem:
+        what = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8"
+        raise errors.BadConfig(f"{file} cannot be read: {what}") from problem
+
+
+def _put(values: Values, names: list[str], value: object) -> None:
+    for name in names[:-1]:
+        inner = values.get(name)
+        if not isinstance(inner, dict):
+            if value is None:
+                return
+            inner = values[name] = {}
+        values = inner
+    if value is None:
+        values.pop(names[-1], None)
+    else:
+        values[names[-1]] = value
+
+
+def _without_empty(values: Values) -> Values:
+    """A section that is left without values says the same as none."""
+    kept = {name: _without_empty(one) if isinstance(one, dict) else one for name, one in values.items()}
+    return {name: one for name, one in kept.items() if one not in (None, {})}
+
+
+# ---------------------------------------------------------------- the characters of one value
+
+
+def _edited(text: str, names: list[str], value: object) -> str | None:
+    """None where the text is written in a way that cannot be edited piece by piece."""
+    if text and not text.endswith("\n"):
+        text += "\n"
+    mapping, depth = _mapping(_composed(text)), 0
+    if mapping is None:
+        return text if value is None else text + _lines(names, value, 0)
+    while True:
+        pair = next(((key, one) for key, one in mapping.value if key.value == names[depth]), None)
+        if pair is None:
+            return text if value is None else _inserted(text, mapping, names[depth:], value)
+        key, one = pair
+        depth += 1
+        if depth == len(names):
+            return _removed(text, key, one) if value is None else _replaced(text, key, one, _scalar(value))
+        inner = _mapping(one)
+        if inner is None:
+            if value is None:
+                return text
+            indent = key.start_mark.column + len(STEP)
+            return _replaced(text, key, one, "\n" + _lines(names[depth:], value, indent).rstrip("\n"))
+        mapping = inner
+
+
+def _composed(text: str) -> Node | None:
+    from ruamel.yaml import YAML
+
+    node: Node | None = YAML(pure=True).compose(text)
+    return node
+
+
+def _mapping(node: Node | None) -> MappingNode | None:
+    """The node, if it is a mapping with a line for each key."""
+    from ruamel.yaml.nodes import MappingNode
+
+    return node if isinstance(node, MappingNode) and not node.flow_style and node.value else None
+
+
+def _lines(names: list[str], value: object, indent: int) -> str:
+    lines = [f"{' ' * indent}{STEP * depth}{name}:" for depth, name in enumerate(names)]
+    return "\n".join(lines) + f" {_scalar(value)}\n"
+
+
+def _inserted(text: str, mapping: MappingNode, names: list[str], value: object) -> str:
+    """Below the last value of the mapping, above the comments that belong to what follows."""
+    at = text.find("\n", _end(text, mapping)) + 1
+    return text[:at] + _lines(names, value, mapping.value[0][0].start_mark.column) + text[at:]
+
+
+def _replaced(text: str, key: Node, node: Node, instead: str) -> str | None:
+    if _in_lines(node):
+        return None
+    start, end = _span(text, key, node)
+    space = " " if text[start - 1] == ":" and not instead.startswith("\n") else ""
+    return text[:start] + space + instead + text[end:]
+
+
+def _removed(text: str, key: Node, node: Node) -> str:
+    start = text.rfind("\n", 0, key.start_mark.index) + 1
+    return text[:start] + text[text.find("\n", _span(text, key, node)[1]) + 1 :]
+
+
+def _span(text: str, key: Node, node: Node) -> tuple[int, int]:
+    """From where to where the value stands; one that is empty stands behind the colon."""
+    start, end = node.start_mark.index, _end(text, node)
+    if end > start:
+        return start, end
+    place = text.index(":", key.end_mark.index) + 1
+    return place, place
+
+
+def _end(text: str, node: Node) -> int:
+    """Where the last character of the value stands, comments and empty lines behind it left out."""
+    if _in_lines(node):
+        last = node.value[-1]
+        return _end(text, last[1] if isinstance(last, tuple) else last)
+    start: int = node.start_mark.index
+    return start + len(text[start : node.end_mark.index].rstrip())
+
+
+def _in_lines(node: Node) -> bool:
+    """Whether the value is several, each on a line of its own."""
+    from ruamel.yaml.nodes import CollectionNode
+
+    return isinstance(node, CollectionNode) and bool(node.value) and not node.flow_style
+
+
+def _scalar(value: object) -> str:
+    import json
+
+    if isinstance(value, str):
+        if _PLAIN.fullmatch(value) and not value.endswith((" ", ":")) and ": " not in value:
+            from ruamel.yaml import YAML
+
+            if YAML(typ="safe", pure=True).load(value) == value:
+                return value
+        quoted = json.dumps(value, ensure_ascii=False)
+        return "".join(one if one.isprintable() else f"\\U{ord(one):08x}" for one in quoted)
+    return json.dumps(value)

@@ -1,0 +1,110 @@
+"""`<home>/.env`: keys, one `NAME=value` per line, private. What the environment itself says wins over it."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from hermes import caller, errors, home
+from hermes.config.redaction import is_secret_name
+
+TOOL_MARKER = caller.TOOL_MARKER
+"""Set in the environment of every command that a tool of the agent starts."""
+NAME = ".env"
+_LINE = re.compile(r"\s*(?:export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*=[ \t]*(?P<value>.*?)\s*")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_UNESCAPED = {"n": "\n", "r": "\r", "t": "\t"}
+_NEEDS_QUOTES = re.compile(r"[\s#'\"\\$`]")
+
+
+def path() -> Path:
+    return home.get_hermes_home() / NAME
+
+
+def variable(name: str) -> str | None:
+    """What a variable says, here or in the file; None if nobody set it, or only to a blank."""
+    return os.environ.get(name, "").strip() or read().get(name, "").strip() or None
+
+
+def read() -> dict[str, str]:
+    """What the file says. Others cannot read it from now on, if they could."""
+    home.tightened(str(path()), home.PRIVATE_FILE)
+    return {name: value for name, value in map(_parsed, _text().split("\n")) if name}
+
+
+def known_secrets() -> set[str]:
+    """The values of all variables whose names say that they are secret, here and in the file."""
+    try:
+        kept = read()
+    except errors.BadConfig:
+        kept = {}
+    every = (*kept.items(), *os.environ.items())
+    return {value.strip() for name, value in every if value.strip() and is_secret_name(name)}
+
+
+def change(name: str, value: str | None) -> None:
+    """Set a variable in the file; None takes it out. Comments and order are kept."""
+    from hermes import audit_log
+    from hermes.atomic_files import exclusive, replace_file
+
+    caller.refuse_tool(f"{NAME} is changed by a person only")
+    if not _VARIABLE.fullmatch(name):
+        raise errors.raised(errors.InvalidArgument, f"{name!r} is not a name that a variable can have")
+    file = path().resolve()  # it may be a link to where somebody keeps it
+    home.private_folder(file.parent)
+    with exclusive(file.parent):
+        before = _text()
+        text = changed(before, name, value)
+        if text == before:
+            return
+        replace_file(file, text.encode())
+    audit_log.record("key.unset" if value is None else "key.set", name=name)
+
+
+def changed(text: str, name: str, value: str | None) -> str:
+    """The same lines with another value for one variable, where it stood last or else at the end."""
+    lines = text.removesuffix("\n").split("\n") if text else []
+    places = [place for place, line in enumerate(lines) if _parsed(line)[0] == name]
+    if value is not None:
+        line = f"{name}={_quoted(value)}"
+        if places:
+            lines[places.pop()] = line
+        else:
+            lines.append(line)
+    for place in reversed(places):
+        del lines[place]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _text() -> str:
+    try:
+        return path().read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as problem:
+        what = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8"
+        raise errors.BadConfig(f"{path()} cannot be read: {what}") from problem
+
+
+def _parsed(line: str) -> tuple[str, str]:
+    """Name and value; no name where the line is a comment, or nothing that we know."""
+    match = _LINE.fullmatch(line)
+    if match is None:
+        return "", ""
+    value = match["value"]
+    if quoted := re.match(r"'([^']*)'|\"((?:[^\"\\]|\\.)*)\"", value):
+        inner = quoted[1]
+        if inner is None:
+            inner = re.sub(r"\\(.)", lambda found: _UNESCAPED.get(found[1], found[1]), quoted[2])
+        return match["name"], inner
+    return match["name"], re.split(r"(?:^|\s)#", value, maxsplit=1)[0].rstrip()
+
+
+def _quoted(value: str) -> str:
+    if value and not _NEEDS_QUOTES.search(value):
+        return value
+    if not re.search(r"['\r\n]", value):
+        return f"'{value}'"
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
+    return f'"{escaped}"'

@@ -1,0 +1,197 @@
+"""The store as one person may use it: the only handle that chats and web pages are given.
+
+It has the verbs of `SessionDB` that make sense there, with the same arguments and answers. A session that is somebody
+else's is, in every one of them, a session that does not exist: the same results, the same errors, the same lookups.
+Left out is what acts on everybody's sessions (prune, thin, scrub, upkeep), the mailboxes, which hold what came before
+anybody knew whose it is, and deleting for good: a person throws away, and the trash is emptied in its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from hermes import errors
+from hermes.db.conversations import Conversations
+from hermes.db.curation import Care
+from hermes.db.documented import Documented
+from hermes.db.handle import Row
+from hermes.store.chats.leases import Lease, Leases
+from hermes.store.chats.routing import Route, Routing
+from hermes.store.content import json_or_none
+from hermes.store.engine import Access, Engine, Scoped
+from hermes.store.people import Principal
+from hermes.store.sessions.families import Child
+from hermes.store.sessions.messages import Messages
+from hermes.store.sessions.sessions import Belonging, Sessions, new_name, new_session_id
+
+if TYPE_CHECKING:
+    from hermes.store.spool.writer import Spooling
+
+
+class ScopedStore(Documented, Conversations, Care):
+    def __init__(self, engine: Engine, principal: Principal, spooling: Spooling | None = None) -> None:
+        if not principal.owners:
+            raise errors.raised(errors.InvalidArgument, "a principal names a person or a room")
+        self.principal = principal
+        self._whole = engine
+        self._scope = engine.scoped(principal.owners)
+        self._spooling = spooling
+
+    def _reading(self) -> Access:
+        return self._scope
+
+    def _writing(self, *session_ids: str) -> Access:
+        return self._scope.owning(*session_ids)
+
+    def _appending(self, session_id: str) -> Callable[..., int]:
+        if self._spooling is not None:
+            return partial(self._spooling.append_for, self.principal.owners)
+        return Messages(self._scope.owning(session_id)).append
+
+    def _child(self, **said: Any) -> Child:
+        """Ids are not for people to choose here: a refused one would tell that it exists."""
+        if "session_id" in said:
+            raise errors.raised(errors.InvalidArgument, "the id of a new session cannot be chosen here")
+        return Child.of(**said)
+
+    def create_session(
+        self,
+        session_id: str | None = None,
+        *,
+        shared: bool = False,
+        model: str | None = None,
+        model_config: dict[str, Any] | None = None,
+        system_prompt: str | None = None,
+        parent_session_id: str | None = None,
+        session_key: str | None = None,
+        display_name: str | None = None,
+        origin: dict[str, Any] | None = None,
+        started_at: float | None = None,
+    ) -> str:
+        """A session of this person or, `shared`, of the room they speak in; its id.
+
+        An id that is asked for is made the owner's own, the same each time: nobody learns by asking which ids others
+        have. As documented, a second call for the same id changes nothing.
+        """
+        who = self.principal
+        owner = who.room if shared else who.person
+        if not owner:
+            raise errors.raised(
+                errors.InvalidArgument, f"no {'room' if shared else 'person'} is known to own the session"
+            )
+        belonging = Belonging(
+            owner, session_key, who.chat, who.chat_type, who.thread, display_name, json_or_none(origin)
+        )
+        fields: dict[str, Any] = {
+            "model": model,
+            "model_config": model_config,
+            "system_prompt": system_prompt,
+            "user_id": who.user,
+            "started_at": started_at,
+            "belonging": belonging,
+        }
+        name = new_session_id() if session_id is None else _own_id(session_id, owner)
+        if parent_session_id is not None:
+            same = self._whole.scoped((owner,))  # a family has one owner
+            mine = Sessions(same.owning(parent_session_id))
+            return mine.create(name, who.platform, parent_session_id=parent_session_id, **fields)
+        return (self._spooling or Sessions(self._whole)).create(name, who.platform, **fields)
+
+    # ---------------------------------------------------------------- who works in it, and which chat is in it
+
+    @property
+    def leases(self) -> ScopedLeases:
+        """Which process works in a conversation."""
+        return ScopedLeases(self._scope)
+
+    def follow(self, session_id: str, after_message_id: int = 0) -> list[Row]:
+        return Leases(self._scope).follow(session_id, after_message_id)
+
+    def route(
+        self, session_key: str, session_id: str, *, alone: bool = False, entry: Row | None = None
+    ) -> Route:
+        """Put the chat that this person speaks in into a session; `alone`, their own part of a shared chat.
+
+        A chat that several people share goes only into a session that they share.
+        """
+        who = self.principal
+        return Routing(self._fit_for(session_id, shared=not alone and who.chat_type != "dm")).route(
+            session_key,
+            who.platform,
+            who.chat_type,
+            who.chat,
+            who.thread,
+            who.user if alone else "",
+            session_id,
+            entry,
+        )
+
+    def routed(self, session_key: str) -> Route | None:
+        return Routing(self._scope).get(session_key)
+
+    def live_session(self, session_key: str) -> str | None:
+        """Where the chat of this key goes on now; a row that lags behind is put right."""
+        route = self.routed(session_key)
+        if route is None:
+            return None
+        return Routing(self._scope.owning(route.session_id)).live_session(session_key)
+
+    def switch_session(
+        self, session_key: str, session_id: str, *, lease_epoch: int | None = None
+    ) -> Route | None:
+        """Go on in another session in the chat of this key; None for no such chat."""
+        route = self.routed(session_key)
+        if route is None:
+            return None
+        shared = not route.participant and route.chat_type != "dm"
+        mine = Routing(self._fit_for(session_id, route.session_id, shared=shared))
+        return mine.switch(session_key, session_id, lease_epoch=lease_epoch)
+
+    def recover_session(self, session_key: str | None = None, *, alone: bool = False) -> str | None:
+        """The session this person's chat was in, when its routing was lost."""
+        who = self.principal
+        return Routing(self._scope).recover(
+            who.platform,
+            who.chat_type,
+            who.chat,
+            who.thread,
+            who.user if alone else "",
+            session_key=session_key,
+        )
+
+    def _fit_for(self, *session_ids: str, shared: bool) -> Access:
+        owner = self.principal.room if shared else self.principal.person or self.principal.room
+        return self._whole.scoped((owner,) if owner else ()).owning(*session_ids)
+
+
+class ScopedLeases:
+    """`Leases` of the sessions that one person may see."""
+
+    def __init__(self, scope: Scoped) -> None:
+        self._scope = scope
+
+    def acquire(self, session_id: str, surface: str, seconds: float = 60.0) -> Lease:
+        return Leases(self._scope.owning(session_id)).acquire(session_id, surface, seconds)
+
+    def take_over(self, session_id: str, surface: str, seconds: float = 60.0) -> Lease:
+        return Leases(self._scope.owning(session_id)).take_over(session_id, surface, seconds)
+
+    def renew(self, lease: Lease, seconds: float = 60.0) -> Lease:
+        return Leases(self._scope.owning(lease.session_id)).renew(lease, seconds)
+
+    def release(self, lease: Lease) -> bool:
+        mine = Leases(self._scope.owning(lease.session_id))
+        try:
+            return mine.release(lease)
+        except errors.UnknownSession:
+            return False
+
+    def holder(self, session_id: str) -> Lease | None:
+        return Leases(self._scope).holder(session_id)
+
+
+def _own_id(session_id: str, owner: str) -> str:
+    return f"{new_name(session_id)}_{sha256(owner.encode()).hexdigest()[:12]}"

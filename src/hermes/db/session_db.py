@@ -1,0 +1,455 @@
+"""SessionDB: the public face of the store. What it shares with a person's own handle is in `documented`,
+`conversations` and `care`, what a gateway needs in `chats`; here is what concerns the whole store.
+
+It may be shared between threads; several processes may have the same file open. What a verb returns from is durable.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from hermes import errors, home
+from hermes.db.chats import Chats
+from hermes.db.conversations import Conversations
+from hermes.db.curation import Care
+from hermes.db.documented import Documented
+from hermes.db.handle import Row
+from hermes.home_check import check_home
+from hermes.store.arguments import database_path, optional_path
+from hermes.store.engine_choice import (
+    SCHEMA_VERSION,
+    diagnose_file,
+    open_engine,
+    remove_readable_copy,
+    repair_file,
+    restore_file,
+)
+from hermes.store.meta import Meta
+from hermes.store.sessions import titles
+from hermes.store.sessions.messages import Messages
+from hermes.store.sessions.sessions import Belonging, Sessions
+from hermes.store.sessions.titles import Titles
+
+if TYPE_CHECKING:
+    from hermes.db.scoped_store import ScopedStore
+    from hermes.store.engine import Access
+    from hermes.store.findings import Diagnosis
+    from hermes.store.people import Principal
+    from hermes.store.reports.statistics import Statistics
+    from hermes.store.retention.deletion import Retention
+    from hermes.store.retention.maintenance import Maintenance
+    from hermes.store.retention.thinning import Thinned
+    from hermes.store.sessions.blobs import Blobs
+    from hermes.store.sessions.selection import Selection
+    from hermes.store.spool.spool import SpoolStatus
+    from hermes.store.spool.writer import Spooling
+    from hermes.store.transfer.exporter import Transfer
+    from hermes.store.transfer.importer import Import
+    from hermes.store.values import Backup, Collected, Health, Imported, Optimized, Repair, ScrubReceipt
+
+T = TypeVar("T")
+AnyStore: TypeAlias = "SessionDB | ScopedStore"
+"""The whole store, or what one person may see of it."""
+
+__all__ = ["SCHEMA_VERSION", "SessionDB", "format_session_db_unavailable", "get_last_init_error"]
+
+_last_init_error: str | None = None
+
+_WAL_MARKS = ("locking protocol", "not authorized", "disk i/o error")
+_WAL_HINT = (
+    " (this often means a network or FUSE file system, NFS or SMB for example, on which SQLite's WAL does not work:"
+    " https://www.sqlite.org/wal.html)"
+)
+
+
+def get_last_init_error() -> str | None:
+    """Why the last SessionDB of this process could not be opened; a later success does not clear it."""
+    return _last_init_error
+
+
+def _set_last_init_error(message: str | None) -> None:
+    global _last_init_error
+    _last_init_error = message
+
+
+def format_session_db_unavailable(prefix: str = "Session database not available") -> str:
+    cause = _last_init_error
+    if not cause:
+        return f"{prefix}."
+    hint = _WAL_HINT if any(mark in cause.lower() for mark in _WAL_MARKS) else ""
+    return f"{prefix}: {cause}{hint}."
+
+
+class SessionDB(Documented, Conversations, Care, Chats):
+    MAX_TITLE_LENGTH = titles.MAX_TITLE_LENGTH
+    _sees_every_owner = True
+
+    # The documented figures of the write path; the engine uses them for what they say.
+    _WRITE_MAX_RETRIES = 15
+    _WRITE_RETRY_MIN_S = 0.020
+    _WRITE_RETRY_MAX_S = 0.150
+    _CHECKPOINT_EVERY_N_WRITES = 50
+
+    def __init__(
+        self,
+        db_path: Path | str | None = None,
+        *,
+        read_only: bool = False,
+        durability: str = "full",
+        spool: bool = False,
+    ) -> None:
+        """Open `db_path`, or `<home>/state.db`. `durability="normal"` gives up the fsync of each commit.
+
+        With `spool` a message or a session that cannot be written (a full disk, a lock, damage) is kept beside the
+        store, the error says where, and it is stored when the store is back: do not write it again yourself.
+        """
+        self._read_only, self._durability, self._spool = read_only, durability, spool
+        try:
+            # Absolute, for the process may go elsewhere: then the same name means another file.
+            given = optional_path("db_path", db_path)
+            if given is None:
+                check_home()
+            self.db_path = (given or home.default_db_path()).absolute()
+            self._open()
+        except Exception as problem:
+            _set_last_init_error(f"{type(problem).__name__}: {problem}")
+            raise
+
+    def _open(self) -> None:
+        self._engine = open_engine(
+            self.db_path,
+            read_only=self._read_only,
+            durability=self._durability,
+            checkpoint_every_n_writes=self._CHECKPOINT_EVERY_N_WRITES,
+            write_max_retries=self._WRITE_MAX_RETRIES,
+            write_retry_s=(self._WRITE_RETRY_MIN_S, self._WRITE_RETRY_MAX_S),
+        )
+        self._spooling = self._open_spool()
+        if self._spooling is not None:
+            self._engine = self._spooling.engine
+        self._append: Callable[..., int] = (self._spooling or Messages(self._engine)).append
+        self._raw: Any = None
+        self._lock = threading.RLock()  # where scripts written for the reference look for it
+
+    def _open_spool(self) -> Spooling | None:
+        """Store what an earlier handle had to leave in the spool; and if this one is to use it, what it writes with."""
+        keeps = self._spool and self._engine.spool_allowed
+        if self._read_only or not (keeps or (self.db_path.parent / "spool").is_dir()):
+            return None
+        from hermes.store.spool.writer import Spooling
+
+        spooling = Spooling(self._engine)
+        spooling.replay_at_open()
+        return spooling if keeps else None
+
+    def _reading(self) -> Access:
+        return self._engine
+
+    def _writing(self, *session_ids: str) -> Access:
+        return self._engine
+
+    def _appending(self, session_id: str) -> Callable[..., int]:
+        return self._append
+
+    # ---------------------------------------------------------------- sessions
+
+    def create_session(
+        self,
+        session_id: str,
+        source: str,
+        *,
+        model: str | None = None,
+        model_config: dict[str, Any] | None = None,
+        system_prompt: str | None = None,
+        user_id: str | None = None,
+        parent_session_id: str | None = None,
+        started_at: float | None = None,
+        workspace: str | None = None,
+        cwd: str | None = None,
+        git_branch: str | None = None,
+        process: str | None = None,
+    ) -> str:
+        """Make the session's row; for an id that exists nothing changes. An unknown parent is an error.
+
+        So is the id of a session in the trash (`SessionInTrash`, an `sqlite3.IntegrityError`): bring that back with
+        `restore_session`, or delete it for good with `delete_session`, or choose another id.
+        """
+        place = Belonging(workspace=workspace, cwd=cwd, git_branch=git_branch, process=process)
+        return (self._spooling or Sessions(self._engine)).create(
+            session_id,
+            source,
+            model=model,
+            model_config=model_config,
+            system_prompt=system_prompt,
+            user_id=user_id,
+            parent_session_id=parent_session_id,
+            started_at=started_at,
+            belonging=place if any(place) else None,
+        )
+
+    def ensure_session(
+        self, session_id: str, source: str = "unknown", model: str | None = None, **fields: Any
+    ) -> str:
+        return self.create_session(session_id, source, model=model, **fields)
+
+    # ---------------------------------------------------------------- titles and lineage
+
+    @staticmethod
+    def sanitize_title(title: str | None) -> str | None:
+        return titles.sanitize_title(title)
+
+    def get_next_title_in_lineage(self, title: str) -> str:
+        return Titles(self._engine).next_in_lineage(title)
+
+    # ---------------------------------------------------------------- lists and search
+
+    @staticmethod
+    def _sanitize_fts5_query(query: str) -> str:
+        from hermes.recall.query.legacy_query import sanitize_fts5_query
+
+        return sanitize_fts5_query(query)
+
+    # ---------------------------------------------------------------- export, import, delete
+
+    def import_sessions(self, sessions: Iterable[Mapping[str, Any]], *, trusted: bool = False) -> Imported:
+        """Take in exported sessions; doing it twice adds nothing.
+
+        With `trusted` the import is lossless. Without it, everything that steers behaviour is left out: system
+        prompts, directories, owners, chat keys, model settings. `left_out` of the result counts it.
+        """
+        return self._transfer.import_sessions(sessions, trusted=trusted)
+
+    def importing(self, *, dry_run: bool = False, trusted: bool = False) -> Import:
+        """An import that is given one session at a time: `with db.importing() as taking: taking.take(session)`."""
+        return self._transfer.importing(dry_run, trusted=trusted)
+
+    def delete_session(
+        self, session_id: str, sessions_dir: Path | None = None, *, purge: bool = False
+    ) -> bool:
+        """Delete a session, its messages and its files. `purge` leaves no byte of its text in the store, in its files
+        or in any copy of it below its folder; asked for again, it finishes what was cut off."""
+        return self._retention.delete(session_id, sessions_dir, purge)
+
+    def delete_conversations(
+        self, session_ids: Iterable[str], sessions_dir: Path | None = None, *, purge: bool = False
+    ) -> list[str]:
+        """Delete the whole conversations of these sessions for good, with their subagents; the ids that are gone."""
+        return self._retention.delete_conversations(session_ids, sessions_dir, purge)
+
+    def statistics(self) -> Statistics:
+        """How much there is, and where the bytes are. It reads the whole store."""
+        from hermes.store.reports.statistics import statistics_of
+
+        return statistics_of(self._engine)
+
+    def text_bytes(self, session_ids: Iterable[str]) -> int:
+        """How many bytes the messages of these sessions hold."""
+        from hermes.store.reports.statistics import text_bytes
+
+        return text_bytes(self._engine, session_ids)
+
+    def prune_sessions(
+        self,
+        older_than_days: float = 90,
+        source: str | None = None,
+        sessions_dir: Path | None = None,
+        *,
+        only: Selection | None = None,
+    ) -> int:
+        """Delete ended conversations without activity for so long; how many sessions went."""
+        return self._retention.prune(older_than_days, source, sessions_dir, only)
+
+    def list_prune_candidates(
+        self, older_than_days: float = 90, source: str | None = None, *, only: Selection | None = None
+    ) -> list[Row]:
+        """What `prune_sessions` with the same arguments would delete."""
+        return self._retention.prune_candidates(older_than_days, source, only)
+
+    def prune_empty_ghost_sessions(self, sessions_dir: Path | None = None) -> int:
+        return self._retention.prune_empty_ghost_sessions(sessions_dir)
+
+    def finalize_orphaned_compression_sessions(self) -> int:
+        return self._retention.finalize_orphaned_compression_sessions()
+
+    def maybe_auto_prune_and_vacuum(
+        self,
+        retention_days: float = 90,
+        min_interval_hours: float = 24,
+        vacuum: bool = True,
+        sessions_dir: Path | None = None,
+        *,
+        trash_days: float = 30,
+        thin_days: float | None = None,
+    ) -> Row:
+        """Maintenance, at most once per interval across all processes; never raises."""
+        return self._maintenance.maybe_auto_prune_and_vacuum(
+            retention_days, min_interval_hours, vacuum, sessions_dir, trash_days, thin_days
+        )
+
+    def empty_trash(
+        self, older_than_days: float = 30, purge: bool = False, sessions_dir: Path | None = None
+    ) -> int:
+        """Delete what has lain in the trash for so long, all of it with 0; how many sessions went."""
+        from hermes.store.retention.trash import Trash
+
+        return Trash(self._engine).empty(self._retention, older_than_days, purge, sessions_dir)
+
+    def thin(self, older_than_days: float = 30, larger_than: int = 16_384, dry_run: bool = False) -> Thinned:
+        """Cut large tool output of long unused conversations to its beginning and end."""
+        from hermes.store.retention.thinning import Thinning
+
+        return Thinning(self._engine).thin(older_than_days, larger_than, dry_run)
+
+    # These managers are fetched when they are needed: opening, appending and listing need none of them.
+
+    @property
+    def _transfer(self) -> Transfer:
+        from hermes.store.transfer.exporter import Transfer
+
+        return Transfer(self._engine)
+
+    @property
+    def _retention(self) -> Retention:
+        from hermes.store.retention.deletion import Retention
+
+        return Retention(self._engine)
+
+    @property
+    def _blobs(self) -> Blobs:
+        from hermes.store.sessions.blobs import Blobs
+
+        return Blobs(self._engine)
+
+    @property
+    def _maintenance(self) -> Maintenance:
+        from hermes.store.retention.maintenance import Maintenance
+
+        return Maintenance(self._engine)
+
+    def scrub(self, secret: str, *, dry_run: bool = False) -> ScrubReceipt:
+        """Remove one secret from every place of the home; running it again finishes what a crash cut short."""
+        from hermes.store.retention.secret_scrub import Scrubbing
+
+        return Scrubbing(self._engine).scrub(secret, dry_run=dry_run)
+
+    # ---------------------------------------------------------------- people
+
+    def scoped(self, principal: Principal) -> ScopedStore:
+        """The store as one person, in the chat they speak from, may see and change it."""
+        from hermes.db.scoped_store import ScopedStore
+
+        return ScopedStore(self._engine, principal, self._spooling)
+
+    # ---------------------------------------------------------------- the store itself
+
+    def get_meta(self, key: str) -> str | None:
+        return Meta(self._engine).get(key)
+
+    def set_meta(self, key: str, value: str) -> None:
+        Meta(self._engine).set(key, value)
+
+    def vacuum(self) -> None:
+        self._engine.vacuum()
+
+    def optimize(self) -> Optimized:
+        """Merge the search index and give free space back; for quiet moments. Finishes a purge that was cut off."""
+        from hermes.store.retention.purge import Purge
+
+        done = self._engine.optimize()
+        Purge(self._engine).finish()
+        return done
+
+    def collect_blobs(self) -> Collected:
+        """Remove attachments that no message refers to any more: other programs leave such behind."""
+        return self._blobs.collect()
+
+    def verify(self) -> Health:
+        """Look for damage, and for derived data that differs from the rows; nothing is mended by looking."""
+        return self._engine.verify()
+
+    def spool_status(self) -> SpoolStatus:
+        """What waits beside the store to be written, and what was refused when it was tried."""
+        from hermes.store.spool.spool import Spool
+
+        return Spool(self.db_path).status()
+
+    def diagnose(self, *, deep: bool = False) -> Diagnosis:
+        """How the store and its surroundings are, and what to do about what is wrong; `deep` reads every row."""
+        return self._engine.diagnose(deep=deep)
+
+    @classmethod
+    def diagnose_file(cls, path: Path, *, deep: bool = False) -> Diagnosis:
+        """`diagnose` for a store that may not open. Changes nothing, and raises nothing for what it finds."""
+        return diagnose_file(Path(path), deep=deep)
+
+    def backup(self, target: Path | None = None) -> Backup:
+        """A verified copy of the store, by default in its own folder of backups."""
+        place = optional_path("target", target)
+        return self._engine.backup(None if place is None else database_path(place))
+
+    def restore(self, source: Path) -> None:
+        """Put a backup in the place of this store, which is closed for it and opened again."""
+        self._while_closed(lambda: restore_file(self.db_path, Path(source)))
+
+    def repair(self) -> Repair:
+        """Mend what is broken, saving what can be saved; the store is closed for it and opened again."""
+        return self._while_closed(lambda: repair_file(self.db_path))
+
+    def _while_closed(self, work: Callable[[], T]) -> T:
+        if self._read_only:
+            raise errors.raised(errors.StoreReadOnly, f"{self.db_path} is open read-only")
+        self.close()
+        try:
+            return work()
+        finally:
+            self._open()
+
+    @classmethod
+    def repair_file(cls, path: Path, *, check_only: bool = False, keep_backup: bool = True) -> Repair:
+        """`repair` for a store that may be too damaged to open."""
+        return repair_file(path, check_only=check_only, keep_backup=keep_backup)
+
+    @classmethod
+    def remove_readable_copy(cls, path: Path) -> None:
+        """Remove the copy that was made to read a store of another version, unless a process reads it."""
+        remove_readable_copy(Path(path))
+
+    @classmethod
+    def restore_file(cls, path: Path, source: Path) -> None:
+        """`restore` for a store that may be damaged or missing."""
+        restore_file(path, source)
+
+    def raw(self) -> Any:
+        """Plain SQL on the store's own library: the one safe way beside `SessionDB` in this process."""
+        if self._raw is None:
+            self._raw = self._engine.raw()
+        return self._raw
+
+    @property
+    def _conn(self) -> Any:
+        return self.raw()
+
+    def _execute_write(self, work: Callable[[Any], T]) -> T:
+        """Run `work` with a raw connection in one `BEGIN IMMEDIATE` transaction."""
+        with self._lock:
+            connection = self._engine.raw()
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                with connection:
+                    return work(connection)
+            finally:
+                connection.close()
+
+    def close(self) -> None:
+        """Close the store; safe to repeat."""
+        self._engine.close()
+        self._raw = None
+
+    def __enter__(self) -> SessionDB:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

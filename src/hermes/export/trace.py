@@ -1,0 +1,159 @@
+"""A trace: JSONL of events, as Claude Code keeps its sessions, for the programs that read those.
+
+One line per message: `user` and `assistant` with the content blocks of Anthropic's messages (a tool's answer is a
+`user` event with a `tool_result` block), `system` for the rest. `parentUuid` makes a chain of them. Where a
+conversation was compressed there is a `compact_boundary`, and its summary is a `user` event marked
+`isCompactSummary`. A last `summary` line has the title. What a rewind took back is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID, uuid5
+
+from hermes import __version__
+from hermes.export.export_recognition import TRACE_MARK
+from hermes.export.jsonl import line
+from hermes.export.message_text import answer_parts, calls_of, is_said, parts_of, text_of_parts
+from hermes.export.plan import Conversation, Load, Session
+from hermes.reasoning import reasoning_in
+
+OURS = UUID("6f0b6c1e-0b0f-5c5e-9a35-3f7f5f3a4d10")
+"""The space of names in which a message without a UUID of its own is given one, always the same."""
+
+STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+
+
+def write(conversations: Sequence[Conversation], load: Load) -> Iterator[str]:
+    mark = TRACE_MARK  # in the first event of a file
+    for conversation in conversations:
+        last: str | None = None
+        for segment in conversation.segments:
+            session = load(segment.id)
+            if session is None:
+                continue
+            for event in _events(conversation, session, last):
+                last = event["uuid"]
+                yield line({**mark, **event})
+                mark = {}
+        if last is not None and conversation.title is not None:
+            yield line({"type": "summary", "summary": conversation.title, "leafUuid": last})
+
+
+def _events(conversation: Conversation, session: Session, last: str | None) -> Iterator[dict[str, Any]]:
+    envelope = {
+        "isSidechain": session.get("kind") == "child",
+        "userType": "external",
+        "cwd": session.get("cwd") or session.get("workspace") or "",
+        "sessionId": conversation.name,
+        "version": __version__,
+        "gitBranch": session.get("git_branch") or "",
+    }
+    said = [message for message in session["messages"] if is_said(message)]
+    if last is not None and session.get("relation") == "compression":
+        boundary = str(uuid5(OURS, f"{session['id']} begins"))
+        yield {
+            "parentUuid": None,
+            "logicalParentUuid": last,
+            **envelope,
+            "type": "system",
+            "subtype": "compact_boundary",
+            "content": "Conversation compacted",
+            "isMeta": False,
+            "level": "info",
+            "uuid": boundary,
+            "timestamp": _time(session["started_at"]),
+        }
+        last = boundary
+        if said and said[0]["role"] == "system":
+            said[0] = {**said[0], "role": "user", "is_summary": True}
+    for message in said:
+        event = {
+            "parentUuid": last,
+            **envelope,
+            **_body(session, message),
+            "uuid": _uuid(session, message),
+            "timestamp": _time(message["timestamp"]),
+        }
+        last = event["uuid"]
+        yield event
+
+
+def _body(session: Session, message: dict[str, Any]) -> dict[str, Any]:
+    role, content = message["role"], message.get("content")
+    if role == "assistant":
+        return {"type": "assistant", "message": _answer(session, message)}
+    if role == "tool":
+        result = {"type": "tool_result", "tool_use_id": message.get("tool_call_id") or ""}
+        answer = content if isinstance(content, str) else text_of_parts(parts_of(content))
+        return {
+            "type": "user",
+            "message": {"role": "user", "content": [{**result, "content": answer}]},
+        }
+    if role == "user":
+        told: dict[str, Any] = {"type": "user", "message": {"role": "user", "content": _blocks(content)}}
+        if message.get("is_summary"):
+            told |= {"isCompactSummary": True, "isVisibleInTranscriptOnly": True}
+        return told
+    return {
+        "type": "system",
+        "subtype": "informational",
+        "content": text_of_parts(parts_of(content)),
+        "isMeta": False,
+        "level": "info",
+    }
+
+
+def _answer(session: Session, message: dict[str, Any]) -> dict[str, Any]:
+    blocks: list[dict[str, Any]] = []
+    reasoning = reasoning_in(message)
+    if reasoning:
+        blocks.append({"type": "thinking", "thinking": reasoning, "signature": ""})
+    blocks += [{"type": "text", "text": part.text} for part in answer_parts(message)]
+    for call in calls_of(message):
+        given = call.arguments
+        asked = given if isinstance(given, dict) else {} if given is None else {"arguments": given}
+        blocks.append({"type": "tool_use", "id": call.id, "name": call.name, "input": asked})
+    finish = message.get("finish_reason")
+    return {
+        "id": f"msg_{message.get('uid') or message['id']}",
+        "type": "message",
+        "role": "assistant",
+        "model": session.get("model") or "unknown",
+        "content": blocks,
+        "stop_reason": STOP_REASONS.get(finish, finish) if isinstance(finish, str) else None,
+        "stop_sequence": None,
+        "usage": {"input_tokens": 0, "output_tokens": message.get("token_count") or 0},
+    }
+
+
+def _blocks(content: Any) -> Any:
+    """Text as text; structured content as blocks, images in the shape that Anthropic's messages have for them."""
+    if isinstance(content, str):
+        return content
+    blocks: list[dict[str, Any]] = []
+    for part in parts_of(content):
+        if part.kind == "image":
+            head, _, data = part.text.partition(";base64,")
+            source = {"type": "base64", "media_type": head.removeprefix("data:"), "data": data}
+            blocks.append({"type": "image", "source": source})
+        else:
+            blocks.append({"type": "text", "text": part.text})
+    return blocks
+
+
+def _uuid(session: Session, message: dict[str, Any]) -> str:
+    uid = message.get("uid")
+    if isinstance(uid, str) and len(uid) == 32:
+        return str(UUID(hex=uid))
+    return str(uuid5(OURS, f"{session['id']} {message['id']}"))
+
+
+def _time(at: Any) -> str:
+    try:
+        moment = datetime.fromtimestamp(at, UTC)
+    except (TypeError, OverflowError, ValueError, OSError):  # another program may have written anything
+        moment = datetime.fromtimestamp(0, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,98 @@
+"""How conversations are shown in a chat: short Markdown in which what comes from outside is only text.
+
+Titles, names and what was said are data. Nothing in them may break the layout, ping somebody, be a link, or be a
+command that a finger on a telephone sends.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from hermes import clock
+from hermes.gateway.settings import ResetPolicy
+from hermes.insights.number_format import duration
+from hermes.recall.snippets.targets import MARKED, fitted
+from hermes.text import preview_of, printable
+
+Row = dict[str, Any]
+
+LONGEST = 60
+SNIPPET = 160
+
+APART = "\u2060"
+"""A word joiner: nobody sees it, no platform reads a name, a link or a command across it, and titles drop it."""
+
+# What platforms make something of: @names, addresses with and without a scheme, and /commands.
+_ACTS = re.compile(r"@|:(?=//)|(?<=\w)\.(?=\w)|(?<!\w)/(?=\w)")
+_MARKUP = re.compile(r"[\\`*_~\[\]<>#|]")
+
+
+def plain(text: str, most: int = LONGEST) -> str:
+    """One line that every platform shows as it is, and does nothing else with."""
+    line = " ".join(printable(text, width_limit=most).split())
+    return _MARKUP.sub(r"\\\g<0>", _ACTS.sub(rf"\g<0>{APART}", line))
+
+
+def code(text: str) -> str:
+    """What is to be copied, an id above all. Nothing is marked up in it, and it cannot be left."""
+    return f"`{printable(text, width_limit=200).replace('`', chr(39)) or '?'}`"
+
+
+def name_of(row: Row) -> str:
+    """What a conversation is called; else how it begins."""
+    if row.get("title"):
+        return f"**{plain(row['title'])}**"
+    return f"“{plain(row['preview'])}”" if row.get("preview") else "*untitled*"
+
+
+def line_of(row: Row, now: float) -> str:
+    """A conversation in a list: its name, its age, its id."""
+    return f"{name_of(row)} · {clock.relative(row['last_active'], now)} · {code(row['id'])}"
+
+
+def words_of(content: object) -> str:
+    """How a message begins, in quotation marks."""
+    return f"“{plain(preview_of(content, LONGEST) or '…')}”"
+
+
+def snippet(text: str) -> str:
+    """Where something was found, what was found in bold."""
+    parts = MARKED.split(fitted(text, SNIPPET, in_colour=True))
+    shown = (
+        f"**{plain(part, SNIPPET)}**" if number % 2 and part.strip() else _spaced(part)
+        for number, part in enumerate(parts)
+    )
+    return "".join(shown).strip()
+
+
+def _spaced(part: str) -> str:
+    """Between two matches the spaces at either end stay."""
+    ends = (" " if part[:1].isspace() else "", " " if part[-1:].isspace() else "")
+    return f"{ends[0]}{plain(part, SNIPPET)}{ends[1]}" if part.strip() else ends[0]
+
+
+def when(at: float, zone: str | None, now: float) -> str:
+    """`today 14:05`, `12 Nov 04:00`, in the person's own zone where that is known."""
+    then, today = _local(at, zone), _local(now, zone)
+    day = {0: "today", 1: "yesterday", -1: "tomorrow"}.get((today.date() - then.date()).days)
+    if day is None:
+        day = f"{then.day} {then:%b}" if then.year == today.year else f"{then.day} {then:%b %Y}"
+    return f"{day} {then:%H:%M}"
+
+
+def _local(at: float, zone: str | None) -> datetime:
+    moment = datetime.fromtimestamp(at, UTC)
+    try:
+        return moment.astimezone(ZoneInfo(zone) if zone else None)
+    except (KeyError, ValueError, OSError):  # no such zone: that of the machine
+        return moment.astimezone()
+
+
+def policy(told: ResetPolicy) -> str:
+    """When a conversation starts afresh by itself."""
+    idle = f"after {duration(told.idle_minutes * clock.MINUTE)} without a message"
+    daily = f"daily at {told.at_hour}:00"
+    return {"idle": idle, "daily": daily, "both": f"{daily}, and {idle}"}.get(told.mode, "never by itself")

@@ -1,0 +1,411 @@
+"""Where everything that listens is served: one small host, with limits against those who mean harm.
+
+It runs in the event loop of whoever calls it, leaves signals to the process, says nothing on the terminal, and ends
+when it is cancelled. A body that is too large, or comes too slowly, is refused while it is read, as an answer that the
+app can put into its own words: an `HTTPException` with 413 or 408, or 503 if too many bytes are in memory already.
+How many connections and bytes that is, is in `http_limits`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import http as status_names
+import json
+import os
+import socket
+from collections.abc import Callable, Generator, Iterator, MutableMapping
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
+
+import uvicorn
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, ExceptionHandler, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+from hermes import secrets
+from hermes.gateway.adapter import Misconfigured
+from hermes.gateway.http.limits import BUSY, IDLE, RECEIVING, SMALL_BODY, Guard, current_guard
+from hermes.logs import log_of
+
+log = log_of(__name__)
+
+LARGEST_BODY = 1024 * 1024
+LARGEST_HEADERS = 16 * 1024
+REQUEST_S = 10
+"""How long the headers of a request may take, on a new connection and on one that is used again."""
+BODY_S = 30
+KEEP_ALIVE_S = 5
+GRACE_S = 5
+"""How long requests that are open may go on when we are to end."""
+SEND_S = 30
+"""How long a client may take to read on, while an answer waits for it."""
+LINGER_S = 5
+"""How long a connection that is being closed may take to send what is left."""
+ACCEPT_AT_ONCE = 16
+"""Connections that are accepted before any is looked at: they all take a file descriptor."""
+BACKLOG = 1024
+PIECE = 64 * 1024
+HOLDER = "hermes.holder"
+"""Key in the ASGI scope: for whom bytes of the body are counted. An app sets it once it knows who asks."""
+HOLD = "hermes.hold"
+"""Key in the ASGI scope: count more bytes for this request; an `HTTPException` if that is too much."""
+LAST_PORT = 65535
+NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+
+Shape = Callable[[int], bytes]
+"""The body of an error, as JSON, by its status."""
+
+
+def plain_shape(status: int) -> bytes:
+    return json.dumps({"error": _phrase(status)}).encode()
+
+
+def error_handlers(shape: Shape = plain_shape) -> dict[Any, ExceptionHandler]:
+    """For an app: every error has this shape, also those that the framework would answer in plain text."""
+
+    async def answer(_: Request, problem: Exception) -> Response:
+        status, headers = 500, {"Connection": "close"}
+        if isinstance(problem, HTTPException):
+            status, headers = problem.status_code, dict(problem.headers or {})
+        return Response(shape(status), status, headers, "application/json")
+
+    return {HTTPException: answer, Exception: answer}
+
+
+async def serve(
+    app: ASGIApp,
+    host: str,
+    port: int,
+    *,
+    ready: Callable[[int], None] | None = None,
+    largest_body: int = LARGEST_BODY,
+    shape: Shape = plain_shape,
+) -> None:
+    """Serve until cancelled. Port 0 is any that is free; `ready` is told which, once requests are taken.
+
+    `shape` makes the bodies of errors that no app sees: requests that are not HTTP, too many connections.
+    """
+    guard = current_guard()
+    sockets = await _bound(host, port)
+    at = sockets[0].getsockname()[1]
+
+    def listening() -> None:
+        log.info("listening on %s, port %d", host, at)
+        if ready is not None:
+            ready(at)
+
+    config = uvicorn.Config(
+        _Bounded(app, largest_body, guard, shape),
+        http=_protocol(guard, shape),
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        log_level="error",  # else strangers write the log, with requests that are not HTTP
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        backlog=ACCEPT_AT_ONCE,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=GRACE_S,
+        h11_max_incomplete_event_size=LARGEST_HEADERS,
+    )
+    server = _Server(config, listening)
+    running = asyncio.create_task(server.serve(sockets))
+    try:
+        await asyncio.shield(running)
+    finally:
+        server.end()
+        try:
+            await running
+        finally:  # also if nobody would wait even for that
+            server.hang_up()
+            for one in sockets:
+                one.close()
+
+
+async def _bound(host: str, port: int) -> list[socket.socket]:
+    """A socket for each address of the host, all with the same port."""
+    if not 0 <= port <= LAST_PORT:
+        raise Misconfigured(f"there is no port {port}: they end with {LAST_PORT}")
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as problem:
+        raise Misconfigured(f"cannot listen on {host!r}: there is no such address") from problem
+    sockets: list[socket.socket] = []
+    refused: list[OSError] = []
+    for family, kind, protocol, _, address in dict.fromkeys(found):
+        at = sockets[0].getsockname()[1] if sockets else port
+        try:
+            sockets.append(_listening(family, kind, protocol, (address[0], at, *address[2:])))
+        except OSError as problem:
+            refused.append(problem)
+    # One address of several that this machine does not have (::1 where there is no IPv6) is not missed.
+    worst = next((one for one in refused if not sockets or one.errno not in NOT_HERE), None)
+    if worst is not None:
+        for one in sockets:
+            one.close()
+        raise Misconfigured(_why(host, port, worst)) from worst
+    return sockets
+
+
+def _listening(
+    family: socket.AddressFamily, kind: socket.SocketKind, protocol: int, address: tuple[Any, ...]
+) -> socket.socket:
+    one = socket.socket(family, kind, protocol)
+    try:
+        if os.name == "posix":  # elsewhere it would take the port away from another program
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        one.bind(address)
+        one.listen(0)  # so that a port that another program has shows now; the number follows with the server
+        one.setblocking(False)
+    except OSError:
+        one.close()
+        raise
+    return one
+
+
+def _why(host: str, port: int, problem: OSError) -> str:
+    where = f"port {port} of {host}"
+    if problem.errno == errno.EADDRINUSE:
+        return f"{where} is in use by another program"
+    if problem.errno in NOT_HERE:
+        return f"cannot listen on {host}: it is no address of this machine"
+    if problem.errno == errno.EACCES:
+        return f"{where} needs more rights than we have: choose one above 1023"
+    return f"cannot listen on {where}: {problem.strerror or problem}"
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+        self._told_to_end = asyncio.Event()
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield  # they are the process's own
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for one in sockets or ():
+            one.listen(BACKLOG)  # `backlog` above is also how many the event loop accepts in one go
+        self._ready()
+
+    async def main_loop(self) -> None:
+        """Once a second is enough for the Date of answers; the library would wake ten times."""
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    await self._told_to_end.wait()
+
+    def end(self) -> None:
+        self.should_exit = True
+        self._told_to_end.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        if self.server_state.tasks:  # cancelled just now: what they still say is to be heard
+            await asyncio.wait(self.server_state.tasks, timeout=1)
+
+    def hang_up(self) -> None:
+        for listening in getattr(self, "servers", ()):
+            listening.close()
+        for connection in self.server_state.connections:
+            connection.transport.abort()
+
+
+class _Connection(H11Protocol):
+    """A connection with time limits, which takes part in the limits of the process.
+
+    The library waits for ever for headers that trickle in, and for a client that does not read its answer.
+    """
+
+    _patience: asyncio.TimerHandle | None = None
+    _sending: asyncio.TimerHandle | None = None
+
+    def __init__(self, guard: Guard, shape: Shape, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._guard, self._shape = guard, shape
+        self.address = ""
+
+    @property
+    def state(self) -> int:
+        asked: RequestResponseCycle | None = self.cycle
+        if asked is None or asked.response_complete:
+            return IDLE
+        return RECEIVING if asked.more_body and not asked.response_started else BUSY
+
+    def evict(self) -> None:
+        self.transport.abort()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in the library
+        super().connection_made(transport)
+        self.address = self.client[0] if self.client else ""
+        if self._guard.connections.admit(self):
+            self._wait_for_request()
+        else:
+            transport.write(_raw_answer(503, self._shape))
+            self._close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for timer in (self._patience, self._sending):
+            if timer is not None:
+                timer.cancel()
+        self._guard.connections.remove(self)
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        self._guard.connections.touch(self)
+        self._wait_for_request()
+        super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._sending = self.loop.call_later(SEND_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._sending is not None:
+            self._sending.cancel()
+
+    def send_400_response(self, msg: str) -> None:
+        if (
+            self.state == IDLE
+        ):  # else an answer is on its way, and a second one would be taken for a part of it
+            self.transport.write(_raw_answer(400, self._shape))
+        self._close()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self._close()
+
+    def _wait_for_request(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+        self._patience = self.loop.call_later(REQUEST_S, self._give_up)
+
+    def _give_up(self) -> None:
+        if self.state == IDLE:
+            self._close()
+
+    def _close(self) -> None:
+        """Close when what was written is sent, but do not wait for ever for the other side to read it."""
+        self.transport.close()
+        self._patience = self.loop.call_later(LINGER_S, self.transport.abort)
+
+
+def _protocol(guard: Guard, shape: Shape) -> Any:
+    return partial(_Connection, guard, shape)
+
+
+def _raw_answer(status: int, shape: Shape) -> bytes:
+    body = shape(status)
+    again = b"Retry-After: 5\r\n" if status == 503 else b""
+    head = b"HTTP/1.1 %d %s\r\nContent-Type: application/json\r\n" % (status, _phrase(status).encode())
+    return b"%sContent-Length: %d\r\n%sConnection: close\r\n\r\n%s" % (head, len(body), again, body)
+
+
+def _phrase(status: int) -> str:
+    try:
+        return status_names.HTTPStatus(status).phrase
+    except ValueError:
+        return "Error"
+
+
+class _Bounded:
+    """Lets no more of a body through than is wanted, nor waits longer for it; and answers what an app left unsaid."""
+
+    def __init__(self, app: ASGIApp, largest: int, guard: Guard, shape: Shape) -> None:
+        self._app, self._largest, self._guard, self._shape = app, largest, guard, shape
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        client = scope.get("client")
+        scope.setdefault(HOLDER, client[0] if client else "")
+        body = _Body(receive, self._largest, scope, self._guard)
+        scope[HOLD] = body.hold
+        begun = False
+
+        async def sent(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            for piece in _pieces(message):
+                await send(piece)
+
+        try:
+            await self._app(scope, body, sent)
+        except Exception as problem:
+            log.error("a request broke: %s", secrets.redact(repr(problem)), exc_info=True)
+            if not begun:
+                answer = Response(
+                    self._shape(500), 500, {"Connection": "close"}, media_type="application/json"
+                )
+                await answer(scope, receive, send)
+        finally:
+            body.release()
+
+
+def _pieces(message: Message) -> Iterator[Message]:
+    """A long answer in pieces: the host waits between them until the client has read on."""
+    body = memoryview(message.get("body", b""))
+    while len(body) > PIECE:
+        yield {"type": message["type"], "body": bytes(body[:PIECE]), "more_body": True}
+        body = body[PIECE:]
+    yield {**message, "body": bytes(body)} if body else message
+
+
+class _Body:
+    """Refused is not hung up on: the answer would be lost while the other side still sends. The rest is let fall."""
+
+    def __init__(self, receive: Receive, largest: int, scope: Scope, guard: Guard) -> None:
+        self._receive, self._scope, self._pool = receive, scope, guard.bodies
+        self._left = largest
+        self._announced = _announced(scope)
+        self._free = SMALL_BODY
+        self._held: list[tuple[str, int]] = []
+        self._whole = False
+        self._deadline = asyncio.get_running_loop().time() + BODY_S
+
+    async def __call__(self) -> Message:
+        if self._whole:  # what comes now is that the other side has gone
+            return await self._receive()
+        if self._announced > self._left:
+            raise HTTPException(413)
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                message = await self._receive()
+        except TimeoutError:
+            raise HTTPException(408, headers={"connection": "close"}) from None
+        size = len(message.get("body", b""))
+        self._left -= size
+        self._announced = 0
+        self._whole = not message.get("more_body", False)
+        if self._left < 0:
+            raise HTTPException(413)
+        self.hold(size)
+        return message
+
+    def hold(self, size: int) -> None:
+        counted = max(0, size - self._free)
+        self._free = max(0, self._free - size)
+        if counted:
+            holder = str(self._scope[HOLDER])
+            if not self._pool.take(holder, counted):
+                raise HTTPException(503, headers={"Retry-After": "5", "connection": "close"})
+            self._held.append((holder, counted))
+
+    def release(self) -> None:
+        for holder, size in self._held:
+            self._pool.give_back(holder, size)
+        self._held.clear()
+
+
+def _announced(scope: MutableMapping[str, Any]) -> int:
+    length: bytes = dict(scope.get("headers", ())).get(b"content-length", b"0")
+    return int(length) if length.isdigit() else 0

@@ -1,0 +1,172 @@
+"""Limits that all HTTP servers of one process share: connections, bytes of request bodies, wrong keys per address.
+
+The limits belong to an event loop, so that the API, the webhooks and the health endpoint together stay within the file
+descriptors and the memory that one process has. Nothing here imports the HTTP library.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+from weakref import WeakKeyDictionary
+
+from hermes import clock
+from hermes.gateway.rate_limit import Buckets
+
+MB = 1024 * 1024
+SMALL_BODY = 64 * 1024
+"""Bytes of each body that are not counted: small requests are served even while large ones use up the pool."""
+SPARE_DESCRIPTORS = 128
+"""File descriptors that connections leave to the store, logs and model calls; at least a quarter of all."""
+FEWEST_CONNECTIONS = 16
+
+IDLE, RECEIVING, BUSY = range(3)
+"""States of a connection: no request yet, a body on its way, an answer being made."""
+
+
+class Limits(NamedTuple):
+    connections: int = 1000
+    connections_per_address: int = 256
+    bodies_mb: int = 128
+    wrong_keys_per_minute: int = 100
+
+
+class Connection(Protocol):
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def state(self) -> int:
+        """IDLE, RECEIVING or BUSY."""
+
+    def evict(self) -> None:
+        """Close at once."""
+
+
+class ConnectionTable:
+    """All open connections, the one that was used longest ago first.
+
+    A new connection takes the place of the oldest idle one when there are too many. A client that only holds
+    connections open thus never keeps another one out.
+    """
+
+    def __init__(self, most: int, per_address: int) -> None:
+        self._most, self._per_address = most, per_address
+        self._open: dict[Connection, None] = {}
+        self._addresses: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def admit(self, connection: Connection) -> bool:
+        """Register a connection; False if there is no room and nobody to evict."""
+        address = connection.address
+        if self._addresses[address] >= self._per_address and not self._evict(
+            one for one in self._open if one.address == address
+        ):
+            return False
+        if len(self._open) >= self._most and not self._evict(self._open):
+            return False
+        self._open[connection] = None
+        self._addresses[address] += 1
+        return True
+
+    def touch(self, connection: Connection) -> None:
+        """A request was answered: the connection is the one that was used last."""
+        if connection in self._open:
+            del self._open[connection]
+            self._open[connection] = None
+
+    def remove(self, connection: Connection) -> None:
+        if connection in self._open:
+            del self._open[connection]
+            self._addresses[connection.address] -= 1
+            if not self._addresses[connection.address]:
+                del self._addresses[connection.address]
+
+    def _evict(self, candidates: Iterable[Connection]) -> bool:
+        """The oldest idle one; else the oldest of which a body is on its way."""
+        chosen: Connection | None = None
+        for one in candidates:
+            state = one.state
+            if state == IDLE or (state == RECEIVING and chosen is None):
+                chosen = one
+            if state == IDLE:
+                break
+        if chosen is None:
+            return False
+        self.remove(chosen)
+        chosen.evict()
+        return True
+
+
+class BodyPool:
+    """Bytes of request bodies in memory, over all connections. One holder (a key or an address) gets half at most."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._used = most, 0
+        self.share = most // 2
+        """What one holder may have."""
+        self._by_holder: Counter[str] = Counter()
+
+    def take(self, holder: str, size: int) -> bool:
+        if self._used + size > self._most or self._by_holder[holder] + size > self.share:
+            return False
+        self._used += size
+        self._by_holder[holder] += size
+        return True
+
+    def give_back(self, holder: str, size: int) -> None:
+        self._used -= size
+        self._by_holder[holder] -= size
+        if self._by_holder[holder] <= 0:
+            del self._by_holder[holder]
+
+
+class Guard:
+    """The state behind the limits of one event loop."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.connections = ConnectionTable(most_connections(limits), limits.connections_per_address)
+        self.bodies = BodyPool(limits.bodies_mb * MB)
+        self._wrong_keys = Buckets(limits.wrong_keys_per_minute)
+
+    def is_wrong_key_allowed(self, address: str) -> bool:
+        """Count a wrong key or signature; False if this address sent too many lately."""
+        return self._wrong_keys.take(address, clock.now())[0]
+
+
+def most_connections(limits: Limits) -> int:
+    """As many as are set, but no more than the file descriptors of the process allow."""
+    descriptors = _soft_descriptor_limit()
+    if descriptors is None:
+        return limits.connections
+    spare = max(SPARE_DESCRIPTORS, descriptors // 4)
+    return min(limits.connections, max(FEWEST_CONNECTIONS, descriptors - spare))
+
+
+_guards: WeakKeyDictionary[asyncio.AbstractEventLoop, Guard] = WeakKeyDictionary()
+
+
+def set_limits(limits: Limits) -> None:
+    """Limits for servers that start in this event loop from now on."""
+    _guards[asyncio.get_running_loop()] = Guard(limits)
+
+
+def current_guard() -> Guard:
+    loop = asyncio.get_running_loop()
+    if loop not in _guards:
+        _guards[loop] = Guard(Limits())
+    return _guards[loop]
+
+
+def _soft_descriptor_limit() -> int | None:
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return None
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft == resource.RLIM_INFINITY else soft

@@ -1,0 +1,129 @@
+"""Who may talk with the agent, whose machine it is, and how much one person may say.
+
+Nobody is let in unless somebody said so: by name (`allowed_users`, `owners`), by a code (`hermes gateway pair`), or
+with `allow_all`. Bots never are: two of them would talk for ever. Where a secret came with the request, that was the
+door.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from hermes import clock
+from hermes.errors import HermesError
+from hermes.gateway.inbound.pairing import Paired, Pairings, code_in
+from hermes.gateway.inbound_events import Source
+from hermes.gateway.rate_limit import Buckets
+from hermes.gateway.registry import PLATFORMS
+from hermes.gateway.settings import EVERYBODY, GatewaySettings, PlatformSettings
+from hermes.logs import log_of
+
+_log = log_of(__name__)
+
+
+class Doorkeeper:
+    def __init__(
+        self, settings: GatewaySettings, pairings: Pairings, now: Callable[[], float] = clock.now
+    ) -> None:
+        self._settings, self._pairings, self._now = settings, pairings, now
+        self._buckets = Buckets(settings.messages_per_minute)
+
+    def admits(self, source: Source) -> bool:
+        """Whether what they say reaches the store and the model."""
+        platform = self._settings.platforms.get(source.platform)
+        if platform is None or source.is_bot:
+            return False
+        if platform.allow_all or _by_secret(source.platform):
+            return True
+        return (
+            _is_among(platform.allowed_users, source)
+            or _is_among(platform.owners, source)
+            or any(self._pairings.is_paired(source.platform, one) for one in _ids(source))
+        )
+
+    def is_owner(self, source: Source) -> bool:
+        """Whether the machine is theirs: the tools that reach it, and its memory."""
+        platform = self._settings.platforms.get(source.platform)
+        if platform is None or source.is_bot:
+            return False
+        if _is_among(platform.owners, source) or (
+            EVERYBODY in platform.owners and _by_secret(source.platform)
+        ):
+            return True
+        return any(self._pairings.is_owner(source.platform, one) for one in _ids(source))
+
+    def can_approve(self, source: Source) -> bool:
+        """Whether they can be asked to approve something here: an owner in a private chat.
+
+        Behind a shared secret stands a program, which nobody can ask.
+        """
+        return source.chat_type == "dm" and not _by_secret(source.platform) and self.is_owner(source)
+
+    def pairs(self, source: Source, text: str) -> Paired | None:
+        """Let a person in who sends a good code in a private chat; None if that is not what they do.
+
+        Whoever is in already has to write `/pair CODE`: what else they say is for the agent.
+        """
+        if source.chat_type != "dm" or source.is_bot or not source.user_id or _by_secret(source.platform):
+            return None
+        if source.platform not in self._settings.platforms:
+            return None
+        code = code_in(text, alone=not self.admits(source))
+        if code is None:
+            return None
+        try:
+            name = source.handle or source.user_name
+            return self._pairings.try_code(source.platform, source.user_id, name, code)
+        except HermesError as problem:  # nothing that a stranger sends may end anything here
+            _log.error("a code could not be looked at: %s", problem)
+            return None
+
+    def pairing_problem(self) -> str | None:
+        """Why changes of the pairing file are ignored; None if they are not."""
+        return self._pairings.check(report=True)
+
+    def may_speak(self, source: Source) -> tuple[bool, bool]:
+        """Whether it is not too much at once; if it is, whether they should be told now."""
+        if not self._settings.messages_per_minute:
+            return True, False
+        return self._buckets.take(f"{source.platform}:{source.participant or source.chat_id}", self._now())
+
+
+def let_in(settings: GatewaySettings, pairings: Pairings) -> Iterator[tuple[str, str]]:
+    """For each platform that is connected, who may talk there, in one line."""
+    paired = pairings.known()
+    for name, platform in settings.enabled.items():
+        yield name, _told(platform, sum(one.platform == name for one in paired))
+
+
+def _told(platform: PlatformSettings, paired: int) -> str:
+    name = platform.name
+    if _by_secret(name):
+        return "whoever knows its secret"
+    if platform.allow_all:
+        return "everybody (allow_all)"
+    named = sorted(platform.allowed_users | platform.owners)
+    if named or paired:
+        both = (", ".join(named), f"{paired} by pairing" if paired else "")
+        return " and ".join(part for part in both if part)
+    return (
+        f"nobody yet: `hermes gateway pair {name}` makes a code, platforms.{name}.allowed_users names people"
+    )
+
+
+def _by_secret(name: str) -> bool:
+    return name in PLATFORMS and PLATFORMS[name].by_secret
+
+
+def _ids(source: Source) -> set[str]:
+    return {one for one in (source.user_id, source.user_id_alt) if one}
+
+
+def _is_among(people: frozenset[str], source: Source) -> bool:
+    """By an id, or by a name that nobody else can have; capitals do not matter in one."""
+    if not people.isdisjoint(_ids(source)):
+        return True
+    if not source.handle:
+        return False
+    handle = source.handle.removeprefix("@").lower()
+    return any(one.removeprefix("@").lower() == handle for one in people if not one.lstrip("-").isdecimal())

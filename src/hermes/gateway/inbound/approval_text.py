@@ -1,0 +1,157 @@
+"""How an approval is asked for in a chat: the whole command, why it is asked, and how to answer.
+
+The law: a person approves only what they were shown. The command and the diff are shown in code blocks that nothing
+inside can close, characters that cannot be seen are spelled out, and a long one is split so that the blocks, joined,
+are exactly the text. What does not fit into a few messages cannot be approved in a chat.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from hermes import clock
+from hermes.agent.approvals.request import ApprovalRequest, Scope
+from hermes.gateway.adapter import Choice
+from hermes.gateway.commands.markdown_format import code, plain
+from hermes.insights.number_format import duration
+from hermes.text import make_visible
+
+Measure = Callable[[str], int]
+
+MOST_PARTS = 8
+"""How many messages a command and its diff may take."""
+OUTCOME_ROOM = 200
+"""What is kept free in the last message, where the outcome is added later."""
+SHORTEST_MESSAGE = 1000
+"""Where a message holds less than this, no question fits."""
+LONGEST_REASON = 400
+LONGEST_PREFIX = 80
+
+_BACKTICKS = re.compile("`+")
+
+
+def fence_code(text: str, language: str = "") -> str:
+    """A Markdown code block. Its fence is longer than any run of backticks in the text."""
+    mark = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(text)), default=0))
+    return f"{mark}{language}\n{text}\n{mark}"
+
+
+def split_code(text: str, longest: int, measure: Measure = len, language: str = "") -> list[str]:
+    """Chunks which, joined, are the text, and of which each fits into `longest` as a code block."""
+
+    def fits(start: int, end: int) -> bool:
+        return measure(fence_code(text[start:end], language)) <= longest
+
+    chunks: list[str] = []
+    start = 0
+    while start < len(text) or not chunks:
+        if fits(start, len(text)):
+            chunks.append(text[start:])
+            break
+        good, bad = start + 1, min(len(text), start + longest) + 1
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            good, bad = (middle, bad) if fits(start, middle) else (good, middle)
+        end = _nice_end(text, start, good)
+        chunks.append(text[start:end])
+        start = end
+    return chunks
+
+
+def _nice_end(text: str, start: int, end: int) -> int:
+    """Behind the last line end or space that leaves a chunk at least half full."""
+    for gap in ("\n", " "):
+        found = text.rfind(gap, start + (end - start) // 2, end)
+        if found >= 0:
+            return found + 1
+    return end
+
+
+def offered_scopes(request: ApprovalRequest) -> dict[str, Scope]:
+    """The words behind `/approve` and what each allows beyond this one time."""
+    scopes: dict[str, Scope] = {}
+    lasting = next((scope for scope in request.scopes if scope is not Scope.PREFIX), None)
+    if lasting is not None:
+        scopes["always"] = lasting
+    if Scope.PREFIX in request.scopes and _shows_exactly(request.prefix):
+        scopes["like"] = Scope.PREFIX
+    return scopes
+
+
+def _shows_exactly(prefix: str) -> bool:
+    """Whether a person sees in one short piece of code what they would agree to."""
+    return (
+        0 < len(prefix) <= LONGEST_PREFIX
+        and prefix == make_visible(prefix) == " ".join(prefix.split())
+        and "`" not in prefix
+    )
+
+
+def choices_of(name: str, request: ApprovalRequest) -> tuple[Choice, ...]:
+    """The answers as buttons; each stands for the command that could be typed."""
+    labels = {
+        Scope.COMMAND: "✓ Always this command",
+        Scope.EDITS: "✓ Always edits",
+        Scope.PREFIX: "✓ Always like this",
+    }
+    lasting = (
+        Choice(labels[scope], f"/approve {name} {word}") for word, scope in offered_scopes(request).items()
+    )
+    return (Choice("✓ Once", f"/approve {name}"), *lasting, Choice("✗ No", f"/deny {name}"))
+
+
+def question_parts(
+    name: str, request: ApprovalRequest, seconds: float, longest: int, measure: Measure = len
+) -> list[str] | None:
+    """The messages that ask, of which the last has the choices. None if the whole cannot be shown."""
+    if longest < SHORTEST_MESSAGE:
+        return None
+    blocks = [(make_visible(request.subject), "")]
+    if request.diff:
+        blocks.append((make_visible(request.diff), "diff"))
+    head = f"❓ **May I do this?** {code(name)}"
+    tail = "\n".join(_tail(name, request, seconds))
+    together = "\n\n".join([head, *(fence_code(*block) for block in blocks), tail])
+    room = longest - OUTCOME_ROOM
+    if measure(together) <= room:
+        return [together]
+    chunks = [
+        (chunk, language)
+        for text, language in blocks
+        for chunk in split_code(text, longest - OUTCOME_ROOM, measure, language)
+    ]
+    last = f"{head}\n\nIt is in the {len(chunks)} messages above, whole.\n\n{tail}"
+    if len(chunks) > MOST_PARTS or measure(last) > room:
+        return None
+    labels = (f"{code(name)} part {number} of {len(chunks)}" for number in range(1, len(chunks) + 1))
+    return [
+        *(f"{label}\n\n{fence_code(*chunk)}" for label, chunk in zip(labels, chunks, strict=True)),
+        last,
+    ]
+
+
+def _tail(name: str, request: ApprovalRequest, seconds: float) -> Iterator[str]:
+    if any(text != make_visible(text) for text in (request.subject, request.diff)):
+        yield "⚠ It holds characters that cannot be seen. They are shown as ⟨U+…⟩."
+    if request.reason:
+        yield f"Why I ask: {plain(request.reason, LONGEST_REASON)}"
+    yield f"- {code(f'/approve {name}')} once"
+    where = f", in {code(request.workspace)}" if request.workspace else ""
+    meanings = {
+        Scope.COMMAND: f"this command from now on{where}",
+        Scope.EDITS: f"all edits from now on{where}",
+        Scope.PREFIX: f"every command that begins with `{request.prefix}` from now on{where}",
+    }
+    for word, scope in offered_scopes(request).items():
+        yield f"- {code(f'/approve {name} {word}')} {meanings[scope]}"
+    yield f"- {code(f'/deny {name}')} no; what you write behind it is told to the agent"
+    yield f"Without an answer within {limit_of(seconds)} it is not done."
+
+
+def limit_of(seconds: float) -> str:
+    """`10 minutes`, `30 seconds`."""
+    minutes = seconds / clock.MINUTE
+    if minutes >= 1:
+        return f"{minutes:g} minute{'' if minutes == 1 else 's'}"
+    return duration(seconds)

@@ -1,0 +1,62 @@
+"""Messages that were begun with before: by a process that is gone, or as an earlier version that was changed since.
+
+What is in the conversation says how far anybody came, because every message is marked with the id it came under.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from hermes import reasoning
+from hermes.gateway.inbound_events import said_first
+
+if TYPE_CHECKING:
+    from hermes.gateway.sessions.chat_state import Chat
+    from hermes.store.chats.inbox import InboxEntry
+
+Row = dict[str, Any]
+
+
+def mark(entry: InboxEntry) -> str:
+    """By what a message of the inbox is known in the conversation."""
+    return entry.platform_message_id or f"inbox:{entry.id}"
+
+
+async def stored(chat: Chat, entry: InboxEntry) -> list[Row] | None:
+    """What followed a message in the conversation; None if it was not stored there."""
+    assert chat.session_id is not None
+    rows = await asyncio.to_thread(chat.store.follow, chat.session_id, 0)
+    places = [number for number, row in enumerate(rows) if row["platform_message_id"] == mark(entry)]
+    return rows[places[-1] + 1 :] if places else None
+
+
+def answer_in(rows: list[Row]) -> Row | None:
+    """The answer to a message, in what followed it; its content without reasoning."""
+    answers = (row for row in rows if row["role"] == "assistant" and not row["tool_calls"])
+    shown = ({**row, "content": reasoning.answer_in(row["content"])} for row in answers)
+    return next((row for row in shown if row["content"]), None)
+
+
+async def taken_back(chat: Chat, message_id: str, *, again: bool) -> bool:
+    """The last message of a person was changed: what came of it is taken back. Older ones are let be.
+
+    Whoever comes `again` may find that it was taken back, and nothing said in its place.
+    """
+    store, session_id, epoch = chat.store, chat.session_id, chat.epoch
+    assert session_id is not None
+    recent = await asyncio.to_thread(store.list_recent_user_messages, session_id, 1)
+    last = await asyncio.to_thread(store.follow, session_id, recent[0]["id"] - 1) if recent else []
+    if last and _is_version_of(last[0], message_id):
+        first = last[0]["id"]
+        await asyncio.to_thread(lambda: store.rewind_to_message(session_id, first, lease_epoch=epoch))
+        return True
+    if not again:
+        return False
+    exported = await asyncio.to_thread(store.export_session, session_id) or {"messages": []}
+    versions = [row for row in exported["messages"] if _is_version_of(row, message_id)]
+    return bool(versions) and not any(row["active"] for row in versions)
+
+
+def _is_version_of(row: Row, message_id: str) -> bool:
+    return said_first(row["platform_message_id"]) == message_id

@@ -1,0 +1,320 @@
+"""Letting people in by a one-time code: made here at the machine, sent to the bot by whoever is to be let in.
+
+`<home>/gateway/pairing.json` holds digests of the codes that are still good, and who used one. The command makes codes
+and takes people out again while the gateway runs, so every change is made under a lock, and a file that was changed is
+read again. Wrong codes are counted in memory only: a stranger cannot make us write.
+
+The file is sealed (`gateway/seal.py`). A change that another program made is ignored: whoever was let in before stays,
+nobody new is let in, and the log, `hermes gateway status` and `hermes doctor` say so.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import re
+import secrets
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hermes import audit_log, caller, clock, errors
+from hermes.atomic_files import alone_in, replace_file
+from hermes.gateway.inbound.file_signature import Seal
+from hermes.gateway.rate_limit import Recently
+from hermes.logs import log_of
+
+FILE = "pairing.json"
+ALPHABET = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
+"""Without what is taken for something else when it is read aloud or copied: 0 and O, 1, I and L."""
+LENGTH = 8
+MINUTES = 10.0
+MOST_CODES = 5
+"""Each of them is compared with what a stranger sends, at some cost."""
+TRIES = 5
+"""Wrong codes of one person in an hour; then nothing more is looked at."""
+
+_log = log_of(__name__)
+
+
+class Paired(NamedTuple):
+    """Somebody who was let in for good."""
+
+    platform: str
+    user_id: str
+    user_name: str | None
+    owner: bool
+    since: float
+
+
+class _Kept(NamedTuple):
+    """What the file says."""
+
+    codes: list[dict[str, Any]]
+    people: list[Paired]
+    revision: int = 0
+    """Grows with each change, so that an older file is not taken for a newer one."""
+
+
+_NOTHING = _Kept([], [])
+
+
+class Pairings:
+    def __init__(self, folder: Path, now: Callable[[], float] = clock.now) -> None:
+        self._folder, self._now = folder, now
+        self._file = folder / FILE
+        self._stamp: tuple[int, ...] | None = None
+        self._kept = _NOTHING
+        self._newest = 0
+        self._seal = Seal("hermes pairing")
+        self._reported: object = None
+        self._lock = threading.Lock()
+        self._wrong = Recently(clock.HOUR)
+
+    def make_code(self, platform: str | None = None, *, owner: bool = False, minutes: float = MINUTES) -> str:
+        """A new code, for one platform or for any. It is shown now and never again."""
+        caller.refuse_tool("a pairing code is made by a person only")
+        code = "".join(secrets.choice(ALPHABET) for _ in range(LENGTH))
+        salt = secrets.token_hex(16)
+        until = self._now() + minutes * clock.MINUTE
+        made = {
+            "digest": _digest(code, salt),
+            "salt": salt,
+            "platform": platform,
+            "owner": owner,
+            "until": until,
+        }
+        with alone_in(self._folder):
+            kept = self._read()
+            self._write(kept._replace(codes=[*self._good(kept)[1 - MOST_CODES :], made]))
+        audit_log.record("pairing.code", platform=platform, owner=owner, minutes=int(minutes))
+        return code
+
+    def try_code(self, platform: str, user_id: str, user_name: str | None, code: str) -> Paired | None:
+        """Let somebody in who knows a code; None if it is wrong, too late, or they tried too often."""
+        now, person = self._now(), f"{platform}:{user_id}"
+        if not self._good(self._read()):
+            return None
+        with alone_in(self._folder):
+            if self._wrong.count(person, now) >= TRIES:
+                return None
+            kept = self._read()
+            good = self._good(kept)
+            right = next((one for one in good if _fits(one, platform, code)), None)
+            if right is None:
+                self._wrong.add(person, now)
+                return None
+            before = _found(kept.people, platform, user_id)
+            is_owner = right["owner"] or (before is not None and before.owner)
+            made = Paired(platform, user_id, user_name, is_owner, before.since if before else now)
+            people = [one for one in kept.people if one != before]
+            codes = [one for one in good if one is not right]
+            self._write(kept._replace(codes=codes, people=[*people, made]))
+        _record("pairing.used", made)
+        return made
+
+    def is_paired(self, platform: str, user_id: str) -> bool:
+        return _found(self._looked_up().people, platform, user_id) is not None
+
+    def is_owner(self, platform: str, user_id: str) -> bool:
+        found = _found(self._looked_up().people, platform, user_id)
+        return found is not None and found.owner
+
+    def all(self) -> list[Paired]:
+        """Everybody who was let in, in that order."""
+        return list(self._read().people)
+
+    def known(self) -> list[Paired]:
+        """The same, without what a changed file says: those that this process lets in. Nothing is logged."""
+        try:
+            return self.all()
+        except errors.HermesError:
+            return list(self._kept.people)
+
+    def check(self, *, report: bool = False) -> str | None:
+        """What is wrong with the file, in one line; None if nothing is. With `report` it is logged, too, once."""
+        if report:
+            self._looked_up()
+        try:
+            self._read()
+        except errors.HermesError as problem:
+            return str(problem)
+        return None
+
+    def hold_key(self) -> None:
+        """Read the key, and the file as it is now: what comes later has to fit."""
+        self._seal.hold_key()
+        self._looked_up()
+
+    def revoke(self, platform: str, user: str) -> list[Paired]:
+        """Let somebody in no longer, by their id or name; those who were meant."""
+        caller.refuse_tool("people are taken out by a person only")
+        name = user.removeprefix("@").lower()
+        with alone_in(self._folder):
+            kept = self._read()
+            people = [one for one in kept.people if one.platform == platform]
+            gone = [one for one in people if one.user_id == user]
+            gone = gone or [one for one in people if (one.user_name or "").removeprefix("@").lower() == name]
+            if gone:
+                self._write(kept._replace(people=[one for one in kept.people if one not in gone]))
+        for person in gone:
+            _record("pairing.revoked", person)
+        return gone
+
+    def adopt_unsealed(self) -> list[Paired] | None:
+        """Seal the file of an older version, once; those who are in it, or None if there is nothing to adopt.
+
+        Only where there never was a key: else a file without a seal is one that another program wrote.
+        """
+        if not self._file.exists() or self._seal.was_ever_made() or caller.is_started_by_tool():
+            return None
+        with alone_in(self._folder):
+            content = self._load()
+            if "seal" in content or self._seal.was_ever_made():
+                return None
+            kept = _parsed(content)
+            self._write(kept)
+        audit_log.record("pairing.adopted", people=_described(kept.people))
+        return kept.people
+
+    def read_unchecked(self) -> list[Paired]:
+        """Who is in the file, whether or not its seal fits: for the person who decides about it."""
+        return _parsed(self._load()).people
+
+    def accept(self, people: list[Paired]) -> None:
+        """Seal the file with these people, who were in it when a person looked; codes are dropped."""
+        caller.refuse_tool("a changed pairing file is accepted by a person only")
+        with alone_in(self._folder):
+            if _parsed(self._load()).people != people:
+                raise errors.HermesError(f"{self._file} was changed meanwhile; look at it again")
+            self._write(_Kept([], people))
+        audit_log.record("pairing.accepted", people=_described(people))
+
+    # ------------------------------------------------------------ the file
+
+    def _good(self, kept: _Kept) -> list[dict[str, Any]]:
+        return [one for one in kept.codes if one["until"] > self._now()]
+
+    def _looked_up(self) -> _Kept:
+        """What counts now. Where the file is unusable that is what was known before; the log says so once."""
+        try:
+            return self._read()
+        except errors.HermesError as problem:
+            if self._reported != (mark := (self._stamp_or_none(), str(problem))):
+                self._reported = mark
+                _log.error("%s; nobody new is let in", problem)
+                audit_log.record("pairing.ignored", problem=str(problem))
+            return self._kept
+
+    def _read(self) -> _Kept:
+        """What the file says, read again if it was changed. It is always a new file that takes its place."""
+        with self._lock:
+            stamp = self._current_stamp()
+            if stamp is None:
+                self._kept, self._stamp = _NOTHING, None
+            elif stamp != self._stamp:
+                content = self._load()
+                seal = content.pop("seal", None)
+                if not self._seal.fits(content, seal):
+                    raise self._tampered("its seal does not fit")
+                kept = _parsed(content)
+                if kept.revision < self._newest:
+                    raise self._tampered("it is an older version of itself")
+                self._kept, self._stamp, self._newest = kept, stamp, kept.revision
+            return self._kept
+
+    def _current_stamp(self) -> tuple[int, ...] | None:
+        try:
+            stat = self._file.stat()
+        except FileNotFoundError:
+            return None
+        except OSError as problem:
+            raise errors.BadConfig(f"{self._file} cannot be read: {problem.strerror}") from problem
+        return (stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size)
+
+    def _stamp_or_none(self) -> tuple[int, ...] | None:
+        try:
+            return self._current_stamp()
+        except errors.BadConfig:
+            return None
+
+    def _load(self) -> dict[str, Any]:
+        try:
+            content = json.loads(self._file.read_bytes())
+            _parsed(content)
+        except OSError as problem:
+            raise errors.BadConfig(f"{self._file} cannot be read: {problem.strerror}") from problem
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
+            raise errors.BadConfig(f"{self._file} makes no sense; put it right or take it away") from problem
+        return dict(content)
+
+    def _tampered(self, why: str) -> errors.BadConfig:
+        return errors.BadConfig(
+            f"{self._file} was changed by another program ({why});"
+            " `hermes gateway pair --accept` shows who is in it and asks whether that is right"
+        )
+
+    def _write(self, kept: _Kept) -> None:
+        revision = max(kept.revision, self._newest, int(clock.now() * 1000)) + 1
+        content: dict[str, Any] = {
+            "codes": kept.codes,
+            "people": [person._asdict() for person in kept.people],
+            "revision": revision,
+        }
+        content["seal"] = self._seal.compute(content)
+        replace_file(self._file, json.dumps(content, indent=2).encode() + b"\n")
+        with self._lock:  # nothing else writes before `alone_in` ends
+            self._kept = kept._replace(revision=revision)
+            self._stamp, self._newest = self._current_stamp(), revision
+
+
+def code_in(text: str, *, alone: bool = True) -> str | None:
+    """The code that somebody sent: `/pair CODE`, or with `alone` nothing but the code; None if there is none."""
+    found = re.fullmatch(r"\s*(/pair(?:@\w+)?\s+)?([0-9A-Za-z]{4})[ -]?([0-9A-Za-z]{4})\s*", text)
+    if found is None or not (found[1] or alone):
+        return None
+    code = (found[2] + found[3]).upper()
+    return code if set(code) <= set(ALPHABET) else None
+
+
+def _digest(code: str, salt: str) -> str:
+    """Slow, because a code is short: a copy of the file is no use for as long as the code is good."""
+    from hashlib import scrypt
+
+    return scrypt(code.upper().encode(), salt=bytes.fromhex(salt), n=2**14, r=8, p=1, dklen=32).hex()
+
+
+def _fits(kept: dict[str, Any], platform: str, code: str) -> bool:
+    return kept["platform"] in (None, platform) and hmac.compare_digest(
+        kept["digest"], _digest(code, kept["salt"])
+    )
+
+
+def _found(people: list[Paired], platform: str, user_id: str) -> Paired | None:
+    return next((one for one in people if (one.platform, one.user_id) == (platform, user_id)), None)
+
+
+def _parsed(content: dict[str, Any]) -> _Kept:
+    people = [Paired(**person) for person in content["people"]]
+    codes: list[dict[str, Any]] = [
+        {name: code[name] for name in ("digest", "salt", "platform", "owner", "until")}
+        for code in content["codes"]
+    ]
+    return _Kept(codes, people, int(content.get("revision", 0)))
+
+
+def _record(action: str, person: Paired) -> None:
+    audit_log.record(
+        action,
+        platform=person.platform,
+        user=person.user_id,
+        user_name=person.user_name,
+        owner=person.owner,
+    )
+
+
+def _described(people: list[Paired]) -> str:
+    return ", ".join(
+        f"{person.platform}:{person.user_id}{' (owner)' if person.owner else ''}" for person in people
+    )

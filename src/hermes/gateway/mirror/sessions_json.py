@@ -1,0 +1,228 @@
+"""`sessions/sessions.json`: which chat is in which session, for people and for programs that look there.
+
+It is written from the store and never read back. A change is written at once; then the next ones wait for 0.4
+seconds, or longer if there are so many chats that writing would take more than a twelfth of one processor: with 10,000
+chats a write takes 50 ms of it. Only entries that changed are composed again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic, thread_time
+from typing import TYPE_CHECKING, Any
+
+from hermes import clock, errors, home
+from hermes.atomic_files import sync_folder
+from hermes.gateway.inbound_events import Source
+from hermes.logs import log_of
+from hermes.store.content import from_json
+from hermes.store.engine_choice import is_encrypted
+from hermes.store.transfer.mirror_source import Chatting
+
+if TYPE_CHECKING:
+    from hermes.db.session_db import SessionDB
+
+log = log_of(__name__)
+
+NAME = "sessions.json"
+LEAST_PAUSE_S = 0.4
+"""Between two writes."""
+LOOK_EVERY_S, WHOLE_LOOK_EVERY_S = 0.2, 5.0
+"""How often to ask whether anybody stored a message or moved a chat; and whether anything else has changed."""
+SHARE = 12
+FLAGS = ("expiry_finalized", "suspended", "resume_pending")
+
+
+def is_enabled(setting: bool | None, store: Path) -> bool:
+    """Whether it is written, from what `sessions.index_file` says, if anything. It is plain text."""
+    return not is_encrypted(store) if setting is None else setting
+
+
+class IndexFile:
+    def __init__(self, db: SessionDB, folder: Path, *, enabled: bool = True) -> None:
+        self._db, self._folder, self._enabled = db, folder, enabled
+        self._pieces: dict[str, tuple[int, bytes]] | None = None
+        """By key: the hash of what the store says of the chat, and its entry as it is in the file."""
+        self._cost = 0.0
+        self._touched = asyncio.Event()
+        self._problem: str | None = None
+
+    def touch(self) -> None:
+        """Something about a chat has changed; it will be written soon. Costs nothing."""
+        self._touched.set()
+
+    async def follow(self, stop: asyncio.Event) -> None:
+        """Write it whenever it was touched, and look now and then what other processes did, until told to stop."""
+        if not self._enabled:
+            return
+        ending = asyncio.ensure_future(stop.wait())
+        try:
+            while not stop.is_set():
+                self._touched.clear()
+                state = await self._state()
+                await self._write_quietly()
+                await asyncio.wait([ending], timeout=max(LEAST_PAUSE_S, SHARE * self._cost))
+                await self._until_changed(state, ending)
+        finally:
+            ending.cancel()
+        await self._write_quietly()
+
+    async def _until_changed(self, state: object, ending: asyncio.Future[Any]) -> None:
+        """Wait until a chat was touched here, or the store is not as it was, or everything is to be looked at."""
+        until = monotonic() + max(WHOLE_LOOK_EVERY_S, SHARE * self._cost)
+        touched = asyncio.ensure_future(self._touched.wait())
+        try:
+            while not (ending.done() or touched.done()) and monotonic() < until:
+                if await self._state() != state:
+                    return
+                await asyncio.wait(
+                    [ending, touched], timeout=LOOK_EVERY_S, return_when=asyncio.FIRST_COMPLETED
+                )
+        finally:
+            touched.cancel()
+
+    async def _state(self) -> object:
+        try:
+            return await asyncio.to_thread(self._db.mirrored.chats_state)
+        except errors.HermesError:
+            return None  # whoever writes next tells
+
+    async def _write_quietly(self) -> None:
+        try:
+            await asyncio.to_thread(self.write)
+            self._problem = None
+        except (errors.HermesError, OSError) as problem:  # it is a copy: the next time will do
+            if str(problem) != self._problem:
+                log.warning("%s is not up to date: %s", self._folder / NAME, problem)
+            self._problem = str(problem)
+
+    def write(self) -> bool:
+        """Write it if it would say something else than the last time; whether it was written."""
+        began, is_first = thread_time(), self._pieces is None
+        try:
+            known = self._pieces or {}
+            pieces: dict[str, tuple[int, bytes]] = {}
+            is_new = is_first
+            for row in self._db.mirrored.chats():
+                key, digest = row[0], hash(row)
+                piece = known.get(key)
+                if piece is None or piece[0] != digest:
+                    piece, is_new = (digest, _piece(key, entry_of(Chatting.of(row)))), True
+                pieces[key] = piece
+            if not is_new and len(pieces) == len(known):
+                return False
+            home.private_folder(self._folder)
+            if is_first:
+                _clear_stale((self._folder / NAME).resolve().parent)
+            text = b",\n".join(piece for _, piece in pieces.values())
+            _replace((self._folder / NAME).resolve(), b"{\n" + text + b"\n}" if text else b"{}")
+            self._pieces = pieces
+            return True
+        finally:
+            # The first write composes every entry, and says nothing about what the next ones take.
+            if not (is_first and self._pieces is not None):
+                self._cost = thread_time() - began
+
+
+def _piece(key: str, entry: dict[str, Any]) -> bytes:
+    """An entry as it stands in the file, between the braces around all of them."""
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode({key: entry}), indent=2)[2:-2]
+
+
+def entry_of(chat: Chatting) -> dict[str, Any]:
+    """The documented entry of a chat."""
+    route, kept = chat.route, chat.route.entry
+    name = kept.get("display_name") or chat.display_name
+    counts = {
+        "input_tokens": chat.input_tokens or 0,
+        "output_tokens": chat.output_tokens or 0,
+        "cache_read_tokens": chat.cache_read_tokens or 0,
+        "cache_write_tokens": chat.cache_write_tokens or 0,
+    }
+    return {
+        "session_key": route.session_key,
+        "session_id": route.session_id,
+        "created_at": clock.iso(route.created_at),
+        "updated_at": clock.iso(max(clock.times([route.updated_at, chat.last_active]), default=None)),
+        "display_name": name if isinstance(name, str) else None,
+        "platform": route.platform,
+        "chat_type": route.chat_type,
+        **counts,
+        "total_tokens": sum(counts.values()),
+        "last_prompt_tokens": _whole(kept.get("last_prompt_tokens")),
+        "estimated_cost_usd": chat.estimated_cost_usd or 0.0,
+        "cost_status": chat.cost_status or "unknown",
+        **{flag: kept.get(flag) is True for flag in FLAGS},
+        "resume_reason": _text(kept.get("resume_reason")),
+        "last_resume_marked_at": _time(kept.get("last_resume_marked_at")),
+        "is_fresh_reset": kept.get("is_fresh_reset") is True,
+        "origin": _origin(chat, name),
+    }
+
+
+def _origin(chat: Chatting, name: object) -> dict[str, Any]:
+    """Where the chat is, as its platform told it; else as the store knows it."""
+    route = chat.route
+    for told in (route.entry.get("origin"), from_json(chat.origin_json or "null", None)):
+        if isinstance(told, Mapping):
+            with suppress(ValueError):
+                return Source.from_dict({"platform": route.platform, **told}).to_dict()
+    alone = chat.user_id if route.chat_type == "dm" else None
+    return Source(
+        route.platform,
+        route.chat_id,
+        name if isinstance(name, str) else None,
+        route.chat_type,
+        route.participant or alone,
+        thread_id=route.thread_id or None,
+    ).to_dict()
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _time(value: object) -> str | None:
+    return clock.iso(value) if isinstance(value, int | float) else _text(value)
+
+
+def _replace(file: Path, data: bytes) -> None:
+    """At once and private."""
+    fresh = file.parent / f".sessions_{os.urandom(6).hex()}.tmp"
+    descriptor = home.create_private_file(fresh)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with open(descriptor, "wb", closefd=False) as out:
+            out.write(data)
+        os.fsync(descriptor)
+        fresh.replace(file)
+        sync_folder(file.parent)
+    finally:
+        with suppress(OSError):
+            fresh.unlink()
+        os.close(descriptor)
+
+
+def _clear_stale(folder: Path) -> None:
+    """Remove what killed processes left. There may be many transcripts to look through, so this is done once."""
+    for stale in folder.glob(".sessions_*.tmp"):
+        _remove_stale(stale)
+
+
+def _remove_stale(file: Path) -> None:
+    """Its writer has a lock on it while it lives."""
+    with suppress(OSError), file.open("rb") as left:
+        fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        file.unlink()

@@ -1,0 +1,295 @@
+"""Transcripts: a second copy of each conversation, in `sessions/<id>.jsonl`, written behind the store and from it.
+
+A file is only added to. What it says is compared with what the store says, and the difference is written; so a crash,
+a torn line or a file that was lost costs nothing but the writing. Two processes may do this: whoever has the lock of a
+file reads the store after it got the lock, so nobody writes what is older than what is there.
+
+`.transcripts.json` beside them remembers what each file was like when it was last in step, so that a start need not
+read them all. It is believed only while it fits: without it everything is compared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from time import thread_time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hermes import errors, home
+from hermes.gateway.mirror.transcript_lines import (
+    DELETED,
+    Copy,
+    Difference,
+    Object,
+    difference,
+    event,
+    message,
+    written,
+)
+from hermes.gateway.mirror.transcript_marks import Marks
+from hermes.logs import log_of
+from hermes.store.engine_choice import is_encrypted
+from hermes.store.spool.append_files import lock
+
+if TYPE_CHECKING:
+    from hermes.db.session_db import SessionDB
+
+log = log_of(__name__)
+
+GATEWAY, ALL, OFF = "gateway", "all", "off"
+AT_ONCE = 500
+"""Rows of one look at the store."""
+MESSAGES_AT_ONCE = 50
+REMEMBERED = 128
+"""Files of which it is known what they say, without what was said."""
+NEW_EVERY_S, ALL_EVERY_S = 1.0, 30.0
+SHARE = 50
+"""Looking at every session is done so seldom that it takes no more than this part of one processor."""
+
+
+def chosen(said: str | None, store: Path) -> str:
+    """Which transcripts are written, from what `sessions.transcripts` says, if anything."""
+    return said or (OFF if is_encrypted(store) else GATEWAY)
+
+
+class _Known(NamedTuple):
+    copy: Copy
+    inode: int
+    size: int
+
+
+class Transcripts:
+    def __init__(self, db: SessionDB, folder: Path, which: str = GATEWAY) -> None:
+        self._db, self._folder, self._everybody = db, folder, which == ALL
+        self._off = which == OFF
+        self._copies: OrderedDict[str, _Known] = OrderedDict()
+        self._marks: Marks | None = None
+        self._after, self._cost = 0, 0.0
+        self._alone = threading.Lock()
+
+    # ---------------------------------------------------------------- when
+
+    async def follow(self, stop: asyncio.Event) -> None:
+        """Follow the store until told to stop, and once more then."""
+        if self._off:
+            return
+        wait_for_all = 0.0
+        while not stop.is_set():
+            if wait_for_all <= 0:
+                await asyncio.to_thread(self._quietly, self.catch_up)
+                wait_for_all = max(ALL_EVERY_S, SHARE * self._cost)
+            else:
+                await asyncio.to_thread(self._quietly, self.catch_up_new)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(NEW_EVERY_S):
+                    await stop.wait()
+            wait_for_all -= NEW_EVERY_S
+        await asyncio.to_thread(self._quietly, self.catch_up)
+
+    def _quietly(self, work: Callable[[], int]) -> None:
+        """A copy that cannot be written now is written later; nothing stops for it."""
+        try:
+            work()
+        except (errors.HermesError, OSError) as problem:
+            log.warning("transcripts are behind: %s", problem)
+
+    def catch_up(self) -> int:
+        """Everything that changed since the last time, in whatever process; how many lines were written."""
+        if self._off:
+            return 0
+        with self._alone:
+            began, marks = thread_time(), self._loaded()
+            self._after = self._db.mirrored.highest()
+            lines, at, seen = 0, "", set[str]()
+            while some := self._db.mirrored.outlines(at, AT_ONCE, everybody=self._everybody):
+                at = some[-1][0]
+                for session_id, outline in some:
+                    seen.add(session_id)
+                    file = self._file(session_id)
+                    if file is not None and not marks.fits(session_id, _digest(outline), file):
+                        lines += self._write(session_id, file)
+            lines += sum(self._gone(one) for one in marks.not_among(seen))
+            marks.save(self._after)
+            self._cost = thread_time() - began
+            return lines
+
+    def catch_up_new(self) -> int:
+        """Only the sessions that have new messages: cheap, however many others there are."""
+        if self._off:
+            return 0
+        with self._alone:
+            self._loaded()
+            lines = 0
+            while True:
+                newest, touched = self._db.mirrored.newer(self._after, AT_ONCE, everybody=self._everybody)
+                if newest == self._after:
+                    return lines
+                for session_id in touched:
+                    file = self._file(session_id)
+                    lines += self._write(session_id, file) if file is not None else 0
+                self._after = newest
+
+    def catch_up_session(self, session_id: str) -> int:
+        """The conversation of one session, for whoever works in that one alone."""
+        if self._off:
+            return 0
+        with self._alone:
+            files = [(one, self._file(one)) for one in self._db.mirrored.related(session_id)]
+            return sum(self._write(one, file) for one, file in files if file is not None)
+
+    def _loaded(self) -> Marks:
+        if self._marks is None:
+            home.private_folder(self._folder)
+            self._marks = Marks.read(self._folder, self._db)
+        return self._marks
+
+    # ---------------------------------------------------------------- writing
+
+    def _file(self, session_id: str) -> Path | None:
+        """Where it goes; an id is never a path. None for one that cannot be a name."""
+        name = f"{session_id}.jsonl"
+        is_name = Path(name).name == name and "\0" not in name and len(name.encode()) <= 255
+        return self._folder / name if is_name else None
+
+    def _write(self, session_id: str, file: Path) -> int:
+        """Bring one file into step with the store; how many lines that took."""
+        descriptor = self._opened(file)
+        if descriptor is None:
+            return 0
+        try:
+            known = self._known(session_id, descriptor)
+            if known.copy.columns is None:  # it is new, an older program's, or its session was deleted before
+                known = known._replace(copy=Copy())
+            # The store is asked after the file was made and locked. Whoever deletes the session deletes the rows first
+            # and then the file: so either we see here that it is gone, or they find what we write.
+            now = self._db.mirrored.session(session_id, known.copy.last_call)
+            if now is None:
+                if not known.size:
+                    file.unlink(missing_ok=True)
+                return 0
+            told = difference(known.copy, now)
+            lines = 0
+            for some in self._batches(session_id, told):
+                data = written(some)
+                _append(descriptor, data, known.size)
+                known.copy.add(some)
+                known = known._replace(size=known.size + len(data))
+                lines += len(some)
+            self._remember(session_id, known)
+            if self._marks is not None:
+                self._marks.note(session_id, _digest(now.outline), known.size, changed=lines > 0)
+            return lines
+        except OSError as problem:
+            self._copies.pop(session_id, None)
+            log.warning("%s is behind: %s", file, problem.strerror or problem)
+            return 0
+        finally:
+            os.close(descriptor)
+
+    def _batches(self, session_id: str, told: Difference) -> Iterator[list[Object]]:
+        if told.lines:
+            yield told.lines
+        for at in range(0, len(told.said), MESSAGES_AT_ONCE):
+            rows = self._db.mirrored.messages(session_id, told.said[at : at + MESSAGES_AT_ONCE])
+            yield [message(row) for row in rows]
+        if told.after:
+            yield told.after
+
+    def _opened(self, file: Path) -> int | None:
+        """The file, private, ours alone for now, and made if it was not there."""
+        home.private_folder(self._folder)
+        while True:
+            try:
+                descriptor = home.open_private_file(file, os.O_RDWR | os.O_CREAT)
+            except OSError as problem:
+                log.warning("%s cannot be written: %s", file, problem.strerror or problem)
+                return None
+            lock(descriptor, fcntl.LOCK_EX)
+            if _is_still(file, descriptor):
+                return descriptor
+            os.close(descriptor)  # it was deleted or replaced while we waited
+
+    def _known(self, session_id: str, descriptor: int) -> _Known:
+        """What the file says. A line that a crash cut off is taken away: what it was to say is written again."""
+        state = os.fstat(descriptor)
+        known = self._copies.get(session_id)
+        if known is not None and (known.inode, known.size) == (state.st_ino, state.st_size):
+            return known
+        size = _whole_lines(descriptor, state.st_size)
+        if size != state.st_size:
+            log.info("transcript %s ended in a line that was cut off; it is written again", session_id)
+            os.ftruncate(descriptor, size)
+        with open(descriptor, "rb", closefd=False) as lines:
+            lines.seek(0)
+            return _Known(Copy.of(lines), state.st_ino, size)
+
+    def _remember(self, session_id: str, known: _Known) -> None:
+        self._copies[session_id] = known
+        self._copies.move_to_end(session_id)
+        if len(self._copies) > REMEMBERED:
+            self._copies.popitem(last=False)
+
+    def _gone(self, session_id: str) -> int:
+        """A session that was mirrored is no longer there. If its file is, it says so; it is never made anew."""
+        file = self._file(session_id)
+        assert self._marks is not None
+        self._marks.forget(session_id)
+        self._copies.pop(session_id, None)
+        if file is None or self._db.mirrored.exists(session_id) or not file.exists():
+            return 0
+        descriptor = self._opened(file)
+        if descriptor is None:
+            return 0
+        try:
+            known = self._known(session_id, descriptor)
+            if not known.size:
+                file.unlink(missing_ok=True)
+                return 0
+            _append(descriptor, written([event(DELETED)]), known.size)
+            return 1
+        except OSError as problem:
+            log.warning("%s is behind: %s", file, problem.strerror or problem)
+            return 0
+        finally:
+            os.close(descriptor)
+
+
+def _is_still(file: Path, descriptor: int) -> bool:
+    with suppress(OSError):
+        return os.fstat(descriptor).st_ino == file.stat().st_ino
+    return False
+
+
+def _append(descriptor: int, data: bytes, at: int) -> None:
+    """All of it or, if there is no room, nothing."""
+    try:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.pwrite(descriptor, rest, at + len(data) - len(rest)) :]
+    except BaseException:
+        with suppress(OSError):
+            os.ftruncate(descriptor, at)
+        raise
+
+
+def _whole_lines(descriptor: int, size: int) -> int:
+    """How many bytes of the file are whole lines."""
+    end = size
+    while end:
+        start = max(0, end - 65_536)
+        found = os.pread(descriptor, end - start, start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0
+
+
+def _digest(outline: tuple[Any, ...]) -> str:
+    return blake2b(repr(outline).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

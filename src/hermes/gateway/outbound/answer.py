@@ -1,0 +1,134 @@
+"""An answer of the agent on its way to a chat: seen as it comes where that is possible, and posted when it is done."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import NamedTuple
+
+from hermes.agent.events import (
+    ApprovalAsked,
+    Counted,
+    Discarded,
+    Done,
+    Event,
+    Failed,
+    Interrupted,
+    Note,
+    NotStored,
+    Recast,
+    Stored,
+    TextDelta,
+    ToolStarted,
+)
+from hermes.gateway.ops.metrics import GatewayMetrics
+from hermes.gateway.outbound.streaming import LiveMessage
+
+STOPPED = "_(stopped)_"
+
+
+class Answered(NamedTuple):
+    """What came of a turn."""
+
+    text: str
+    """What the person is shown; empty if there is nothing to show."""
+    outcome: str
+    """answered, stopped or failed."""
+    message_id: int | None
+    """The stored answer."""
+    preview: str | None
+    """The message on the platform that showed the answer as it came."""
+    before: tuple[tuple[int, str], ...] = ()
+    """Answers that were complete when something more was said into the turn; their ids, and what they say."""
+    why: str | None = None
+    """What went wrong, for whoever keeps the gateway."""
+
+
+async def heard(
+    events: AsyncIterator[Event],
+    live: LiveMessage | None,
+    metrics: GatewayMetrics,
+    ask: Callable[[ApprovalAsked], None],
+) -> Answered:
+    """Follow a turn to its end, and show it on the way. `ask` asks the owner for an approval, and does not wait."""
+    hearing = _Hearing()
+    if live is not None:
+        await live.begin()
+    try:
+        async for event in events:
+            if live is not None:
+                await _show(live, event)
+            if isinstance(event, ApprovalAsked):
+                ask(event)
+            if isinstance(event, Counted):
+                metrics.spent(event.used)
+            hearing.hear(event)
+    finally:
+        preview = None if live is None else await live.finish()
+    return hearing.answered(preview)
+
+
+class _Hearing:
+    def __init__(self) -> None:
+        self._said, self._outcome = "", "failed"
+        self._why: str | None = None
+        self._notes: list[str] = []
+        self._message_id: int | None = None
+        self._saying = ""
+        self._complete: tuple[int, str] | None = None
+        self._before: list[tuple[int, str]] = []
+
+    def hear(self, event: Event) -> None:
+        if isinstance(event, Failed):
+            self._why = event.why
+        match event:
+            case TextDelta(text):
+                self._saying += text
+            case Discarded() | Recast():
+                self._saying = ""
+            case Stored(stored, "assistant"):
+                self._message_id, self._complete, self._saying = stored, (stored, self._saying), ""
+            case ToolStarted():
+                self._complete = None
+            case Stored(_, "user") if self._complete is not None:
+                self._before.append(self._complete)
+                self._complete = None
+            case Done(text):
+                self._said, self._outcome = text, "answered"
+            case Interrupted(text):
+                self._said, self._outcome = f"{text}\n\n{STOPPED}" if text else "", "stopped"
+            case _ if note := _noted(event):
+                self._notes.append(note)
+
+    def answered(self, preview: str | None) -> Answered:
+        text = "\n\n".join(part for part in (self._said, *dict.fromkeys(self._notes)) if part)
+        if not text and preview is not None:
+            text = STOPPED
+        return Answered(text, self._outcome, self._message_id, preview, tuple(self._before), self._why)
+
+
+async def _show(live: LiveMessage, event: Event) -> None:
+    match event:
+        case TextDelta(text):
+            await live.add(text)
+        case Discarded() | Recast():
+            await live.discard()
+        case ToolStarted(_, name):
+            await live.note(name)
+        case ApprovalAsked():
+            await live.pause()
+        case _:
+            pass
+
+
+def _noted(event: Event) -> str | None:
+    """What a person should know besides the answer."""
+    match event:
+        case NotStored(_, why, spooled):
+            kept = "kept beside the store until it can be" if spooled else "lost when the gateway ends"
+            return f"⚠ Not stored ({why}); it is {kept}."
+        case Note(text):
+            return f"ⓘ {text}"
+        case Failed(why):
+            return f"⚠ {why}\n\nWhat you said is kept; `/retry` tries again."
+        case _:
+            return None

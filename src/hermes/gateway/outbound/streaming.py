@@ -1,0 +1,238 @@
+"""An answer that can be seen while it comes: one message, sent when there is something to see and edited after that.
+
+A preview is only a preview. Nothing waits for it, nothing fails with it, and the final text takes its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from math import inf
+from time import monotonic
+
+from hermes.gateway.adapter import Adapter, AdapterError, Doubtful, Limited, Unreachable
+from hermes.gateway.inbound_events import Source
+from hermes.gateway.outbound.splitting import beginning
+from hermes.logs import log_of
+from hermes.recall.tool.prompt_safety import name as one_line
+
+log = log_of(__name__)
+
+FIRST_AFTER = 0.7
+"""Seconds from the first text to the first preview: an answer that is there by then is one message at once."""
+TYPING_EVERY = 4.0
+"""Platforms show for about five seconds that somebody is typing."""
+SLOWEST = 30.0
+CURSOR = "▌"
+WAITS = "⏸ waits for your approval, below"
+LONGEST_TOOL_NAME = 40
+
+
+class LiveMessage:
+    """Whoever makes one calls `finish`, whatever happens: until then it is at work beside the answer."""
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        to: Source,
+        once: str,
+        clock: Callable[[], float] = monotonic,
+        *,
+        stream: bool = True,
+        reply_to: str | None = None,
+        message: str | None = None,
+        sent: Callable[[str], Awaitable[None]] | None = None,
+        must_wait: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`message` is a preview that was sent before, to go on with; `sent` is told the id of one that is new, or an
+        empty text when a preview is left as it is.
+
+        `must_wait` says whether something that came first has not arrived yet.
+        """
+        self._adapter = adapter
+        self._to = to
+        self._once = f"{once}:preview"  # the final text is another message if this one does not come about
+        self._previews_left = 0
+        self._left_with: str | None = None
+        """The last text of a preview that is to be left."""
+        self._is_paused = False
+        self._clock = clock
+        self._reply_to = reply_to
+        self._previews = stream and adapter.can.edits
+        self._types = True
+        self._every = adapter.can.edit_every
+        self._text: list[str] = []
+        self._note = ""
+        self._shown = ""
+        self._message = message
+        self._sent = sent
+        self._must_wait = must_wait
+        self._show_at = inf
+        self._earliest = 0.0
+        self._type_at = 0.0
+        self._was_told = False
+        self._is_finished = False
+        self._woken = asyncio.Event()
+        self._work: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """Show at once that an answer is being made."""
+        if self._work is None and not self._is_finished:
+            self._work = asyncio.create_task(self._show_and_wait())
+
+    async def add(self, text: str) -> None:
+        self._text.append(text)
+        self._note = ""
+        await self._changed()
+
+    async def discard(self) -> None:
+        """The answer starts again. What was shown stays until there is something else."""
+        self._text.clear()
+        self._note = ""
+        await self._changed()
+
+    async def note(self, tool: str) -> None:
+        """A tool is at work, until the next text."""
+        self._note = f"⚙ {one_line(tool, LONGEST_TOOL_NAME)}…"
+        await self._changed()
+
+    async def pause(self) -> None:
+        """A person is asked something: nobody types until `go_on`.
+
+        The preview is left above the question. What comes after it is shown in a new message, below the question.
+        """
+        self._is_paused, self._note = True, WAITS
+        self._left_with = self._preview()
+        self._text.clear()
+        self._note, self._show_at = "", inf
+        await self.begin()
+        self._woken.set()
+
+    def go_on(self) -> None:
+        """The question is answered, or withdrawn."""
+        self._is_paused, self._type_at = False, 0.0
+        self._woken.set()
+
+    async def finish(self) -> str | None:
+        """Stop. The id of the message that the final text has to replace; None if there is none.
+
+        What is on its way to the platform arrives first, so that it cannot come after the final text.
+        """
+        self._is_finished = True
+        self._woken.set()
+        if self._work is not None:
+            await asyncio.wait((self._work,))
+        return self._message
+
+    async def _changed(self) -> None:
+        await self.begin()
+        if self._previews and self._show_at == inf and (self._note or any(map(str.strip, self._text))):
+            self._show_at = max(self._earliest, self._clock() + (0.0 if self._message else FIRST_AFTER))
+            self._woken.set()
+
+    async def _show_and_wait(self) -> None:
+        while not self._is_finished:
+            self._woken.clear()
+            if self._left_with is not None:
+                await self._leave_preview(self._left_with)
+            elif self._types and not self._is_paused and self._clock() >= self._type_at:
+                await self._type()
+            elif self._clock() >= self._show_at:
+                await self._show()
+            try:
+                async with asyncio.timeout(self._until_something_is_due()):
+                    await self._woken.wait()
+            except TimeoutError:
+                pass
+        if self._left_with is not None:
+            await self._leave_preview(self._left_with)
+
+    async def _leave_preview(self, text: str) -> None:
+        """Show the last text of a preview, and forget it: the final text is a message of its own."""
+        self._left_with = None
+        if self._message is None:
+            return
+        left, self._message, self._shown = self._message, None, ""
+        self._previews_left += 1
+        self._once = f"{self._once.partition(':preview')[0]}:preview:{self._previews_left}"
+        try:
+            if self._sent is not None:
+                await self._sent("")
+            await self._adapter.edit(self._to, left, text)
+        except Exception as error:  # noqa: BLE001 - it stays as it is
+            self._tell(error)
+
+    def _until_something_is_due(self) -> float | None:
+        due = min(self._show_at, self._type_at if self._types and not self._is_paused else inf)
+        return None if due == inf else max(0.0, due - self._clock())
+
+    async def _type(self) -> None:
+        self._type_at = self._clock() + TYPING_EVERY
+        try:
+            await self._adapter.typing(self._to)
+        except Limited as error:
+            self._type_at = self._clock() + max(error.seconds, TYPING_EVERY)
+        except Exception as error:  # noqa: BLE001 - nobody waits for it
+            self._types = False
+            self._tell(error)
+
+    async def _show(self) -> None:
+        self._show_at = inf
+        preview = self._preview()
+        if preview == self._shown:
+            return
+        if self._message is None and self._must_wait():
+            self._show_at = self._clock() + FIRST_AFTER
+            return
+        pause = 0.0
+        try:
+            await self._send_or_edit(preview)
+            self._shown = preview
+        except Limited as error:
+            self._slow_down()
+            pause = error.seconds
+        except (Unreachable, Doubtful) as error:
+            self._slow_down()
+            # What may have been sent is sent again only where it would not be seen twice.
+            arrived_perhaps = isinstance(error, Doubtful) and self._message is None
+            self._previews = self._adapter.can.idempotent or not arrived_perhaps
+            self._tell(error)
+        except Exception as error:  # noqa: BLE001 - the answer comes without it
+            self._previews = False
+            self._message = None  # it cannot be changed, so the final text must be a message of its own
+            self._tell(error)
+        self._earliest = self._clock() + max(pause, self._every)
+        is_behind = self._previews and self._preview() != self._shown
+        self._show_at = self._earliest if is_behind else inf
+
+    def _slow_down(self) -> None:
+        self._every = min(2 * max(self._every, 0.5), SLOWEST)
+
+    async def _send_or_edit(self, preview: str) -> None:
+        if self._message is not None:
+            await self._adapter.edit(self._to, self._message, preview)
+            return
+        self._message = await self._adapter.send(self._to, preview, once=self._once, reply_to=self._reply_to)
+        self._previews = self._message is not None
+        if self._message is not None and self._sent is not None:
+            await self._sent(self._message)
+
+    def _preview(self) -> str:
+        """As much as fits into one message, whole Markdown, and a sign that it is not the end."""
+        note = f"\n\n{self._note}" if self._note else ""
+        measure = self._adapter.measure
+        room = self._adapter.can.longest - measure(f" {CURSOR}{note}")
+        text = beginning("".join(self._text), room, measure)
+        if not text:
+            return self._note or self._shown
+        if note:
+            return f"{text}{note}"
+        is_fence = text.rpartition("\n")[2].lstrip(" \t>").startswith(("```", "~~~"))
+        return f"{text}\n{CURSOR}" if is_fence else f"{text} {CURSOR}"
+
+    def _tell(self, error: Exception) -> None:
+        """Once: a platform that is away would fill the log."""
+        if not self._was_told:
+            known = isinstance(error, AdapterError)
+            log.warning("no preview on %s: %s", self._adapter.name, error, exc_info=not known)
+        self._was_told = True

@@ -1,0 +1,131 @@
+"""What we say, as events of Matrix: Markdown as HTML beside the plain text, threads, replies, new versions.
+
+An event may have 65,536 bytes. Encrypted it is a third longer, non-ASCII characters are escaped before, and a new
+version carries its text twice. What goes over the rest is the HTML, which is then left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from typing import Any
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from hermes.rendering_check import keep_indentation, keeps_text
+
+LONGEST = 12_000
+"""Of one message, as `measure` counts."""
+_LARGEST = 45_000
+"""Bytes of an event's content before it is encrypted: three quarters of what is left beside the server's part."""
+
+
+class _Parser(MarkdownIt):
+    def normalizeLink(self, url: str) -> str:  # noqa: N802 - its name in the library
+        """As it was written: clients know how to spell an address."""
+        return url
+
+
+# Raw HTML and entities are shown as they were typed, and so are definitions of link targets. A picture from elsewhere,
+# which Matrix does not show, is a link.
+_MARKDOWN = _Parser("commonmark", {"html": False, "breaks": True, "maxNesting": 60})
+_MARKDOWN.enable(["table", "strikethrough"]).disable(["image", "reference", "entity"])
+keep_indentation(_MARKDOWN, "\N{NO-BREAK SPACE}")
+
+
+def measure(text: str) -> int:
+    """Bytes of a text inside an event."""
+    return len(json.dumps(text)) - 2
+
+
+def html_of(text: str) -> str:
+    """The text as HTML; as it was written, where Markdown would leave something of it out."""
+    tokens = list(_with_info(_MARKDOWN.parse(text)))
+    if not keeps_text(text, "".join(_texts(tokens))):
+        return escape(text, quote=False).replace("\n", "<br />\n")
+    html: str = _MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}).strip()
+    alone = html.startswith("<p>") and html.endswith("</p>") and html.count("<p>") == 1
+    return html[3:-4] if alone else html
+
+
+def _with_info(tokens: Sequence[Token]) -> Iterator[Token]:
+    """The tokens with a line above code where more than its language stands behind the fence."""
+    for token in tokens:
+        if token.type == "fence" and len(token.info.split()) > 1:
+            said = Token("inline", "", 0, children=[Token("text", "", 0, content=token.info.strip())])
+            yield from (Token("paragraph_open", "p", 1), said, Token("paragraph_close", "p", -1))
+        yield token
+
+
+def _texts(tokens: Sequence[Token]) -> Iterator[str]:
+    """What a client shows, in the order of the source. It counts the items of a list itself."""
+    numbers: list[int | None] = []
+    targets: list[str] = []
+    for token in tokens:
+        match token.type:
+            case "ordered_list_open" | "bullet_list_open":
+                numbers.append(int(token.attrs.get("start", 1)) if token.tag == "ol" else None)
+            case "ordered_list_close" | "bullet_list_close":
+                numbers.pop()
+            case "list_item_open" if (number := numbers[-1]) is not None:
+                yield str(number)
+                numbers[-1] = number + 1
+            case "fence":
+                yield token.info.partition(" ")[0]
+            case "link_open":
+                targets.append(f"{token.attrs.get('href', '')}{token.attrs.get('title', '')}")
+            case "link_close":
+                yield targets.pop()
+        yield "".join(_texts(token.children)) if token.children is not None else token.content
+
+
+def message(
+    text: str, *, silent: bool = False, relation: dict[str, Any] | None = None, mentions: Iterable[str] = ()
+) -> dict[str, Any]:
+    """A message. Nobody is called by their name in it, but by `mentions`."""
+    content = _formatted(text, "m.notice" if silent else "m.text")
+    content["m.mentions"] = {"user_ids": list(mentions)} if mentions else {}
+    if relation:
+        content["m.relates_to"] = relation
+    return _fitting(content, content)
+
+
+def new_version(message_id: str, text: str) -> dict[str, Any]:
+    fresh = _formatted(text, "m.text") | {"m.mentions": {}}
+    content = {
+        "msgtype": "m.text",
+        "body": f"* {text}",
+        "m.mentions": {},
+        "m.new_content": fresh,
+        "m.relates_to": {"rel_type": "m.replace", "event_id": message_id},
+    }
+    return _fitting(content, fresh)
+
+
+def relation(thread: str | None, reply_to: str | None, latest: str | None) -> dict[str, Any] | None:
+    """Where a message belongs. One in a thread also names what it follows, for clients that know no threads."""
+    if thread is None:
+        return {"m.in_reply_to": {"event_id": reply_to}} if reply_to else None
+    return {
+        "rel_type": "m.thread",
+        "event_id": thread,
+        "is_falling_back": reply_to is None,
+        "m.in_reply_to": {"event_id": reply_to or latest or thread},
+    }
+
+
+def _formatted(text: str, kind: str) -> dict[str, Any]:
+    content: dict[str, Any] = {"msgtype": kind, "body": text}
+    html = html_of(text)
+    if html != escape(text, quote=False):
+        content |= {"format": "org.matrix.custom.html", "formatted_body": html}
+    return content
+
+
+def _fitting(whole: dict[str, Any], formatted: dict[str, Any]) -> dict[str, Any]:
+    if len(json.dumps(whole)) > _LARGEST:
+        formatted.pop("format", None)
+        formatted.pop("formatted_body", None)
+    return whole

@@ -1,0 +1,164 @@
+"""Signing in: with a token that was given, with the one a password got us before, or with the password.
+
+A device is kept as long as the server knows it, because its keys are what encrypted messages are for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from aiohttp import ClientTimeout
+from nio import AsyncClient, AsyncClientConfig
+from nio.client.async_client import client_session
+from nio.store import SqliteStore
+
+from hermes.gateway.adapter import Misconfigured, Undeliverable
+from hermes.gateway.platforms.matrix.errors import SignedOut, answered
+from hermes.gateway.platforms.matrix.state import KEYS, Kept, Login
+
+# Its warnings quote what people wrote whenever something in a message is not as expected.
+if not logging.getLogger("nio").level:
+    logging.getLogger("nio").setLevel(logging.ERROR)
+
+_REQUEST = 50.0
+"""Seconds in which the server has to answer, but for a sync, which is asked to wait."""
+
+
+class Wanted(NamedTuple):
+    """What the settings say of the account."""
+
+    homeserver: str
+    user_id: str
+    access_token: str
+    password: str
+    device_name: str
+    encryption: bool
+
+
+def wanted(more: Mapping[str, Any]) -> Wanted:
+    """The settings; `Misconfigured` says what is missing."""
+    server = str(more.get("homeserver") or "").strip().rstrip("/")
+    if not server:
+        raise Misconfigured("matrix: MATRIX_HOMESERVER is not set")
+    if "://" not in server:
+        server = f"https://{server}"
+    told = Wanted(
+        server,
+        str(more.get("user_id") or "").strip(),
+        str(more.get("access_token") or "").strip(),
+        str(more.get("password") or ""),
+        str(more.get("device_name") or "Hermes"),
+        _switch(more.get("encryption", True)),
+    )
+    if not told.access_token and not told.password:
+        raise Misconfigured("matrix: neither MATRIX_ACCESS_TOKEN nor MATRIX_PASSWORD is set")
+    if not told.access_token and not told.user_id:
+        raise Misconfigured("matrix: MATRIX_USER_ID is not set")
+    return told
+
+
+class Client(AsyncClient):  # type: ignore[misc]  # nio publishes no types
+    """Follows no redirect: token, password and messages go to the homeserver that was chosen.
+
+    Only a file may be fetched elsewhere; aiohttp leaves the token out there.
+    """
+
+    async def _send_once(
+        self,
+        method: str,
+        path: str,
+        data: Any = None,
+        headers: dict[str, str] | None = None,
+        trace_context: Any = None,
+        timeout: float | None = None,
+    ) -> Any:
+        is_file = method.upper() == "GET" and path.startswith("/_matrix/client/v1/media/download/")
+        response = await self.client_session.request(
+            method,
+            self.homeserver + path,
+            data=data,
+            ssl=self.ssl,
+            headers=headers,
+            trace_request_ctx=trace_context,
+            timeout=ClientTimeout(total=self.config.request_timeout if timeout is None else timeout),
+            allow_redirects=is_file,
+        )
+        if 300 <= response.status < 400:
+            response.release()
+            raise Misconfigured(
+                f"matrix: {urlsplit(self.homeserver).hostname} redirects ({response.status});"
+                " MATRIX_HOMESERVER must be the address it leads to"
+            )
+        return response
+
+    send = client_session(_send_once)
+
+
+async def signed_in(account: Wanted, kept: Kept) -> AsyncClient:
+    """A client that the server knows, with its keys loaded. Whoever gets it closes it."""
+    client = Client(
+        account.homeserver,
+        account.user_id,
+        store_path=str(kept.prepare()),
+        config=AsyncClientConfig(
+            store=SqliteStore,
+            store_name=KEYS,
+            encryption_enabled=account.encryption,
+            max_limit_exceeded=0,  # how long to wait, and whether to try again, is not the library's to say
+            max_timeouts=0,
+            request_timeout=_REQUEST,
+        ),
+    )
+    try:
+        await (_by_token(client, account) if account.access_token else _by_password(client, account, kept))
+    except BaseException:
+        await closed(client)
+        raise
+    return client
+
+
+async def closed(client: AsyncClient) -> None:
+    await client.close()
+    if client.store:
+        client.store.database.close()
+
+
+async def _by_token(client: AsyncClient, account: Wanted) -> None:
+    await _restored(client, account.access_token, account)
+    if account.user_id.startswith("@") and client.user_id != account.user_id:
+        raise Misconfigured(f"matrix: the access token is that of {client.user_id}, not of {account.user_id}")
+
+
+async def _by_password(client: AsyncClient, account: Wanted, kept: Kept) -> None:
+    before = kept.login(account.homeserver, account.user_id)
+    if before and before.access_token:
+        try:
+            await _restored(client, before.access_token, account)
+        except SignedOut as out:
+            # A device that the server forgot can never be made again with the keys that it had.
+            before = before._replace(access_token="") if out.soft else None
+            client.access_token = ""
+        else:
+            return
+    client.device_id = before.device_id if before else ""
+    try:
+        answer = await answered(client.login(account.password, account.device_name), "signing in")
+    except Undeliverable as error:
+        raise Misconfigured(f"{error}; look at MATRIX_USER_ID and MATRIX_PASSWORD") from error
+    kept.keep_login(Login(account.homeserver, account.user_id, answer.device_id, answer.access_token))
+
+
+async def _restored(client: AsyncClient, token: str, account: Wanted) -> None:
+    client.access_token = token
+    me = await answered(client.whoami(), "signing in")
+    if account.encryption and not me.device_id:
+        raise Misconfigured("matrix: the access token has no device, so nothing can be encrypted for it")
+    client.restore_login(me.user_id, me.device_id or "", token)
+
+
+def _switch(value: object) -> bool:
+    """A setting that may come from the environment, as text."""
+    return str(value).strip().lower() not in ("false", "no", "off", "0", "")

@@ -1,0 +1,63 @@
+"""Files that people send: offered, and fetched when somebody wants them; decrypted on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+from nio import AsyncClient
+from nio.crypto.attachments import decrypt_attachment
+from nio.exceptions import EncryptionError
+
+from hermes.gateway.adapter import Undeliverable, Unreachable
+from hermes.gateway.inbound_events import Offered
+from hermes.gateway.platforms.matrix.errors import answered
+from hermes.gateway.platforms.matrix.room_events import File
+
+_URI = re.compile(r"mxc://([\w.:\[\]-]+)/([\w-]+)")
+_PATIENCE = 300.0
+_CHUNK = 64 * 1024
+_SPARE = 1024 * 1024
+_LARGEST = 100 * 1024 * 1024
+"""Of a file that does not say how large it is."""
+
+
+def offered(client: AsyncClient, file: File) -> Offered:
+    async def fetch() -> bytes:
+        data: bytes = await answered(_downloaded(client, file), "fetching a file", within=_PATIENCE)
+        return await asyncio.to_thread(_decrypted, data, file.secret) if file.secret else data
+
+    return Offered(file.kind, file.name, file.media_type, file.size, fetch)
+
+
+async def _downloaded(client: AsyncClient, file: File) -> bytes:
+    """The bytes, as long as they are about as many as was said: whether to fetch it was decided by that."""
+    where = _URI.fullmatch(file.uri)
+    if not where:
+        raise Undeliverable("matrix: a file without an address")
+    most = _LARGEST if file.size is None else 2 * file.size + _SPARE
+    data = bytearray()
+    response = await client.send(
+        "GET",
+        f"/_matrix/client/v1/media/download/{where[1]}/{where[2]}",
+        headers={"Authorization": f"Bearer {client.access_token}"},
+        timeout=_PATIENCE,
+    )
+    async with response:
+        if response.status != 200:
+            kind = Undeliverable if 400 <= response.status < 500 else Unreachable
+            raise kind(f"matrix: fetching a file: {response.status}")
+        async for chunk in response.content.iter_chunked(_CHUNK):
+            data += chunk
+            if len(data) > most:
+                raise Undeliverable("matrix: a file is larger than was said")
+    return bytes(data)
+
+
+def _decrypted(data: bytes, secret: dict[str, Any]) -> bytes:
+    try:
+        plain: bytes = decrypt_attachment(data, secret["key"]["k"], secret["hashes"]["sha256"], secret["iv"])
+    except (EncryptionError, KeyError, TypeError, ValueError) as error:
+        raise Undeliverable(f"matrix: a file cannot be decrypted: {error}") from error
+    return plain

@@ -1,0 +1,231 @@
+"""Markdown as Telegram's HTML: the few tags it knows, always balanced, and everything else escaped.
+
+No word is lost. What Markdown would leave out (a link's title, a cell too many in a table) makes the text be shown as
+it was written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from html import escape, unescape
+from typing import NamedTuple
+from unicodedata import combining, east_asian_width
+
+from markdown_it import MarkdownIt
+from markdown_it.tree import SyntaxTreeNode
+
+from hermes.rendering_check import keep_indentation, keeps_text
+from hermes.text import clean_in
+
+LONGEST = 4096
+"""Of what is seen of one message, in the units of UTF-16."""
+
+_TAGS = {"strong": "b", "em": "i", "s": "s"}
+_LINKED = ("http://", "https://", "tg://")
+_LINK_TAG = re.compile(r'<a href="([^"]*)">(.*?)</a>', re.DOTALL)
+_LANGUAGE_TAG = re.compile(r'<code class="language-([^"]*)">')
+_TAG = re.compile(r"<[^<>]*>")
+_LINE_END = re.compile(r"\r\n?|\n")
+_LANGUAGE = re.compile(r"[A-Za-z0-9_+#.-]+")
+_BARS = re.compile(r"\|\|")
+_SPOILER_TAG = re.compile("</?tg-spoiler>")
+
+
+def units(text: str) -> int:
+    """How long a text is, as Telegram counts."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def html_of(markdown: str) -> str:
+    """The text in Telegram's HTML; nothing that can be seen in it is blank unless the text was."""
+    markdown = clean_in(markdown)
+    made = _Writer(markdown).written()
+    return made if shown(made).strip() and _keeps(made, markdown) else escape(markdown, quote=False)
+
+
+def shown(html: str) -> str:
+    """What is seen of such HTML."""
+    return unescape(_TAG.sub("", html))
+
+
+def _keeps(made: str, source: str) -> bool:
+    """Whether such HTML says all that its source says; a link has its address behind its text."""
+    return keeps_text(source, shown(_LANGUAGE_TAG.sub(r"\1", _LINK_TAG.sub(r"\2 \1", made))))
+
+
+class _Mark(NamedTuple):
+    """Two bars, where a spoiler may begin or end."""
+
+    opens: bool
+    closes: bool
+
+
+class _Writer:
+    """Writes one text. It knows which tags are open, because Telegram wants none of them inside itself."""
+
+    def __init__(self, markdown: str) -> None:
+        self._lines = _LINE_END.split(markdown)
+        self._root = SyntaxTreeNode(_parser().parse(markdown))
+        self._open: list[str] = []
+
+    def written(self) -> str:
+        return self._blocks(self._root.children)
+
+    def _blocks(self, nodes: Iterable[SyntaxTreeNode], between: str = "\n\n", depth: int = 0) -> str:
+        made = [self._block(node, depth) for node in nodes]
+        return between.join(one for one in made if one)
+
+    def _block(self, node: SyntaxTreeNode, depth: int) -> str:
+        match node.type:
+            case "bullet_list" | "ordered_list":
+                return self._list(node, depth)
+            case "blockquote":
+                return self._within("blockquote", lambda: self._blocks(node.children))
+            case "fence" | "code_block":
+                return _code(node.content, node.info)
+            case "hr":
+                return "———"
+            case "table":
+                return self._table(node)
+            case "heading":
+                return self._within("b", lambda: self._blocks(node.children))
+            case "inline":
+                return self._inline(node.children)
+            case _:  # a paragraph
+                return self._blocks(node.children)
+
+    def _list(self, node: SyntaxTreeNode, depth: int) -> str:
+        items = []
+        for item in node.children:
+            sign = f"{item.info}{item.markup}" if node.type == "ordered_list" else "•"
+            said = self._blocks(item.children, "\n", depth + 1)
+            items.append(f"{'   ' * depth}{sign} {said}")
+        return "\n".join(items)
+
+    def _table(self, node: SyntaxTreeNode) -> str:
+        rows = [[_plain(cell) for cell in row.children] for part in node.children for row in part.children]
+        widths = [max(map(_cells, column)) for column in zip(*rows, strict=True)]
+        lines = [_in_columns(row, widths) for row in rows]
+        made = "\n".join([lines[0], "─" * max(map(_cells, lines)), *lines[1:]])
+        first, end = node.map or (0, 0)
+        source = "\n".join(self._lines[first:end])
+        return _code(made if keeps_text(source, made) else source)
+
+    def _inline(self, nodes: Sequence[SyntaxTreeNode]) -> str:
+        pieces: list[str | _Mark] = []
+        for node in nodes:
+            if node.type == "text":
+                pieces += _with_marks(node.content)
+            else:
+                pieces.append(self._span(node))
+        return _spoilers(pieces)
+
+    def _span(self, node: SyntaxTreeNode) -> str:
+        match node.type:
+            case "softbreak" | "hardbreak":
+                return "\n"
+            case "code_inline":
+                text = escape(node.content, quote=False)
+                return text if "a" in self._open else f"<code>{text}</code>"
+            case "link":
+                return self._link(node, str(node.attrs["href"]))
+            case "image":
+                return self._link(node, str(node.attrs["src"]))
+            case _:
+                return self._within(_TAGS[node.type], lambda: self._inline(node.children))
+
+    def _link(self, node: SyntaxTreeNode, url: str) -> str:
+        title = node.attrs.get("title")
+        after = f" ({escape(str(title), quote=False)})" if title else ""
+        if not url.lower().startswith(_LINKED) or "a" in self._open:
+            text = self._inline(node.children)
+            address = "" if text and url.endswith(shown(text)) else f" ({escape(url, quote=False)})"
+            return f"{text}{address}{after}".lstrip()
+        self._open.append("a")
+        text = self._inline(node.children)
+        self._open.pop()
+        return f'<a href="{escape(url)}">{text or escape(url, quote=False)}</a>{after}'
+
+    def _within(self, tag: str, write: Callable[[], str]) -> str:
+        if tag in self._open:
+            return write()
+        self._open.append(tag)
+        made = write()
+        self._open.pop()
+        return f"<{tag}>{made}</{tag}>" if made else ""
+
+
+class _Parser(MarkdownIt):
+    def normalizeLink(self, url: str) -> str:  # noqa: N802 - its name in the library
+        """As it was written: Telegram knows how to spell an address."""
+        return url
+
+
+@cache
+def _parser() -> MarkdownIt:
+    # HTML and entities are text like any other, and a line that only defines a link would vanish.
+    parser = _Parser("commonmark", {"html": False, "maxNesting": 100})
+    parser.enable(["table", "strikethrough"]).disable(["reference", "html_block", "html_inline", "entity"])
+    keep_indentation(parser)
+    return parser
+
+
+def _with_marks(text: str) -> list[str | _Mark]:
+    pieces: list[str | _Mark] = []
+    start = 0
+    for found in _BARS.finditer(text):
+        before, after = text[: found.start()][-1:], text[found.end() :][:1]
+        pieces.append(escape(text[start : found.start()], quote=False))
+        pieces.append(_Mark(opens=not after.isspace(), closes=not before.isspace()))
+        start = found.end()
+    return [*pieces, escape(text[start:], quote=False)]
+
+
+def _spoilers(pieces: Sequence[str | _Mark]) -> str:
+    """The pieces as one text; what is between a pair of marks is a spoiler."""
+    made: list[str] = []
+    begun: int | None = None
+    for piece in pieces:
+        if isinstance(piece, str):
+            made.append(piece)
+        elif begun is not None and piece.closes and (hidden := "".join(made[begun + 1 :])):
+            made[begun:] = [f"<tg-spoiler>{_SPOILER_TAG.sub('', hidden)}</tg-spoiler>"]
+            begun = None
+        else:
+            if begun is None and piece.opens:
+                begun = len(made)
+            made.append("||")
+    return "".join(made)
+
+
+def _code(content: str, info: str = "") -> str:
+    """A block of code; where more than its language stands behind the fence, that goes above it."""
+    language, _, rest = info.strip().partition(" ")
+    if not _LANGUAGE.fullmatch(language):
+        language, rest = "", info.strip()
+    text = escape(content.removesuffix("\n"), quote=False)
+    above = f"{escape(info.strip(), quote=False)}\n" if rest else ""
+    if not language:
+        return f"{above}<pre>{text}</pre>"
+    return f'{above}<pre><code class="language-{language}">{text}</code></pre>'
+
+
+def _plain(node: SyntaxTreeNode) -> str:
+    if node.type in ("softbreak", "hardbreak"):
+        return " "
+    own = node.content if node.type in ("text", "code_inline") else ""
+    return own + "".join(map(_plain, node.children))
+
+
+def _in_columns(row: Sequence[str], widths: Sequence[int]) -> str:
+    cells = (cell + " " * (width - _cells(cell)) for cell, width in zip(row, widths, strict=True))
+    return "  ".join(cells).rstrip()
+
+
+def _cells(text: str) -> int:
+    """How wide a text is where every letter is as wide as the others."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text)

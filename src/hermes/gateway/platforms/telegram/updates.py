@@ -1,0 +1,246 @@
+"""A message of Telegram as an event: who said what, where, and whether it was said to us."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from telegram import CallbackQuery, Chat, Message, MessageEntity, MessageOrigin, User
+from telegram.constants import ChatType
+
+from hermes import clock
+from hermes.gateway.inbound_events import Event, Offered, Source
+from hermes.recall.tool.prompt_safety import fenced, label
+
+GENERAL = "1"
+"""The topic of a forum that all others are beside. Telegram has no number for it; this is the one that is free."""
+
+LONGEST_AUTHOR = 60
+_MEDIA = (
+    ("animation", "video", "mp4", "video/mp4"),  # before the document, as which it comes too
+    ("document", "file", "bin", "application/octet-stream"),
+    ("voice", "audio", "ogg", "audio/ogg"),
+    ("audio", "audio", "mp3", "audio/mpeg"),
+    ("video", "video", "mp4", "video/mp4"),
+    ("video_note", "video", "mp4", "video/mp4"),
+)
+_KINDS = ("image", "audio", "video")
+
+Fetch = Callable[[str], Awaitable[bytes]]
+"""A file, by its id at Telegram."""
+
+
+class Said(NamedTuple):
+    """The words of a message without those that only say whom it is for."""
+
+    text: str
+    to_us: bool = False
+    to_another: bool = False
+
+
+class Reading:
+    """Reads what comes for one bot."""
+
+    def __init__(self, me: User, fetch: Fetch, *, everything: bool = False) -> None:
+        self._me = me
+        self._fetch = fetch
+        self._everything = everything
+        self._topics: dict[tuple[int, str], str] = {}
+
+    def read(self, album: Sequence[Message], *, edited: bool = False) -> tuple[Event, list[Offered]] | None:
+        """The event of a message, or of the several messages of one album; None if it does not concern us."""
+        message = album[0]
+        self._remember_topic(message)
+        said = [self._said(one) for one in album]
+        files = [self._offered(*file) for one in album for file in _files(one)]
+        # Somebody who only calls us says at least that.
+        text = "\n".join(one.text for one in said if one.text) or ("" if files else message.text or "")
+        if not (text or files) or not _is_from_a_person(message) or any(one.to_another for one in said):
+            return None
+        to_all = self._everything or message.chat.type == ChatType.PRIVATE
+        if not (to_all or any(one.to_us for one in said) or self._is_answer(message)):
+            return None
+        when = (message.edit_date if edited else None) or message.date
+        edits = str(message.message_id) if edited else None
+        return Event(self._source(message), text, when.timestamp(), (), _replied(message), edits), files
+
+    def read_choice(self, pressed: CallbackQuery) -> Event | None:
+        """The event of a button that somebody pressed below a message of ours."""
+        message, person = pressed.message, pressed.from_user
+        if message is None or not pressed.data:
+            return None
+        source = Source(
+            "telegram",
+            str(message.chat.id),
+            message.chat.effective_name,
+            _chat_type(message.chat),
+            str(person.id),
+            person.full_name,
+            _thread(message) if isinstance(message, Message) else None,
+            is_bot=person.is_bot,
+            message_id=str(message.message_id),
+            handle=person.username,
+        )
+        return Event(source, pressed.data, clock.now(), chosen=pressed.id)
+
+    def _is_answer(self, message: Message) -> bool:
+        """Whether it replies to us. Whatever is said in a topic that we opened replies to its opening."""
+        replied = message.reply_to_message
+        return replied is not None and replied.from_user is not None and replied.from_user.id == self._me.id
+
+    def _source(self, message: Message) -> Source:
+        chat, thread = message.chat, _thread(message)
+        user_id, user_name = _speaker(message)
+        return Source(
+            "telegram",
+            str(chat.id),
+            chat.effective_name,
+            _chat_type(chat),
+            user_id,
+            user_name,
+            thread,
+            self._topics.get((chat.id, thread)) if thread else None,
+            message_id=str(message.message_id),
+            handle=_handle(message),
+        )
+
+    def _remember_topic(self, message: Message) -> None:
+        """What topics are called stands only in what opened or renamed them."""
+        thread = _thread(message)
+        root = message.reply_to_message
+        named = (
+            message.forum_topic_edited or message.forum_topic_created or (root and root.forum_topic_created)
+        )
+        if thread and named and named.name:
+            self._topics[message.chat.id, thread] = named.name
+
+    def _said(self, message: Message) -> Said:
+        text = message.text or message.caption
+        if not text:
+            return Said(_described(message))
+        said = Said(text)
+        for entity in sorted(message.entities or message.caption_entities, key=lambda one: -one.offset):
+            said = self._without(said, entity)
+        text = said.text.strip()
+        if message.forward_origin is not None:  # somebody else's words: they are no request, and no command
+            text = f"[forwarded message, from {_author(message.forward_origin)}]\n{fenced(text)}"
+        return said._replace(text=text)
+
+    def _without(self, said: Said, entity: MessageEntity) -> Said:
+        """Without one mention of us. They are taken from the end, so that the places of the others stay."""
+        units = said.text.encode("utf-16-le")
+        start, end = 2 * entity.offset, 2 * (entity.offset + entity.length)
+        before, part, after = (
+            piece.decode("utf-16-le", "replace") for piece in (units[:start], units[start:end], units[end:])
+        )
+        if entity.type == MessageEntity.BOT_COMMAND and not before:
+            command, at, name = part.partition("@")
+            if at and not self._is_my_name(name):
+                return said._replace(to_another=True)
+            return Said(command + after, to_us=True)
+        mine = entity.type == MessageEntity.MENTION and self._is_my_name(part.removeprefix("@"))
+        if mine or (entity.user is not None and entity.user.id == self._me.id):
+            return Said(_joined(before, after), True, said.to_another)
+        return said
+
+    def _is_my_name(self, name: str) -> bool:
+        return name.lower() == (self._me.username or "").lower()
+
+    def _offered(self, kind: str, name: str, media_type: str, size: int | None, file_id: str) -> Offered:
+        return Offered(kind, name, media_type, size, partial(self._fetch, file_id))
+
+
+def _chat_type(chat: Chat) -> str:
+    if chat.type == ChatType.PRIVATE:
+        return "dm"
+    return "channel" if chat.type == ChatType.CHANNEL else "group"
+
+
+def _is_from_a_person(message: Message) -> bool:
+    """Not from a bot, nor a channel's post that Telegram copied. Somebody who speaks as a chat is a person."""
+    if message.is_automatic_forward:
+        return False
+    return message.sender_chat is not None or (message.from_user is not None and not message.from_user.is_bot)
+
+
+def _speaker(message: Message) -> tuple[str | None, str | None]:
+    """Id and name; who speaks as the chat itself (a channel, an anonymous admin) has no id of their own."""
+    chat = message.sender_chat
+    if chat is not None:
+        return (
+            None if chat.id == message.chat.id else str(chat.id)
+        ), message.author_signature or chat.effective_name
+    user = message.from_user
+    return (str(user.id), user.full_name) if user else (None, None)
+
+
+def _handle(message: Message) -> str | None:
+    """The name that Telegram gives to one person only."""
+    user = None if message.sender_chat is not None else message.from_user
+    return None if user is None else user.username
+
+
+def _thread(message: Message) -> str | None:
+    """The topic. Outside of forums Telegram numbers chains of replies, too; those are no threads of ours."""
+    if message.is_topic_message:
+        return str(message.message_thread_id)
+    return GENERAL if message.chat.is_forum else None
+
+
+def _replied(message: Message) -> str | None:
+    if message.quote:
+        return message.quote.text
+    replied = message.reply_to_message
+    return (replied.text or replied.caption) if replied else None
+
+
+def _author(origin: MessageOrigin) -> str:
+    """Who wrote a message that was forwarded, as Telegram says it."""
+    for attribute in ("sender_user", "sender_chat", "chat"):
+        who: User | Chat | None = getattr(origin, attribute, None)
+        if isinstance(who, User):
+            return label(who.full_name, LONGEST_AUTHOR)
+        if who is not None:
+            return label(who.effective_name or "a chat", LONGEST_AUTHOR)
+    return label(getattr(origin, "sender_user_name", None) or "somebody", LONGEST_AUTHOR)
+
+
+def _described(message: Message) -> str:
+    """In words, what has none."""
+    if message.sticker:
+        return message.sticker.emoji or "[sticker]"
+    if message.dice:
+        return message.dice.emoji
+    if message.location:
+        name = f"{label(message.venue.title)}, " if message.venue else ""
+        return f"[location: {name}{message.location.latitude}, {message.location.longitude}]"
+    if message.contact:
+        named = (message.contact.first_name, message.contact.last_name, message.contact.phone_number)
+        return f"[contact: {label(' '.join(part for part in named if part))}]"
+    return ""
+
+
+def _files(message: Message) -> Iterator[tuple[str, str, str, int | None, str]]:
+    """Kind, name, media type, size and id of what came with a message."""
+    if message.photo:
+        photo = message.photo[-1]  # the largest
+        yield "image", f"photo_{photo.file_unique_id}.jpg", "image/jpeg", photo.file_size, photo.file_id
+    for attribute, kind, ending, usual in _MEDIA:
+        file = getattr(message, attribute)
+        if file is None:
+            continue
+        media_type = getattr(file, "mime_type", None) or usual
+        name = getattr(file, "file_name", None) or f"{attribute}_{file.file_unique_id}.{ending}"
+        family = media_type.partition("/")[0]
+        yield (family if family in _KINDS else kind), name, media_type, file.file_size, file.file_id
+        return
+
+
+def _joined(before: str, after: str) -> str:
+    """What is left when a name is taken out of a sentence."""
+    if not before.strip():
+        return before + after.lstrip(" \t,:")
+    if not after or after[0] in " \t\n,.:;!?":
+        return before.rstrip(" \t") + after
+    return before + after

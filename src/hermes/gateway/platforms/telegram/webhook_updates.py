@@ -1,0 +1,86 @@
+"""Messages that Telegram brings us, instead of our asking for them. Who brings them must know the secret."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from hmac import compare_digest
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from telegram import Bot, Update
+
+from hermes.gateway.adapter import Misconfigured
+from hermes.gateway.http.host import error_handlers, serve
+from hermes.gateway.http.json_body import check_depth, check_value_count
+from hermes.gateway.http.limits import current_guard
+from hermes.logs import log_of
+from hermes.secrets import redact
+
+LOG = log_of(__name__)
+
+SECRET_HEADER = "X-Telegram-Bot-Api-Secret-Token"
+
+_SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
+
+Accept = Callable[[Sequence[Update]], Awaitable[None]]
+"""Hand in one message, or those of one album; it returns when they are durable."""
+
+
+class Webhook(NamedTuple):
+    url: str
+    secret: str
+    host: str
+    port: int
+
+    @classmethod
+    def of(cls, url: str, secret: str, host: str, port: object) -> Webhook:
+        if not _SECRET.fullmatch(secret):
+            raise Misconfigured(
+                "A Telegram webhook needs webhook_secret: up to 256 letters, digits, underscores and hyphens."
+            )
+        try:
+            return cls(url, secret, host, int(str(port)))
+        except ValueError:
+            raise Misconfigured(f"webhook_port is no number: {port}") from None
+
+    async def serve(self, bot: Bot, accept: Accept) -> None:
+        """Accept what is brought, until cancelled."""
+        await serve(self.app(bot, accept), self.host, self.port)
+
+    def app(self, bot: Bot, accept: Accept) -> Starlette:
+        async def take(request: Request) -> Response:
+            given = request.headers.get(SECRET_HEADER, "")
+            if not compare_digest(given.encode(), self.secret.encode()):  # the body is not even read
+                address = request.client.host if request.client else ""
+                if not current_guard().is_wrong_key_allowed(address):
+                    raise HTTPException(429, headers={"Retry-After": "60", "Connection": "close"})
+                raise HTTPException(403)
+            try:
+                body = await request.body()
+                check_value_count(body)
+                told = await asyncio.to_thread(json.loads, body)
+                check_depth(told)
+                update = Update.de_json(told, bot)
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError, ClientDisconnect):
+                raise HTTPException(400) from None
+            try:
+                await accept([update])
+            except Exception as error:  # noqa: BLE001 - whatever it was, Telegram is to deliver the message again
+                LOG.warning(
+                    "a message of Telegram was not accepted and will come again: %s", redact(str(error))
+                )
+                raise HTTPException(503) from None
+            return Response()
+
+        return Starlette(
+            routes=[Route(urlsplit(self.url).path or "/", take, methods=["POST"])],
+            exception_handlers=error_handlers(),
+        )

@@ -1,0 +1,124 @@
+"""Where answers are to be sent that nobody waits for: kept from the question until the answer is delivered.
+
+Whoever has the secret may name an address, but only on hosts that the operator has named: else we would be a way to
+reach what only this machine reaches (the rules are in `outbound`). The address is in a private file of its own before
+the message is accepted, so that an answer finds its way after a crash, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+
+import httpx2
+
+from hermes import clock, home
+from hermes.atomic_files import clear_partials, replace_file
+from hermes.gateway.adapter import Doubtful, Limited, Undeliverable, Unreachable
+from hermes.gateway.http.address_rules import AllowedHosts
+from hermes.gateway.inbound_events import Source
+from hermes.logs import log_of
+
+log = log_of(__name__)
+
+MOST = 1000
+OLDEST_S = 7 * clock.DAY
+EVERY = 100
+"""How many are kept between two looks at whether there are too many."""
+WHOLE_S = 30
+AGAIN = (408, 425)
+PAUSE_S = (1.0, 30.0, 3600.0)
+"""The shortest, the usual and the longest time to let somebody alone who has too much to do."""
+
+
+class Callbacks:
+    def __init__(self, folder: Path, hosts: Iterable[str]) -> None:
+        self._folder = folder
+        self._hosts = AllowedHosts("platforms.webhook.callback_hosts", hosts)
+        self._since_tidied = 0
+        self._lock = Lock()
+
+    def allows(self, url: str) -> bool:
+        return self._hosts.allows(url)
+
+    def keep(self, source: Source, url: str) -> bool:
+        """Whether there was none for this message before."""
+        home.private_folder(self._folder)
+        file = self._file(source, source.message_id)
+        is_new = not file.exists()
+        replace_file(file, json.dumps({"url": url}).encode())
+        with self._lock:
+            self._since_tidied += 1
+            is_time = self._since_tidied >= EVERY
+        if is_time:
+            self.tidy()
+        return is_new
+
+    def find(self, source: Source, message_id: str | None) -> str | None:
+        try:
+            return str(json.loads(self._file(source, message_id).read_bytes())["url"])
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as problem:
+            log.warning("a callback address cannot be read: %s", problem)
+            return None
+
+    def drop(self, source: Source, message_id: str | None) -> None:
+        with suppress(OSError):
+            self._file(source, message_id).unlink()
+
+    def tidy(self) -> None:
+        """Forget what was never answered: what is too old, and the oldest of too many."""
+        with self._lock:
+            self._since_tidied = 0
+        if not self._folder.is_dir():
+            return
+        clear_partials(self._folder)
+        aged: list[tuple[float, Path]] = []
+        for file in self._folder.glob("*.json"):
+            with suppress(OSError):  # just delivered
+                aged.append((file.stat().st_mtime, file))
+        aged.sort(reverse=True)
+        latest = clock.now() - OLDEST_S
+        for place, (at, file) in enumerate(aged):
+            if place >= MOST or at < latest:
+                with suppress(OSError):
+                    file.unlink()
+
+    def _file(self, source: Source, message_id: str | None) -> Path:
+        # Who sends them numbers them: two people in one chat may both begin with 1.
+        told = json.dumps([source.chat_id, source.thread_id, source.user_id, message_id])
+        return self._folder / f"{hashlib.sha256(told.encode()).hexdigest()[:40]}.json"
+
+
+async def post(client: httpx2.AsyncClient, url: str, body: bytes, headers: Mapping[str, str]) -> None:
+    """Deliver to a callback address; what goes wrong is said as adapters say it. Nothing that comes back is read."""
+    where = httpx2.URL(url).host  # the rest of an address may be a secret
+    try:
+        async with asyncio.timeout(WHOLE_S):
+            async with client.stream("POST", url, content=body, headers=dict(headers)) as answer:
+                status, pause = answer.status_code, answer.headers.get("retry-after", "")
+    except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as problem:
+        raise Unreachable(f"{where} cannot be reached: {str(problem) or type(problem).__name__}") from problem
+    except (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError, httpx2.InvalidURL) as problem:
+        raise Undeliverable(f"{where} cannot be spoken to: {problem}") from problem
+    except (httpx2.TransportError, TimeoutError) as problem:
+        raise Doubtful(f"{where} took it and did not answer: {type(problem).__name__}") from problem
+    if 200 <= status < 300:
+        return
+    line = f"{where} answered {status}"
+    if status == 429 or (status == 503 and pause):
+        raise Limited(line, _seconds(pause))
+    if status >= 500 or status in AGAIN:
+        raise Unreachable(line)
+    raise Undeliverable(line)
+
+
+def _seconds(told: str) -> float:
+    shortest, usual, longest = PAUSE_S
+    return min(max(float(told), shortest), longest) if told.isascii() and told.isdigit() else usual

@@ -1,0 +1,97 @@
+"""Signed requests that came before. A signature covers the body, not the path: sent to another path, the same signed
+request would be a message in another chat.
+
+So each signed request belongs to the first chat that it was sent to, and is accepted once. That is written down before
+the message is handed in, and again when it is accepted. A request that was not accepted can be sent again to the same
+chat; there the inbox knows whether it has the message.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import OrderedDict
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from typing import NamedTuple
+
+from hermes import atomic_files, clock, home
+from hermes.store.spool import append_files
+
+MOST = 100_000
+"""Requests that are remembered; of more, the oldest are forgotten."""
+SPARE_LINES = 10_000
+
+
+class Seen(NamedTuple):
+    chat: str
+    """A hash of the chat that the request belongs to."""
+    until: float
+    is_accepted: bool
+
+
+class SeenRequests:
+    """A line in a file for each change, the later one counts. Marks are hashes: nothing that was said is in it."""
+
+    def __init__(self, file: Path, most: int = MOST) -> None:
+        self._file, self._most = file, most
+        self._seen: OrderedDict[str, Seen] = OrderedDict()
+        self._lines = 0
+        self._lock = Lock()
+
+    def load(self) -> None:
+        with self._lock:
+            self._seen.clear()
+            self._lines = 0
+            with suppress(FileNotFoundError):
+                for line in self._file.read_bytes().splitlines():
+                    self._lines += 1
+                    with suppress(ValueError, TypeError):  # a line that a crash cut off
+                        mark, chat, until, is_accepted = json.loads(line)
+                        self._note(str(mark), Seen(str(chat), float(until), bool(is_accepted)))
+
+    def begin(self, mark: str, chat: str, seconds: float) -> bool:
+        """Remember a request for so long; False if it was accepted before, or belongs to another chat."""
+        place, now = hashlib.sha256(chat.encode()).hexdigest()[:16], clock.now()
+        with self._lock:
+            known = self._seen.get(mark)
+            if known is not None and known.until >= now:
+                return known.chat == place and not known.is_accepted
+            self._write(mark, Seen(place, now + seconds, is_accepted=False))
+            return True
+
+    def accept(self, mark: str) -> None:
+        """The message of a request is in the inbox."""
+        with self._lock:
+            known = self._seen.get(mark)
+            if known is not None and not known.is_accepted:
+                self._write(mark, known._replace(is_accepted=True))
+
+    def _write(self, mark: str, seen: Seen) -> None:
+        """On the disk first: a request of which that cannot be said is not taken."""
+        line = json.dumps([mark, *seen]).encode() + b"\n"
+        home.private_folder(self._file.parent)
+        has_room = self._lines <= 2 * len(self._seen) + SPARE_LINES
+        if has_room and append_files.added(self._file, line):
+            self._lines += 1
+            self._note(mark, seen)
+            return
+        kept = OrderedDict(self._seen)
+        kept[mark] = seen
+        atomic_files.replace_file(
+            self._file, b"".join(json.dumps([name, *one]).encode() + b"\n" for name, one in kept.items())
+        )
+        self._lines = len(kept)
+        self._note(mark, seen)
+
+    def _note(self, mark: str, seen: Seen) -> None:
+        self._seen.pop(mark, None)
+        self._seen[mark] = seen
+        now = clock.now()
+        # Short-lived ones stand between others, so the oldest few are looked at, not only the first.
+        for name in [name for name, _ in zip(self._seen, range(4), strict=False)]:
+            if self._seen[name].until < now:
+                del self._seen[name]
+        while len(self._seen) > self._most:
+            self._seen.popitem(last=False)

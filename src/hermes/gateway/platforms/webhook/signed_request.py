@@ -1,0 +1,192 @@
+"""What a request to the webhook says, and whether whoever sent it has the secret.
+
+Two signatures are known: our own, which covers the time and is good for five minutes, and GitHub's, which covers the
+body alone and is good for ever. So what is not numbered by its sender is numbered by what was signed: the same request
+again is the same message again. `webhook_replay` remembers signed requests, whatever path they were sent to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+
+from hermes import clock
+from hermes.errors import HermesError
+from hermes.gateway.http.json_body import check_depth, check_value_count
+from hermes.gateway.inbound_events import CHAT_TYPES, Event, Offered, Source
+
+OURS = "X-Hermes-Signature"
+GITHUB = "X-Hub-Signature-256"
+GITHUB_ID = "X-GitHub-Delivery"
+WINDOW_S = 300
+REMEMBERED_S = {OURS: 2 * WINDOW_S, GITHUB: 90 * clock.DAY}
+"""How long a signed request is known again."""
+LONGEST_FOREIGN = 20_000
+"""Characters of somebody's own JSON that become a message."""
+LONGEST_ID = 200
+UNNAMED = "webhook"
+KINDS = ("image", "audio", "video")
+_HEX = re.compile("[0-9a-f]{64}")
+
+Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Id = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_ID)] | Number
+Name = Annotated[str, msgspec.Meta(max_length=LONGEST_ID)]
+
+
+class NotUnderstood(HermesError):
+    """The request is signed, and makes no sense."""
+
+
+class Proof(NamedTuple):
+    """That a request was made by somebody who has the secret."""
+
+    signature: str
+    digest: str
+    """Of all that was signed."""
+    mark: str
+    """The same for the same signed request, wherever it is sent."""
+
+
+class Claim(NamedTuple):
+    """A signature of the right form, not yet checked against a body."""
+
+    signature: str
+    """The header it stands in."""
+    prefix: bytes
+    """What is signed before the body."""
+    hex: str
+
+
+class Asked(NamedTuple):
+    event: Event
+    offered: tuple[Offered, ...]
+    callback_url: str | None
+    wait: bool
+
+
+class File(msgspec.Struct):
+    data: bytes
+    name: Name = "file"
+    media_type: Name = "application/octet-stream"
+
+
+class Body(msgspec.Struct):
+    text: Annotated[str, msgspec.Meta(max_length=1_000_000)] = ""
+    user: Id | None = None
+    user_name: Name | None = None
+    chat: Id | None = None
+    chat_type: str | None = None
+    thread: Id | None = None
+    message_id: Id | None = None
+    reply_to: str | None = None
+    callback_url: Annotated[str, msgspec.Meta(max_length=2000)] | None = None
+    attachments: Annotated[list[File], msgspec.Meta(max_length=20)] = []
+    wait: bool = True
+
+
+def signature(secret: bytes, body: bytes, at: float) -> str:
+    """Our own, as its header has it."""
+    return f"t={at:.0f},v1={_hex(secret, _dated(f'{at:.0f}'), body)}"
+
+
+def claim_of(headers: Mapping[str, str], now: float) -> Claim | None:
+    """The signature that a request came with, before its body is read; None if it cannot be a good one."""
+    given = headers.get(OURS)
+    if given is None:
+        kind, _, claimed = headers.get(GITHUB, "").partition("=")
+        return Claim(GITHUB, b"", claimed) if kind == "sha256" and _HEX.fullmatch(claimed) else None
+    parts = dict(part.strip().partition("=")[::2] for part in given.split(","))
+    at, claimed = parts.get("t", ""), parts.get("v1", "")
+    if not _HEX.fullmatch(claimed):
+        return None
+    if not (at.isascii() and at.isdigit() and len(at) < 16 and abs(now - int(at)) <= WINDOW_S):
+        return None
+    return Claim(OURS, _dated(at), claimed)
+
+
+def proof_of(secret: bytes, headers: Mapping[str, str], body: bytes | bytearray, now: float) -> Proof | None:
+    """None if anything is wrong with it; nobody is told what."""
+    claim = claim_of(headers, now)
+    if claim is None:
+        return None
+    if not hmac.compare_digest(claim.hex, _hex(secret, claim.prefix, body)):
+        return None
+    signed = hashlib.sha256(claim.prefix)
+    signed.update(body)
+    # A hash of the signature, not of the body: without the secret nobody can tell which body it is of.
+    mark = hashlib.sha256(claim.hex.encode()).hexdigest()
+    return Proof(claim.signature, signed.hexdigest()[:32], mark)
+
+
+def read(body: bytes, proof: Proof, headers: Mapping[str, str], route: str | None, now: float) -> Asked:
+    """The message in a request. A route is a chat, if the body names none."""
+    try:
+        check_value_count(body)
+        told = msgspec.json.decode(body)
+        check_depth(told)
+        if isinstance(told, dict) and ("text" in told or "attachments" in told):
+            said = msgspec.convert(told, Body)
+        else:
+            said = _foreign(told, body)
+    except (ValueError, RecursionError) as problem:  # msgspec's errors are ValueErrors
+        raise NotUnderstood(f"the body is not understood: {problem}") from problem
+    if not said.text.strip() and not said.attachments:
+        raise NotUnderstood("the body has no text")
+    if said.message_id is None and proof.signature == GITHUB and GITHUB_ID not in headers:
+        raise NotUnderstood(f"with {GITHUB} the body needs a message_id")
+    event = Event(_source(said, proof, route), said.text, now, reply_to=said.reply_to)
+    return Asked(event, tuple(_offered(file) for file in said.attachments), said.callback_url, said.wait)
+
+
+def _source(said: Body, proof: Proof, route: str | None) -> Source:
+    user = None if said.user is None else str(said.user)
+    chat = route if said.chat is None else str(said.chat)
+    if chat and len(chat) > LONGEST_ID:
+        raise NotUnderstood(f"the name of the chat is longer than {LONGEST_ID} characters")
+    # Who is in a chat that has a name is not known; a person without one is alone with us.
+    kind = said.chat_type or ("group" if chat else "dm")
+    if kind not in CHAT_TYPES:
+        raise NotUnderstood(f"chat_type is one of {', '.join(CHAT_TYPES)}")
+    return Source(
+        "webhook",
+        chat or user or UNNAMED,
+        chat_type=kind,
+        user_id=user,
+        user_name=said.user_name,
+        thread_id=None if said.thread is None else str(said.thread),
+        message_id=proof.digest if said.message_id is None else str(said.message_id),
+    )
+
+
+def _foreign(told: Any, body: bytes) -> Body:
+    """Somebody's own JSON is the text itself. Whoever sends such waits for no answer."""
+    given = told.get("message_id") if isinstance(told, dict) else None
+    known = given if type(given) in (str, int) and 0 < len(str(given)) <= LONGEST_ID else None
+    text = msgspec.json.format(body, indent=2).decode()
+    if len(text) > LONGEST_FOREIGN:
+        text = f"{text[:LONGEST_FOREIGN]}\n… ({len(text) - LONGEST_FOREIGN} more characters)"
+    return Body(text, message_id=known, wait=False)
+
+
+def _offered(file: File) -> Offered:
+    async def fetch() -> bytes:
+        return file.data
+
+    kind = file.media_type.partition("/")[0].lower()
+    name = file.name or "file"
+    return Offered(kind if kind in KINDS else "file", name, file.media_type, len(file.data), fetch)
+
+
+def _dated(at: str) -> bytes:
+    return b"%s." % at.encode()
+
+
+def _hex(secret: bytes, prefix: bytes, body: bytes | bytearray) -> str:
+    made = hmac.new(secret, prefix, hashlib.sha256)
+    made.update(body)
+    return made.hexdigest()

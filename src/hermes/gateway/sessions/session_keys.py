@@ -1,0 +1,101 @@
+"""Which chat something was said in: the one function that spells session keys.
+
+A chat is the same chat if platform, type, chat, thread and participant are the same. The key is their documented
+spelling; `%` and `:` inside a part are escaped. It leaves out what a chat does not have, so that a thread of a group
+and a person in it can be spelled alike: whoever comes second is spelled out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from hermes.gateway.inbound_events import Source
+from hermes.gateway.sessions.whatsapp_identity import canonical_whatsapp_identifier
+from hermes.store.chats.origins import Chat
+from hermes.store.people import Principal
+
+
+class Keying(NamedTuple):
+    """Who shares a session."""
+
+    group_sessions_per_user: bool = True
+    thread_sessions_per_user: bool = False
+
+
+AS_DOCUMENTED = Keying()
+APART = Keying(thread_sessions_per_user=True)
+
+
+def is_shared_multi_user_session(
+    source: Source, *, group_sessions_per_user: bool = True, thread_sessions_per_user: bool = False
+) -> bool:
+    """Whether several people talk in one session there."""
+    if source.chat_type == "dm":
+        return False
+    if not source.participant:
+        return True
+    apart = thread_sessions_per_user if source.thread_id else group_sessions_per_user
+    return not apart
+
+
+def chat_of(source: Source, keying: Keying = AS_DOCUMENTED) -> Chat:
+    """The chat, as its row in the routing knows it."""
+    kind = "group" if source.chat_type == "thread" else source.chat_type  # a thread is one of a group
+    chat, participant = source.chat_id, source.participant
+    if source.platform == "whatsapp":
+        # One of which nothing is left stays as it is: otherwise all of those would be one.
+        chat = (canonical_whatsapp_identifier(chat) or chat) if kind == "dm" else chat
+        participant = (
+            (canonical_whatsapp_identifier(participant) or participant) if participant else participant
+        )
+    if kind == "dm":
+        # A chat without an id is known by who is in it.
+        participant = participant if not chat and not source.thread_id else None
+    elif is_shared_multi_user_session(source, **keying._asdict()):
+        participant = None
+    return Chat.of(source.platform, kind, chat, source.thread_id, participant)
+
+
+def principal_of(source: Source) -> Principal:
+    """The person, speaking from this chat, as the store knows them: the same whichever name a platform uses."""
+    chat = chat_of(source, APART)
+    person = source.participant
+    if person and source.platform == "whatsapp":
+        person = canonical_whatsapp_identifier(person) or person
+    return Principal(chat.platform, person, chat.chat_id, chat.thread_id, chat.chat_type)
+
+
+def room_of(source: Source) -> Principal:
+    """Everybody in this chat, and nobody's own."""
+    return principal_of(source)._replace(user=None)
+
+
+def owner_of(source: Source, keying: Keying = AS_DOCUMENTED) -> str:
+    """Whose a conversation is that is held there: the room's if several share it, else the person's."""
+    if is_shared_multi_user_session(source, **keying._asdict()):
+        return room_of(source).room
+    return principal_of(source).person or room_of(source).room
+
+
+def session_key(source: Source, keying: Keying = AS_DOCUMENTED) -> str:
+    return key_of(chat_of(source, keying))
+
+
+def key_of(chat: Chat, taken: Callable[[str], Chat | None] | None = None) -> str:
+    """The documented spelling: empty parts are left out. If it is `taken` by another chat, the one spelled out.
+
+    A chat keeps the key it got: this is for one that has none yet.
+    """
+    named = zip(("chat", "thread", "participant"), chat[2:], strict=True)
+    parts = {name: _escaped(part) for name, part in named if part}
+    key = ":".join(("agent:main", chat.platform, chat.chat_type, *parts.values()))
+    if taken is None or taken(key) in (None, chat):
+        return key
+    # No part begins so, because a percent sign in it is escaped. With the names the parts are clear, so that no two
+    # chats are spelled out alike.
+    return f"{key}:%{'+'.join(parts)}"
+
+
+def _escaped(part: str) -> str:
+    return part.replace("%", "%25").replace(":", "%3A")

@@ -1,0 +1,72 @@
+"""What things cost together. What nobody knows is None, never zero; a sum with some of it is a lower bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hermes.store.reports.activity import ACTUAL, ESTIMATED, INCLUDED, UNKNOWN, Spent
+
+MIXED, PARTIAL, NOTHING = "mixed", "partial", "none"
+"""Known in several ways; only of a part; nothing was used."""
+
+
+class Bill:
+    """A sum of costs that remembers how each of them is known."""
+
+    __slots__ = ("_by_status", "_estimated", "auxiliary")
+
+    def __init__(self, spent: Iterable[Spent] = ()) -> None:
+        self._by_status: dict[str, float] = {}
+        self._estimated: float | None = None
+        self.auxiliary = 0.0
+        """What titles, summaries and the like cost, as far as it is known."""
+        for line in spent:
+            self.add(line)
+
+    def add(self, line: Spent) -> None:
+        cost = line.cost or 0.0
+        self._by_status[line.cost_status] = self._by_status.get(line.cost_status, 0.0) + cost
+        if line.cost_status == ESTIMATED or (line.cost_status == ACTUAL and line.used.estimated_cost_usd):
+            self._estimated = (self._estimated or 0.0) + line.used.estimated_cost_usd
+        if line.purpose == "auxiliary":
+            self.auxiliary += cost
+
+    @property
+    def cost(self) -> float | None:
+        """What it came to: bills where there are any, else estimates. None if nothing is known of it."""
+        known = [cost for status, cost in self._by_status.items() if status != UNKNOWN]
+        return sum(known) if known or not self._by_status else None
+
+    @property
+    def estimated(self) -> float | None:
+        """The sum of all estimates, also of what was billed later."""
+        return self._estimated if self._estimated is not None or self._unestimated else 0.0
+
+    @property
+    def _unestimated(self) -> bool:
+        return bool(self._by_status.keys() & {UNKNOWN, ACTUAL})
+
+    @property
+    def actual(self) -> float | None:
+        """The sum of all bills."""
+        return self._by_status.get(ACTUAL, None if self._by_status.keys() - {INCLUDED} else 0.0)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the cost of anything in it is known."""
+        return bool(self._by_status.keys() - {UNKNOWN})
+
+    @property
+    def has_unknown(self) -> bool:
+        return UNKNOWN in self._by_status
+
+    @property
+    def has_included(self) -> bool:
+        return INCLUDED in self._by_status
+
+    @property
+    def status(self) -> str:
+        """One of the ways in which a cost is known, or why there is no one way."""
+        if len(self._by_status) > 1:
+            return PARTIAL if self.has_unknown else MIXED
+        return next(iter(self._by_status), NOTHING)

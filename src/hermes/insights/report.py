@@ -1,0 +1,79 @@
+"""The documented report: what was done in the last days, with which models, tools and skills, when, and what it cost.
+
+Documented keys are as documented; ours stand beside them: `costs`, `conversations`, `daily`. Costs are those that were
+stored with the sessions, and what nobody knows is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from hermes import clock, errors
+from hermes.insights.tally import Tally
+from hermes.insights.tool_counts import NO_SKILLS, ToolUse
+from hermes.store.arguments import whole
+from hermes.store.reports.activity import Activity
+
+
+class Watched(Protocol):
+    """What a report needs of a store: the whole one has it, and a person's own."""
+
+    def activity(
+        self, since: float, sources: Sequence[str] | None = None
+    ) -> AbstractContextManager[Activity]: ...
+
+
+class InsightsEngine:
+    def __init__(self, db: Watched) -> None:
+        self._db = db
+
+    def generate(self, days: int = 30, source: str | Sequence[str] | None = None) -> dict[str, Any]:
+        """The report on sessions that began in the last `days`; of one source, of several, or of all."""
+        if whole("days", days) < 1:
+            raise errors.raised(errors.InvalidArgument, f"days must be 1 or more, not {days}")
+        sources = [source] if isinstance(source, str) else source
+        now = clock.now()
+        told: dict[str, Any] = {
+            "days": days,
+            "source_filter": source if source is None or isinstance(source, str) else list(source),
+        }
+        with self._db.activity(now - days * clock.DAY, sources) as activity:
+            tally = Tally()
+            for session in activity.sessions():
+                tally.add(session)
+            if not tally.total:
+                return {**told, **_empty()}
+            tools = ToolUse()
+            for at, calls in activity.calls():
+                tools.add(at, calls)
+            talk = activity.talk()
+            return {
+                **told,
+                "generated_at": now,
+                "empty": False,
+                "overview": tally.overview(talk.roles),
+                "models": tally.models(),
+                "platforms": tally.platforms(),
+                "tools": tools.tools(talk.tools),
+                "skills": tools.skills(),
+                "activity": tally.calendar.activity(),
+                "top_sessions": tally.notable(),
+                "costs": tally.costs(),
+                "conversations": tally.conversations(activity),
+                "daily": tally.calendar.daily(),
+            }
+
+
+def _empty() -> dict[str, Any]:
+    return {
+        "empty": True,
+        "overview": {},
+        "models": [],
+        "platforms": [],
+        "tools": [],
+        "skills": {"summary": dict(NO_SKILLS), "top_skills": []},
+        "activity": {},
+        "top_sessions": [],
+    }

@@ -1,0 +1,208 @@
+"""Dates as people write them, each as the range of time that it names.
+
+    2w 3d 12h 30min 6mo 1y              from so long ago until now
+    today, yesterday, monday            a day; a weekday is the last one, today included
+    last monday, 3 days ago             a day before today
+    this week, last month, 2 weeks ago  from Monday to Sunday; the whole month or year
+    2026, 2026-05, 2026-05-02           with - or /
+    May, May 2, 2 May 2025, 5月2日      without a year the last one that has begun
+    2026-05-02T14:30, with Z or +02:00  a minute, or a second
+
+Days begin and end at local midnight, so that one of them may have 23 or 25 hours. What is none of these is no date.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from datetime import date, datetime, timedelta, tzinfo
+from typing import NamedTuple
+
+__all__ = ["Span", "read_date"]
+
+from hermes.recall.query.named_days import MONTHS
+
+
+class Span(NamedTuple):
+    """From `start` up to, and not including, `end`; in seconds since 1970."""
+
+    start: float
+    end: float
+
+
+WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+DAYS_AGO = {"today": 0, "yesterday": 1, "今天": 0, "今日": 0, "昨天": 1, "昨日": 1, "오늘": 0, "어제": 1}
+HOUR, MINUTE = 3600.0, 60.0
+
+_SHORT = re.compile(r"(\d{1,4}) ?(min|h|d|w|mo|y)")
+_AGO = re.compile(r"(\d{1,4}|a|an|one) (minute|hour|day|week|month|year)s? ago")
+_RELATIVE = re.compile(r"(this|last|previous) (week|month|year)")
+_WEEKDAY = re.compile(rf"(last )?({'|'.join(f'{day[:3]}(?:{day[3:]})?' for day in WEEKDAYS)})")
+_NUMBERS = re.compile(r"(\d{4})(?:([-/])(\d{1,2})(?:\2(\d{1,2}))?)?")
+_NAME = r"([a-z]{3,9})\.?"
+_MONTH_DAY = re.compile(rf"{_NAME}(?: (\d{{1,2}})(?:st|nd|rd|th)?)?(?:,? (\d{{4}}))?")
+_DAY_MONTH = re.compile(rf"(\d{{1,2}})(?:st|nd|rd|th|\.)? {_NAME}(?:,? (\d{{4}}))?")
+_CHARACTERS = re.compile(r"(?:(\d{4}) ?[年년] ?)?(\d{1,2}) ?[月월](?: ?(\d{1,2}) ?[日号號일])?")
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d[t ]\d\d:\d\d(:\d\d(?:\.\d+)?)?(?:z|[+-]\d\d:?\d\d)?)")
+
+
+def read_date(text: str, now: float, zone: tzinfo | None = None) -> Span | None:
+    """The time that a text names, in the local time zone unless another is given; None if it names none."""
+    typed = " ".join(text.lower().split())
+    calendar = _Calendar(now, zone)
+    try:
+        if typed in DAYS_AGO:
+            return calendar.unit("day", DAYS_AGO[typed])
+        for form, meaning in _FORMS:
+            if found := form.fullmatch(typed):
+                return meaning(calendar, *found.groups())
+    except (ValueError, OverflowError, OSError):  # no such day, or none that a clock can show
+        pass
+    return None
+
+
+class _Calendar:
+    """Days and times of one place, seen from one moment."""
+
+    def __init__(self, now: float, zone: tzinfo | None) -> None:
+        self.now, self._zone = now, zone
+        self.today = date(*self._fields(now)[:3])
+
+    def _fields(self, at: float) -> tuple[int, ...]:
+        """Year, month, day, hour, minute, second."""
+        here = (
+            time.localtime(at) if self._zone is None else datetime.fromtimestamp(at, self._zone).timetuple()
+        )
+        return tuple(here)[:6]
+
+    def at(self, day: date, hour: int = 0, minute: int = 0, second: int = 0) -> float:
+        if self._zone is None:  # -1: the C library knows whether it was summer
+            return time.mktime((day.year, day.month, day.day, hour, minute, second, 0, 0, -1))
+        return datetime(day.year, day.month, day.day, hour, minute, second, tzinfo=self._zone).timestamp()
+
+    def days(self, first: date, count: int = 1) -> Span:
+        return Span(self.at(first), self.at(first + timedelta(count)))
+
+    def month(self, year: int, month: int) -> Span:
+        return Span(self.at(date(year, month, 1)), self.at(_months_later(date(year, month, 1), 1)))
+
+    def year(self, year: int) -> Span:
+        return Span(self.at(date(year, 1, 1)), self.at(date(year + 1, 1, 1)))
+
+    def since(self, day: date) -> Span:
+        """From this time of day, then, until now."""
+        return Span(min(self.now, self.at(day, *self._fields(self.now)[3:])), self.now)
+
+    def unit(self, name: str, back: int) -> Span:
+        """The day, week, month or year that was so many before this one."""
+        if name == "day":
+            return self.days(self.today - timedelta(back))
+        if name == "week":
+            return self.days(self.today - timedelta(self.today.weekday() + 7 * back), 7)
+        if name == "month":
+            first = _months_later(self.today.replace(day=1), -back)
+            return self.month(first.year, first.month)
+        return self.year(self.today.year - back)
+
+
+def _months_later(day: date, count: int) -> date:
+    """The same day of another month, or its last if it has no such day."""
+    years, month = divmod(day.month - 1 + count, 12)
+    first = date(day.year + years, month + 1, 1)
+    length = (_first_of_next(first) - first).days
+    return first.replace(day=min(day.day, length))
+
+
+def _first_of_next(first: date) -> date:
+    return date(first.year + first.month // 12, first.month % 12 + 1, 1)
+
+
+def _short(calendar: _Calendar, count: str, unit: str) -> Span:
+    number, today = int(count), calendar.today
+    if unit in ("h", "min"):
+        return Span(calendar.now - number * (HOUR if unit == "h" else MINUTE), calendar.now)
+    if unit in ("d", "w"):
+        return calendar.since(today - timedelta(number * (7 if unit == "w" else 1)))
+    return calendar.since(_months_later(today, -number * (12 if unit == "y" else 1)))
+
+
+def _ago(calendar: _Calendar, count: str, unit: str) -> Span:
+    number = int(count) if count.isdecimal() else 1
+    if unit in ("hour", "minute"):
+        return Span(calendar.now - number * (HOUR if unit == "hour" else MINUTE), calendar.now)
+    return calendar.unit(unit, number)
+
+
+def _relative(calendar: _Calendar, which: str, unit: str) -> Span:
+    return calendar.unit(unit, int(which != "this"))
+
+
+def _weekday(calendar: _Calendar, last: str | None, name: str) -> Span:
+    wanted = next(number for number, day in enumerate(WEEKDAYS) if day.startswith(name))
+    back = (calendar.today.weekday() - wanted) % 7
+    return calendar.days(calendar.today - timedelta(7 if last and not back else back))
+
+
+def _numbers(calendar: _Calendar, year: str, _mark: str | None, month: str | None, day: str | None) -> Span:
+    if month is None:
+        return calendar.year(int(year))
+    return _day_or_month(calendar, year, int(month), day)
+
+
+def _month_day(calendar: _Calendar, name: str, day: str | None, year: str | None) -> Span:
+    return _day_or_month(calendar, year, _month(name), day)
+
+
+def _day_month(calendar: _Calendar, day: str, name: str, year: str | None) -> Span:
+    return _day_or_month(calendar, year, _month(name), day)
+
+
+def _characters(calendar: _Calendar, year: str | None, month: str, day: str | None) -> Span:
+    return _day_or_month(calendar, year, int(month), day)
+
+
+def _month(name: str) -> int:
+    if name not in MONTHS:
+        raise ValueError(f"{name} is no month")
+    return MONTHS[name]
+
+
+def _day_or_month(calendar: _Calendar, year: str | None, month: int, day: str | None) -> Span:
+    def named(in_year: int) -> Span:
+        return calendar.days(date(in_year, month, int(day))) if day else calendar.month(in_year, month)
+
+    if year is not None:
+        return named(int(year))
+    for candidate in range(
+        calendar.today.year, calendar.today.year - 9, -1
+    ):  # 29 February is rarer than a year
+        try:
+            found = named(candidate)
+        except ValueError:
+            continue
+        if found.start <= calendar.now:
+            return found
+    raise ValueError("no such day")
+
+
+def _moment(calendar: _Calendar, typed: str, seconds: str | None) -> Span:
+    found = datetime.fromisoformat(typed.upper())
+    if found.tzinfo is None:
+        start = calendar.at(found.date(), found.hour, found.minute, found.second) + found.microsecond / 1e6
+    else:
+        start = found.timestamp()
+    return Span(start, start + (1.0 if seconds else MINUTE))
+
+
+_FORMS: tuple[tuple[re.Pattern[str], Callable[..., Span]], ...] = (
+    (_SHORT, _short),
+    (_AGO, _ago),
+    (_RELATIVE, _relative),
+    (_WEEKDAY, _weekday),
+    (_NUMBERS, _numbers),
+    (_CHARACTERS, _characters),
+    (_MONTH_DAY, _month_day),
+    (_DAY_MONTH, _day_month),
+    (_TIME, _moment),
+)

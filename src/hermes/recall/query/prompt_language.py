@@ -1,0 +1,266 @@
+"""The language of every surface on which people type: all of `hermes.recall.query.operators`, and on top of it
+
+    *part*              letters from inside an identifier, three or more
+    (a OR b) c          groups; parentheses count at the edges of words only, so `foo(bar)` is text
+    source:cli          fields, which restrict the whole search wherever they stand; values may be quoted
+    title:"my plan"
+
+The fields are source, role, tool, title, model, workspace, kind, before, after, on, has:error, has:tool and is:pinned.
+Repeated source, role and kind mean either; NOT is understood before them. Every string is a query: whatever has no
+meaning here, an unknown field, a date that is none, a parenthesis without its partner, is text to be found as typed.
+A NOT before a word says nothing if it is the first thing that is said, as in the documented language.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from hermes.recall.query.fields import DATES, FIELDS, Field, Fields
+from hermes.recall.query.operators import PIECES, leaf
+from hermes.store.matching import And, Leaf, Node, Not, Or, part, phrase, wanted
+from hermes.store.values import MessageFilter
+from hermes.terms import fold, is_spaceless, token_spans
+from hermes.text import clean_in
+
+__all__ = ["Reading", "read"]
+
+DEEPEST = 16
+"""So many groups inside each other; more parentheses are text."""
+SHORTEST_PART = 3
+LONGEST_DATE = 4
+"""Words of a date that is not quoted: `2 May 2025`, `2 weeks ago`."""
+
+_FIELD = re.compile(r"([a-z]{2,}):(.*)", re.DOTALL)
+
+
+class Reading(NamedTuple):
+    """What a query means."""
+
+    tree: Node | None
+    """What must be in the text; None if nothing was asked of it."""
+    wanted: MessageFilter
+    words: tuple[str, ...]
+    """What was typed to be found, without operators, for ranking."""
+    fields: tuple[Field, ...]
+    ignored: tuple[str, ...]
+    """What looks like a field but is none, or not with this value. It is looked for as text."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was asked at all."""
+        return self.tree is None and not self.fields
+
+
+def read(text: str, now: float) -> Reading:
+    """What was typed, at a moment that dates are seen from. Never raises."""
+    fields = Fields(now)
+    tree = _Reader(fields).read(list(_units(clean_in(text))))
+    words = () if tree is None else tuple(leaf.text for leaf in wanted(tree))
+    return Reading(tree, fields.filter(), words, tuple(fields.understood), tuple(fields.ignored))
+
+
+# Units: words, quotations and the parentheses that count
+
+
+class _Open(NamedTuple):
+    pass
+
+
+class _Close(NamedTuple):
+    pass
+
+
+class _Said(NamedTuple):
+    text: str
+    quoted: bool
+    glued: bool
+    """It follows what stands before it without a space."""
+
+
+_Unit = _Open | _Close | _Said
+
+
+class _Piece(NamedTuple):
+    """A piece between spaces and quotes: parentheses that may count, and what stands between them."""
+
+    text: str
+    quoted: bool
+    glued: bool
+    opens: int
+    closes: int
+
+
+def _units(text: str) -> Iterator[_Unit]:
+    pieces: list[_Piece] = []
+    end = -1
+    for match in PIECES.finditer(text):
+        quoted, bare = match.groups()
+        edges = (0, 0) if bare is None else _edges(bare)
+        pieces.append(
+            _Piece(bare if bare is not None else quoted, bare is None, match.start() == end, *edges)
+        )
+        end = match.end()
+    for piece, (opens, closes) in zip(pieces, _matched(pieces), strict=True):
+        yield from (_Open(),) * opens
+        said = piece.text[opens : len(piece.text) - closes]
+        if said or piece.quoted:
+            yield _Said(said, piece.quoted, piece.glued and not opens)
+        yield from (_Close(),) * closes
+
+
+def _edges(bare: str) -> tuple[int, int]:
+    """How many parentheses at its beginning and at its end do not belong to the word itself."""
+    if not bare.strip("()"):
+        return (0, 0) if len(set(bare)) > 1 else (bare.count("("), bare.count(")"))
+    partner: dict[int, int] = {}
+    waiting: list[int] = []
+    for at, char in enumerate(bare):
+        if char == "(":
+            waiting.append(at)
+        elif char == ")" and waiting:
+            first = waiting.pop()
+            partner[at], partner[first] = first, at
+    tail = len(bare.rstrip(")"))
+    opens = 0
+    while bare[opens] == "(" and partner.get(opens, tail) >= tail:
+        opens += 1
+    at = len(bare)
+    while at > tail and partner.get(at - 1, 0) < max(1, opens):
+        at -= 1
+    return opens, len(bare) - at
+
+
+def _matched(pieces: list[_Piece]) -> list[tuple[int, int]]:
+    """Of each piece, how many of its parentheses have a partner. Of several in a row the outer ones count."""
+    opened: list[int | None] = []
+    found = [[0, 0] for _ in pieces]
+    for number, piece in enumerate(pieces):
+        opened += [number if len(opened) + nth < DEEPEST else None for nth in range(piece.opens)]
+        for _ in range(piece.closes):
+            partner = opened.pop() if opened else None
+            if partner is not None:
+                found[partner][0] += 1
+                found[number][1] += 1
+    return [(opens, closes) for opens, closes in found]
+
+
+# The tree
+
+
+class _Group:
+    """What was read between two parentheses so far."""
+
+    def __init__(self, *, negated: bool = False) -> None:
+        self.negated = negated
+        self._either: list[Node] = []
+        self._both: list[Node] = []
+
+    def add(self, node: Node, *, negated: bool) -> None:
+        if negated:
+            node = node.of if isinstance(node, Not) else Not(node)
+        self._both += node.of if isinstance(node, And) else (node,)
+
+    def other(self) -> None:
+        if self._both:
+            joined = self._both[0] if len(self._both) == 1 else And(tuple(self._both))
+            self._either += joined.of if isinstance(joined, Or) else (joined,)
+            self._both = []
+
+    def node(self) -> Node | None:
+        self.other()
+        if not self._either:
+            return None
+        return self._either[0] if len(self._either) == 1 else Or(tuple(self._either))
+
+
+class _Reader:
+    def __init__(self, fields: Fields) -> None:
+        self._fields = fields
+        self._groups = [_Group()]
+        self._negated = False  # a NOT stands before what comes next
+        self._something = False  # there is anything before, that the NOT could go with
+
+    def read(self, units: list[_Unit]) -> Node | None:
+        at = 0
+        while at < len(units):
+            at += self._take(units, at)
+        while len(self._groups) > 1:
+            self._close()
+        return self._groups[0].node()
+
+    def _take(self, units: list[_Unit], at: int) -> int:
+        """Read what stands here; how many units it was."""
+        match units[at]:
+            case _Open():
+                self._groups.append(_Group(negated=self._negated and self._something))
+                self._negated = False
+            case _Close():
+                self._close()
+            case _Said(text="NOT", quoted=False):
+                self._negated = True
+            case _Said(text="OR", quoted=False):
+                self._groups[-1].other()
+                self._negated = False
+            case _Said(text="AND", quoted=False):
+                self._negated = False
+            case _Said(quoted=True) as said:
+                self._add(phrase(said.text))
+            case _Said() as said:
+                if taken := self._field(said, units[at + 1 : at + 1 + LONGEST_DATE]):
+                    self._negated, self._something = False, True
+                    return taken
+                self._add(_word(said.text))
+        return 1
+
+    def _add(self, node: Node | None) -> None:
+        if node is not None:
+            self._groups[-1].add(node, negated=self._negated and self._something)
+            self._negated, self._something = False, True
+
+    def _close(self) -> None:
+        closed = self._groups.pop()
+        node = closed.node()
+        if node is not None:
+            self._groups[-1].add(node, negated=closed.negated)
+        self._negated = False
+
+    def _field(self, said: _Said, following: list[_Unit]) -> int:
+        """How many units are a field and its value; 0 if it is none."""
+        looks = _FIELD.fullmatch(said.text)
+        if looks is None:
+            return 0
+        name, value = looks.groups()
+        first = following[0] if following else None
+        if not value:
+            if isinstance(first, _Said) and first.quoted and first.glued and name in FIELDS:
+                return 2 * self._fields.take(name, first.text, f'{name}:"{first.text}"', self._negated)
+            return 0
+        if name in DATES:
+            for words in _dates(value, following):
+                if self._fields.take_date(name, " ".join(words), self._negated):
+                    return len(words)
+        return int(self._fields.take(name, value, said.text, self._negated))
+
+
+def _dates(first: str, following: list[_Unit]) -> Iterator[list[str]]:
+    """What may be a date of several words, the longest first."""
+    words = [first]
+    for unit in following[: LONGEST_DATE - 1]:
+        if not isinstance(unit, _Said) or unit.quoted or unit.glued:
+            break
+        words.append(unit.text)
+    for count in range(len(words), 0, -1):
+        yield words[:count]
+
+
+def _word(typed: str) -> Leaf | None:
+    inner = typed.strip("*")
+    if inner and typed.startswith("*") and typed.endswith("*") and _is_part(fold(inner)):
+        return part(inner)
+    return leaf(typed)
+
+
+def _is_part(folded: str) -> bool:
+    return len(folded) >= SHORTEST_PART or any(is_spaceless(folded[at]) for at, _ in token_spans(folded))

@@ -1,0 +1,132 @@
+"""Questions are not queries: what of a sentence says which conversation is meant.
+
+People and agents type whole sentences. Of these, the words that only do the asking are left out, and so are phrases
+that speak of the conversation rather than of its subject ("can you list the order in which I brought up different
+aspects of ..."). They go as phrases where their words have a meaning of their own: who asks about an order or a list
+means one. Nothing is left out if nothing else would be left.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from itertools import pairwise
+from typing import NamedTuple
+
+from hermes.recall.query import prompt_language
+from hermes.recall.query.named_days import Stretch, days_in, months_in
+from hermes.recall.query.operators import parse
+from hermes.recall.ranking.stop_words import ASKS_AGENT, CHINESE, PHRASES, STOP, TALKING
+from hermes.store.matching import Node, Part, Word, wanted, word
+from hermes.store.values import MessageFilter
+from hermes.terms import MAX_TERM, fold, is_spaceless, token_spans
+from hermes.text import clean_in
+
+MOST_TERMS, LONGEST = 64, 4_000
+
+EXPRESSION = re.compile(r"(?<!\S)(?:AND|OR|NOT)(?!\S)|\S\*(?!\S)")
+QUOTED = re.compile(r'"[^"]*"')
+INTERACTIVE = re.compile(r"(?<!\S)(?:\*\S{3,}\*(?!\S)|\()|\)(?!\S)")
+"""A part or a group."""
+STRICT = re.compile(r'"[^"]+"|(?<!\S)(?:AND|NOT)(?!\S)|\S\*(?!\S)')
+NEGATED = re.compile(r'(?<!\S)NOT\s+(?:"[^"]*"|\S+)')
+OPERATOR = re.compile(r"(?<!\S)(?:AND|OR|NOT)(?!\S)")
+QUESTION_MARK = re.compile(r"[?？؟](?=\s|$)|？")
+LEAST_WORDS, LEAST_ASKING = 6, 2
+SENTENCE = ".,;:!?…。，？！、；：\"'"
+"""What stands before or after a word without being a part of it."""
+
+
+class Question(NamedTuple):
+    terms: tuple[str, ...]
+    """Index terms of what is asked about, in the order they were typed."""
+    must: Node | None
+    """What was typed, if operators say that it is meant strictly."""
+    days: tuple[Stretch, ...]
+    months: tuple[Stretch, ...]
+    asks_agent: bool
+    fields: MessageFilter | None = None
+    """Which messages it asks for, if it names fields."""
+    tree: Node | None = None
+    """What was typed, as it would be looked for exactly."""
+    parts: tuple[str, ...] = ()
+    """Words that are looked for as parts of words, since no message holds them."""
+
+
+def asked(text: str, now: float) -> Question:
+    """What somebody asks for in the language of every surface: a question, or an expression, which may name fields."""
+    typed = clean_in(text[:LONGEST])
+    reading = prompt_language.read(typed, now)
+    if not reading.fields and not INTERACTIVE.search(typed):
+        question = read(typed)._replace(tree=reading.tree)
+        return question._replace(must=reading.tree) if _is_name(reading.tree) else question
+    leaves = [] if reading.tree is None else wanted(reading.tree)
+    question = read(" ".join(leaf.text for leaf in leaves if not isinstance(leaf, Part)))
+    strict = STRICT.search(typed) or INTERACTIVE.search(typed)
+    return question._replace(
+        must=reading.tree if strict and not is_question(typed) else None,
+        fields=reading.wanted if reading.fields else None,
+        tree=reading.tree,
+    )
+
+
+def _is_name(tree: Node | None) -> bool:
+    """Whether it is one word whose punctuation is a part of it, `$5` or `src/main.py:42`: no sentence has only that."""
+    if not isinstance(tree, Word) or tree.literal is None:
+        return False
+    bare = word(tree.text.strip(SENTENCE))
+    return isinstance(bare, Word) and bare.literal is not None
+
+
+def read(text: str) -> Question:
+    """What a question asks for. Every string is one; nothing here raises."""
+    typed = clean_in(text[:LONGEST])
+    must = parse(typed) if STRICT.search(typed) and not is_question(typed) else None
+    plain = OPERATOR.sub(" ", NEGATED.sub(" ", typed))
+    folded = fold(plain)
+    return Question(
+        tuple(_content(folded)[:MOST_TERMS]),
+        must,
+        days_in(folded),
+        months_in(plain),
+        bool(_pattern(ASKS_AGENT).search(folded)),
+    )
+
+
+def is_question(text: str) -> bool:
+    """Whether a query is a sentence in plain words rather than a few words or an expression."""
+    if EXPRESSION.search(text):
+        return False
+    bare = QUOTED.sub(" ", text)  # a question may quote; an expression is little else
+    words = [bare[start:end].casefold() for start, end in token_spans(bare)]
+    size = sum(len(one) if is_spaceless(one) else 2 for one in words)
+    if QUESTION_MARK.search(bare):
+        return size >= LEAST_WORDS
+    asking = sum(one in STOP or one in TALKING for one in words)
+    return bare == text and len(words) >= LEAST_WORDS and asking >= LEAST_ASKING
+
+
+def _content(folded: str) -> list[str]:
+    bare = _pattern(rf"\b(?:{'|'.join(PHRASES)})\b").sub(" ", folded)
+    bare = _pattern(CHINESE).sub(" ", bare)
+    return _terms(bare, STOP | TALKING) or _terms(folded, STOP) or _terms(folded, frozenset())
+
+
+def _terms(folded: str, left_out: frozenset[str]) -> list[str]:
+    """Terms of the index, each once. Of a run without spaces the pairs are enough, unless it is a single character."""
+    found: dict[str, None] = {}
+    for start, end in token_spans(folded):
+        token = folded[start:end]
+        if not is_spaceless(token):
+            if token not in left_out:
+                found[token[:MAX_TERM]] = None
+        elif len(token) == 1:
+            found[token] = None
+        else:
+            found.update(dict.fromkeys(first + second for first, second in pairwise(token)))
+    return list(found)
+
+
+@cache
+def _pattern(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)

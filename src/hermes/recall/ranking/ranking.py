@@ -1,0 +1,258 @@
+"""The right conversation first: one row per conversation, best first, with the message that shows why.
+
+A conversation is worth its best message plus its best block: how much else it holds neither helps nor hurts, so that
+marathons, logs and repetitions do not win by their size. What people and the agent said counts more than what tools
+printed, chats more than jobs and subagents. A day that is named doubles that day's conversations, and brings them in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from math import log
+from typing import NamedTuple
+
+from hermes import clock
+from hermes.recall.deadline import within_deadline
+from hermes.recall.query.named_days import Stretch, year_of
+from hermes.recall.query.search_arguments import both, filter_of, order_of, visible
+from hermes.recall.query.substring_fallback import find_partial
+from hermes.recall.ranking import question_words as questions
+from hermes.recall.ranking.question_words import Question
+from hermes.recall.ranking.result_rows import Found, shown
+from hermes.store.arguments import whole
+from hermes.store.engine import Access, Reader
+from hermes.store.matching import EVERYTHING, Node
+from hermes.store.sessions.lineage import ROOT
+from hermes.store.values import Candidates, MessageFilter, Order, RankedBlock, RankedMessage, SearchResults
+
+MOST_PHRASINGS = 8
+PERSON, AGENT, OTHERS = 1.2, 1.0, 0.5
+"""What a message counts by who said it. Asked what the agent said, person and agent change places."""
+KIND_WEIGHT = {"chat": 1.0, "child": 0.7, "job": 0.5, "tool": 0.5}
+SHORT, LONG, OF_LONG = 400, 3_000, 0.5
+"""An answer up to the one counts in full, from the other on by half: long ones hold every word there is."""
+PASTED, WHOLE_LOG, OF_LOG = 2_000, 20_000, 0.3
+"""The same of what a person says: longer than that, it is mostly pasted."""
+OF_THE_DAY, OF_THE_MONTH, UNMATCHED = 2.0, 1.2, 1e-3
+NEARLY = 0.5
+"""Sorted by time, only what is at least half as good as the best is shown."""
+MOST_YEARS = 10
+MOST_NEWEST = 300
+"""Messages looked at for the conversations that fields alone allow."""
+
+FIRST_START = "SELECT min(started_at) FROM sessions"
+LAST_ACTIVE = "SELECT coalesce(conversation_active, last_active, started_at) FROM sessions WHERE id = ?"
+
+
+class Ranked(NamedTuple):
+    """What one phrasing found."""
+
+    conversations: dict[str, Found]
+    messages: list[tuple[float, RankedMessage]]
+    """How much each is worth by itself, without its conversation."""
+    candidates: Candidates
+
+
+class ConversationSearch:
+    def __init__(self, engine: Access) -> None:
+        self._engine = engine
+
+    @within_deadline
+    def search(
+        self,
+        query: object,
+        limit: int = 10,
+        *,
+        source_filter: Sequence[str] | None = None,
+        exclude_sources: Sequence[str] | None = None,
+        role_filter: Sequence[str] | None = None,
+        after: float | None = None,
+        before: float | None = None,
+        exclude_session: str | None = None,
+        include_hidden: bool = False,
+        sort: str = "relevance",
+    ) -> SearchResults:
+        limit, order = whole("limit", limit), order_of(sort)
+        wanted = filter_of(source_filter, exclude_sources, role_filter, after, before)
+        results = SearchResults()
+        results.order = order
+        if limit <= 0:
+            return results
+        with self._engine.read(settled=True, wait=False) as reader:
+            root = reader.value(ROOT, exclude_session) if isinstance(exclude_session, str) else None
+        if exclude_session is not None:
+            wanted = wanted._replace(but_conversations=(root or str(exclude_session),))
+        found: dict[str, Found] = {}
+        for text in phrasings(query):
+            ranked = self._asked(questions.asked(text, clock.now()), wanted, limit, include_hidden)
+            _tell(results, ranked.candidates)
+            for root_id, one in ranked.conversations.items():
+                if root_id not in found or _better(one, found[root_id]):
+                    found[root_id] = one
+        with self._engine.read() as reader:
+            # One that is gone by now makes room for the next.
+            rows = (shown(reader, one) for one in _best(reader, found.values(), order))
+            results.extend(islice((row for row in rows if row is not None), limit))
+            shown_ones = [found[row["conversation_id"]] for row in results]
+            results.relaxed = bool(results) and all(one.near for one in shown_ones)
+            results.parts = tuple(dict.fromkeys(part for one in shown_ones for part in one.question.parts))
+            results.partial = bool(results.parts)
+        if order == "relevance" and results and all(row["order"] == "newest" for row in results):
+            results.order = "newest"
+        return results
+
+    def _asked(self, question: Question, wanted: MessageFilter, limit: int, include_hidden: bool) -> Ranked:
+        """What was asked for in one way, within what the caller allows and what is not hidden."""
+        if question.fields is not None:
+            wanted = both(wanted, question.fields)
+        if not include_hidden:
+            wanted = visible(wanted)
+        if question.fields is not None and not question.terms and question.must is None:
+            return self._found(question, wanted, EVERYTHING, MOST_NEWEST, "newest")
+        ranked = self.rank(question, wanted)
+        if ranked.messages or question.tree is None or (question.must is None and ranked.conversations):
+            return ranked
+        # What has no words to rank by, punctuation or pieces of words, is found as it was typed.
+        found = self._found(question, wanted, question.tree, limit, "relevance")
+        if found.conversations:
+            return found
+        partial = find_partial(self._engine, question.tree, wanted)
+        if partial is not None:
+            as_parts = question._replace(tree=partial.tree, parts=partial.parts)
+            found = self._found(as_parts, wanted, partial.tree, limit, "relevance")
+            if found.conversations:
+                return found
+        if question.must is None:
+            return found
+        return self.rank(question._replace(must=None), wanted, near=True)
+
+    def _found(
+        self, question: Question, wanted: MessageFilter, tree: Node, most: int, order: Order
+    ) -> Ranked:
+        """The conversations that hold what was typed, as they are found; fields alone find everything they allow."""
+        answer = self._engine.search(tree, wanted, most, 0, order, once=True)
+        found: dict[str, Found] = {}
+        with self._engine.read() as reader:
+            for hit in answer.hits:
+                root = reader.value(ROOT, hit.session_id) or hit.session_id
+                found[root] = Found(root, 0.0, question, hit.id, order=answer.order, wanted=wanted)
+        return Ranked(found, [], Candidates([], [], [], order=answer.order))
+
+    def rank(self, question: Question, wanted: MessageFilter, *, near: bool = False) -> Ranked:
+        """The conversations for one phrasing, and the messages that speak for them; `near` marks them as such."""
+        days, months = self._times(question.days), self._times(question.months)
+        candidates = self._engine.candidates(question.terms, wanted, must=question.must, days=days)
+        ranked = _combined(question, candidates, months)
+        for root_id, one in ranked.conversations.items():
+            ranked.conversations[root_id] = one._replace(wanted=wanted, near=near)
+        return ranked
+
+    def _times(self, stretches: Sequence[Stretch]) -> list[tuple[float, float]]:
+        """From when to when, in every year that can be meant."""
+        if not stretches:
+            return []
+        last = year_of(clock.now())
+        with self._engine.read() as reader:
+            first = reader.value(FIRST_START)
+        oldest = year_of(first) if isinstance(first, int | float) and first > 0 else last
+        years = (max(oldest, last - MOST_YEARS), last)
+        return [span for stretch in stretches for span in stretch.within(*years)]
+
+
+def phrasings(query: object) -> list[str]:
+    """What is asked, in one or a few ways; anything that is no text says nothing."""
+    several = [query] if isinstance(query, str) else query if isinstance(query, Iterable) else []
+    return [text for text in several if isinstance(text, str) and text.strip()][:MOST_PHRASINGS]
+
+
+# ---------------------------------------------------------------- scores
+
+
+def _worth(message: RankedMessage, asks_agent: bool) -> float:
+    if message.role == "user":
+        share = _share(message.length, PASTED, WHOLE_LOG, OF_LOG)
+        return message.score * share * (AGENT if asks_agent else PERSON)
+    share = _share(message.length, SHORT, LONG, OF_LONG)
+    if message.role == "assistant":
+        return message.score * share * (PERSON if asks_agent else AGENT)
+    return message.score * share * OTHERS
+
+
+def _share(length: int, whole: int, least_from: int, least: float) -> float:
+    """1 up to a length, then falling with its logarithm to the least."""
+    if length <= whole:
+        return 1.0
+    return 1.0 - (1.0 - least) * min(1.0, log(length / whole) / log(least_from / whole))
+
+
+def _combined(question: Question, candidates: Candidates, months: list[tuple[float, float]]) -> Ranked:
+    worth = [(_worth(message, question.asks_agent), message) for message in candidates.messages]
+    best: dict[str, tuple[float, RankedMessage]] = {}
+    for value, message in worth:
+        if message.root_id not in best or value > best[message.root_id][0]:
+            best[message.root_id] = (value, message)
+    blocks: dict[str, RankedBlock] = {}
+    for block in candidates.blocks:
+        if block.root_id not in blocks or block.score > blocks[block.root_id].score:
+            blocks[block.root_id] = block
+    in_month = {
+        message.root_id
+        for _, message in worth
+        if any(begin <= message.timestamp < end for begin, end in months)
+    }
+    found: dict[str, Found] = {}
+    for root_id in {**best, **blocks}:
+        value, said = best.get(root_id) or (0.0, None)
+        around = blocks.get(root_id)
+        kind = said.kind if said is not None else blocks[root_id].kind
+        score = (value + (around.score if around is not None else 0.0)) * KIND_WEIGHT.get(kind, 1.0)
+        score *= OF_THE_MONTH if root_id in in_month else 1.0
+        message_id = None if said is None else said.id
+        found[root_id] = Found(root_id, score, question, message_id, around, None, candidates.order)
+    for that_day in candidates.days:
+        known = found.get(that_day.root_id)
+        if known is None:
+            score = UNMATCHED * KIND_WEIGHT.get(that_day.kind, 1.0)
+            known = Found(that_day.root_id, score, question, that_day.message_id)
+        elif known.day is None:
+            known = known._replace(score=known.score * OF_THE_DAY)
+        found[that_day.root_id] = known._replace(day=clock.day(that_day.timestamp))
+    return Ranked(found, worth, candidates)
+
+
+def _better(one: Found, other: Found) -> bool:
+    if one.near != other.near:
+        return other.near
+    if one.order != other.order:  # what was ranked before what was only found
+        return one.order == "relevance"
+    if one.order == "newest":
+        return (one.message_id or 0) > (other.message_id or 0)
+    return one.score > other.score
+
+
+def _best(reader: Reader, found: Iterable[Found], order: Order) -> list[Found]:
+    """Those worth showing, in the order asked for. Of equals the one with the newest message comes first."""
+    ordered = sorted(
+        found,
+        key=lambda one: (
+            not one.near,
+            one.order == "relevance",
+            round(one.score, 6) if one.order == "relevance" else 0.0,
+            one.message_id or (one.block.last_id if one.block else 0),
+        ),
+        reverse=True,
+    )
+    if order == "relevance" or not ordered:
+        return ordered
+    least = ordered[0].score * NEARLY
+    return sorted(
+        (one for one in ordered if one.score >= least),
+        key=lambda one: reader.value(LAST_ACTIVE, one.root_id) or 0.0,
+        reverse=order == "newest",
+    )
+
+
+def _tell(results: SearchResults, candidates: Candidates) -> None:
+    if candidates.waiting:
+        results.indexing = (candidates.total - candidates.waiting, candidates.total)

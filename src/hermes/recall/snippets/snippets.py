@@ -1,0 +1,330 @@
+"""Show the place in a text where a query matches best.
+
+The invariant: a snippet is a piece of the text as it was written, with `>>>` and `<<<` around what matched and `...`
+where it was cut. Matches are found in the folded text by the rules of the index; a map leads back from each folded
+character to the one it came from, so that a match through case, marks or width is marked as well. Whatever the text
+and the query, the work is bounded and nothing is raised.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import accumulate, islice, pairwise
+from typing import NamedTuple
+from unicodedata import category
+
+from hermes.recall.snippets.ascii_snippets import plain_snippet
+from hermes.recall.snippets.targets import CLOSE, CUT, OPEN, Goal, best_cluster, goals_of, may_match
+from hermes.store.matching import Node
+from hermes.terms import fold, index_text, is_spaceless, token_spans
+
+__all__ = ["CLOSE", "CUT", "OPEN", "may_match", "snippet"]
+
+_ROOM = 1024
+"""Characters looked at closely. A longer text is first searched for the best stretch of that size."""
+_PATIENCE = 32_000_000
+"""How much is searched for it; folding a stretch that is not ASCII counts sixteenfold, as it costs."""
+_ENOUGH = 1_000
+"""Matches weighed against each other."""
+_WIDEST, _USUAL = 16, 4
+"""Characters shown per token at most, for one token may be a whole file in base64; and what is enough to look at."""
+
+
+class _Hit(NamedTuple):
+    start: int
+    end: int
+    goal: int
+
+
+class _Origin(NamedTuple):
+    """Where each folded character began and ended in the text as written."""
+
+    starts: Sequence[int]
+    ends: Sequence[int]
+    length: int
+
+    def start(self, at: int) -> int:
+        return self.starts[at] if at < len(self.starts) else self.length
+
+    def end(self, at: int) -> int:
+        return self.ends[at - 1] if at else 0
+
+
+def snippet(text: str, tree: Node, *, tokens: int = 40) -> str:
+    """The best cluster of matches with what stands around it, about `tokens` words long."""
+    goals = goals_of(tree)
+    tokens = max(1, tokens)
+    if text.isascii():
+        return plain_snippet(text, goals, tokens)
+    start, past = _stretch(text, goals, tokens)
+    piece = text[start:past]
+    folded, origin = _fold_with_origin(piece)
+    spans = token_spans(folded)
+    ordered = sorted(set(_hits(piece, folded, origin, spans, goals)))[:_ENOUGH]
+    low, high = _frame(_units(folded, spans), ordered, tokens, len(folded))
+    inside = [hit for hit in ordered if hit.start < high and hit.end > low]
+    shown = [(origin.start(max(hit.start, low)), origin.end(min(hit.end, high))) for hit in inside]
+    first, last = origin.start(low), origin.end(high)
+    before = CUT if text[max(0, start + first - _ROOM) : start + first].strip() else ""
+    after = CUT if text[start + last : start + last + _ROOM].strip() else ""
+    return f"{before}{_marked(piece, first, last, shown)}{after}"
+
+
+def _stretch(text: str, goals: Sequence[Goal], tokens: int) -> tuple[int, int]:
+    """What of a text to look at closely."""
+    margin = tokens * _USUAL
+    if len(text) > 2 * margin:
+        # Folding the case of a long text takes longer than all the rest, and most scripts without spaces have none.
+        lower = text if all(goal.is_caseless for goal in goals) else text.lower()
+        if len(lower) == len(text) and (hits := _plainly(lower, goals)):
+            low, high = best_cluster(hits, margin)
+            near = text[max(0, low - margin) : low + margin]
+            if is_spaceless(lower[low]) and len(near.encode(errors="replace")) > 2 * len(near):
+                margin = tokens * 2  # there a token is one character
+            return _whole_words(text, low - margin), _whole_words(text, min(high, low + _ROOM) + margin)
+    start = _best_stretch(text, goals) if len(text) > _ROOM else 0
+    return start, _whole_words(text, start + _ROOM)
+
+
+def _plainly(lower: str, goals: Sequence[Goal]) -> list[tuple[int, int, int]]:
+    """Where the goals stand with nothing but their case folded; nothing if that is not so of all of them."""
+    hits: list[tuple[int, int, int]] = []
+    for number, goal in enumerate(goals):
+        found = islice(_likely(goal).finditer(lower), _ENOUGH) if goal.needle in lower else ()
+        places = [(*match.span(), number) for match in found]
+        if not places:
+            return []
+        hits += places
+    return sorted(hits)
+
+
+@lru_cache(256)
+def _likely(goal: Goal) -> re.Pattern[str]:
+    """What finds a match, as far as that can be said without splitting the text."""
+    if goal.literal:
+        return goal.literal
+    head = "" if is_spaceless(goal.tokens[0]) else r"(?<![a-z0-9])"
+    tail = "" if goal.prefix or is_spaceless(goal.tokens[-1]) else r"(?![a-z0-9])"
+    return re.compile(head + r"[\W_]*".join(map(re.escape, goal.tokens)) + tail)
+
+
+def _best_stretch(text: str, goals: Sequence[Goal]) -> int:
+    """Where to look closely: a little before the first match of the stretch that holds the most."""
+    best, most, spent = 0, 0, 0
+    # Stretches overlap by half: a cluster is whole in at least one of them.
+    for start in range(0, len(text), _ROOM // 2):
+        piece = text[start : start + _ROOM]
+        spent += len(piece) if piece.isascii() else 16 * len(piece)
+        folded = fold(piece)
+        present = [goal for goal in goals if goal.needle in folded]
+        # What touches an edge may be half a word; it stands whole in another stretch.
+        inner = (_likely(goal).search(folded, 1 if start else 0) for goal in present)
+        found = [
+            match.start()
+            for match in inner
+            if match and (match.end() < len(folded) or start + _ROOM >= len(text))
+        ]
+        if len(present) + len(found) > most:
+            most = len(present) + len(found)
+            best = start + min(found or [folded.index(present[0].needle)])
+        if len(found) == len(goals) or spent > _PATIENCE:
+            break
+    return _whole_words(text, best - _ROOM // 4)
+
+
+def _whole_words(text: str, at: int) -> int:
+    """A place to cut that is no more than a little before `at` and not inside a word, where there are words."""
+    if not 0 < at < len(text):
+        return max(0, at)
+    gap = text.rfind(" ", max(0, at - 256), at)
+    return at if gap < 0 else gap
+
+
+def _hits(
+    piece: str, folded: str, origin: _Origin, spans: list[tuple[int, int]], goals: Sequence[Goal]
+) -> Iterator[_Hit]:
+    """Every place where a leaf of the query matches, in folded positions."""
+    by_first: dict[str, list[int]] = {}
+    loose: list[int] = []  # goals whose first token need not be a whole word
+    for number, goal in enumerate(goals):
+        literals = (
+            [_Hit(*match.span(), number) for match in goal.literal.finditer(folded)] if goal.literal else []
+        )
+        yield from literals
+        if literals or not goal.tokens:
+            continue
+        single = len(goal.tokens) == 1
+        if not is_spaceless(goal.tokens[0]):
+            if single and goal.prefix:
+                loose.append(number)
+            else:
+                by_first.setdefault(goal.tokens[0], []).append(number)
+        elif not single:
+            loose.append(number)
+        elif goal.needle in folded:
+            runs = re.finditer(re.escape(goal.needle), folded)
+            yield from (_Hit(*match.span(), number) for match in runs)
+
+    sequences = [
+        ([folded[start:end] for start, end in spans], spans),
+        *_identifiers(piece, folded, origin, spans, {goals[n].tokens[0] for n in loose} | by_first.keys()),
+    ]
+    for words, bounds in sequences:
+        for at, word in enumerate(words):
+            first = by_first.get(word, ())
+            for number in (*first, *loose) if loose else first:
+                if hit := _side_by_side(words, bounds, at, goals[number]):
+                    yield _Hit(*hit, number)
+
+
+def _identifiers(
+    piece: str, folded: str, origin: _Origin, spans: list[tuple[int, int]], firsts: Iterable[str]
+) -> Iterator[tuple[list[str], list[tuple[int, int]]]]:
+    """The parts of each identifier that holds one of the tokens with which a match begins, and where they stand."""
+    if piece == piece.lower():
+        return  # the usual case, and told at once
+    starts = [start for start, _ in spans]
+    holding: set[int] = set()
+    for token in firsts:
+        at = folded.find(token)
+        while at >= 0:
+            holding.add(bisect_right(starts, at) - 1)
+            at = folded.find(token, at + 1)
+    for start, end in (spans[number] for number in sorted(holding) if number >= 0):
+        written = piece[origin.start(start) : origin.end(end)]
+        inner = written[1:]
+        if inner == inner.lower():
+            continue
+        parts = index_text(written)[1].split()
+        bounds = list(pairwise(accumulate(map(len, parts), initial=start)))
+        if bounds and bounds[-1][1] == end:
+            # As they stand in the text: a mark behind an identifier may have to do with how it is folded.
+            yield [folded[first:past] for first, past in bounds], bounds
+
+
+def _side_by_side(
+    words: list[str], spans: list[tuple[int, int]], at: int, goal: Goal
+) -> tuple[int, int] | None:
+    """The span from the first to the last token if they all stand here; a run at an end may go on outwards."""
+    count = len(goal.tokens)
+    if at + count > len(words):
+        return None
+    for offset, token in enumerate(goal.tokens):
+        word = words[at + offset]
+        if word == token:
+            continue
+        outwards = is_spaceless(token)
+        last = offset == count - 1
+        if last and (goal.prefix or outwards) and word.startswith(token):
+            continue
+        if not last and offset == 0 and outwards and word.endswith(token):
+            continue
+        return None
+    start = spans[at][1] - len(goal.tokens[0]) if count > 1 else spans[at][0]
+    return start, spans[at + count - 1][0] + len(goal.tokens[-1])
+
+
+def _units(folded: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What counts as a word when a snippet is measured: a token, or one character of a spaceless run."""
+    if folded.isascii():
+        return spans
+    units: list[tuple[int, int]] = []
+    for start, end in spans:
+        if is_spaceless(folded[start]):
+            units += [(at, at + 1) for at in range(start, end)]
+        else:
+            units.append((start, end))
+    return units
+
+
+def _frame(units: list[tuple[int, int]], hits: list[_Hit], tokens: int, length: int) -> tuple[int, int]:
+    """Where the snippet begins and ends: the best cluster, and around it what the measure leaves room for."""
+    widest = tokens * _WIDEST
+    starts = [start for start, _ in units]
+    low, high = _cluster(units, starts, hits, tokens)
+    left, right = 0, length
+    if units:
+        first, past = max(0, bisect_right(starts, low) - 1), bisect_left(starts, high)
+        begin = max(0, first - max(0, tokens - (past - first)) // 2)
+        end = min(len(units), begin + tokens)
+        begin = max(0, min(begin, end - tokens))
+        left = min(low, starts[begin]) if begin else 0
+        right = max(high, units[end - 1][1]) if end < len(units) else length
+    if right - left > widest:
+        left = max(left, low - widest // 4)
+        right = min(right, left + widest)
+    return left, right
+
+
+def _cluster(
+    units: list[tuple[int, int]], starts: list[int], hits: list[_Hit], tokens: int
+) -> tuple[int, int]:
+    """The stretch of hits within the measure that has most leaves, then most hits, then comes first."""
+    best, low, high = (0, 0), 0, 0
+    for number, hit in enumerate(hits):
+        last = min(max(0, bisect_right(starts, hit.start) - 1) + tokens, len(units)) - 1
+        reach = min(units[last][1] if units else 0, hit.start + tokens * _WIDEST)
+        near = [hit, *[other for other in hits[number + 1 : number + tokens] if other.end <= reach]]
+        score = (len({other.goal for other in near}), len(near))
+        if score > best:
+            best, low, high = score, hit.start, max(other.end for other in near)
+    return low, high
+
+
+def _marked(piece: str, first: int, last: int, shown: list[tuple[int, int]]) -> str:
+    """The piece from first to last with its matches marked; those that overlap are one."""
+    out: list[str] = []
+    at = first
+    joined: list[list[int]] = []
+    for start, end in sorted(shown):
+        if joined and start < joined[-1][1]:
+            joined[-1][1] = max(joined[-1][1], end)
+        elif end > start:
+            joined.append([start, end])
+    for start, end in joined:
+        out += [piece[at:start], OPEN, piece[start:end], CLOSE]
+        at = end
+    return "".join([*out, piece[at:last]])
+
+
+# ASCII, or a run of anything else with the one character before it that its first mark may stand on.
+_PIECES = re.compile("[\0-\x7f]+(?=[\0-\x7f]|\\Z)|[\0-\x7f]?[^\0-\x7f]+")
+
+
+def _fold_with_origin(text: str) -> tuple[str, _Origin]:
+    """The folded text, and for each of its characters where in the text it came from."""
+    folded = fold(text)
+    if len(folded) == len(text) and all(map(_stays_one, set(text))):
+        return folded, _Origin(range(len(text)), range(1, len(text) + 1), len(text))
+    forms: list[str] = []
+    starts: list[int] = []
+    ends: list[int] = []
+    for start, end in (match.span() for match in _PIECES.finditer(text)):
+        form = fold(text[start:end])
+        if len(form) == end - start:
+            forms.append(form)
+            starts += range(start, end)
+            ends += range(start + 1, end + 1)
+            continue
+        edges = [start, *[at for at in range(start + 1, end) if not _joins(text[at])], end]
+        for first, past in pairwise(edges):
+            form = fold(text[first:past])
+            forms.append(form)
+            starts += [first] * len(form)
+            ends += [past] * len(form)
+    return "".join(forms), _Origin(starts, ends, len(text))
+
+
+@lru_cache(8192)
+def _stays_one(char: str) -> bool:
+    """Whether a character is folded to one, which does not depend on those beside it."""
+    return len(fold(char)) == 1 and not _joins(char)
+
+
+def _joins(char: str) -> bool:
+    """Whether a character melts into the one before it when folded: marks, and what composes a syllable."""
+    composes = "\u1160" <= char <= "\u11ff" or char in "\uff9e\uff9f"
+    return char >= "\u0300" and (composes or category(char)[0] == "M")

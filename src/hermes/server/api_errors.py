@@ -1,0 +1,115 @@
+"""What goes wrong, as programs written for OpenAI's interface expect to be told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from starlette.responses import JSONResponse, Response
+
+from hermes import errors
+from hermes.agent.models import model as models
+from hermes.secrets import public_line
+
+TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    409: "conflict_error",
+    413: "invalid_request_error",
+    422: "invalid_request_error",
+    429: "rate_limit_error",
+}
+LONGEST_LINE = 500
+DO_NOT_RETRY = {"X-Should-Retry": "false"}
+"""We have asked the model again ourselves; the client of OpenAI heeds this."""
+IN_OTHER_WORDS = {
+    404: "there is nothing at this address",
+    405: "this address does not take such a request",
+    408: "the request did not come in time",
+    413: "the request is too large",
+    500: "something went wrong here that should not have; it is in the log",
+    503: "too many requests are being served: try again in a moment",
+}
+
+
+class Refused(Exception):
+    """A request that gets no answer, and why."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.code, self.param = status, message, code, param
+        self.headers = dict(headers or {})
+
+    @property
+    def body(self) -> dict[str, Any]:
+        kind = TYPES.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
+        told = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
+        return {"error": told}
+
+    def response(self) -> Response:
+        return JSONResponse(self.body, self.status, headers=self.headers)
+
+
+def bad(message: str, param: str | None = None, code: str | None = None) -> Refused:
+    return Refused(400, message, param=param, code=code)
+
+
+def refused_by_status(status: int, headers: Mapping[str, str] | None = None) -> Refused:
+    """What the HTTP host or the framework refuses, in the shape that every error has."""
+    return Refused(status, IN_OTHER_WORDS.get(status, HTTPStatus(status).phrase), headers=headers)
+
+
+def error_body(status: int) -> bytes:
+    """The same, for connections on which no request could be read."""
+    return json.dumps(refused_by_status(status).body).encode()
+
+
+def no_such_session() -> Refused:
+    """The same for one that nobody has and for one that somebody else has."""
+    return Refused(404, "there is no such session", code="session_not_found")
+
+
+def no_such_response() -> Refused:
+    return Refused(404, "there is no such response", code="response_not_found")
+
+
+def from_error(problem: Exception) -> Refused:
+    """What an error of the store or the model means for whoever asks."""
+    line = _one_line(str(problem))
+    match problem:
+        case Refused():
+            return problem
+        case errors.LeaseHeld() | errors.LeaseLost():
+            return Refused(409, line, code="session_busy", headers={"Retry-After": "5"})
+        case errors.UnknownSession():
+            return no_such_session()
+        case errors.InvalidArgument():
+            return bad(line)
+        case models.ContextOverflow():
+            return Refused(400, line, code="context_length_exceeded")
+        case models.ProviderBusy() | models.Unreachable():
+            return Refused(503, line, code="model_unavailable", headers=DO_NOT_RETRY)
+        case models.ModelError():
+            return Refused(502, line, code="model_error", headers=DO_NOT_RETRY)
+        case errors.StoreError():
+            return Refused(503, line, code="store_unavailable", headers={"Retry-After": "5"})
+        case errors.HermesError():
+            return Refused(503, line, headers=DO_NOT_RETRY)
+        case _:
+            return refused_by_status(500)
+
+
+def _one_line(text: str) -> str:
+    return public_line(" ".join(text.split()), LONGEST_LINE)

@@ -1,0 +1,85 @@
+"""Who asks: each key is a person of its own. A key is compared in constant time, and is in no log and no session."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from hermes.config.settings import expanded
+from hermes.errors import BadConfig
+from hermes.gateway.adapter import Misconfigured
+from hermes.gateway.inbound_events import Source
+from hermes.store.people import Principal
+
+PLATFORM = "api-server"
+SHORTEST_KEY = 16
+FINGERPRINT = 12
+"""So many hex digits of its SHA-256 are the name of a key that was given none."""
+
+
+class Person(NamedTuple):
+    name: str
+    secret: bytes
+    """Made from the key: what is signed or found with it is no other person's."""
+
+    def __repr__(self) -> str:
+        return f"Person({self.name!r})"
+
+    @property
+    def principal(self) -> Principal:
+        return Principal(PLATFORM, self.name)
+
+    @property
+    def source(self) -> Source:
+        return Source(PLATFORM, "", user_id=self.name, user_name=self.name)
+
+    def mark(self, purpose: str, text: bytes) -> str:
+        """The same for the same text each time; nobody without the key can make it, or tell what it is of."""
+        return hmac.new(self.secret, purpose.encode() + b"\0" + text, sha256).hexdigest()[:32]
+
+
+class Keys:
+    def __init__(self, more: Mapping[str, Any]) -> None:
+        """`key` is that of one person, `keys` those of several, by name."""
+        named = more.get("keys") or {}
+        if not isinstance(named, Mapping):
+            raise Misconfigured("platforms.api-server.keys must name people, each with a key")
+        single = str(more.get("key") or "")
+        if not single and not named:
+            raise Misconfigured("the key of the API server is missing: set API_SERVER_KEY")
+        keys = {str(name): _meant(str(name), key) for name, key in named.items()}
+        short = [name for name, key in keys.items() if len(key) < SHORTEST_KEY]
+        if short or (single and len(single) < SHORTEST_KEY):
+            whose = f"of {short[0]!r} (platforms.api-server.keys)" if short else "(API_SERVER_KEY)"
+            raise Misconfigured(f"the key {whose} is shorter than {SHORTEST_KEY} characters")
+        if single:
+            keys.setdefault(sha256(single.encode()).hexdigest()[:FINGERPRINT], single)
+        if len(set(keys.values())) < len(keys):
+            raise Misconfigured("two people of the API server have the same key")
+        self._people = [
+            (sha256(key.encode()).digest(), Person(name, sha256(b"hermes api\0" + key.encode()).digest()))
+            for name, key in keys.items()
+        ]
+
+    def __repr__(self) -> str:
+        return f"Keys of {len(self._people)}"
+
+    def who(self, authorization: str) -> Person | None:
+        """Whose key a request came with. It takes as long whoever it is."""
+        scheme, _, key = authorization.partition(" ")
+        given = sha256(key.strip().encode("latin-1", "replace")).digest()
+        found = None
+        for known, person in self._people:
+            if hmac.compare_digest(known, given):
+                found = person
+        return found if scheme.lower() == "bearer" else None
+
+
+def _meant(name: str, key: object) -> str:
+    """A key as it stands in the settings, which may name a variable."""
+    try:
+        return str(expanded(f"platforms.{PLATFORM}.keys.{name}", key, "config.yaml") or "")
+    except BadConfig as problem:
+        raise Misconfigured(str(problem)) from None

@@ -1,0 +1,72 @@
+"""What one key may ask for: requests per minute and at once, messages of a request, words of a search."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from hermes import clock
+from hermes.gateway.platform_options import whole
+from hermes.gateway.rate_limit import Buckets
+from hermes.server.api_errors import Refused, bad
+from hermes.terms import index_text
+
+LONGEST_QUERY = 2000
+"""Characters."""
+OPERATORS = ("AND", "OR", "NOT")
+
+
+class Limits(NamedTuple):
+    requests_per_minute: int = 600
+    concurrent_requests: int = 32
+    most_messages: int = 2000
+    search_words: int = 64
+
+    @classmethod
+    def read(cls, more: Mapping[str, Any]) -> Limits:
+        """From the settings of the platform; `Misconfigured` if a value makes no sense."""
+        given = {
+            name: whole(f"platforms.api-server.{name}", more[name], 1, 1_000_000)
+            for name in cls._fields
+            if more.get(name) is not None
+        }
+        return cls(**given)
+
+
+class Admission:
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._buckets = Buckets(limits.requests_per_minute)
+        self._open: Counter[str] = Counter()
+
+    @contextmanager
+    def admit(self, key: str) -> Iterator[None]:
+        """For as long as a request of this key takes, its answer included."""
+        if self._open[key] >= self._limits.concurrent_requests:
+            raise _too_many(f"this key has {self._limits.concurrent_requests} requests open; wait for one", 1)
+        if not self._buckets.take(key, clock.now())[0]:
+            most = self._limits.requests_per_minute
+            raise _too_many(f"this key sent more than {most} requests in a minute", math.ceil(60 / most))
+        self._open[key] += 1
+        try:
+            yield
+        finally:
+            self._open[key] -= 1
+            if not self._open[key]:
+                del self._open[key]
+
+
+def check_query(query: str, limits: Limits) -> None:
+    """Count what is really searched for: `a-b-c` is three words, and a run of Chinese letters is many."""
+    if len(query) > LONGEST_QUERY:
+        raise bad(f"q is longer than {LONGEST_QUERY:,} characters", "q", "query_too_long")
+    words = [word for word in query.split() if word not in OPERATORS]
+    if max(len(words), len(index_text(" ".join(words))[0].split())) > limits.search_words:
+        raise bad(f"q has more than {limits.search_words} words", "q", "query_too_long")
+
+
+def _too_many(message: str, seconds: int) -> Refused:
+    return Refused(429, message, code="rate_limit_exceeded", headers={"Retry-After": str(seconds)})

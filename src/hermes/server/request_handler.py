@@ -1,0 +1,278 @@
+"""Where requests are taken in: who asks and how often, what they say, which conversation they mean, and their turn."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from typing import Any, ParamSpec, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from hermes.db.scoped_store import ScopedStore
+from hermes.gateway.context import Office
+from hermes.gateway.http.address_rules import AllowedHosts
+from hermes.gateway.http.host import HOLD
+from hermes.gateway.http.json_body import TooComplex, check_depth, check_value_count
+from hermes.gateway.http.limits import current_guard
+from hermes.server.api_errors import Refused, bad
+from hermes.server.api_keys import Keys, Person
+from hermes.server.conversation_match import Conversations
+from hermes.server.history_index import Known
+from hermes.server.key_limits import Admission, Limits
+from hermes.server.locks import Holding, Place
+from hermes.server.message_format import Asked
+from hermes.server.pictures import Pictures
+from hermes.server.turns import Answer, Piece, Turn
+from hermes.server.workers import Workers
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+SESSION = "X-Hermes-Session-Id"
+LONGEST_NAME = 200
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+FIRST_WORD_S = 5.0
+"""How long a stream waits for its first word: what fails before that is told with its status."""
+SILENCE_S = 15.0
+"""A comment goes out when nothing else did for so long, so that nobody in between hangs up."""
+SILENT = b": still at work\n\n"
+
+
+STOPPING_S = 5.0
+
+
+class Gone(Exception):
+    """Nobody waits for the answer any more."""
+
+
+class Desk:
+    def __init__(
+        self,
+        office: Office,
+        known: Known,
+        keys: Keys,
+        model: str,
+        limits: Limits,
+        picture_hosts: AllowedHosts,
+    ) -> None:
+        self.office, self.keys, self.model, self.limits = office, keys, model, limits
+        self.admission = Admission(limits)
+        self._workers = Workers()
+        self._pictures = Pictures(picture_hosts, office.settings.largest_attachment_mb)
+        self._holding = Holding(office, known, self._workers)
+        self.conversations = Conversations(self._holding, known)
+        self._turns: set[Turn] = set()
+        self._closing = False
+
+    # ---------------------------------------------------------------- who asks, and what
+
+    def store(self, person: Person) -> ScopedStore:
+        return self._holding.store(person)
+
+    def person(self, request: Request) -> Person:
+        found = self.keys.who(request.headers.get("authorization", ""))
+        if found is None:
+            address = request.client.host if request.client else ""
+            if not current_guard().is_wrong_key_allowed(address):
+                raise Refused(
+                    429,
+                    "too many requests without a good key from this address",
+                    code="rate_limit_exceeded",
+                    headers={"Retry-After": "60", "Connection": "close"},
+                )
+            raise Refused(
+                401,
+                "a key is required: `Authorization: Bearer <key>`",
+                code="invalid_api_key",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+        return found
+
+    def limit(self, person: Person) -> None:
+        """Refuse what is too much at once."""
+        if self._closing:
+            raise _ending()
+        may, _ = self.office.doorkeeper.may_speak(person.source)
+        if not may:
+            seconds = math.ceil(60 / self.office.settings.messages_per_minute)
+            raise Refused(
+                429,
+                f"too many messages: one more every {seconds} s",
+                code="rate_limit_exceeded",
+                headers={"Retry-After": str(seconds)},
+            )
+
+    def check_model(self, body: Mapping[str, Any]) -> None:
+        wanted = body.get("model")
+        if wanted is not None and wanted != self.model:
+            raise Refused(
+                404,
+                f"there is no model {str(wanted)[:100]!r} here; there is {self.model!r}",
+                code="model_not_found",
+                param="model",
+            )
+
+    async def work(self, person: Person, work: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+        """In a thread, of which each key has few."""
+        return await self._workers.run(person.name, work, *args, **options)
+
+    async def read(self, request: Request, person: Person, understand: Callable[[dict[str, Any]], T]) -> T:
+        """What a request says: its body, as `understand` takes it."""
+        # Not `request.body()`, which would keep the bytes for as long as the answer takes.
+        sent = b"".join([chunk async for chunk in request.stream()])
+        return await self.work(person, lambda: understand(_parsed(sent)))
+
+    async def with_pictures(self, request: Request, person: Person, asked: Asked) -> Asked:
+        """The same with the pictures that it names by their address."""
+        return await self._pictures.inline(person.name, asked, request.scope[HOLD])
+
+    @staticmethod
+    def session_name(request: Request) -> str | None:
+        """The session that a request names."""
+        name = request.headers.get(SESSION)
+        if name is None:
+            return None
+        if not name.strip() or len(name) > LONGEST_NAME or CONTROL.search(name):
+            raise bad(
+                f"{SESSION} must be a name of at most {LONGEST_NAME} characters, on one line", param=SESSION
+            )
+        return name
+
+    # ---------------------------------------------------------------- a turn
+
+    async def turn(self, person: Person, name: str | None, asked: Asked) -> Turn:
+        """Begin with the answer, in the conversation that is named or, without a name, in the one that is meant."""
+        if name is None:
+            return await self.turn_at(self.conversations.extended(person, asked))
+        return await self.turn_at(self.conversations.named(person, name, asked))
+
+    async def turn_at(self, finding: Awaitable[Place]) -> Turn:
+        place = await finding
+        if self._closing:
+            await self._holding.leave(place)
+            raise _ending()
+        turn = Turn(self._holding, place, self.office.metrics)
+        self._turns.add(turn)
+        turn.task.add_done_callback(lambda _: self._turns.discard(turn))
+        return turn
+
+    async def answer(self, request: Request, turn: Turn) -> Answer:
+        """Wait for all of it."""
+        await _while_they_wait(request, turn, turn.over.wait())
+        if turn.answer.failure is not None:
+            raise _with_session(turn.answer.failure, turn)
+        return turn.answer
+
+    async def stream(
+        self,
+        request: Request,
+        turn: Turn,
+        tell: Callable[[AsyncIterator[Piece | None]], AsyncIterator[bytes]],
+    ) -> Response:
+        """The answer as it comes, in the words of `tell`."""
+        await _while_they_wait(request, turn, turn.begun(FIRST_WORD_S))
+        if turn.over.is_set() and turn.answer.failure is not None and not turn.answer.text:
+            raise _with_session(turn.answer.failure, turn)
+        return _Stream(turn, tell(turn.pieces(SILENCE_S)))
+
+    async def close(self, seconds: float) -> None:
+        """No more turns. Those that run may come to their end; after so many seconds they are stopped, and kept."""
+        self._closing = True
+        running = [turn.over.wait() for turn in self._turns]
+        if running:
+            await asyncio.wait([asyncio.create_task(one) for one in running], timeout=seconds)
+        await self.stop()
+
+    async def stop(self) -> None:
+        """At once. What goes on behind a conversation, a title say, has a moment."""
+        tasks = [turn.task for turn in self._turns]
+        for turn in self._turns:
+            turn.stop()
+        if tasks:
+            await asyncio.wait(tasks, timeout=STOPPING_S)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def open(self) -> None:
+        self._closing = False
+
+    def close_workers(self) -> None:
+        self._workers.close()
+
+
+class _Stream(StreamingResponse):
+    """Who leaves, before the first word or after it, stops the answer."""
+
+    def __init__(self, turn: Turn, words: AsyncIterator[bytes]) -> None:
+        headers = {**told_session(turn), "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(words, headers=headers, media_type="text/event-stream")
+        self._turn = turn
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            if not self._turn.over.is_set():
+                self._turn.stop()
+
+
+def _parsed(sent: bytes) -> dict[str, Any]:
+    try:
+        check_value_count(sent)
+        body = json.loads(sent)
+        check_depth(body)
+    except TooComplex as problem:
+        raise Refused(413, str(problem), code="request_too_complex") from None
+    except (ValueError, RecursionError):
+        raise bad("the body is not JSON") from None
+    if not isinstance(body, dict):
+        raise bad("the body must be a JSON object")
+    return body
+
+
+def told_session(turn: Turn) -> dict[str, str]:
+    return {SESSION: turn.place.current}
+
+
+def _with_session(failure: Refused, turn: Turn) -> Refused:
+    """What was said is kept, and this is where it can be tried again."""
+    failure.headers |= told_session(turn)
+    return failure
+
+
+def event(body: Mapping[str, Any], name: str | None = None) -> bytes:
+    """A server-sent event."""
+    head = f"event: {name}\n" if name else ""
+    return f"{head}data: {json.dumps(body)}\n\n".encode()
+
+
+def _ending() -> Refused:
+    return Refused(503, "this server is ending", headers={"Retry-After": "5"})
+
+
+async def _while_they_wait(request: Request, turn: Turn, waiting: Coroutine[Any, Any, object]) -> None:
+    """`Gone` if the client leaves meanwhile: then the turn is stopped, and what happened is kept."""
+    something, leaving = asyncio.create_task(waiting), asyncio.create_task(_left(request))
+    try:
+        await asyncio.wait([something, leaving], return_when=asyncio.FIRST_COMPLETED)
+        if not something.done():
+            turn.stop()
+            await turn.over.wait()
+            raise Gone
+    except asyncio.CancelledError:
+        turn.stop()
+        raise
+    finally:
+        something.cancel()
+        leaving.cancel()
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

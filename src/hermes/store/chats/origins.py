@@ -1,0 +1,130 @@
+"""Origins: the chat a session was made for, remembered on its row, and what can be found out from it.
+
+When the row that says where a chat is was lost, its sessions still tell. What is found is never more than the chat had
+before: nothing from before its last reset, and nothing of another participant.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from hermes.store.arguments import optional_id, required_text
+from hermes.store.engine import Reader, Row, Writer
+from hermes.store.people import Principal
+from hermes.store.sessions.lineage import tip
+from hermes.store.sessions.sessions import new_source
+
+# Only where nothing is known: a session that was resumed in another chat stays of the chat it was made for.
+REMEMBER = """UPDATE sessions SET session_key = ?, chat_type = ?, chat_id = ?, thread_id = ?,
+    user_id = coalesce(user_id, ?) WHERE id = ? AND source = ? AND chat_type IS NULL"""
+INHERIT = """UPDATE sessions SET session_key = o.session_key, chat_type = o.chat_type, chat_id = o.chat_id,
+    thread_id = o.thread_id, user_id = coalesce(sessions.user_id, o.user_id)
+    FROM sessions o WHERE sessions.id = ? AND o.id = ? AND sessions.chat_type IS NULL AND sessions.source = o.source"""
+# What begins in a chat is of that chat: what it comes out of may have been begun in another, or at the terminal.
+BELONG = """UPDATE sessions SET source = r.platform, session_key = r.session_key, chat_type = r.chat_type,
+    chat_id = r.chat_id, thread_id = r.thread_id, user_id = coalesce(sessions.user_id, nullif(r.participant, '')),
+    display_name = NULL, origin_json = NULL, workspace = NULL, cwd = NULL, git_branch = NULL
+    FROM routing r WHERE sessions.id = ? AND r.session_key = ? AND r.session_id = sessions.id
+    AND NOT (sessions.source = r.platform AND coalesce(sessions.chat_type, '') = r.chat_type
+        AND coalesce(sessions.chat_id, '') = r.chat_id AND coalesce(sessions.thread_id, '') = r.thread_id)"""
+MADE_FOR = """SELECT id, user_id, owner, session_key FROM sessions
+    WHERE source = ? AND chat_type = ? AND coalesce(chat_id, '') = ? AND coalesce(thread_id, '') = ?
+    AND kind <> 'child'"""
+CANDIDATE = """SELECT id, coalesce(last_active, started_at), started_at, ended_at, end_reason, trashed_at,
+    (SELECT max(c.started_at) FROM sessions c WHERE c.parent_session_id = sessions.id AND c.relation = 'reset'
+        AND coalesce(c.end_reason, '') <> 'reset_undone')
+    FROM sessions WHERE id = ?"""
+
+RESET_REASONS = ("session_reset", "idle", "daily")
+_LONG_AGO = float("-inf")
+
+
+class Chat(NamedTuple):
+    """What makes a chat the same chat."""
+
+    platform: str
+    chat_type: str
+    chat_id: str
+    thread_id: str
+    participant: str
+
+    @classmethod
+    def of(cls, platform: str, chat_type: str, *parts: str | int | None) -> Chat:
+        """The chat as it is stored: its parts are text, and none is the empty one."""
+        named = zip(("chat_id", "thread_id", "participant"), parts, strict=True)
+        texts = (optional_id(name, part) or "" for name, part in named)
+        return cls(new_source(platform, "platform"), required_text("chat_type", chat_type), *texts)
+
+
+def remember(writer: Writer, session_id: str, session_key: str, chat: Chat) -> None:
+    place = (session_key, chat.chat_type, chat.chat_id, chat.thread_id, chat.participant or None)
+    writer.run(REMEMBER, *place, session_id, chat.platform)
+
+
+def belong(writer: Writer, session_id: str, session_key: str) -> None:
+    """A session that begins in a chat is of that chat."""
+    writer.run(BELONG, session_id, session_key)
+
+
+def inherit(writer: Writer, from_session: str, to_session: str) -> None:
+    """A session that takes another's place is of the same chat."""
+    writer.run(INHERIT, to_session, from_session)
+
+
+def last_used(reader: Reader, chat: Chat, session_key: str | None) -> str | None:
+    """The session a chat was in. An open one before one that was ended on purpose, then the one used last."""
+    made = [row[0] for row in reader.rows(MADE_FOR, *chat[:4]) if _is_of(row, chat, session_key)]
+    ends = [
+        _Candidate(*row) for end in {tip(reader, one) for one in made} for row in reader.rows(CANDIDATE, end)
+    ]
+    last_reset = max(
+        (_time(end.reset_at or end.ended_at) for end in ends if end.was_reset), default=_LONG_AGO
+    )
+    living = [
+        (end.ended_at is None, _time(end.active), _time(end.started_at), end.session_id)
+        for end in ends
+        if not end.was_reset
+        and end.end_reason != "reset_undone"
+        and end.trashed_at is None
+        and _time(end.active) >= last_reset
+    ]
+    return max(living)[3] if living else None
+
+
+class _Candidate(NamedTuple):
+    """The live end of a conversation that the chat may have been in."""
+
+    session_id: str
+    active: Any
+    started_at: Any
+    ended_at: Any
+    end_reason: str | None
+    trashed_at: float | None
+    reset_at: Any
+    """When a reset put another session in its place."""
+
+    @property
+    def was_reset(self) -> bool:
+        """A reset ends what it leaves; what is open again was gone back to."""
+        ended = self.ended_at is not None
+        return ended and (self.reset_at is not None or self.end_reason in RESET_REASONS)
+
+
+def _is_of(made: Row, chat: Chat, session_key: str | None) -> bool:
+    """Whether a session of this place is this participant's, or everybody's if none is named.
+
+    A shared room's session may name whoever spoke first in it; its owner or its key says that it is shared.
+    """
+    _, user, owner, known_key = made
+    if session_key is not None and known_key == session_key:
+        return True
+    room = Principal(chat.platform, chat=chat.chat_id, thread=chat.thread_id).room
+    shared = bool(room) and owner == room
+    if chat.participant:
+        return bool(user == chat.participant) and not shared
+    return shared or user is None or chat.chat_type == "dm"
+
+
+def _time(value: object) -> float:
+    """A stored time. Another program may have put anything there: then it was long ago."""
+    return float(value) if isinstance(value, int | float) else _LONG_AGO

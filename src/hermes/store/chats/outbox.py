@@ -1,0 +1,194 @@
+"""The outbox: what is to be delivered to a platform and is not known to have arrived.
+
+Within a chat entries are delivered one at a time, in order. Who delivers one is known by its process, so that what a
+crash left half-way is found: it is delivered again only where that cannot show twice, else its fate is unknown, and
+says so. Of what was sent only the ids are kept: its text is in the conversation, and must not outlive it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from hermes import clock
+from hermes.store.arguments import moment, names, optional_id, optional_text, optional_whole, required_text
+from hermes.store.chats.inbox import LONGEST_ERROR, ROUTED
+from hermes.store.chats.leases import demand_epoch
+from hermes.store.content import document, from_document, to_json
+from hermes.store.engine import Access, Row, Writer
+from hermes.store.processes import is_gone, this_process
+from hermes.store.sessions.sessions import new_source, source_name
+
+ELSEWHERE_S = 10 * clock.MINUTE
+"""How long a delivery by a process of another host, which cannot be asked, is believed to be under way."""
+
+ENTRIES = """SELECT id, session_key, session_id, platform, idempotency_key, payload_json, state, epoch,
+    platform_message_id, error, created_at, changed_at FROM outbox"""
+BY_ID = " ".join((ENTRIES, "WHERE id = ?"))
+BY_KEY = " ".join((ENTRIES, "WHERE idempotency_key = ?"))
+# "state <> 'sent'" is what the index of open entries says, word for word, so that SQLite uses it.
+WAITING = " ".join(
+    (
+        *(ENTRIES, "WHERE (? IS NULL OR session_key = ?)"),
+        "AND state <> 'sent' AND state IN ('queued', 'sending') ORDER BY id",
+    )
+)
+COUNT_WAITING = "SELECT count(*) FROM outbox WHERE state <> 'sent' AND state IN ('queued', 'sending')"
+UNDER_WAY = " ".join((ENTRIES, "WHERE state <> 'sent' AND state = 'sending' ORDER BY id"))
+# One that is tried again keeps its place in its chat, but lets other chats go first.
+NEXT = """SELECT o.id FROM outbox o WHERE (? IS NULL OR o.session_key = ?) AND o.state <> 'sent'
+    AND o.state = 'queued' AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.session_key = o.session_key AND e.id < o.id
+        AND e.state <> 'sent' AND e.state IN ('queued', 'sending'))
+    ORDER BY o.changed_at, o.id LIMIT 1"""
+STATE = "SELECT state FROM outbox WHERE id = ?"
+
+PUT = """INSERT INTO outbox (session_key, session_id, platform, idempotency_key, payload_json, state, epoch, created_at,
+        changed_at)
+    VALUES (?, ?, ?, ?, ?, 'queued', ?, ?, ?)"""
+# While an entry is being sent, `error` says who would have to answer for it.
+CLAIM = "UPDATE outbox SET state = 'sending', error = ?, changed_at = ? WHERE id = ?"
+SENT = """UPDATE outbox SET state = 'sent', platform_message_id = ?, error = NULL, payload_json = '{}', changed_at = ?
+    WHERE id = ? AND state IN ('sending', 'unknown')"""
+NOT_SENT = """UPDATE outbox SET state = ?, error = ?, changed_at = ?
+    WHERE id = ? AND state = 'sending' AND error = ?"""
+SETTLE = "UPDATE outbox SET state = ?, error = NULL, changed_at = ? WHERE id = ?"
+FORGET = "DELETE FROM outbox WHERE state IN ('sent', 'unknown', 'failed') AND changed_at < ?"
+
+
+class OutboxEntry(NamedTuple):
+    id: int
+    session_key: str
+    session_id: str | None
+    platform: str
+    idempotency_key: str
+    payload: dict[str, Any]
+    state: str
+    """queued, sending, sent, unknown or failed."""
+    epoch: int | None
+    """The lease under which it was written."""
+    platform_message_id: str | None
+    error: str | None
+    created_at: float
+    changed_at: float
+
+
+class Outbox:
+    def __init__(self, engine: Access) -> None:
+        self._engine = engine
+
+    def put(
+        self,
+        session_key: str,
+        platform: str,
+        payload: Mapping[str, Any],
+        idempotency_key: str,
+        session_id: str | None = None,
+        lease_epoch: int | None = None,
+    ) -> OutboxEntry:
+        """Something to be delivered, once per idempotency key: the second time it is the same entry."""
+        key, source = required_text("session_key", session_key), new_source(platform, "platform")
+        once = required_text("idempotency_key", idempotency_key)
+        session, epoch = optional_text("session_id", session_id), optional_whole("lease_epoch", lease_epoch)
+        text, at = document("payload", payload), clock.now()
+
+        def work(writer: Writer) -> OutboxEntry:
+            if not writer.rows(BY_KEY, once):
+                if epoch is not None:
+                    demand_epoch(writer, session or writer.value(ROUTED, key), epoch)
+                writer.run(PUT, key, session, source, once, text, epoch, at, at)
+            return _entry(writer.rows(BY_KEY, once)[0])
+
+        return self._engine.write(work)
+
+    def claim(self, session_key: str | None = None) -> OutboxEntry | None:
+        """The next thing to deliver, of one chat or of any; nothing of a chat while something of it is under way."""
+        key, me = optional_text("session_key", session_key), _this_sender()
+
+        def work(writer: Writer) -> OutboxEntry | None:
+            found = writer.value(NEXT, key, key)
+            if found is None:
+                return None
+            writer.run(CLAIM, me, clock.now(), found)
+            return _entry(writer.rows(BY_ID, found)[0])
+
+        # Not repeatable: after a lost commit somebody else may have been told that it is theirs.
+        return self._engine.write(work, repeatable=False)
+
+    def sent(self, entry_id: int, platform_message_id: str | int | None = None) -> bool:
+        """It has arrived; also if that was unknown for a while."""
+        message, at = optional_id("platform_message_id", platform_message_id), clock.now()
+
+        def work(writer: Writer) -> bool:
+            writer.run(SENT, message, at, entry_id)
+            return bool(writer.value(STATE, entry_id) == "sent")
+
+        return self._engine.write(work)
+
+    def failed(self, entry_id: int, error: str, retry: bool) -> bool:
+        """It has certainly not arrived: queued again in its place, or given up. Only its sender can say so."""
+        why = required_text("error", error)[:LONGEST_ERROR]
+        values = ("queued" if retry else "failed", why, clock.now(), entry_id, _this_sender())
+        return self._engine.write(lambda writer: writer.run(NOT_SENT, *values) > 0 or writer.repeating)
+
+    def doubtful(self, entry_id: int) -> bool:
+        """It was handed over and no answer came: whether it arrived is unknown. Only its sender can say so."""
+        values = ("unknown", "no answer came", clock.now(), entry_id, _this_sender())
+        return self._engine.write(lambda writer: writer.run(NOT_SENT, *values) > 0 or writer.repeating)
+
+    def after_crash(
+        self,
+        idempotent_platforms: Iterable[str],
+        repeatable: Callable[[Mapping[str, Any]], bool] = lambda payload: False,
+    ) -> list[OutboxEntry]:
+        """Settle what was being sent by processes that are gone; gives what may or may not have arrived.
+
+        What a platform recognises by its idempotency key is queued again, and what can be repeated by its nature (a
+        change of a message): a second delivery does not show.
+        """
+        safe = {source_name(name) for name in names("idempotent_platforms", idempotent_platforms)}
+        doubtful: dict[int, OutboxEntry] = {}
+
+        def work(writer: Writer) -> list[OutboxEntry]:
+            at = clock.now()
+            for row in writer.rows(UNDER_WAY):
+                if not _sender_is_gone(row, at):
+                    continue
+                entry = _entry(row)
+                state = "queued" if entry.platform in safe or repeatable(entry.payload) else "unknown"
+                writer.run(SETTLE, state, at, entry.id)
+                if state == "unknown":
+                    doubtful[entry.id] = entry._replace(state=state, changed_at=at)
+            return list(doubtful.values())
+
+        return self._engine.write(work)
+
+    def waiting(self, session_key: str | None = None) -> list[OutboxEntry]:
+        """What is queued or being sent, oldest first."""
+        with self._engine.read() as reader:
+            return [_entry(row) for row in reader.rows(WAITING, session_key, session_key)]
+
+    def count_waiting(self) -> int:
+        """How much that is, without looking into it."""
+        with self._engine.read() as reader:
+            return int(reader.value(COUNT_WAITING))
+
+    def forget_sent(self, older_than_seconds: float) -> int:
+        """Forget what was sent, was given up or will never be known; their idempotency keys are free again."""
+        before = clock.now() - moment("older_than_seconds", older_than_seconds)
+        return self._engine.write(lambda writer: writer.run(FORGET, before))
+
+
+def _this_sender() -> str:
+    return to_json(this_process()._asdict())
+
+
+def _sender_is_gone(row: Row, at: float) -> bool:
+    sender = from_document(row[9] or "{}")
+    if sender.get("host") == this_process().host:
+        return is_gone(sender.get("host"), sender.get("pid"), sender.get("start"))
+    return bool(at - row[11] > ELSEWHERE_S)
+
+
+def _entry(row: Row) -> OutboxEntry:
+    error = None if row[6] == "sending" else row[9]
+    return OutboxEntry._make((*row[:5], from_document(row[5]), *row[6:9], error, *row[10:]))

@@ -1,0 +1,375 @@
+"""Routing: which chat is in which session.
+
+A chat is the same chat if platform, type, chat, thread and participant are the same; the key is only its spelling. A
+key that is spelled anew takes its row along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+from hermes import clock, errors
+from hermes.store import derived
+from hermes.store.arguments import moment, optional_id, optional_whole, required_text
+from hermes.store.chats import origins
+from hermes.store.chats.origins import Chat
+from hermes.store.content import document, from_document
+from hermes.store.engine import Access, Reader, Row, Writer
+from hermes.store.sessions.lineage import tip
+from hermes.store.sessions.messages import check_fence
+from hermes.store.sessions.owners import give
+from hermes.store.sessions.sessions import END, REOPEN, source_name
+
+# A session in the trash, or gone, is nobody's live session: its rows are as if they were not there.
+ROUTES = """SELECT r.session_key, r.platform, r.chat_type, r.chat_id, r.thread_id, r.participant, r.session_id,
+        r.created_at, r.updated_at, r.entry_json
+    FROM routing r JOIN sessions s ON s.id = r.session_id AND s.trashed_at IS NULL"""
+BY_KEY = " ".join((ROUTES, "WHERE r.session_key = ?"))
+BY_CHAT = " ".join(
+    (
+        ROUTES,
+        "WHERE r.platform = ? AND r.chat_type = ? AND r.chat_id = ? AND r.thread_id = ? AND r.participant = ?",
+    )
+)
+BY_ORIGIN = " ".join(
+    (
+        ROUTES,
+        "WHERE r.platform = ? AND r.chat_id = ? AND (? IS NULL OR r.thread_id = ?)",
+        "ORDER BY r.updated_at DESC, r.session_key",
+    )
+)
+BY_SESSION = " ".join((ROUTES, "WHERE r.session_id = ? ORDER BY r.updated_at DESC, r.session_key"))
+SINCE = " ".join((ROUTES, "WHERE ? IS NULL OR r.updated_at >= ? ORDER BY r.updated_at DESC, r.session_key"))
+
+CLOCKS = """SELECT r.session_key, r.platform, r.chat_type, r.thread_id, s.last_person_at
+    FROM routing r JOIN sessions s ON s.id = r.session_id AND s.trashed_at IS NULL
+    WHERE s.last_person_at IS NOT NULL"""
+
+CHAT_OF = "SELECT platform, chat_type, chat_id, thread_id, participant FROM routing WHERE session_key = ?"
+SESSION_OF = """SELECT r.session_id, s.id, s.trashed_at FROM routing r LEFT JOIN sessions s ON s.id = r.session_id
+    WHERE r.session_key = ?"""
+NEWEST_IS_TRASHED = """SELECT trashed_at IS NOT NULL FROM sessions WHERE session_key = ?
+    ORDER BY coalesce(last_active, started_at) DESC, id DESC LIMIT 1"""
+LIVING = "SELECT 1 FROM sessions WHERE id = ? AND trashed_at IS NULL"
+PUT = """INSERT INTO routing (session_key, platform, chat_type, chat_id, thread_id, participant, session_id, created_at,
+        updated_at, entry_json)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, coalesce(?, '{}'))
+    ON CONFLICT (platform, chat_type, chat_id, thread_id, participant) DO UPDATE SET
+        session_key = excluded.session_key, session_id = excluded.session_id, updated_at = excluded.updated_at,
+        entry_json = coalesce(?, routing.entry_json)"""
+POINT = "UPDATE routing SET session_id = ? WHERE session_key = ?"
+SWITCH = "UPDATE routing SET session_id = ?, updated_at = ? WHERE session_key = ?"
+MOVE = "UPDATE routing SET session_id = ?, updated_at = ? WHERE session_id = ?"
+MOVE_ONE = "UPDATE routing SET session_id = ?, updated_at = ? WHERE session_id = ? AND session_key = ?"
+ELSEWHERE = "SELECT 1 FROM routing WHERE session_id = ? AND session_key <> ? LIMIT 1"
+SET_ENTRY = "UPDATE routing SET entry_json = ?, updated_at = ? WHERE session_key = ?"
+REMOVE = "DELETE FROM routing WHERE session_key = ?"
+LEAVE = "DELETE FROM routing WHERE session_id = ?"
+
+CONTINUES = """SELECT p.id FROM sessions s JOIN sessions p ON p.id = s.parent_session_id
+    WHERE s.id = ? AND s.relation = 'compression' AND p.trashed_at IS NULL"""
+POINT_BACK = "UPDATE routing SET session_id = ? WHERE session_id = ?"
+KEY_OF = """SELECT session_key FROM routing
+    WHERE platform = ? AND chat_type = ? AND chat_id = ? AND thread_id = ? AND participant = ?"""
+REKEY = (
+    """UPDATE inbox SET session_key = ? WHERE session_key = ? AND NOT EXISTS (SELECT 1 FROM inbox i
+        WHERE i.platform = inbox.platform AND i.session_key = ?1
+        AND i.platform_message_id = inbox.platform_message_id)""",
+    "UPDATE outbox SET session_key = ? WHERE session_key = ?",
+)
+
+
+class Route(NamedTuple):
+    session_key: str
+    platform: str
+    chat_type: str
+    chat_id: str
+    thread_id: str
+    participant: str
+    session_id: str
+    created_at: float
+    updated_at: float
+    entry: dict[str, Any]
+    """What the gateway keeps with a chat; nothing here looks into it."""
+
+
+class ChatClock(NamedTuple):
+    session_key: str
+    platform: str
+    chat_type: str
+    thread_id: str
+    last_person_at: float
+
+
+class Routing:
+    def __init__(self, engine: Access) -> None:
+        self._engine = engine
+
+    def route(
+        self,
+        session_key: str,
+        platform: str,
+        chat_type: str,
+        chat_id: str | int | None,
+        thread_id: str | int | None,
+        participant: str | int | None,
+        session_id: str,
+        entry: Mapping[str, Any] | None = None,
+    ) -> Route:
+        """Put a chat into a session. Without `entry` the one that is there stays."""
+        key, session = required_text("session_key", session_key), required_text("session_id", session_id)
+        chat = Chat.of(platform, chat_type, chat_id, thread_id, participant)
+        kept, at = None if entry is None else document("entry", entry), clock.now()
+
+        def work(writer: Writer) -> Route:
+            _demand(writer, session)
+            live = tip(writer, session)
+            known = writer.value(KEY_OF, *chat)
+            if known is not None and known != key:  # what waits under the old spelling is of the same chat
+                for sql in REKEY:
+                    writer.run(sql, key, known)
+            other = writer.row(CHAT_OF, key)
+            # Taken over, it would answer one chat in another's session.
+            if other is not None and tuple(other) != chat:
+                raise errors.raised(errors.InvalidArgument, f"key {key!r} is the key of another chat")
+            writer.run(PUT, key, *chat, live, at, at, kept, kept)
+            origins.remember(writer, live, key, chat)
+            return _one(writer.row(BY_KEY, key))
+
+        return self._engine.write(work)
+
+    def get(self, session_key: str) -> Route | None:
+        with self._engine.read() as reader:
+            return _maybe(reader.row(BY_KEY, session_key))
+
+    def holder(self, session_key: str) -> Chat | None:
+        """The chat whose key this is, whatever became of its session."""
+        with self._engine.read() as reader:
+            row = reader.row(CHAT_OF, session_key)
+        return None if row is None else Chat._make(row)
+
+    def was_trashed(self, session_key: str) -> bool:
+        """Whether the last session that was made for the chat of this key lies in the trash."""
+        with self._engine.read() as reader:
+            return bool(reader.value(NEWEST_IS_TRASHED, session_key))
+
+    def find(
+        self,
+        platform: str,
+        chat_type: str,
+        chat_id: str | int | None,
+        thread_id: str | int | None = "",
+        participant: str | int | None = "",
+    ) -> Route | None:
+        """The row of a chat, however its key is spelled."""
+        chat = Chat.of(platform, chat_type, chat_id, thread_id, participant)
+        with self._engine.read() as reader:
+            return _maybe(reader.row(BY_CHAT, *chat))
+
+    def find_by_origin(
+        self,
+        platform: str,
+        chat_id: str | int,
+        thread_id: str | int | None = None,
+        participant: str | int | None = None,
+    ) -> Route | None:
+        """The chat something was delivered to: that participant's, else the only one's; None if it is not clear."""
+        thread, person = optional_id("thread_id", thread_id), optional_id("participant", participant)
+        with self._engine.read() as reader:
+            rows = reader.rows(
+                BY_ORIGIN, source_name(platform), optional_id("chat_id", chat_id) or "", thread, thread
+            )
+        found = [_one(row) for row in rows]
+        exact = [route for route in found if route.participant == person]
+        if not exact and len({route.participant for route in found}) > 1:
+            return None
+        return next(iter(exact or found), None)
+
+    def of_session(self, session_id: str) -> list[Route]:
+        with self._engine.read() as reader:
+            return [_one(row) for row in reader.rows(BY_SESSION, session_id)]
+
+    def all(self, active_since: float | None = None) -> list[Route]:
+        """Every chat, or those used since then, newest first."""
+        since = None if active_since is None else moment("active_since", active_since)
+        with self._engine.read() as reader:
+            return [_one(row) for row in reader.rows(SINCE, since, since)]
+
+    def clocks(self) -> list[ChatClock]:
+        """When a person last spoke in each chat in which somebody did: what resets go by."""
+        with self._engine.read(settled=True) as reader:
+            return [ChatClock._make(row) for row in reader.rows(CLOCKS)]
+
+    def switch(self, session_key: str, session_id: str, *, lease_epoch: int | None = None) -> Route | None:
+        """Go on in another session: the old one ends, the other is reopened, at its live end. None for no such chat.
+
+        `lease_epoch` is that of the conversation which is left.
+        """
+        key, wanted, at = session_key, required_text("session_id", session_id), clock.now()
+        epoch = optional_whole("lease_epoch", lease_epoch)
+
+        def work(writer: Writer) -> Route | None:
+            row = writer.row(SESSION_OF, key)
+            if row is None:
+                return None
+            now, target = tip(writer, row[0]), tip(writer, wanted)
+            if epoch is not None:
+                check_fence(writer, now, epoch)
+            _demand(writer, target)
+            if target == now:
+                writer.run(POINT, target, key)
+            else:
+                writer.run(END, at, "session_switch", now)
+                writer.run(REOPEN, target)
+                writer.run(SWITCH, target, at, key)
+                derived.refresh(writer)
+            return _one(writer.row(BY_KEY, key))
+
+        return self._engine.write(work)
+
+    def hand_over(
+        self,
+        session_key: str,
+        platform: str,
+        chat_type: str,
+        chat_id: str | int | None,
+        thread_id: str | int | None,
+        participant: str | int | None,
+        session_id: str,
+        owner: str,
+    ) -> Route:
+        """Give a conversation to somebody, and go on with it in their chat: what was there before ends.
+
+        The chats of whoever had it are in no conversation then: they begin another.
+        """
+        key, wanted = required_text("session_key", session_key), required_text("session_id", session_id)
+        theirs = required_text("owner", owner)
+        chat = Chat.of(platform, chat_type, chat_id, thread_id, participant)
+        at = clock.now()
+
+        def work(writer: Writer) -> Route:
+            _demand(writer, wanted)
+            live = tip(writer, wanted)
+            known, spelled = writer.row(BY_CHAT, *chat), writer.value(KEY_OF, *chat)
+            before = None if known is None else tip(writer, known[6])
+            for member in give(writer, live, theirs).given:
+                writer.run(LEAVE, member)
+            if before is not None and before != live:
+                writer.run(END, at, "session_switch", before)
+            writer.run(REOPEN, live)
+            writer.run(PUT, spelled or key, *chat, live, at, at, None, None)
+            derived.refresh(writer)
+            return _one(writer.row(BY_CHAT, *chat))
+
+        return self._engine.write(work)
+
+    def update(self, session_key: str, entry: Mapping[str, Any]) -> Route | None:
+        """Replace what is kept with a chat; None for no such chat."""
+        text, at = document("entry", entry), clock.now()
+
+        def work(writer: Writer) -> Route | None:
+            writer.run(SET_ENTRY, text, at, session_key)
+            return _maybe(writer.row(BY_KEY, session_key))
+
+        return self._engine.write(work)
+
+    def remove(self, session_key: str) -> bool:
+        return self._engine.write(lambda writer: writer.run(REMOVE, session_key)) > 0
+
+    def live_session(self, session_key: str) -> str | None:
+        """Where the chat goes on now: the live end of its conversation. A row that lags behind is put right."""
+        with self._engine.read(settled=True) as reader:
+            live, lags = _where(reader, session_key)
+        if not lags or self._engine.read_only:
+            return live
+        return self._engine.write(lambda writer: _put_right(writer, session_key))
+
+    def recover(
+        self,
+        platform: str,
+        chat_type: str,
+        chat_id: str | int | None,
+        thread_id: str | int | None = "",
+        participant: str | int | None = "",
+        *,
+        session_key: str | None = None,
+    ) -> str | None:
+        """The session a chat was in, from what its sessions remember, when its row was lost.
+
+        An open one before one that was ended on purpose, then the one that was really used last. What is older than
+        the last reset stays history: None then, and a new session is begun.
+        """
+        chat = Chat.of(platform, chat_type, chat_id, thread_id, participant)
+        with self._engine.read(settled=True) as reader:
+            return origins.last_used(reader, chat, session_key)
+
+
+def fall_back(writer: Writer, session_id: str, going: Collection[str]) -> None:
+    """The last session of a conversation goes: its chats go on where the conversation does, if it does."""
+    before = writer.value(CONTINUES, session_id)
+    if before is not None and before not in going:
+        writer.run(POINT_BACK, before, session_id)
+
+
+def move(writer: Writer, from_session: str, to_session: str, at: float) -> int:
+    """Point every chat of one session to another, inside the caller's transaction; how many chats that were.
+
+    For the verbs that make a session take another's place: continuation, branch, reset.
+    """
+    moved = writer.run(MOVE, to_session, at, from_session)
+    origins.inherit(writer, from_session, to_session)
+    return moved
+
+
+def is_elsewhere(reader: Reader, session_id: str, session_key: str) -> bool:
+    """Whether a session goes on in another chat than this one."""
+    return bool(reader.value(ELSEWHERE, session_id, session_key))
+
+
+def move_one(writer: Writer, session_key: str, from_session: str, to_session: str, at: float) -> None:
+    """Point one chat from a session to a new one, which is of that chat then, whatever the old one was made for."""
+    writer.run(MOVE_ONE, to_session, at, from_session, session_key)
+    origins.belong(writer, to_session, session_key)
+
+
+def _where(reader: Reader, session_key: str) -> tuple[str | None, bool]:
+    """(the live session of a chat, whether its row says something else)."""
+    row = reader.row(SESSION_OF, session_key)
+    if row is None:
+        return None, False
+    routed, exists, trashed_at = row
+    if exists is None:
+        return None, True
+    live = tip(reader, routed)
+    if trashed_at is not None or not reader.value(LIVING, live):
+        return None, False  # it may come back from the trash, and the chat with it
+    return live, live != routed
+
+
+def _put_right(writer: Writer, session_key: str) -> str | None:
+    live, lags = _where(writer, session_key)
+    if lags and live is None:
+        writer.run(REMOVE, session_key)
+    elif lags:
+        writer.run(POINT, live, session_key)
+    return live
+
+
+def _demand(reader: Reader, session_id: str) -> None:
+    if not reader.value(LIVING, session_id):
+        raise errors.raised(errors.UnknownSession, f"session {session_id!r} does not exist")
+
+
+def as_route(row: Row) -> Route:
+    return Route._make((*row[:9], from_document(row[9])))
+
+
+def _maybe(row: Row | None) -> Route | None:
+    return None if row is None else as_route(row)
+
+
+def _one(row: Row | None) -> Route:
+    found = _maybe(row)
+    assert found is not None
+    return found

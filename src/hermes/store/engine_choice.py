@@ -1,0 +1,127 @@
+"""From a place to a store: the only module above the engines that knows which there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hermes import errors, home
+from hermes.store.arguments import database_path
+from hermes.store.engine import Engine
+from hermes.store.sqlite.engine import SqliteEngine
+
+if TYPE_CHECKING:
+    from hermes.store.findings import Diagnosis
+    from hermes.store.sealing.sealed_files import SealedFiles
+    from hermes.store.sqlite.upkeep.store_files import Belongings
+    from hermes.store.values import Converted, Key, Repair
+
+SCHEMA_VERSION = 11
+"""The documented version of the tables that other programs read."""
+
+DURABILITY = {"full": "FULL", "normal": "NORMAL"}
+
+
+def open_engine(path: Path, *, read_only: bool = False, durability: str = "full", **figures: Any) -> Engine:
+    """`figures` are the documented constants of the write path, passed on to the engine.
+
+    A store of another version is read, and only read, as a copy that is made for that.
+    """
+    if durability not in DURABILITY:
+        raise errors.raised(errors.InvalidArgument, f"durability is 'full' or 'normal', not {durability!r}")
+    figures["synchronous"] = DURABILITY[durability]
+    store = database_path(path)
+    try:
+        return SqliteEngine(store, read_only=read_only, **figures)
+    except (errors.StoreTooNew, errors.StoreTooOld):
+        if not read_only:
+            raise
+    from hermes.store.sqlite.upkeep.readable_copy import CopyEngine
+
+    return CopyEngine(store, **figures)
+
+
+def remove_readable_copy(path: Path) -> None:
+    from hermes.store.sqlite.upkeep import copy_cache
+
+    copy_cache.remove_copies(database_path(path))
+
+
+def repair_file(path: Path, *, check_only: bool = False, keep_backup: bool = True) -> Repair:
+    from hermes.store.sqlite.repair import repair
+
+    return repair.repair_file(database_path(path), check_only=check_only, keep_backup=keep_backup)
+
+
+def restore_file(path: Path, source: Path) -> None:
+    from hermes.store.sqlite.upkeep.restore import restore
+
+    restore(database_path(path), database_path(source))
+
+
+def diagnose_file(path: Path, *, deep: bool = False) -> Diagnosis:
+    from hermes.store.sqlite.upkeep.diagnosis import diagnose
+
+    return diagnose(path, deep=deep)
+
+
+def belongings_of(store: Path) -> Belongings:
+    """Which files are the store's own, so that nothing else takes their place."""
+    from hermes.store.sqlite.upkeep.store_files import Belongings
+
+    return Belongings(store)
+
+
+def is_encrypted(path: Path) -> bool:
+    """Whether the store is, or will be once it is made: then nothing is kept in plain text beside it unasked."""
+    from hermes.store.sqlite.encryption import encryption
+
+    return encryption.in_use(path)
+
+
+def sealed_files(root: Path | None = None) -> SealedFiles:
+    """How the files of a home are read and written: sealed, if its store is encrypted. Else the home of now."""
+    from hermes.store.sealing.sealed_files import SealedFiles
+    from hermes.store.sqlite.encryption.file_keys import FileKeys
+
+    store = home.default_db_path() if root is None else root / home.default_db_path().name
+    return SealedFiles(store.parent, FileKeys(store))
+
+
+def encrypt_file(
+    path: Path,
+    key: bytes,
+    *,
+    key_file: str | None = None,
+    keep_plain_backups: bool = False,
+    remove_plain: bool = False,
+) -> Converted:
+    from hermes.store.sqlite.upkeep import conversion
+
+    return conversion.encrypt_file(
+        database_path(path),
+        key,
+        key_file=key_file,
+        keep_plain_backups=keep_plain_backups,
+        remove_plain=remove_plain,
+    )
+
+
+def encryption_key(
+    path: Path,
+    *,
+    key_file: Path | None = None,
+    keyring: bool = False,
+    env: bool = False,
+    generate: bool = False,
+) -> Key:
+    """The key to encrypt a store with, made if `generate` says so: see `keys.chosen`."""
+    from hermes.store.sqlite.encryption import store_keys
+
+    return store_keys.chosen(path, key_file=key_file, keyring=keyring, env=env, generate=generate)
+
+
+def decrypt_file(path: Path) -> Converted:
+    from hermes.store.sqlite.upkeep import conversion
+
+    return conversion.decrypt_file(database_path(path))

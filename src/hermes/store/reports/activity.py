@@ -1,0 +1,218 @@
+"""What was done in a span of time, for those who report on it: sessions and what they cost, messages, calls of tools.
+
+It is one snapshot, read row by row: counted in SQL where that is possible, and never with the text of a message, so
+that a large store takes time but no room. A session counts from its start; what lies in the trash counts nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from hermes.store.arguments import as_one, moment, names
+from hermes.store.engine import Access, Reader, Row
+from hermes.store.reports.usage import SUMS, UsageLine
+from hermes.store.sessions.lineage import conversation_with_subagents
+from hermes.store.sessions.sessions import source_name
+
+ACTUAL, ESTIMATED, INCLUDED, UNKNOWN = "actual", "estimated", "included", "unknown"
+"""How a cost is known: billed, estimated, paid for by a subscription, or not at all."""
+
+SESSION = """SELECT s.id, s.root_id, s.source, s.model, s.title, s.started_at, s.ended_at, s.cost_status,
+    coalesce(s.message_count, 0), coalesce(s.tool_call_count, 0), coalesce(s.api_call_count, 0),
+    coalesce(s.input_tokens, 0), coalesce(s.output_tokens, 0), coalesce(s.cache_read_tokens, 0),
+    coalesce(s.cache_write_tokens, 0), coalesce(s.reasoning_tokens, 0), coalesce(s.estimated_cost_usd, 0.0),
+    s.actual_cost_usd FROM sessions s"""
+IN_WINDOW = """s.started_at >= ? AND s.trashed_at IS NULL
+    AND (? IS NULL OR instr(?, char(31) || s.source || char(31)) > 0)"""
+SESSIONS = " ".join((SESSION, "WHERE", IN_WINDOW, "ORDER BY s.started_at, s.id"))
+IDS = " ".join(("SELECT s.id FROM sessions s WHERE", IN_WINDOW))
+ONE = " ".join((SESSION, "WHERE s.id = ? AND s.trashed_at IS NULL"))
+
+# A bill is surer than an estimate; what a subscription includes costs nothing more; an estimate of nothing by somebody
+# who says that it is unknown is none.
+SPENT = " ".join(
+    (
+        """SELECT u.session_id, u.model, u.purpose,
+        CASE WHEN u.actual_cost_usd IS NOT NULL THEN 'actual' WHEN u.cost_status = 'included' THEN 'included'
+            WHEN u.estimated_cost_usd > 0 THEN 'estimated'
+            WHEN u.estimated_cost_usd IS NOT NULL AND coalesce(u.cost_status, '') <> 'unknown' THEN 'estimated'
+            ELSE 'unknown' END,""",
+        SUMS,
+    )
+)
+BY_SESSION = "GROUP BY 1, 2, 3, 4"
+SPENT_IN_WINDOW = " ".join((SPENT, "WHERE u.session_id IN (", IDS, ")", BY_SESSION))
+SPENT_IN = " ".join((SPENT, "WHERE u.session_id = ?", BY_SESSION))
+WAS_ANSWERED = "SELECT 1 FROM messages WHERE session_id = ? AND role = 'assistant' LIMIT 1"
+
+EMPLOYER = """SELECT p.root_id FROM sessions s JOIN sessions p ON p.id = s.parent_session_id
+    WHERE s.id = ? AND p.id <> s.id AND p.trashed_at IS NULL AND (s.relation IS NULL OR s.relation = 'delegate')"""
+NAMES = """SELECT title, preview, source FROM sessions WHERE root_id = ? AND trashed_at IS NULL
+    ORDER BY started_at DESC, id DESC"""
+
+# By the sessions, not by a join: so a short window is found by its sessions, however many messages there are.
+SAID_IN_WINDOW = " ".join(("FROM messages m WHERE m.active = 1 AND m.session_id IN (", IDS, ")"))
+ROLES = " ".join(
+    (
+        "SELECT m.role, CASE WHEN m.role = 'tool' THEN m.tool_name END, count(*)",
+        SAID_IN_WINDOW,
+        "GROUP BY 1, 2",
+    )
+)
+CALLS = " ".join(
+    (
+        "SELECT m.timestamp, m.tool_calls",
+        SAID_IN_WINDOW,
+        "AND m.role = 'assistant' AND m.tool_calls IS NOT NULL",
+    )
+)
+
+
+class Spent(NamedTuple):
+    """What calls of one model used, and how their cost is known."""
+
+    model: str | None
+    purpose: str
+    cost_status: str
+    used: UsageLine
+
+    @property
+    def cost(self) -> float | None:
+        """In dollars; None where nobody knows."""
+        if self.cost_status == ACTUAL:
+            return self.used.actual_cost_usd
+        if self.cost_status == ESTIMATED:
+            return self.used.estimated_cost_usd
+        return 0.0 if self.cost_status == INCLUDED else None
+
+
+class SessionActivity(NamedTuple):
+    id: str
+    conversation: str
+    """The first session of the conversation it belongs to or, a subagent's, of the one that it worked for."""
+    source: str
+    model: str | None
+    title: str | None
+    started_at: float
+    ended_at: float | None
+    messages: int
+    tool_calls: int
+    used: UsageLine
+    """As in the columns of the session; what rows and columns tell together is `spent`."""
+    spent: tuple[Spent, ...]
+
+
+class Talk(NamedTuple):
+    """Messages counted: by who said them, and those of tools by the name of the tool."""
+
+    roles: dict[str, int]
+    tools: dict[str, int]
+
+
+class WholeConversation(NamedTuple):
+    """A conversation with its subagents, whenever they were."""
+
+    name: str | None
+    source: str | None
+    spent: tuple[Spent, ...]
+
+
+class Activity:
+    """What was done since a time, as it stood at one moment; only while its `with` lasts."""
+
+    def __init__(self, reader: Reader, since: float, sources: str | None) -> None:
+        self._reader = reader
+        self._window = (since, sources, sources)
+        self._employers: dict[str, str | None] = {}
+
+    def sessions(self) -> Iterator[SessionActivity]:
+        """Each session once, in the order in which they began."""
+        recorded: dict[str, list[Spent]] = {}
+        for row in self._reader.each(SPENT_IN_WINDOW, *self._window):
+            recorded.setdefault(row[0], []).append(_spent(row))
+        for row in self._reader.each(SESSIONS, *self._window):
+            if isinstance(row[5], int | float):  # another program may have written anything
+                yield self._session(row, recorded.pop(row[0], []))
+
+    def talk(self) -> Talk:
+        talk = Talk({}, {})
+        for role, tool, count in self._reader.rows(ROLES, *self._window):
+            talk.roles[role] = talk.roles.get(role, 0) + count
+            if isinstance(tool, str) and tool:
+                talk.tools[tool] = count
+        return talk
+
+    def calls(self) -> Iterator[tuple[float, str]]:
+        """When a model called tools, and the calls as they are stored: JSON, if no other program wrote them."""
+        return self._reader.each(CALLS, *self._window)
+
+    def whole(self, conversation: str) -> WholeConversation:
+        """A conversation that `sessions` named, with what it cost before the window, too."""
+        named = self._reader.rows(NAMES, conversation)
+        told = [row[0] for row in named if row[0]] or [row[1] for row in reversed(named) if row[1]]
+        spent: list[Spent] = []
+        for member in conversation_with_subagents(self._reader, conversation):
+            row = self._reader.row(ONE, member)
+            if row is not None:
+                recorded = [_spent(line) for line in self._reader.rows(SPENT_IN, member)]
+                spent += self._session(row, recorded).spent
+        return WholeConversation(told[0] if told else None, named[-1][2] if named else None, tuple(spent))
+
+    def _session(self, row: Row, recorded: list[Spent]) -> SessionActivity:
+        session_id, root, source, model, title, started, ended, status, messages, tool_calls, *sums = row
+        used = UsageLine(*sums)
+        known = UsageLine()
+        for line in recorded:
+            known = known.plus(line.used)
+        more = used.beyond(known)
+        if more != UsageLine():
+            recorded.append(Spent(model, "main", _told(more, status), more))
+        elif not recorded and self._reader.value(WAS_ANSWERED, session_id):
+            recorded.append(Spent(model, "main", UNKNOWN, more))  # a model spoke, and nobody counted
+        return SessionActivity(
+            *(session_id, self._conversation(root or session_id), source, model, title, started, ended),
+            *(messages, tool_calls, used, tuple(recorded)),
+        )
+
+    def _conversation(self, root: str) -> str:
+        seen = {root}
+        while (above := self._employer(root)) is not None and above not in seen:
+            seen.add(above)
+            root = above
+        return root
+
+    def _employer(self, root: str) -> str | None:
+        if root not in self._employers:
+            self._employers[root] = self._reader.value(EMPLOYER, root)
+        return self._employers[root]
+
+
+class Activities:
+    def __init__(self, engine: Access) -> None:
+        self._engine = engine
+
+    @contextmanager
+    def since(self, since: float, sources: Sequence[str] | None = None) -> Iterator[Activity]:
+        """What was done in sessions that began at this time or later; of some sources, or of all."""
+        start = moment("since", since)
+        wanted = None if sources is None else [source_name(one) for one in names("sources", sources)]
+        with self._engine.read(settled=True) as reader:
+            yield Activity(reader, start, None if wanted is None else as_one(wanted))
+
+
+def _spent(row: Row) -> Spent:
+    _session_id, model, purpose, status, *sums = row
+    return Spent(model, purpose, status, UsageLine._make(sums))
+
+
+def _told(used: UsageLine, status: str | None) -> str:
+    """How the cost in a session's columns is known. They hold zero, too, where nobody said anything."""
+    if used.actual_cost_usd is not None:
+        return ACTUAL
+    if status == INCLUDED:
+        return INCLUDED
+    if used.estimated_cost_usd > 0 or status in (ESTIMATED, ACTUAL):
+        return ESTIMATED
+    return UNKNOWN

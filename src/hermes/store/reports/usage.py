@@ -1,0 +1,250 @@
+"""What conversations cost: one row per model call, and their sums in the documented columns of the session.
+
+The columns are what a session cost in all, auxiliary calls (titles, summaries) included; the rows tell which model and
+what for. A surface that only knows `update_token_counts` writes no rows: what its columns hold beyond the rows is
+counted for the session's own model, at the session's start. What a provider did not say is NULL in the row and nothing
+in the sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import add, sub
+from typing import Any, NamedTuple
+
+from hermes import clock, errors
+from hermes.store.arguments import counter, moment, optional_amount, optional_text, required_text
+from hermes.store.engine import Access, Reader, Row, Writer
+from hermes.store.sessions.lineage import conversation_with_subagents
+from hermes.store.sessions.sessions import ADD_USAGE, LIVE, Usage
+
+PURPOSES = ("main", "auxiliary")
+MOST_TOKENS = 2**40
+"""More than any call can use, and little enough that sums of them stay whole numbers."""
+ROUNDING = 1e-9
+"""Dollars. Sums of costs that differ by less were only added up in another order."""
+
+INSERT = """INSERT INTO model_usage (session_id, at, model, provider, base_url, purpose, input_tokens, output_tokens,
+        cache_read_tokens, cache_write_tokens, reasoning_tokens, estimated_cost_usd, actual_cost_usd, cost_status,
+        cost_source, pricing_version)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+RECORDED = """SELECT session_id, at, model, provider, base_url, purpose, input_tokens, output_tokens,
+    cache_read_tokens, cache_write_tokens, reasoning_tokens, estimated_cost_usd, actual_cost_usd, cost_status,
+    cost_source, pricing_version FROM model_usage WHERE id = ?"""
+
+# Sums in the order of `UsageLine`. Without any value an actual cost stays unknown.
+SUMS = """count(*), coalesce(sum(u.input_tokens), 0), coalesce(sum(u.output_tokens), 0),
+    coalesce(sum(u.cache_read_tokens), 0), coalesce(sum(u.cache_write_tokens), 0),
+    coalesce(sum(u.reasoning_tokens), 0), coalesce(sum(u.estimated_cost_usd), 0.0), sum(u.actual_cost_usd)
+    FROM model_usage u"""
+BY_MODEL = " ".join(("SELECT u.model, u.provider, u.purpose,", SUMS))
+OF_SESSION = " ".join((BY_MODEL, "WHERE u.session_id = ? GROUP BY u.model, u.provider, u.purpose"))
+IN_WINDOW = " ".join(
+    (
+        BY_MODEL,
+        """JOIN sessions s ON s.id = u.session_id
+        WHERE (? IS NULL OR u.at >= ?) AND (? IS NULL OR u.at < ?) AND s.trashed_at IS NULL
+        GROUP BY u.model, u.provider, u.purpose""",
+    )
+)
+ROWS_OF_EACH = " ".join(("SELECT u.session_id,", SUMS, "GROUP BY u.session_id"))
+COLUMNS = """SELECT id, model, billing_provider, coalesce(api_call_count, 0), coalesce(input_tokens, 0),
+    coalesce(output_tokens, 0), coalesce(cache_read_tokens, 0), coalesce(cache_write_tokens, 0),
+    coalesce(reasoning_tokens, 0), coalesce(estimated_cost_usd, 0.0), actual_cost_usd FROM sessions"""
+COLUMNS_OF = " ".join((COLUMNS, "WHERE id = ?"))
+COLUMNS_IN_WINDOW = " ".join(
+    (
+        COLUMNS,
+        """WHERE (? IS NULL OR started_at >= ?) AND (? IS NULL OR started_at < ?) AND trashed_at IS NULL
+        AND (input_tokens <> 0 OR output_tokens <> 0 OR cache_read_tokens <> 0 OR cache_write_tokens <> 0
+             OR reasoning_tokens <> 0 OR api_call_count <> 0 OR estimated_cost_usd <> 0 OR actual_cost_usd <> 0)""",
+    )
+)
+IS_TRASHED = "SELECT trashed_at IS NOT NULL FROM sessions WHERE id = ?"
+
+
+class ModelCall(NamedTuple):
+    """One call of a model. None says that the provider did not tell."""
+
+    model: str | None = None
+    provider: str | None = None
+    base_url: str | None = None
+    purpose: str = "main"
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    estimated_cost_usd: float | None = None
+    actual_cost_usd: float | None = None
+    cost_status: str | None = None
+    cost_source: str | None = None
+    pricing_version: str | None = None
+
+    def checked(self) -> ModelCall:
+        if self.purpose not in PURPOSES:
+            raise errors.raised(
+                errors.InvalidArgument, f"purpose must be main or auxiliary, got {self.purpose!r:.40}"
+            )
+        values: dict[str, Any] = {}
+        for name in ("model", "provider", "base_url", "cost_status", "cost_source", "pricing_version"):
+            values[name] = optional_text(name, getattr(self, name))
+        for name in self._fields:
+            if name.endswith("_tokens"):
+                values[name] = _tokens(name, getattr(self, name))
+        for name in ("estimated_cost_usd", "actual_cost_usd"):
+            values[name] = optional_amount(name, getattr(self, name))
+        return self._replace(**values)
+
+    def counted(self) -> Usage:
+        """As the documented columns take it."""
+        return Usage(
+            **{name: getattr(self, name) for name in self._fields if name in Usage._fields},
+            api_call_count=1,
+            billing_provider=self.provider,
+            billing_base_url=self.base_url,
+        )
+
+
+class UsageLine(NamedTuple):
+    """What calls used and cost together. `actual_cost_usd` is None where nobody said."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    estimated_cost_usd: float = 0.0
+    actual_cost_usd: float | None = None
+
+    def plus(self, other: UsageLine) -> UsageLine:
+        told = [cost for cost in (self.actual_cost_usd, other.actual_cost_usd) if cost is not None]
+        return UsageLine._make((*map(add, self[:-1], other[:-1]), sum(told) if told else None))
+
+    def beyond(self, other: UsageLine) -> UsageLine:
+        """What is here and not there."""
+        *counts, estimated = (max(0, more) for more in map(sub, self[:-1], other[:-1]))
+        actual = (self.actual_cost_usd or 0.0) - (other.actual_cost_usd or 0.0)
+        told_here_only = self.actual_cost_usd is not None and other.actual_cost_usd is None
+        cost = (
+            estimated if estimated > ROUNDING else 0.0,
+            actual if told_here_only or actual > ROUNDING else None,
+        )
+        return UsageLine._make((*counts, *cost))
+
+
+class ModelUsage(NamedTuple):
+    model: str | None
+    provider: str | None
+    purpose: str
+    used: UsageLine
+
+
+class UsageTotals(NamedTuple):
+    """What was used, by model, provider and purpose, dearest first, and in all. The lines add up to `total`."""
+
+    total: UsageLine
+    by_model: tuple[ModelUsage, ...]
+
+
+class UsageRecords:
+    def __init__(self, engine: Access) -> None:
+        self._engine = engine
+
+    def record(self, session_id: str, call: ModelCall, at: float | None = None) -> int:
+        """Store one model call and add it to its session's columns, in one transaction; the id of its row."""
+        session_id, call = required_text("session_id", session_id), call.checked()
+        when = clock.now() if at is None else moment("at", at)
+        row = (session_id, when, *call)
+        columns = call.counted().values()
+        made: list[int] = []
+
+        def work(writer: Writer) -> int:
+            # Its number and all its values: nobody else's row has both.
+            if writer.repeating and made and writer.row(RECORDED, made[-1]) == row:
+                return made[-1]
+            if not writer.value(LIVE, session_id):
+                raise errors.raised(errors.UnknownSession, f"session {session_id!r} does not exist")
+            writer.run(ADD_USAGE, *columns, session_id)
+            made.append(writer.insert(INSERT, *row))
+            return made[-1]
+
+        return self._engine.write(work)
+
+    def of(self, session_id: str, family: bool = False) -> UsageTotals:
+        """What a session used; with `family`, its whole conversation and the subagents that worked for it.
+
+        A branch is a conversation of its own. What lies in the trash does not count.
+        """
+        with self._engine.read(settled=True) as reader:
+            if reader.value(IS_TRASHED, session_id):
+                return _totals(())
+            if not family:
+                return _totals(_lines_of(reader, session_id))
+            members = conversation_with_subagents(reader, session_id)
+            asked = [member for member in members if not reader.value(IS_TRASHED, member)]
+            return _totals(line for member in asked for line in _lines_of(reader, member))
+
+    def by_model(self, since: float | None = None, until: float | None = None) -> UsageTotals:
+        """What all conversations used, calls from `since` on and before `until`."""
+        start = None if since is None else moment("since", since)
+        end = None if until is None else moment("until", until)
+        window = (start, start, end, end)
+        with self._engine.read(settled=True) as reader:
+            lines = [_line(row) for row in reader.rows(IN_WINDOW, *window)]
+            recorded = {row[0]: UsageLine(*row[1:]) for row in reader.rows(ROWS_OF_EACH)}
+            lines += [
+                _unrecorded(row, recorded.get(row[0], UsageLine()))
+                for row in reader.each(COLUMNS_IN_WINDOW, *window)
+            ]
+        return _totals(lines)
+
+
+def _lines_of(reader: Reader, session_id: str) -> list[ModelUsage]:
+    lines = [_line(row) for row in reader.rows(OF_SESSION, session_id)]
+    columns = reader.row(COLUMNS_OF, session_id)
+    if columns is not None:
+        lines.append(_unrecorded(columns, _added(line.used for line in lines)))
+    return lines
+
+
+def _line(row: Row) -> ModelUsage:
+    return ModelUsage(row[0], row[1], row[2], UsageLine._make(row[3:]))
+
+
+def _unrecorded(columns: Row, recorded: UsageLine) -> ModelUsage:
+    """What a session's columns hold that no row tells of."""
+    _id, model, provider, *sums = columns
+    return ModelUsage(model, provider, "main", UsageLine(*sums).beyond(recorded))
+
+
+def _added(lines: Iterable[UsageLine]) -> UsageLine:
+    total = UsageLine()
+    for line in lines:
+        total = total.plus(line)
+    return total
+
+
+def _totals(lines: Iterable[ModelUsage]) -> UsageTotals:
+    joined: dict[tuple[str | None, str | None, str], UsageLine] = {}
+    for model, provider, purpose, used in lines:
+        if used != UsageLine():
+            key = (model, provider, purpose)
+            joined[key] = joined.get(key, UsageLine()).plus(used)
+    by_model = [ModelUsage(*key, used) for key, used in joined.items()]
+    by_model.sort(key=lambda line: (-_cost(line.used), -sum(line.used[1:6]), str(line[:3])))
+    return UsageTotals(_added(line.used for line in by_model), tuple(by_model))
+
+
+def _cost(used: UsageLine) -> float:
+    return used.estimated_cost_usd if used.actual_cost_usd is None else used.actual_cost_usd
+
+
+def _tokens(name: str, value: object) -> int | None:
+    if value is None:
+        return None
+    tokens = counter(name, value)
+    if not 0 <= tokens <= MOST_TOKENS:
+        raise errors.raised(errors.InvalidArgument, f"{name} cannot be {tokens}")
+    return tokens

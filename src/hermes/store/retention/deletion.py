@@ -1,0 +1,349 @@
+"""How sessions leave: deleted one at a time, pruned by conversation when long unused, tidied up after crashes.
+
+Messages that a surviving session carries are never deleted with the session that said them: they move to their
+carrier. Pruning looks twice, the second time inside the transaction that deletes, so that a conversation somebody
+has just come back to is spared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from hermes import clock, errors
+from hermes.store import derived
+from hermes.store.arguments import optional_path
+from hermes.store.chats import leases, routing
+from hermes.store.chats.telegram_topics import linked_conversations, unbind_session
+from hermes.store.engine import Engine, Reader, Writer
+from hermes.store.processes import may_be_running
+from hermes.store.retention.session_files import remove_files
+from hermes.store.sessions import blobs, carried_context
+from hermes.store.sessions.lineage import conversation_with_subagents
+from hermes.store.sessions.selection import EVERYTHING, Selection, is_selected
+from hermes.store.sessions.sessions import END, EXISTS, source_name
+from hermes.store.sessions.title_notes import FORGET_FORMER, FORGET_REQUEST
+
+if TYPE_CHECKING:
+    from hermes.store.retention.purge import Purge
+
+T = TypeVar("T")
+
+MESSAGES_AT_ONCE, CONVERSATIONS_AT_ONCE = 2_000, 200
+"""What one transaction of a prune deletes: few commits, and still nobody waits long for the write lock."""
+
+GHOST_AGE = clock.DAY
+ORPHAN_AGE = 7 * clock.DAY
+
+# What continues a session that goes is the conversation from then on.
+KEEP_TAGS = """INSERT INTO tags (session_id, tag) SELECT s.id, t.tag FROM tags t JOIN sessions s
+    ON s.parent_session_id = t.session_id WHERE t.session_id = ? AND s.relation = 'compression'
+    ON CONFLICT DO NOTHING"""
+LEAVE_CHILDREN = "UPDATE sessions SET parent_session_id = NULL WHERE parent_session_id = ?"
+UNROUTE = "DELETE FROM routing WHERE session_id = ?"
+UNSEND = "DELETE FROM outbox WHERE session_id = ?"
+# What is queued was not said in it yet, and will be elsewhere; of what is done only the id is left.
+UNRECEIVE = "DELETE FROM inbox WHERE session_id = ? AND state <> 'done' AND state <> 'queued'"
+UNLEASE = "DELETE FROM leases WHERE conversation_id = ?"
+# What the trash set aside for a session, and for bringing it back.
+FORGET_TITLE = "DELETE FROM state_meta WHERE key = 'trashed_title:' || ?"
+FORGET_NEXT = "DELETE FROM state_meta WHERE key = 'trashed_next:' || ?"
+FORGET_MERGE = "DELETE FROM state_meta WHERE key = 'merged:' || ?"
+DELETE = "DELETE FROM sessions WHERE id = ?"
+
+# A conversation is found by its first session, and goes as a whole, with the subagents that worked for it: those are
+# not listed. The trash has its own time to be kept.
+UNUSED = """SELECT id FROM sessions WHERE root_id = id AND listed = 1 AND coalesce(conversation_active, started_at) <= ?
+    AND (? IS NULL OR source = ?) ORDER BY conversation_active, id"""
+# A session that maintenance closed ages from that moment: nobody could have pruned it before.
+IS_UNUSED = """SELECT 1 FROM sessions WHERE id = ?1 AND root_id = id AND coalesce(conversation_active, started_at) <= ?2
+    AND NOT EXISTS (SELECT 1 FROM sessions m WHERE m.root_id = ?1
+        AND m.end_reason IN ('orphaned', 'orphaned_compression') AND m.ended_at > ?2 AND m.ended_at < '')"""
+ENDED_SINCE = "SELECT 1 FROM sessions WHERE root_id = ? AND ended_at > ? LIMIT 1"
+OPEN_IN_TERMINAL = "SELECT process FROM sessions WHERE root_id = ? AND ended_at IS NULL AND source = 'cli'"
+KEPT = """SELECT 1 FROM sessions m LEFT JOIN routing t ON t.session_id = m.id WHERE m.root_id = ?
+    AND (m.ended_at IS NULL OR m.pinned_at IS NOT NULL OR m.trashed_at IS NOT NULL OR t.session_id IS NOT NULL)"""
+LEASED = "SELECT 1 FROM leases WHERE conversation_id = ? AND expires_at > ?"
+MEMBER = """SELECT id, root_id, source, title, preview, model, started_at, ended_at, end_reason, last_active,
+    message_count FROM sessions WHERE id = ?"""
+ROOT = "SELECT root_id FROM sessions WHERE id = ?"
+
+GHOSTS = """SELECT id FROM sessions s WHERE source = 'tui' AND title IS NULL AND ended_at IS NOT NULL AND started_at < ?
+    AND ended_at <= ?
+    AND pinned_at IS NULL AND trashed_at IS NULL AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.session_id = s.id)
+    AND NOT EXISTS (SELECT 1 FROM carried_context c WHERE c.session_id = s.id)
+    AND NOT EXISTS (SELECT 1 FROM routing t WHERE t.session_id = s.id)
+    AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.conversation_id = s.root_id AND l.expires_at > ?)"""
+ORPHANED_CONTINUATIONS = """SELECT s.id, s.process FROM sessions s JOIN sessions p ON p.id = s.parent_session_id
+    WHERE p.end_reason = 'compression' AND s.ended_at IS NULL AND s.end_reason IS NULL AND s.trashed_at IS NULL
+    AND coalesce(s.api_call_count, 0) = 0 AND s.started_at < ? AND coalesce(s.last_active, s.started_at) < ?
+    AND EXISTS (SELECT 1 FROM messages m WHERE m.session_id = s.id)
+    AND NOT EXISTS (SELECT 1 FROM routing t WHERE t.session_id = s.id)
+    AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.conversation_id = s.root_id AND l.expires_at > ?)"""
+IDLE_CLI = """SELECT s.id, s.root_id, s.process FROM sessions s WHERE s.source = 'cli' AND s.ended_at IS NULL
+    AND s.trashed_at IS NULL AND coalesce(s.last_active, s.started_at) < ?
+    AND NOT EXISTS (SELECT 1 FROM routing t WHERE t.session_id = s.id)
+    AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.conversation_id = s.root_id AND l.expires_at > ?)"""
+
+FOR_EVER_DAYS = 1e9
+
+Units = Callable[[Writer], Iterable[list[str]]]
+"""Which sessions go, asked inside the transaction; what is in one list goes together."""
+
+
+class Retention:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def delete(self, session_id: str, sessions_dir: Path | str | None = None, purge: bool = False) -> bool:
+        """Delete one session; its children stay. With `purge` no byte of its text stays in the store and its copies."""
+        folder = optional_path("sessions_dir", sessions_dir)
+        purging = self.begin_purge([session_id], folder) if purge else None
+        gone = self.remove(lambda writer: [[session_id]] if writer.value(EXISTS, session_id) else [], purging)
+        self.clean_up_after(gone, folder)
+        if purging is not None:
+            purging.finish([session_id])
+        return bool(gone)
+
+    def delete_conversations(
+        self, session_ids: Iterable[str], sessions_dir: Path | str | None = None, purge: bool = False
+    ) -> list[str]:
+        """Delete the whole conversations of these sessions, and who worked for them; the ids that are gone."""
+        named, folder = list(session_ids), optional_path("sessions_dir", sessions_dir)
+
+        def units(writer: Writer) -> Iterator[list[str]]:
+            derived.settle(writer)
+            for session_id in named:
+                if writer.value(EXISTS, session_id):  # not gone with one that was named before it
+                    yield conversation_with_subagents(writer, session_id)
+
+        purging = self.begin_purge(self._conversations_of(named), folder) if purge else None
+        gone = self.remove(units, purging)
+        self.clean_up_after(gone, folder)
+        if purging is not None:
+            purging.finish(named)
+        return gone
+
+    def _conversations_of(self, named: Collection[str]) -> list[str]:
+        with self._engine.read(settled=True) as reader:
+            return [one for name in named for one in conversation_with_subagents(reader, name)]
+
+    def prune(
+        self,
+        older_than_days: float = 90,
+        source: str | None = None,
+        sessions_dir: Path | str | None = None,
+        only: Selection | None = None,
+        *,
+        ended_by: float | None = None,
+    ) -> int:
+        """Delete conversations that nobody has used for so long; the number of sessions deleted.
+
+        With `ended_by`, a conversation of which a session ended later than that stays.
+        """
+        cutoff, chosen = cutoff_of(older_than_days), (only or EVERYTHING).checked()
+        folder = optional_path("sessions_dir", sessions_dir)
+        with self._engine.read(settled=True) as reader:
+            sizes = [(unit[0]["root_id"], _size(unit)) for unit in _unused(reader, cutoff, source, chosen)]
+        gone: list[str] = []
+        try:
+            for roots in batches(sizes):
+                gone += self._prune_some(roots, cutoff, chosen, ended_by)
+        finally:
+            self.clean_up_after(gone, folder)
+        return len(gone)
+
+    def prune_candidates(
+        self, older_than_days: float = 90, source: str | None = None, only: Selection | None = None
+    ) -> list[dict[str, Any]]:
+        """The sessions that `prune` would delete now, longest unused conversation first."""
+        cutoff, chosen = cutoff_of(older_than_days), (only or EVERYTHING).checked()
+        with self._engine.read(settled=True) as reader:
+            return [row for unit in _unused(reader, cutoff, source, chosen) for row in unit]
+
+    def prune_empty_ghost_sessions(
+        self, sessions_dir: Path | str | None = None, *, ended_by: float | None = None
+    ) -> int:
+        """Delete untitled sessions of the text interface that ended without a word, after a day."""
+        now, folder = clock.now(), optional_path("sessions_dir", sessions_dir)
+        asked = (now - GHOST_AGE, inf if ended_by is None else ended_by, now)
+        gone = self.remove(lambda writer: [[row[0]] for row in writer.rows(GHOSTS, *asked)])
+        self.clean_up_after(gone, folder)
+        return len(gone)
+
+    def finalize_orphaned_compression_sessions(self, *, spare_running: bool = False) -> int:
+        """End continuations that were begun, never worked in, and left open for a week.
+
+        With `spare_running`, those whose process may still be running stay open.
+        """
+        now = clock.now()
+
+        def work(writer: Writer) -> int:
+            orphans = writer.rows(ORPHANED_CONTINUATIONS, now - ORPHAN_AGE, now - ORPHAN_AGE, now)
+            left = [row[0] for row in orphans if not (spare_running and may_be_running(row[1]))]
+            return _end(writer, left, now, "orphaned_compression")
+
+        return self._engine.write(work, share=False)
+
+    def close_orphaned_cli(self, idle_days: float = 7) -> int:
+        """End terminal sessions whose processes are gone and that were idle for so long, so that they can age.
+
+        A process of another host or container cannot be checked; its session stays open.
+        """
+        now = clock.now()
+
+        def work(writer: Writer) -> int:
+            idle = writer.rows(IDLE_CLI, now - idle_days * clock.DAY, now)
+            linked = linked_conversations(writer) if idle else set()
+            left = [row[0] for row in idle if row[1] not in linked and not may_be_running(row[2])]
+            return _end(writer, left, now, "orphaned")
+
+        return self._engine.write(work, share=False)
+
+    # ---------------------------------------------------------------- removing
+
+    def _prune_some(
+        self, roots: list[str], cutoff: float, only: Selection, ended_by: float | None
+    ) -> list[str]:
+        def still_unused(writer: Writer) -> Iterator[list[str]]:
+            derived.settle(writer)  # what another program has just written counts, too
+            linked = linked_conversations(writer)
+            for root in roots:
+                unit = (
+                    _unit(writer, root, cutoff, linked, ended_by) if is_selected(writer, root, only) else None
+                )
+                if unit is not None:
+                    yield unit
+
+        return self.remove(still_unused)
+
+    def begin_purge(self, session_ids: Collection[str], sessions_dir: Path | None) -> Purge:
+        """What `remove` is given so that of these sessions nothing is left; the caller lets it finish afterwards."""
+        from hermes.store.retention.purge import Purge
+
+        purging = Purge(self._engine, sessions_dir)
+        purging.look(session_ids)
+        return purging
+
+    def remove(self, units: Units, purging: Purge | None = None) -> list[str]:
+        """Delete sessions in one transaction; the ids of those that are gone."""
+        gone: dict[str, None] = {}
+
+        def work(writer: Writer) -> list[str]:
+            if not writer.repeating:
+                gone.clear()
+            for unit in units(writer):
+                going = frozenset(unit)
+                if purging is not None and unit:
+                    purging.note(writer, unit)
+                for session_id in unit:
+                    self._remove_one(writer, session_id, going)
+                gone.update(dict.fromkeys(unit))
+            derived.refresh(writer)
+            return list(gone)
+
+        return self._engine.write(work, share=False)
+
+    def _remove_one(self, writer: Writer, session_id: str, going: Collection[str]) -> None:
+        carried_context.rehome(writer, session_id, going)
+        routing.fall_back(writer, session_id, going)
+        leases.hand_on(writer, session_id, going)
+        held = blobs.held_by(writer, session_id)
+        self._engine.delete_messages(writer, session_id)
+        blobs.drop(writer, held)
+        unbind_session(writer, session_id)
+        for sql in (
+            KEEP_TAGS,
+            LEAVE_CHILDREN,
+            UNROUTE,
+            UNSEND,
+            UNRECEIVE,
+            UNLEASE,
+            FORGET_TITLE,
+            FORGET_NEXT,
+            FORGET_MERGE,
+            FORGET_FORMER,
+            FORGET_REQUEST,
+            DELETE,
+        ):
+            writer.run(sql, session_id)
+
+    def clean_up_after(self, gone: Collection[str], sessions_dir: Path | None) -> None:
+        """Remove the files of deleted sessions."""
+        if sessions_dir is not None:
+            remove_files(self._engine, sessions_dir, gone)
+
+
+def _unused(
+    reader: Reader, cutoff: float, source: str | None, only: Selection
+) -> Iterator[list[dict[str, Any]]]:
+    """The sessions of each conversation that may go; `only` has been checked."""
+    name = None if source is None else source_name(source)
+    linked = linked_conversations(reader)
+    for (root,) in reader.rows(UNUSED, cutoff, name, name):
+        unit = _unit(reader, root, cutoff, linked) if is_selected(reader, root, only) else None
+        if unit is not None:
+            yield [row for member in unit for row in reader.dicts(MEMBER, member)]
+
+
+def _unit(
+    reader: Reader, root: str, cutoff: float, linked: Collection[str], ended_by: float | None = None
+) -> list[str] | None:
+    """What goes together: a conversation and its subagents. One that is used or kept stays, and stands for itself."""
+
+    def may_go(one: str) -> bool:
+        if ended_by is not None and reader.value(ENDED_SINCE, one, ended_by):
+            return False
+        return bool(reader.value(IS_UNUSED, one, cutoff)) and not _is_kept(reader, one, linked)
+
+    if not may_go(root):
+        return None
+    families = [(member, reader.value(ROOT, member)) for member in conversation_with_subagents(reader, root)]
+    going = {one: one == root or may_go(one) for one in dict.fromkeys(one for _member, one in families)}
+    return [member for member, one in families if going[one]]
+
+
+def _is_kept(reader: Reader, root: str, linked: Collection[str]) -> bool:
+    """Whether a conversation is pinned, open, in a chat or at work: then its age does not matter."""
+    return root in linked or bool(reader.value(KEPT, root) or reader.value(LEASED, root, clock.now()))
+
+
+def is_open_in_process(reader: Reader, root: str) -> bool:
+    """Whether a terminal session of this conversation is open, and its process may be running."""
+    return any(may_be_running(row[0]) for row in reader.rows(OPEN_IN_TERMINAL, root))
+
+
+def _size(unit: list[dict[str, Any]]) -> int:
+    return sum(row["message_count"] or 0 for row in unit)
+
+
+def _end(writer: Writer, ids: list[str], at: float, reason: str) -> int:
+    ended = sum(writer.run(END, at, reason, session_id) for session_id in ids)
+    if ended:
+        derived.refresh(writer)
+    return ended
+
+
+def batches(sizes: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
+    """Conversations in groups, each small enough for one short transaction."""
+    batch: list[T] = []
+    messages = 0
+    for root, size in sizes:
+        if batch and (messages + size > MESSAGES_AT_ONCE or len(batch) == CONVERSATIONS_AT_ONCE):
+            yield batch
+            batch, messages = [], 0
+        batch.append(root)
+        messages += size
+    if batch:
+        yield batch
+
+
+def cutoff_of(days: object) -> float:
+    """The latest activity that may go. Of 0 days everything may, also what a wrong clock dated in the future."""
+    if isinstance(days, bool) or not isinstance(days, int | float) or not days >= 0:
+        raise errors.raised(
+            errors.InvalidArgument, f"older_than_days must be a number from 0 up, got {days!r:.40}"
+        )
+    return clock.now() - min(days, FOR_EVER_DAYS) * clock.DAY if days else float("inf")

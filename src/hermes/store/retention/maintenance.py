@@ -1,0 +1,100 @@
+"""Opt-in maintenance: tidy up, throw out and give the room back, at most once per interval among all processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hermes import clock, errors
+from hermes.logs import log_of
+from hermes.store import meta
+from hermes.store.arguments import optional_path
+from hermes.store.engine import Engine, Writer
+from hermes.store.retention.deletion import Retention
+from hermes.store.retention.purge import Purge
+from hermes.store.retention.thinning import Thinning
+from hermes.store.retention.trash import KEPT_DAYS, Trash
+from hermes.store.sessions.blobs import Blobs
+
+log = log_of(__name__)
+
+LAST_RUN = "last_auto_prune"
+
+
+class Maintenance:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def maybe_auto_prune_and_vacuum(
+        self,
+        retention_days: float = 90,
+        min_interval_hours: float = 24,
+        vacuum: bool = True,
+        sessions_dir: Path | str | None = None,
+        trash_days: float = KEPT_DAYS,
+        thin_days: float | None = None,
+    ) -> dict[str, Any]:
+        """Never raises: what went wrong is in `error`. Old tool output is thinned only if `thin_days` says so.
+
+        A session that is open when it begins is never deleted by it. What is closed here ages from now on.
+
+        `emptied` (sessions of the trash) and `thinned` (bytes) are told only where there were any.
+        """
+        result: dict[str, Any] = {"skipped": False, "pruned": 0, "vacuumed": False}
+        try:
+            given = {"retention_days": retention_days, "trash_days": trash_days, "thin_days": thin_days or 0}
+            for name, days in given.items():
+                if not days >= 0:
+                    raise errors.InvalidArgument(
+                        f"{name} must be a number, and not negative, got {days!r:.40}"
+                    )
+            folder = optional_path("sessions_dir", sessions_dir)
+            if not self._claim_run(min_interval_hours * clock.HOUR):
+                result["skipped"] = True
+                return result
+            retention, began = Retention(self._engine), clock.now()
+            result["pruned"] = retention.prune_empty_ghost_sessions(folder, ended_by=began)
+            result["pruned"] += retention.prune(retention_days, sessions_dir=folder, ended_by=began)
+            closed = retention.close_orphaned_cli()
+            closed += retention.finalize_orphaned_compression_sessions(spare_running=True)
+            if emptied := Trash(self._engine).empty(retention, trash_days, sessions_dir=folder):
+                result["emptied"] = emptied
+            if thin_days is not None:
+                thinned = Thinning(self._engine).thin(thin_days, spare_running=True)
+                result |= {"thinned": thinned.bytes} if thinned.bytes else {}
+            collected = Blobs(self._engine).collect().blobs  # what other programs left behind
+            if vacuum and (collected or result["pruned"] or "emptied" in result or "thinned" in result):
+                self._engine.shrink()
+                result["vacuumed"] = True
+            Purge(self._engine, folder).finish()  # one that was cut off
+            log.info("maintenance: %s sessions closed, then %s", closed, result)
+        except Exception as problem:  # noqa: BLE001 - documented: it runs at start-up, which must not fail with it
+            log.warning("maintenance failed: %s", problem)
+            result["error"] = str(problem)
+        return result
+
+    def _claim_run(self, interval: float) -> bool:
+        """Whether it is our turn; asked and noted in one transaction, so that of many processes one runs."""
+        mine: list[str] = []
+
+        def work(writer: Writer) -> bool:
+            last = writer.value(meta.GET, LAST_RUN)
+            if writer.repeating and last in mine:
+                return True
+            # Asked under the lock: who waited for it would take the other's stamp for one of the future.
+            now = clock.now()
+            if 0 <= now - _time_of(last) < interval:
+                return False
+            mine.append(repr(now))
+            writer.run(meta.SET, LAST_RUN, mine[-1])
+            return True
+
+        return self._engine.write(work, share=False)
+
+
+def _time_of(text: str | None) -> float:
+    """A stored time; never run, if it is not one."""
+    try:
+        return float(text) if text is not None else float("-inf")
+    except ValueError:
+        return float("-inf")

@@ -1,0 +1,113 @@
+"""Scrub: one secret leaves every place of the home, and everything else stays where it was.
+
+The store comes first, in short transactions, then its copies, then the files that people and programs keep beside it:
+transcripts, dumps, saved conversations, the spool. Each file is replaced whole or not at all, so that a scrub that was
+killed is finished by the next one. Files that are no record of conversations (a configuration that needs the key) are
+only named. What counts as the secret is told in `spellings`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from hermes import errors
+from hermes.atomic_files import PARTIAL, clear_partials, replace_file
+from hermes.home import get_hermes_home
+from hermes.store.engine import Engine
+from hermes.store.retention.spellings import Spellings
+from hermes.store.values import Scrubbed, ScrubReceipt
+
+RECORDS = ("sessions", "spool")
+"""The folders beside the store whose files are rewritten."""
+OTHER_TEXTS = ("*.env", "*.yaml", "*.yml", "*.json", "*.toml", "*.txt", "*.md", "*.log", "logs/*")
+MOST_TRIES = 5
+
+
+class Scrubbing:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def scrub(self, secret: str, *, dry_run: bool = False) -> ScrubReceipt:
+        """Remove a secret everywhere; what was removed from where. A dry run only counts.
+
+        Ids, order, counts and times stay. Records that another process is just writing may need a second run.
+        """
+        wanted = Spellings(secret)
+        if self._engine.read_only and not dry_run:
+            raise errors.raised(errors.StoreReadOnly, f"{self._engine.path} is open read-only")
+        places, left, _ = self._engine.scrub(wanted, dry_run=dry_run)
+        files = _Files(self._engine.path.parent, wanted, dry_run)
+        files.scrub()
+        return ScrubReceipt((*places, *files.places), (*left, *files.left), dry_run)
+
+
+class _Files:
+    def __init__(self, home: Path, secret: Spellings, dry_run: bool) -> None:
+        self._home, self._secret, self._dry_run = home, secret, dry_run
+        self.places: list[Scrubbed] = []
+        self.left: list[str] = []
+
+    def scrub(self) -> None:
+        for name in RECORDS:
+            for file in _files_in(self._home / name, tidy=not self._dry_run):
+                self._try(file, self._scrub_record)
+        if self._home == get_hermes_home():
+            for file in sorted({file for kind in OTHER_TEXTS for file in self._home.glob(kind)}):
+                self._try(file, self._only_look)
+
+    def _try(self, file: Path, act: Callable[[Path], None]) -> None:
+        try:
+            act(file)
+        except OSError as problem:
+            self._leave(file, problem.strerror or type(problem).__name__)
+
+    def _leave(self, file: Path, why: str) -> None:
+        self.left.append(f"{self._name(file)}: {why}")
+
+    def _name(self, file: Path) -> str:
+        return self._secret.shown(str(file.relative_to(self._home)))
+
+    def _scrub_record(self, file: Path) -> None:
+        for _ in range(MOST_TRIES):
+            count = self._rewritten(file)
+            if count is not None:
+                if count:
+                    self.places.append(Scrubbed(self._name(file), count))
+                return
+        self._leave(file, "another program keeps writing to it")
+
+    def _rewritten(self, file: Path) -> int | None:
+        """How often the file held the secret, which it now does not; None if it changed meanwhile."""
+        before = _state(file)
+        cleaned, count = self._secret.taken_out(file.read_bytes())
+        if not count:
+            return 0
+        if file.is_symlink():
+            self._leave(file, "a link; what it leads to is not rewritten")
+            return 0
+        if self._dry_run:
+            return count
+        return count if replace_file(file, cleaned, unless=lambda: _state(file) != before) else None
+
+    def _only_look(self, file: Path) -> None:
+        if file.is_file() and self._secret.taken_out(file.read_bytes())[1]:
+            self._leave(file, "holds it, and is no record of conversations")
+
+
+def _files_in(folder: Path, *, tidy: bool) -> Iterator[Path]:
+    for here, folders, names in os.walk(folder):
+        folders.sort()
+        if tidy:
+            clear_partials(Path(here))
+        for name in sorted(names):
+            file = Path(here, name)
+            if not name.endswith(PARTIAL) and file.is_file():
+                yield file
+
+
+def _state(file: Path) -> tuple[int, int, int]:
+    """What changes when somebody writes to a file."""
+    found = file.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,0 +1,166 @@
+"""Thinning: of large tool output in conversations long unused, the beginning and the end are enough.
+
+Everything else stays: the message, its id and place, its call. What somebody pinned, works in or has in the trash is
+left whole, and so is what another conversation carries. A body is thinned once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from hermes import clock
+from hermes.store import derived
+from hermes.store.arguments import whole
+from hermes.store.content import decode
+from hermes.store.engine import Engine, Reader, Writer
+from hermes.store.retention.deletion import IS_UNUSED, LEASED, cutoff_of, is_open_in_process
+from hermes.store.sessions import blobs
+from hermes.text import text_of
+
+KEPT_CHARACTERS = 400
+"""Of each end."""
+BODIES_AT_ONCE, BYTES_AT_ONCE = 100, 4_000_000
+"""What one transaction rewrites, so that nobody waits long for the write lock."""
+
+UNUSED = """SELECT id FROM sessions WHERE root_id = id AND coalesce(conversation_active, started_at) <= ?
+    ORDER BY conversation_active, id"""
+KEPT = (
+    "SELECT 1 FROM sessions WHERE root_id = ? AND (pinned_at IS NOT NULL OR trashed_at IS NOT NULL) LIMIT 1"
+)
+# octet_length, because what is structured begins with a NUL, at which `length` stops. It reads no more than the size.
+# What is attached counts with its message: it goes with the body, unless somebody else shows it, too.
+LARGE = """SELECT id, size FROM (
+        SELECT m.id, octet_length(m.content) + coalesce((SELECT sum(b.size) FROM blob_refs r
+            JOIN blobs b ON b.hash = r.hash WHERE r.message_id = m.id), 0) AS size
+        FROM sessions s JOIN messages m ON m.session_id = s.id
+        WHERE s.root_id = ? AND m.role = 'tool' AND m.thinned_bytes IS NULL
+        AND NOT EXISTS (SELECT 1 FROM carried_context c JOIN sessions t ON t.id = c.session_id
+            WHERE c.first_message_id <= m.id AND c.last_message_id >= m.id AND t.root_id <> s.root_id)) bodies
+    WHERE size > ? ORDER BY id"""
+SHOWN = "SELECT hash FROM blob_refs WHERE message_id = ?"
+BODY = "SELECT session_id, content, content_kind FROM messages WHERE id = ?"
+REWRITE = "UPDATE messages SET content = ?, content_kind = 'text', thinned_bytes = ? WHERE id = ?"
+
+
+class Thinned(NamedTuple):
+    messages: int
+    bytes: int
+    """What was dropped of the bodies; the lines that say so take a little of it."""
+    sessions: int
+
+
+class _Cut(NamedTuple):
+    message_id: int
+    session_id: str
+    text: str
+    dropped: int
+
+
+class _Run(NamedTuple):
+    """One thinning on its way: what it looks for, and when it is."""
+
+    cutoff: float
+    larger_than: int
+    now: float
+    spare_running: bool
+
+
+Some = dict[str, set[int]]
+"""Messages to look at in one transaction, by the root of their conversation."""
+
+
+class Thinning:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def thin(
+        self,
+        older_than_days: float = 30,
+        larger_than: int = 16_384,
+        dry_run: bool = False,
+        *,
+        spare_running: bool = False,
+    ) -> Thinned:
+        """Cut bodies of more than so many bytes; with `dry_run`, only say what that would do.
+
+        With `spare_running`, open terminal sessions whose process may be running stay whole.
+        """
+        run = _Run(cutoff_of(older_than_days), whole("larger_than", larger_than), clock.now(), spare_running)
+        with self._engine.read(settled=True) as reader:
+            roots = [row[0] for row in reader.rows(UNUSED, run.cutoff)]
+        messages = dropped = 0
+        sessions: set[str] = set()
+        for some in self._batches(roots, run):
+            for cut in self._looked_at(some, run) if dry_run else self._rewritten(some, run):
+                messages, dropped = messages + 1, dropped + cut.dropped
+                sessions.add(cut.session_id)
+        return Thinned(messages, dropped, len(sessions))
+
+    def _batches(self, roots: list[str], run: _Run) -> Iterator[Some]:
+        some: Some = {}
+        bodies = size = 0
+        for root in roots:
+            with self._engine.read() as reader:
+                found = _large(reader, root, run)
+            for message_id, octets in found:
+                if bodies == BODIES_AT_ONCE or (bodies and size + octets > BYTES_AT_ONCE):
+                    yield some
+                    some, bodies, size = {}, 0, 0
+                some.setdefault(root, set()).add(message_id)
+                bodies, size = bodies + 1, size + octets
+        if some:
+            yield some
+
+    def _looked_at(self, some: Some, run: _Run) -> list[_Cut]:
+        with self._engine.read(settled=True) as reader:
+            return list(_cuts(reader, some, run))
+
+    def _rewritten(self, some: Some, run: _Run) -> list[_Cut]:
+        made: list[_Cut] = []
+
+        def work(writer: Writer) -> list[_Cut]:
+            derived.settle(writer)  # what another program has just written counts, too
+            fresh = list(_cuts(writer, some, run))
+            for cut in fresh:
+                shown = [row[0] for row in writer.rows(SHOWN, cut.message_id)]
+                writer.run(REWRITE, cut.text, cut.dropped, cut.message_id)
+                blobs.detach(writer, cut.message_id)
+                blobs.drop(writer, shown)
+            derived.refresh(writer)
+            if fresh or not writer.repeating:  # what lasted the first time is not found the second
+                made[:] = fresh
+            return made
+
+        return self._engine.write(work, share=False)
+
+
+def _large(reader: Reader, root: str, run: _Run) -> list[tuple[int, int]]:
+    """(id, size) of the bodies of a conversation that may be cut now."""
+    unused = reader.value(IS_UNUSED, root, run.cutoff) and not reader.value(KEPT, root)
+    if not unused or reader.value(LEASED, root, run.now):
+        return []
+    if run.spare_running and is_open_in_process(reader, root):
+        return []
+    return [(message_id, octets) for message_id, octets in reader.rows(LARGE, root, run.larger_than)]
+
+
+def _cuts(reader: Reader, some: Some, run: _Run) -> Iterator[_Cut]:
+    for root, wanted in some.items():
+        for message_id, octets in _large(reader, root, run):
+            cut = _cut(reader, message_id, octets, run) if message_id in wanted else None
+            if cut is not None:
+                yield cut
+
+
+def _cut(reader: Reader, message_id: int, octets: int, run: _Run) -> _Cut | None:
+    """The body as it will be; None where nothing would be gained."""
+    row = reader.row(BODY, message_id)
+    assert row is not None
+    session_id, content, kind = row
+    text = text_of(decode(content, kind))
+    kept = [text] if len(text) <= 2 * KEPT_CHARACTERS else [text[:KEPT_CHARACTERS], text[-KEPT_CHARACTERS:]]
+    dropped = octets - sum(len(part.encode()) for part in kept)
+    kept.insert(1, f"[… {dropped:,} bytes of tool output dropped on {clock.day(run.now)} …]")
+    told = "\n".join(kept)
+    return _Cut(message_id, session_id, told, dropped) if len(told.encode()) < octets else None

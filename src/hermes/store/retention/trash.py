@@ -1,0 +1,229 @@
+"""The trash: conversations a person has thrown away, kept for a while, and brought back with one call.
+
+What lies there (`trashed_at`) is in no list, count, search, title lookup, export or prune. By its id it is not found
+either, unless the caller asks for the trash, and nothing can be written to it. What went together has the
+same time and comes back together. A title is free for others meanwhile: it is set aside in `state_meta`, as
+`trashed_title:<id>`. A single session thrown out of a conversation lets go of what continues it, which stands for
+itself then; `trashed_next:<id>` says who was let go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from math import inf, nextafter
+from pathlib import Path
+from typing import Any
+
+from hermes import clock
+from hermes.store import derived, meta
+from hermes.store.arguments import optional_path
+from hermes.store.chats import leases, routing
+from hermes.store.chats.telegram_topics import unbind_session
+from hermes.store.content import from_json, to_json
+from hermes.store.engine import Access, Reader, Row, Writer
+from hermes.store.retention.deletion import (
+    FORGET_NEXT,
+    FORGET_TITLE,
+    KEEP_TAGS,
+    UNROUTE,
+    Retention,
+    Units,
+    batches,
+    cutoff_of,
+)
+from hermes.store.sessions.lineage import conversation_with_subagents
+from hermes.store.sessions.sessions import LIVE
+from hermes.store.sessions.titles import free_title
+from hermes.store.transfer.merge_plan import BY_STORE
+
+KEPT_DAYS = 30
+
+TITLE_KEY, NEXT_KEY = "trashed_title:", "trashed_next:"
+TITLE = "SELECT title FROM sessions WHERE id = ?"
+PUT_IN = "UPDATE sessions SET trashed_at = ?, title = NULL WHERE id = ?"
+CONTINUATIONS = "SELECT id FROM sessions WHERE parent_session_id = ? AND relation = 'compression'"
+LET_GO = "UPDATE sessions SET parent_session_id = NULL WHERE id = ?"
+
+ANY_AT = "SELECT 1 FROM sessions WHERE trashed_at = ? LIMIT 1"
+WHEN = "SELECT trashed_at FROM sessions WHERE id = ?"
+TOGETHER = "SELECT id FROM sessions WHERE trashed_at = ? ORDER BY started_at, id"
+TAKE_OUT = "UPDATE sessions SET trashed_at = NULL WHERE id = ?"
+UNTITLED = "SELECT owner FROM sessions WHERE id = ? AND title IS NULL"
+SET_TITLE = "UPDATE sessions SET title = ?, title_by = coalesce(?, title_by) WHERE id = ?"
+JOIN_AGAIN = """UPDATE sessions SET parent_session_id = ?, relation = 'compression'
+    WHERE id = ? AND parent_session_id IS NULL"""
+
+IN_TRASH = """SELECT s.id, s.source, m.value, s.preview, s.started_at, s.last_active, s.message_count, s.trashed_at,
+    s.parent_session_id, s.kind, s.owner, s.chat_type, s.chat_id, s.thread_id, s.display_name
+    FROM sessions s LEFT JOIN state_meta m ON m.key = 'trashed_title:' || s.id
+    WHERE s.trashed_at IS NOT NULL ORDER BY s.trashed_at DESC, s.started_at, s.id"""
+# What is still being worked in, by somebody who has not noticed, is not thrown out.
+LAIN_LONG = """SELECT trashed_at, id, coalesce(message_count, 0) FROM sessions WHERE trashed_at <= ?1
+    AND NOT EXISTS (SELECT 1 FROM sessions o WHERE o.trashed_at = sessions.trashed_at AND o.last_active > o.trashed_at
+        AND o.last_active > ?1)
+    ORDER BY trashed_at, started_at, id"""
+
+
+class Trash:
+    def __init__(self, engine: Access) -> None:
+        self._engine = engine
+
+    def put(self, session_id: str, segment: bool = False) -> list[str]:
+        """Throw a conversation away, with the subagents that worked for it; the ids that went. A chat starts anew.
+
+        With `segment` only that session goes. Nothing goes, and nothing is an error, where there is no such one.
+        """
+        now = clock.now()
+        went: list[str] = []
+
+        def work(writer: Writer) -> list[str]:
+            if not writer.repeating:
+                went.clear()
+            if not writer.value(LIVE, session_id):
+                return list(went)
+            derived.settle(writer)
+            at = now
+            while writer.value(ANY_AT, at):  # a time of its own, for it says what went together
+                at = nextafter(at, inf)
+            going = [session_id] if segment else conversation_with_subagents(writer, session_id)
+            went[:] = [member for member in going if writer.value(LIVE, member)]
+            for member in went:
+                _put_in(writer, member, at, alone=segment)
+            if segment:
+                _let_go(writer, session_id)
+            return list(went)
+
+        return self._engine.write(work, share=False)
+
+    def restore(self, session_id: str) -> list[str]:
+        """Bring back what was thrown away together with this session; the ids that came.
+
+        A title that somebody has taken meanwhile comes back as `title (2)`.
+        """
+        came: list[str] = []
+
+        def work(writer: Writer) -> list[str]:
+            found = take_out(writer, session_id)
+            if found or not writer.repeating:
+                came[:] = found
+            return list(came)
+
+        return self._engine.write(work, share=False)
+
+    def contents(self, trash_days: float = KEPT_DAYS) -> list[dict[str, Any]]:
+        """What lies in the trash, newest first: one row for what went together, and when it will be deleted."""
+        with self._engine.read(settled=True) as reader:
+            rows = reader.rows(IN_TRASH)
+        thrown = (list(group) for _at, group in groupby(rows, key=lambda row: row[7]))
+        return [_shown(group, trash_days) for group in thrown]
+
+    def empty(
+        self,
+        retention: Retention,
+        older_than_days: float = KEPT_DAYS,
+        purge: bool = False,
+        sessions_dir: Path | str | None = None,
+    ) -> int:
+        """Delete what has lain in the trash for so long, all of it with 0; how many sessions went."""
+        cutoff, folder = cutoff_of(older_than_days), optional_path("sessions_dir", sessions_dir)
+        with self._engine.read() as reader:
+            rows = reader.rows(LAIN_LONG, cutoff)
+        thrown = [(at, list(group)) for at, group in groupby(rows, key=lambda row: row[0])]
+        units = [((at, [row[1] for row in group]), sum(row[2] for row in group)) for at, group in thrown]
+        purging = retention.begin_purge([row[1] for row in rows], folder) if purge else None
+        gone: list[str] = []
+        try:
+            for some in batches(units):
+                gone += retention.remove(_still_there(some), purging)
+        finally:
+            retention.clean_up_after(gone, folder)
+            if purging is not None:
+                purging.finish()
+        return len(gone)
+
+
+def take_out(writer: Writer, session_id: str) -> list[str]:
+    """Bring back a session and what was thrown away with it; the ids that came, none if it was not there."""
+    at = writer.value(WHEN, session_id)
+    together = [] if at is None else _together(writer, at)
+    for member in together:
+        bring_back(writer, member)
+    if together:
+        derived.refresh(writer)
+    return together
+
+
+def bring_back(writer: Writer, session_id: str) -> bool:
+    """Take one session out of the trash, with its title and what continued it; False if it was not there.
+
+    The caller refreshes what follows from the family.
+    """
+    if not writer.run(TAKE_OUT, session_id):
+        return False
+    title, owner = writer.value(meta.GET, TITLE_KEY + session_id), writer.row(UNTITLED, session_id)
+    if title is not None and owner is not None:
+        free = free_title(writer, title, owner[0], session_id)
+        writer.run(SET_TITLE, free, None if free == title else BY_STORE, session_id)
+    for child in from_json(writer.value(meta.GET, NEXT_KEY + session_id) or "[]", []):
+        writer.run(JOIN_AGAIN, session_id, child)
+    for forget in (FORGET_TITLE, FORGET_NEXT):
+        writer.run(forget, session_id)
+    return True
+
+
+def _put_in(writer: Writer, session_id: str, at: float, *, alone: bool) -> None:
+    title = writer.value(TITLE, session_id)
+    if title is not None:
+        writer.run(meta.SET, TITLE_KEY + session_id, title)
+    if alone:
+        routing.fall_back(writer, session_id, ())
+        leases.hand_on(writer, session_id, ())
+    writer.run(PUT_IN, at, session_id)
+    writer.run(UNROUTE, session_id)
+    unbind_session(writer, session_id)
+
+
+def _let_go(writer: Writer, session_id: str) -> None:
+    following = [row[0] for row in writer.rows(CONTINUATIONS, session_id)]
+    if following:
+        writer.run(meta.SET, NEXT_KEY + session_id, to_json(following))
+        writer.run(KEEP_TAGS, session_id)
+        for child in following:
+            writer.run(LET_GO, child)
+        derived.refresh(writer)
+
+
+def _together(reader: Reader, at: float) -> list[str]:
+    return [row[0] for row in reader.rows(TOGETHER, at)]
+
+
+def _still_there(thrown: list[tuple[float, list[str]]]) -> Units:
+    """Asked inside the transaction that deletes, so that what was brought back meanwhile is spared."""
+
+    def units(writer: Writer) -> Iterator[list[str]]:
+        for at, members in thrown:
+            yield [member for member in members if writer.value(WHEN, member) == at]
+
+    return units
+
+
+def _shown(group: list[Row], trash_days: float) -> dict[str, Any]:
+    """What went together as one row: its first session, the newest title, all messages."""
+    members = {row[0] for row in group}
+    heads = [row for row in group if row[8] not in members]
+    first = heads[0] if heads else group[0]
+    titles = [row[2] for row in group if row[2] is not None and (row[9] != "child" or row is first)]
+    return {
+        "id": first[0],
+        "source": first[1],
+        "title": titles[-1] if titles else None,
+        "preview": first[3] or "",
+        "started_at": first[4],
+        "last_active": max(clock.times(row[5] or row[4] for row in group), default=first[4]),
+        "message_count": sum(row[6] or 0 for row in group),
+        "trashed_at": first[7],
+        "goes_at": first[7] + trash_days * clock.DAY,
+        "sessions": [row[0] for row in group],
+        **dict(zip(("owner", "chat_type", "chat_id", "thread_id", "display_name"), first[10:], strict=True)),
+    }

@@ -1,0 +1,152 @@
+"""What stays readable in a home whose store is encrypted: found and named, and the copies removed on request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from hermes import errors
+from hermes.atomic_files import BACKUPS, DAMAGE_MARK, LOCK, PARTIAL
+from hermes.store.file_walk import files_below
+from hermes.store.sealing.sealed_files import is_sealed_file, wipe
+from hermes.store.sealing.sealed_home import HISTORY, SEALED_FOLDERS, is_program, links_in
+from hermes.store.values import PlainFiles
+
+MIRRORS, INDEX, MARKS = "sessions", "sessions.json", ".transcripts.json"
+"""The folder of the copies that the gateway writes, and the names of two of them."""
+ROUTING_TAKEN_OVER = "gateway:older_routing"
+"""The key in `state_meta` that says that `sessions.json` is a copy of the routing, and not older than it."""
+EDITING = ".editing-"
+"""Begins the name of the folder in which a person edits a sealed file."""
+FOLDERS = {"spool": "spool", "gateway": "gateway", "whatsapp": "gateway", "logs": "logs"}
+SETTINGS = (".env", "config.yaml", "config.yaml.edited", "active_profile")
+
+Is = Callable[[Path], bool]
+
+
+class Kind(NamedTuple):
+    what: str
+    tells: bool
+    """Whether they may hold what people said."""
+    advice: str = ""
+
+
+COPIES = "copies of the store"
+KINDS = {
+    "key": Kind("the key of the store", True, "keep it away from the store"),
+    "copies": Kind(COPIES, True, "remove those that you do not need"),
+    "words": Kind("memories, skills, attachments that wait", True, "`hermes store encrypt` seals them"),
+    "typed": Kind("what was typed in chats", True, "`hermes store encrypt` seals it"),
+    "mirrors": Kind(
+        "transcripts and sessions.json, copies of what is in the store",
+        True,
+        "`hermes store encrypt --remove-plain` removes those whose session is stored",
+    ),
+    "saved": Kind("saved conversations and request dumps", True, "remove those that you do not need"),
+    "spool": Kind("messages that wait", True, "they are stored when the store is next opened for writing"),
+    "edited": Kind("files of an editor that did not end", True, "take what you need, remove the folder"),
+    "other": Kind("other files, such as exports", True, "look whether you still need them"),
+    "links": Kind("links in the places that are sealed", True, "what they lead to stays as it is"),
+    "programs": Kind("programs of skills, which a shell has to start", False),
+    "settings": Kind("settings and keys", False),
+    "gateway": Kind("state of the gateway, with its logins", False),
+    "logs": Kind("logs", False),
+}
+
+
+def find_plain_files(
+    root: Path, store: Path, is_plain_database: Is, key_file: Path | None = None
+) -> tuple[PlainFiles, ...]:
+    """The readable files below a home, by what they are; those that may hold what people said come first."""
+    found: dict[str, list[Path]] = {}
+    below = files_below(root)
+    for file in below.files:
+        is_key = key_file is not None and file.resolve() == key_file
+        kind = "key" if is_key else _kind_of(root, store, file, is_plain_database)
+        if kind is not None:
+            found.setdefault(kind, []).append(file)
+    if links := links_in(root):
+        found["links"] = links
+    listed = [
+        PlainFiles(each.what, tuple(found[name]), each.tells, each.advice)
+        for name, each in KINDS.items()
+        if name in found
+    ]
+    if not below.complete:
+        listed.append(PlainFiles("more files than were looked at", (), True))
+    return tuple(listed)
+
+
+def _kind_of(root: Path, store: Path, file: Path, is_plain_database: Is) -> str | None:
+    """Which of `KINDS` a file is; None for what is encrypted or holds nothing."""
+    parts = file.relative_to(root).parts
+    first = parts[0]
+    if first.startswith(store.name):
+        is_copy = first.startswith(tuple(store.name + end for end in (BACKUPS, f"{DAMAGE_MARK}-", ".new-")))
+        return "copies" if is_copy and not file.name.endswith(".json") and is_plain_database(file) else None
+    if file.name == LOCK or file.name.endswith(PARTIAL) or _is_empty(file) or is_sealed_file(file):
+        return None
+    if any(parts[: name.count("/") + 1] == tuple(name.split("/")) for name in SEALED_FOLDERS):
+        return "programs" if is_program(root, file) else "words"
+    if first.startswith(EDITING):
+        return "edited"
+    if len(parts) == 1:
+        return _kind_of_file_in_home(file, is_plain_database)
+    if first == MIRRORS:
+        return "mirrors" if _is_mirror(parts) else "saved"
+    return FOLDERS.get(first, "other")
+
+
+def _kind_of_file_in_home(file: Path, is_plain_database: Is) -> str | None:
+    if file.name == HISTORY:
+        return "typed"
+    if file.name in SETTINGS:
+        return "settings"
+    if file.suffix == ".log":
+        return "logs"
+    if file.suffix == ".db":
+        return "copies" if is_plain_database(file) else None
+    return "other"
+
+
+def _is_mirror(parts: tuple[str, ...]) -> bool:
+    return len(parts) == 2 and (parts[1].endswith(".jsonl") or parts[1] in (INDEX, MARKS))
+
+
+def _is_empty(file: Path) -> bool:
+    try:
+        return not file.stat().st_size
+    except OSError:
+        return True
+
+
+def remove_mirrors(
+    root: Path, is_stored: Callable[[str], bool], *, routing_stored: bool
+) -> tuple[list[Path], list[str]]:
+    """Remove transcripts of stored sessions and `sessions.json`; which were removed, and why others were not."""
+    removed: list[Path] = []
+    left: list[str] = []
+    files = sorted(files_below(root / MIRRORS).files)
+    for file in files:
+        parts = file.relative_to(root).parts
+        if not _is_mirror(parts):
+            continue
+        if file.suffix == ".jsonl" and not is_stored(file.stem):
+            left.append(f"not removed: {file} (its session is not in the store)")
+        elif file.name == INDEX and not routing_stored:
+            left.append(f"not removed: {file} (the gateway has not read it yet)")
+        else:
+            try:
+                remove_and_wipe(file)
+                removed.append(file)
+            except (OSError, errors.HermesError) as problem:
+                left.append(f"not removed: {file} ({problem})")
+    return removed, left
+
+
+def remove_and_wipe(file: Path) -> None:
+    """Remove a file, and write zeros over what it held."""
+    with file.open("r+b", buffering=0) as opened:
+        file.unlink()
+        wipe(opened.fileno())

@@ -1,0 +1,333 @@
+"""Files beside an encrypted store, sealed with keys that are derived from the key of the store.
+
+A sealed file begins with a mark and a line of JSON: the name of the file below the home, and by what its key is
+recognised. Both lines are authenticated, so that a file cannot take the place of another one. The rest is either one
+ciphertext (`file`), or one ciphertext per line in Base64 (`log`), to which entries are added without rewriting it.
+
+The cipher is ChaCha20-Poly1305, as in the store, with a random nonce for each ciphertext. HKDF-SHA256 derives a key of
+its own for each purpose. `cryptography` is imported when something is sealed or opened, and never for a plain store.
+
+A plain file is read as it is: it may be older than the encryption, or written by a person in an editor.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from binascii import Error as NotBase64
+from binascii import a2b_base64, b2a_base64
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+from hermes import errors, home
+from hermes.atomic_files import exclusive, replace_file
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+MARK = b"\x89hermes-sealed 1\n"
+"""The first byte begins no UTF-8: no text that people write can be taken for a sealed file."""
+NONCE_BYTES, TAG_BYTES, KEY_ID_BYTES = 12, 16, 8
+LONGEST_HEADER = 40_000
+"""Bytes: a path of 4,096 characters, each of them escaped, and what stands beside it."""
+ZEROS = bytes(1 << 20)
+
+Form = Literal["file", "log"]
+
+
+class KeySource(Protocol):
+    def key_for_writing(self) -> bytes | None:
+        """The key of the store; None if the store is plain. StoreLocked if the key is not to be had."""
+
+    def key_with_id(self, key_id: str, file: Path) -> bytes:
+        """The key with this id. StoreLocked or WrongKey if it is not to be had."""
+
+
+class Header(NamedTuple):
+    name: str
+    """Where the file belongs, below the home."""
+    key_id: str
+    form: Form
+    nonce: bytes
+    """Empty for a log, whose lines have nonces of their own."""
+    length: int
+    """Bytes of the mark and the header, which are what is authenticated."""
+
+
+class Sealing(NamedTuple):
+    """What became of a file that was to be sealed."""
+
+    changed: bool
+    """False if it was sealed already."""
+    remark: str | None = None
+    """What a person has to know about it."""
+
+
+class SealedFiles:
+    """The files of one home, sealed if the store of that home is encrypted."""
+
+    def __init__(self, root: Path, keys: KeySource) -> None:
+        self.root, self._keys = root, keys
+
+    def name_of(self, file: Path) -> str | None:
+        """The name under which a file is sealed; None for a file outside of the home, which is never sealed."""
+        try:
+            return file.absolute().relative_to(self.root.absolute()).as_posix()
+        except ValueError:
+            return None
+
+    # ---------------------------------------------------------------- reading
+
+    def read(self, file: Path, most: int | None = None, *, anywhere: bool = False) -> bytes:
+        """The content, or the first `most` bytes of it, of a sealed or a plain file.
+
+        SealBroken if a sealed file was changed, or was moved here from another place; `anywhere` allows the latter.
+        Of a log, what can be opened.
+        """
+        with file.open("rb") as opened:
+            data = opened.read(len(MARK))
+            if data != MARK:
+                return data + opened.read() if most is None else (data + opened.read(most))[:most]
+            data += opened.read()
+        header = _header_of(data, file)
+        if not anywhere and header.name != self.name_of(file):
+            raise errors.SealBroken(
+                f"{file} was sealed as {header.name} of its home and is not read in another place; move it back,"
+                " or run `hermes store encrypt` to accept it here"
+            )
+        key = self._keys.key_with_id(header.key_id, file)
+        if header.form == "log":
+            return b"".join(_open_log(data, header, key)[0])[:most]
+        return _open(data, header, key, file)[:most]
+
+    def size(self, file: Path) -> int:
+        """How many bytes `read` would give of a file that is no log."""
+        with file.open("rb") as opened:
+            size = os.fstat(opened.fileno()).st_size
+            start = opened.read(LONGEST_HEADER)
+        if not is_sealed(start):
+            return size
+        return max(0, size - _header_of(start, file).length - TAG_BYTES)
+
+    # ---------------------------------------------------------------- writing
+
+    def write(self, file: Path, content: bytes) -> None:
+        """Give a file this content, whole or not at all, private, and sealed if the store is encrypted."""
+        name = self.name_of(file)
+        key = self._keys.key_for_writing() if name is not None else None
+        replace_file(file, content if name is None or key is None else _sealed(key, name, content))
+
+    def append(self, file: Path, content: bytes) -> None:
+        """Add to a log, which is made if it is missing. A plain one is sealed first, if the store is encrypted."""
+        with exclusive(file.parent):
+            if not file.exists():
+                os.close(home.create_private_file(file))
+            data = _beginning(file)
+            if not is_sealed(data):
+                key = self._keys.key_for_writing()
+                if key is None:
+                    _add(file, content)
+                    return
+                replace_file(file, self._sealed_log(key, file))
+                data = _beginning(file)
+            header = _header_of(data, file)
+            key = self._keys.key_with_id(header.key_id, file)
+            _add(file, _sealed_line(key, data[: header.length], content), whole_lines=True)
+
+    def _sealed_log(self, key: bytes, file: Path) -> bytes:
+        """A plain log as a sealed one: what it holds so far is the first entry."""
+        head = _head(key, self.name_of(file) or file.name, "log")
+        content = file.read_bytes()
+        return head + (_sealed_line(key, head, content) if content else b"")
+
+    # ---------------------------------------------------------------- converting
+
+    def seal_in_place(self, file: Path, form: Form = "file") -> Sealing:
+        """Seal a file that is there, and overwrite what was plain.
+
+        A sealed file that was moved here, or has an older key, is sealed anew.
+        """
+        name, key = self.name_of(file), self._keys.key_for_writing()
+        if name is None or key is None:
+            raise errors.raised(errors.StoreLocked, f"{file} does not belong to an encrypted store")
+        data = _beginning(file)
+        if not is_sealed(data):
+            fresh = self._sealed_log(key, file) if form == "log" else _sealed(key, name, file.read_bytes())
+            return Sealing(True, _replace_and_wipe(file, fresh))
+        header = _header_of(data, file)
+        if (header.name, header.key_id) == (name, key_id(key)):
+            return Sealing(False)
+        content = self.opened(file)
+        if header.form == "log":
+            head = _head(key, name, "log")
+            replace_file(file, head + (_sealed_line(key, head, content) if content else b""))
+        else:
+            replace_file(file, _sealed(key, name, content))
+        return Sealing(
+            True, None if header.name == name else f"was sealed as {header.name}; now it belongs here"
+        )
+
+    def open_in_place(self, file: Path) -> bool:
+        """Make a sealed file plain again; False if it was. SealBroken, and nothing done, if any of it is damaged."""
+        if not is_sealed(_beginning(file)):
+            return False
+        replace_file(file, self.opened(file))
+        return True
+
+    def opened(self, file: Path) -> bytes:
+        """The content of a sealed file, wherever it belongs; SealBroken if any of it is damaged."""
+        data = file.read_bytes()
+        header = _header_of(data, file)
+        key = self._keys.key_with_id(header.key_id, file)
+        if header.form == "file":
+            return _open(data, header, key, file)
+        entries, broken = _open_log(data, header, key)
+        if broken:
+            raise errors.SealBroken(f"{file}: {broken} of {broken + len(entries)} entries are damaged")
+        return b"".join(entries)
+
+
+# ------------------------------------------------------------------------------------------------ the format
+
+
+def is_sealed(data: bytes) -> bool:
+    """Whether a file that begins so is sealed."""
+    return data.startswith(MARK)
+
+
+def is_sealed_file(file: Path) -> bool:
+    """The same for a file; False if it cannot be read."""
+    try:
+        with file.open("rb") as opened:
+            return is_sealed(opened.read(len(MARK)))
+    except OSError:
+        return False
+
+
+def require_cipher() -> None:
+    """StoreLocked, which names what to install, if nothing can be sealed here."""
+    _derived(bytes(32), "key id", KEY_ID_BYTES)
+
+
+def key_id(key: bytes) -> str:
+    """By which a key is recognised; it tells nothing else about the key."""
+    return _derived(key, "key id", KEY_ID_BYTES).hex()
+
+
+def _head(key: bytes, name: str, form: Form, nonce: bytes = b"") -> bytes:
+    told = {"name": name, "key": key_id(key), "form": form, "nonce": nonce.hex()}
+    return MARK + json.dumps(told).encode() + b"\n"
+
+
+def _header_of(data: bytes, file: Path) -> Header:
+    """What a sealed file says of itself."""
+    end = data.find(b"\n", len(MARK), LONGEST_HEADER) + 1
+    try:
+        told = json.loads(data[len(MARK) : end])
+        form: Form = "log" if told["form"] == "log" else "file"
+        header = Header(str(told["name"]), str(told["key"]), form, bytes.fromhex(told["nonce"]), end)
+    except (ValueError, KeyError, TypeError):
+        raise errors.SealBroken(f"{file} is sealed, and its first lines are damaged") from None
+    return header
+
+
+def _sealed(key: bytes, name: str, content: bytes) -> bytes:
+    nonce = os.urandom(NONCE_BYTES)
+    head = _head(key, name, "file", nonce)
+    return head + _cipher(key, "file").encrypt(nonce, content, head)
+
+
+def _open(data: bytes, header: Header, key: bytes, file: Path) -> bytes:
+    from cryptography.exceptions import InvalidTag
+
+    try:
+        return _cipher(key, "file").decrypt(header.nonce, data[header.length :], data[: header.length])
+    except (InvalidTag, ValueError):
+        raise errors.SealBroken(f"{file} is damaged, or was changed without the key") from None
+
+
+def _sealed_line(key: bytes, head: bytes, content: bytes) -> bytes:
+    nonce = os.urandom(NONCE_BYTES)
+    return b2a_base64(nonce + _cipher(key, "log").encrypt(nonce, content, head))
+
+
+def _open_log(data: bytes, header: Header, key: bytes) -> tuple[list[bytes], int]:
+    """The entries of a log, and how many lines are none."""
+    from cryptography.exceptions import InvalidTag
+
+    cipher, entries, broken = _cipher(key, "log"), [], 0
+    for line in data[header.length :].splitlines():
+        if not line:
+            continue
+        try:
+            raw = a2b_base64(line, strict_mode=True)
+            entries.append(cipher.decrypt(raw[:NONCE_BYTES], raw[NONCE_BYTES:], data[: header.length]))
+        except (NotBase64, InvalidTag, ValueError):
+            broken += 1
+    return entries, broken
+
+
+@lru_cache(maxsize=16)
+def _cipher(key: bytes, purpose: Form) -> ChaCha20Poly1305:
+    derived = _derived(key, purpose, 32)
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+    return ChaCha20Poly1305(derived)
+
+
+def _derived(key: bytes, purpose: str, length: int) -> bytes:
+    try:
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+    except ImportError:
+        raise errors.raised(
+            errors.StoreLocked,
+            "the files beside an encrypted store need the package `cryptography`: pip install cryptography",
+        ) from None
+    return HKDF(SHA256(), length, None, f"hermes-sessions sealed files 1: {purpose}".encode()).derive(key)
+
+
+# ------------------------------------------------------------------------------------------------ on the disk
+
+
+def _beginning(file: Path) -> bytes:
+    with file.open("rb") as opened:
+        return opened.read(LONGEST_HEADER)
+
+
+def _add(file: Path, data: bytes, *, whole_lines: bool = False) -> None:
+    """Add to the end of a file, all of it or nothing. With `whole_lines`, after a line that was cut off."""
+    descriptor = home.open_private_file(file, os.O_RDWR | os.O_APPEND)
+    with os.fdopen(descriptor, "a+b", buffering=0) as opened:
+        end = opened.seek(0, os.SEEK_END)
+        if whole_lines and end:
+            opened.seek(end - 1)
+            data = data if opened.read(1) == b"\n" else b"\n" + data
+        try:
+            written = opened.write(data)
+            while written < len(data):
+                written += opened.write(data[written:])
+        except BaseException:
+            opened.truncate(end)
+            raise
+
+
+def _replace_and_wipe(file: Path, data: bytes) -> str | None:
+    """Put another content in the place of a file, and zeros over the old one, unless it has another name, too."""
+    home.tightened(str(file), home.PRIVATE_FILE)
+    with file.open("r+b", buffering=0) as old:
+        replace_file(file, data)
+        return None if wipe(old.fileno()) else "has another hard link, which is not sealed"
+
+
+def wipe(descriptor: int, *, start: int = 0) -> bool:
+    """Write zeros over a file that has lost its name; False, and nothing done, if it has another one."""
+    found = os.fstat(descriptor)
+    if found.st_nlink:
+        return False
+    at = start
+    while at < found.st_size:
+        at += os.pwrite(descriptor, ZEROS[: found.st_size - at], at)
+    os.fsync(descriptor)
+    return True

@@ -1,0 +1,146 @@
+"""The files of a home that are sealed with an encrypted store: sealed and opened again, all of them.
+
+Each file is replaced whole or not at all. A kill leaves every file plain or sealed, both of which are read, and the
+next call goes on with the rest.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+from hermes import errors
+from hermes.atomic_files import LOCK, PARTIAL, alone_in, clear_partials, exclusive
+from hermes.store.file_walk import PROGRAMS
+from hermes.store.sealing.sealed_files import Form, SealedFiles, is_sealed_file
+
+HISTORY = "chat_history"
+INCOMING = "gateway/incoming"
+SEALED_FOLDERS = ("memories", "skills", "people", INCOMING)
+LOCKED_FOLDERS = ("memories", "skills")
+"""Whoever writes below one of these holds its lock."""
+
+Act = Callable[[Path, Form], tuple[bool, str | None]]
+"""Does something to a file; whether that changed it, and what a person has to know."""
+
+
+class Changed(NamedTuple):
+    files: tuple[Path, ...]
+    left: tuple[str, ...]
+    """What was not changed, or has to be known, a line each."""
+
+
+def seal_files(sealed: SealedFiles) -> Changed:
+    """Seal every file of the home that holds people's words."""
+
+    def seal(file: Path, form: Form) -> tuple[bool, str | None]:
+        return sealed.seal_in_place(file, form)
+
+    done = _each(sealed.root, seal, "not sealed")
+    links = [f"not sealed: {link} (a link; what it leads to is not ours)" for link in links_in(sealed.root)]
+    return Changed(done.files, (*done.left, *links))
+
+
+def open_files(sealed: SealedFiles) -> Changed:
+    """Make every sealed file of the home plain again."""
+
+    def make_plain(file: Path, _: Form) -> tuple[bool, str | None]:
+        return sealed.open_in_place(file), None
+
+    return _each(sealed.root, make_plain, "still sealed")
+
+
+def broken_files(sealed: SealedFiles) -> list[str]:
+    """What is wrong with sealed files, a line each. Nothing is changed."""
+    wrong = []
+    for file in _entries(sealed.root, link=False):
+        try:
+            if is_sealed_file(file):
+                sealed.read(file)
+                sealed.opened(file)
+        except (errors.HermesError, OSError) as problem:
+            wrong.append(str(problem))
+    return wrong
+
+
+def links_in(root: Path) -> list[Path]:
+    """Links in the places that are sealed: files may lie there that are read, and stay in plain."""
+    return _entries(root, link=True)
+
+
+def _each(root: Path, act: Act, failed: str) -> Changed:
+    changed: list[Path] = []
+    left: list[str] = []
+    found = _entries(root, link=False)
+    for folder in {file.parent for file in found} - {root}:
+        clear_partials(folder)
+    wanted = [file for file in found if not is_program(root, file) or is_sealed_file(file)]
+    for locked, files in groupby(wanted, lambda file: _lock_folder(root, file)):
+        try:
+            with _alone(root, locked):
+                for file in files:
+                    _change(file, root, act, failed, changed, left)
+        except (errors.HermesError, OSError) as problem:  # its lock is not to be had
+            left.append(f"{failed}: {root if locked is None else locked} ({problem})")
+    return Changed(tuple(changed), tuple(left))
+
+
+def _change(file: Path, root: Path, act: Act, failed: str, changed: list[Path], left: list[str]) -> None:
+    try:
+        done, remark = act(file, "log" if file == root / HISTORY else "file")
+    except FileNotFoundError:  # it has gone meanwhile
+        return
+    except (errors.HermesError, OSError) as problem:
+        left.append(f"{failed}: {file} ({problem})")
+        return
+    if done:
+        changed.append(file)
+    if remark is not None:
+        left.append(f"{file} {remark}")
+
+
+def _entries(root: Path, *, link: bool) -> list[Path]:
+    """The files in the places that are sealed, or the links there; those under one lock stand together."""
+    places = [root / name for name in (HISTORY, *SEALED_FOLDERS)]
+    found = [place for place in places if place.is_symlink() or place.is_file()]
+    for place in places:
+        for here, folders, names in os.walk(place) if not place.is_symlink() else ():
+            linked = [name for name in folders if Path(here, name).is_symlink()]
+            folders[:] = [name for name in folders if name not in PROGRAMS]
+            found += [Path(here, name) for name in (*names, *linked)]
+    wanted = [
+        file
+        for file in found
+        if file.is_symlink() == link
+        and (link or file.is_file())
+        and file.name != LOCK
+        and not file.name.endswith(PARTIAL)
+    ]
+    return sorted(wanted, key=lambda file: (str(_lock_folder(root, file) or ""), file))
+
+
+def _lock_folder(root: Path, file: Path) -> Path | None:
+    """The folder whose lock its writers hold: `memories`, `skills`, or those of a person."""
+    parts = file.relative_to(root).parts[:-1]
+    start = 2 if parts[:1] == ("people",) else 0
+    if len(parts) > start and parts[start] in LOCKED_FOLDERS:
+        return root.joinpath(*parts[: start + 1])
+    return None
+
+
+def _alone(root: Path, folder: Path | None) -> AbstractContextManager[None]:
+    if folder is not None:
+        return alone_in(folder)
+    return exclusive(root) if root.is_dir() else nullcontext()
+
+
+def is_program(root: Path, file: Path) -> bool:
+    """A program of a skill: a shell has to be able to start it."""
+    try:
+        return "skills" in file.relative_to(root).parts and bool(file.stat().st_mode & 0o111)
+    except OSError:
+        return False

@@ -1,0 +1,286 @@
+"""How one session comes out of another: continued, branched, reset, or sent off with a task.
+
+Each is one transaction: the parent's end, the child's row and place, its title, what it carries of its parent, and
+the chats that go with it. A failure half-way, or a crash, leaves the family as it was. Nothing is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from hermes import clock, errors
+from hermes.session_kinds import kind_of
+from hermes.store import derived
+from hermes.store.arguments import (
+    moment,
+    optional_mapping,
+    optional_text,
+    optional_whole,
+    required_text,
+    whole,
+)
+from hermes.store.chats import routing
+from hermes.store.content import json_or_none
+from hermes.store.engine import Access, Writer
+from hermes.store.sessions import carried_context
+from hermes.store.sessions.lineage import tip
+from hermes.store.sessions.messages import ROOT_ACTIVE, check_fence, insert_plain
+from hermes.store.sessions.sessions import (
+    END,
+    EXISTS,
+    REOPEN,
+    SETTLE_CHILDREN,
+    new_name,
+    new_session_id,
+    record_process,
+)
+from hermes.store.sessions.titles import free_title, next_title, sanitize_title, split_number
+
+PARENT = """SELECT title, title_by, owner, system_prompt, root_id, source, kind, pinned_at, archived
+    FROM sessions WHERE id = ?"""
+# A child is of the same person, chat and place as its parent. Its fence is the parent's: one lease covers both.
+INHERIT = """INSERT INTO sessions (id, parent_session_id, relation, started_at, last_active, title, title_by,
+        model, model_config, system_prompt, kind, root_id, listed, conversation_active, pinned_at, archived,
+        source, user_id, owner, session_key, chat_id, chat_type, thread_id, display_name, origin_json,
+        workspace, cwd, git_branch, process, lease_epoch)
+    SELECT ?, id, ?, ?, ?, ?, ?, coalesce(?, model), coalesce(?, model_config), ?, ?, ?, ?, ?, ?, ?,
+        source, user_id, owner, session_key, chat_id, chat_type, thread_id, display_name, origin_json,
+        workspace, cwd, git_branch, process, lease_epoch
+    FROM sessions WHERE id = ? ON CONFLICT (id) DO NOTHING"""
+# A compression is recorded as the end of its parent even if that had ended before and was taken up again.
+END_BY_COMPRESSION = "UPDATE sessions SET ended_at = ?, end_reason = ? WHERE id = ?"
+CONTINUED_AS = """SELECT id FROM sessions WHERE parent_session_id = ? AND relation = 'compression' AND id <> ?
+    AND trashed_at IS NULL ORDER BY started_at DESC, id DESC LIMIT 1"""
+COUNT_SUMMARY = "UPDATE sessions SET message_count = 1 WHERE id = ?"
+
+# Only a reset that nothing has come of: open, not reset again, and with something to go back to.
+WAS_RESET = """SELECT p.id FROM sessions s JOIN sessions p ON p.id = s.parent_session_id
+    WHERE s.id = ? AND s.relation = 'reset' AND s.ended_at IS NULL AND p.trashed_at IS NULL"""
+SAID_SINCE = "SELECT 1 FROM messages WHERE session_id = ? AND role = 'user' LIMIT 1"
+END_UNDONE = "UPDATE sessions SET ended_at = ?, end_reason = 'reset_undone' WHERE id = ?"
+
+
+class Child(NamedTuple):
+    """What a caller may say of a session that comes out of another; the rest is inherited."""
+
+    session_id: str
+    title: str | None
+    model: str | None
+    model_config: str | None
+    system_prompt: str | None
+    started_at: float
+
+    @classmethod
+    def of(
+        cls,
+        session_id: str | None = None,
+        title: str | None = None,
+        model: str | None = None,
+        model_config: dict[str, Any] | None = None,
+        system_prompt: str | None = None,
+        started_at: float | None = None,
+    ) -> Child:
+        return cls(
+            new_session_id() if session_id is None else new_name(session_id),
+            sanitize_title(title),
+            optional_text("model", model),
+            json_or_none(optional_mapping("model_config", model_config)),
+            optional_text("system_prompt", system_prompt),
+            clock.now() if started_at is None else moment("started_at", started_at),
+        )
+
+
+class Families:
+    def __init__(self, engine: Access) -> None:
+        self._engine = engine
+
+    def begin_continuation(
+        self,
+        parent: str,
+        summary: str,
+        carried: Iterable[int],
+        head: Iterable[int],
+        child: Child,
+        lease_epoch: int | None,
+    ) -> str:
+        """End a session by compression and go on in a child that carries its summary and some of its messages."""
+        text = required_text("summary", summary)
+        if not text.strip():
+            raise errors.raised(errors.InvalidArgument, "summary must not be empty")
+        before, behind, uid = _ids("head", head), _ids("carried", carried), clock.new_uid()
+        if set(before) & set(behind):
+            raise errors.raised(errors.InvalidArgument, "a message is both in head and in carried")
+
+        def carries(writer: Writer) -> list[int]:
+            ahead = writer.value(CONTINUED_AS, parent, parent)
+            if ahead is not None:
+                raise errors.AlreadyContinued(
+                    f"session {parent!r} was compressed already; it goes on as {tip(writer, ahead)!r}"
+                )
+            live = set(carried_context.live_ids(writer, parent))
+            for message_id in (*before, *behind):
+                if message_id not in live:
+                    raise _not_in_context(message_id, parent)
+            return before + behind
+
+        def tell(writer: Writer) -> None:
+            said = insert_plain(writer, child.session_id, "system", text, child.started_at, uid)
+            writer.run(COUNT_SUMMARY, child.session_id)
+            carried_context.carry(writer, child.session_id, [*before, said, *behind])
+
+        return self._begin(parent, child, lease_epoch, "compression", "compression", carries, tell)
+
+    def branch(
+        self,
+        parent: str,
+        at_message: int | None,
+        child: Child,
+        end_parent: bool,
+        lease_epoch: int | None,
+        session_key: str | None = None,
+    ) -> str:
+        """A conversation of its own that starts from a session's context, up to a message of it.
+
+        With a `session_key` that one chat goes on in it, as after a reset.
+        """
+        key = optional_text("session_key", session_key)
+        last = None if at_message is None else whole("at_message", at_message)
+
+        def carries(writer: Writer) -> list[int]:
+            live = carried_context.live_ids(writer, parent)
+            if last is None:
+                return live
+            if last not in live:
+                raise _not_in_context(last, parent)
+            return live[: live.index(last) + 1]
+
+        reason = "branched" if end_parent else None
+        return self._begin(parent, child, lease_epoch, "branch", reason, carries, only=key)
+
+    def reset(
+        self, parent: str, reason: str, child: Child, lease_epoch: int | None, session_key: str | None = None
+    ) -> str:
+        """Start afresh: a new conversation, linked to the old one, in the same chats; or in the one chat that asks.
+
+        If it was taken up in other chats, too, it goes on there, and what begins is of that one chat alone.
+        """
+        key = optional_text("session_key", session_key)
+        return self._begin(parent, child, lease_epoch, "reset", required_text("reason", reason), only=key)
+
+    def delegate(self, parent: str, child: Child, lease_epoch: int | None) -> str:
+        """A session for a task that another one hands out. It is in no list; the chats stay where they are."""
+        return self._begin(parent, child, lease_epoch, "delegate", None)
+
+    def _begin(
+        self,
+        parent: str,
+        child: Child,
+        lease_epoch: int | None,
+        relation: str,
+        end_reason: str | None,
+        carries: Callable[[Writer], list[int]] | None = None,
+        tell: Callable[[Writer], None] | None = None,
+        only: str | None = None,
+    ) -> str:
+        epoch, at = optional_whole("lease_epoch", lease_epoch), child.started_at
+
+        def work(writer: Writer) -> str:
+            check_fence(writer, parent, epoch)
+            above = writer.dict(PARENT, parent)
+            assert above is not None
+            if writer.repeating and writer.value(EXISTS, child.session_id):
+                return child.session_id
+            carried = carries(writer) if carries is not None else []
+            title, by = _title(writer, child, relation, above)
+            if end_reason is not None and not (only and routing.is_elsewhere(writer, parent, only)):
+                _end(writer, parent, end_reason, at)
+            values = (relation, at, at, title, by, child.model, child.model_config)
+            place = (_prompt(child, relation, above), *_place(child, relation, above, parent))
+            if not writer.run(INHERIT, child.session_id, *values, *place, parent):
+                raise errors.raised(errors.InvalidArgument, f"session {child.session_id!r} exists already")
+            record_process(writer, child.session_id)
+            if tell is not None:
+                tell(writer)
+            else:
+                carried_context.carry(writer, child.session_id, carried)
+            writer.run(ROOT_ACTIVE, at, above["root_id"] if relation == "compression" else None, at)
+            if only is not None:
+                routing.move_one(writer, only, parent, child.session_id, at)
+            elif end_reason is not None:  # where the parent goes on, its chats stay with it
+                routing.move(writer, parent, child.session_id, at)
+            derived.refresh(writer)
+            return child.session_id
+
+        return self._engine.write(work, share=False)
+
+    def undo_reset(self, session_id: str, lease_epoch: int | None) -> str:
+        """Go back to the conversation that a reset left, as long as nobody has said anything since; its id."""
+        at, epoch = clock.now(), optional_whole("lease_epoch", lease_epoch)
+
+        def work(writer: Writer) -> str:
+            check_fence(writer, session_id, epoch)
+            before = writer.value(WAS_RESET, session_id)
+            if before is None:
+                raise errors.raised(
+                    errors.InvalidArgument, f"session {session_id!r} is not a reset that can be undone"
+                )
+            if writer.value(SAID_SINCE, session_id):
+                raise errors.raised(
+                    errors.InvalidArgument, f"session {session_id!r} has gone on; resume {before!r} instead"
+                )
+            live = tip(writer, before)
+            writer.run(REOPEN, live)
+            record_process(writer, live)
+            writer.run(END_UNDONE, at, session_id)
+            routing.move(writer, session_id, live, at)
+            derived.refresh(writer)
+            return live
+
+        return self._engine.write(work)
+
+
+def _title(
+    writer: Writer, child: Child, relation: str, above: dict[str, Any]
+) -> tuple[str | None, str | None]:
+    """A continuation is numbered, a branch is told from its parent by ` (2)`, what starts afresh has no title yet."""
+    if child.title is not None:
+        return free_title(writer, child.title, above["owner"], child.session_id), "person"
+    old, by = above["title"], above["title_by"]
+    if old is None or relation not in ("compression", "branch"):
+        return None, None
+    if relation == "branch":
+        return free_title(writer, old, above["owner"], child.session_id), by
+    return next_title(writer, split_number(old)[0] or old, above["owner"]), by
+
+
+def _prompt(child: Child, relation: str, above: dict[str, Any]) -> str | None:
+    """A branch goes on with its parent's prompt, so that the provider's prefix cache holds; others build theirs."""
+    return child.system_prompt or (above["system_prompt"] if relation == "branch" else None)
+
+
+def _place(child: Child, relation: str, above: dict[str, Any], parent: str) -> tuple[Any, ...]:
+    """(kind, root, listed, conversation's activity, pinned, archived)."""
+    if relation == "compression":
+        return above["kind"], above["root_id"] or parent, 0, None, above["pinned_at"], above["archived"]
+    kind = kind_of(above["source"], child=relation == "delegate")
+    return kind, child.session_id, 0 if relation == "delegate" else 1, child.started_at, None, 0
+
+
+def _end(writer: Writer, parent: str, reason: str, at: float) -> None:
+    if derived.relation_after(reason) is not None:
+        writer.run(SETTLE_CHILDREN, parent)
+    writer.run(END_BY_COMPRESSION if reason == "compression" else END, at, reason, parent)
+
+
+def _not_in_context(message_id: int, session_id: str) -> errors.HermesError:
+    return errors.raised(
+        errors.InvalidArgument, f"message {message_id} is not in the context of session {session_id!r}"
+    )
+
+
+def _ids(name: str, ids: Iterable[int]) -> list[int]:
+    found = [whole(name, message_id) for message_id in ids]
+    if len(set(found)) != len(found):
+        raise errors.raised(errors.InvalidArgument, f"{name} names a message twice")
+    return found

@@ -1,0 +1,136 @@
+"""What a person does with conversations to find them again: pin, archive, tag; and where they were held.
+
+A pin or the archive takes the whole conversation, with `segment` one session of it. Tags belong to the conversation:
+they are kept on its first session and read from all of them, so that they stay when the family changes. A tag is kept
+in small letters: case makes no difference, and nobody's spelling tells another what tags there are.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+from typing import LiteralString
+
+from hermes import clock, errors
+from hermes.store import derived
+from hermes.store.arguments import optional_text, required_text
+from hermes.store.engine import Access, Reader, Writer
+from hermes.store.sessions.titles import one_line
+from hermes.store.workspace import checked_directory, workspace_of
+
+MAX_TAG_LENGTH = 50
+
+LIVE_ROOT = "SELECT root_id FROM sessions WHERE id = ? AND trashed_at IS NULL"
+PIN_ONE = "UPDATE sessions SET pinned_at = coalesce(pinned_at, ?) WHERE id = ?"
+PIN_ALL = "UPDATE sessions SET pinned_at = coalesce(pinned_at, ?) WHERE root_id = ?"
+UNPIN_ONE = "UPDATE sessions SET pinned_at = NULL WHERE id = ?"
+UNPIN_ALL = "UPDATE sessions SET pinned_at = NULL WHERE root_id = ?"
+ARCHIVE_ONE = "UPDATE sessions SET archived = ? WHERE id = ?"
+ARCHIVE_ALL = "UPDATE sessions SET archived = ? WHERE root_id = ?"
+SET_WORKSPACE = """UPDATE sessions SET workspace = ?, cwd = ?, git_branch = ?
+    WHERE id = ? AND trashed_at IS NULL"""
+
+TAGS_OF = """SELECT DISTINCT t.tag FROM sessions s JOIN tags t ON t.session_id = s.id
+    WHERE s.root_id = ? ORDER BY t.tag"""
+ADD_TAG = "INSERT INTO tags (session_id, tag) VALUES (?, ?) ON CONFLICT DO NOTHING"
+REMOVE_TAG = (
+    """DELETE FROM tags WHERE session_id IN (SELECT id FROM sessions WHERE root_id = ?) AND tag = ?"""
+)
+ALL_TAGS = """SELECT t.tag, count(DISTINCT s.root_id) FROM tags t JOIN sessions s ON s.id = t.session_id
+    WHERE s.trashed_at IS NULL GROUP BY t.tag ORDER BY count(DISTINCT s.root_id) DESC, t.tag"""
+
+
+class Keeping:
+    def __init__(self, engine: Access) -> None:
+        self._engine = engine
+
+    def pin(self, session_id: str, pinned: bool = True, segment: bool = False) -> bool:
+        """Keep a conversation from ever being pruned, or no longer; True iff there is one."""
+        at = (clock.now(),) if pinned else ()
+
+        def work(writer: Writer) -> bool:
+            root = _root(writer, session_id)
+            if root is None:
+                return False
+            if segment:
+                writer.run(PIN_ONE if pinned else UNPIN_ONE, *at, session_id)
+            else:
+                writer.run(PIN_ALL if pinned else UNPIN_ALL, *at, root)
+            return True
+
+        return self._engine.write(work, share=False)
+
+    def archive(self, session_id: str, archived: bool, segment: bool = False) -> bool:
+        """Put a conversation away from the lists that people look at, or back; True iff there is one."""
+        flag = int(bool(archived))
+
+        def work(writer: Writer) -> bool:
+            root = _root(writer, session_id)
+            if root is None:
+                return False
+            if segment:
+                writer.run(ARCHIVE_ONE, flag, session_id)
+            else:
+                writer.run(ARCHIVE_ALL, flag, root)
+            return True
+
+        return self._engine.write(work, share=False)
+
+    def set_workspace(self, session_id: str, cwd: Path | str, git_branch: str | None = None) -> bool:
+        """Record where a session is held; its workspace follows from the directory. True iff there is one."""
+        directory = checked_directory("cwd", cwd)
+        place = (str(workspace_of(directory)), str(directory), optional_text("git_branch", git_branch))
+        return self._engine.write(lambda writer: writer.run(SET_WORKSPACE, *place, session_id)) > 0
+
+    def add_tags(self, session_id: str, *tags: str) -> list[str]:
+        """Tag a conversation; all its tags."""
+        return self._change_tags(ADD_TAG, session_id, tags)
+
+    def remove_tags(self, session_id: str, *tags: str) -> list[str]:
+        """Take tags from a conversation; those it still has."""
+        return self._change_tags(REMOVE_TAG, session_id, tags)
+
+    def _change_tags(self, sql: LiteralString, session_id: str, tags: tuple[str, ...]) -> list[str]:
+        named = [clean_tag(tag) for tag in tags]
+
+        def work(writer: Writer) -> list[str]:
+            root = _root(writer, session_id)
+            if root is None:
+                raise errors.raised(errors.UnknownSession, f"session {session_id!r} does not exist")
+            for tag in named:
+                writer.run(sql, root, tag)
+            return _tags(writer, root)
+
+        return self._engine.write(work, share=False)
+
+    def tags_of(self, session_id: str) -> list[str]:
+        with self._engine.read(settled=True) as reader:
+            root = reader.value(LIVE_ROOT, session_id)
+            return [] if root is None else _tags(reader, root)
+
+    def all_tags(self) -> list[tuple[str, int]]:
+        """Every tag with the number of its conversations, the most used first."""
+        with self._engine.read(settled=True) as reader:
+            return [(tag, count) for tag, count in reader.rows(ALL_TAGS)]
+
+
+def clean_tag(tag: object) -> str:
+    text = unicodedata.normalize("NFC", one_line(required_text("tag", tag)).casefold())
+    if not text:
+        raise errors.raised(errors.InvalidArgument, "a tag must not be empty")
+    if len(text) > MAX_TAG_LENGTH:
+        raise errors.raised(
+            errors.InvalidArgument, f"a tag may have {MAX_TAG_LENGTH} characters, got {len(text)}"
+        )
+    return text
+
+
+def _tags(reader: Reader, root: str) -> list[str]:
+    return [row[0] for row in reader.rows(TAGS_OF, root)]
+
+
+def _root(writer: Writer, session_id: str) -> str | None:
+    """The conversation of a session, as it stands with what other programs have just written."""
+    derived.settle(writer)
+    root: str | None = writer.value(LIVE_ROOT, session_id)
+    return root

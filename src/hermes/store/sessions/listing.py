@@ -1,0 +1,312 @@
+"""Lists of conversations and sessions. Rows are read from an index, in order, until the page is full.
+
+`preview`, `last_active` and the place in the family stand on the row; `derived` keeps them true. The documented lists
+hide nothing. The list for people (`conversations`) leaves out what ran without a person or was put away, and says how
+much of what that is: one query counts, whatever the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import repeat
+from pathlib import Path
+from typing import Any, LiteralString, NamedTuple
+
+from hermes import errors
+from hermes.store.arguments import as_one, moment, names, whole
+from hermes.store.engine import Access, Reader, Row
+from hermes.store.sessions.lineage import tip
+from hermes.store.sessions.sessions import SELECT_ROW, source_name
+
+# The documented columns and those of ours that say what a row is, in the order of `COLUMNS`; one more at the end tells
+# whether the row's live tip is another.
+ROWS = """SELECT id, source, user_id, model, model_config, system_prompt, parent_session_id,
+    started_at, ended_at, end_reason, message_count, tool_call_count,
+    input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, reasoning_tokens,
+    billing_provider, billing_base_url, billing_mode, estimated_cost_usd, actual_cost_usd, cost_status, cost_source,
+    pricing_version, title, api_call_count, handoff_state, handoff_platform, handoff_error,
+    coalesce(last_active, started_at), coalesce(preview, ''), relation, root_id, kind, workspace, pinned_at, archived,
+    EXISTS (SELECT 1 FROM sessions child WHERE child.parent_session_id = sessions.id
+            AND child.relation = 'compression')
+    FROM sessions"""
+COLUMNS = (
+    *("id", "source", "user_id", "model", "model_config", "system_prompt", "parent_session_id"),
+    *("started_at", "ended_at", "end_reason", "message_count", "tool_call_count"),
+    *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens"),
+    *("billing_provider", "billing_base_url", "billing_mode"),
+    *("estimated_cost_usd", "actual_cost_usd", "cost_status", "cost_source", "pricing_version"),
+    *("title", "api_call_count", "handoff_state", "handoff_platform", "handoff_error"),
+    *("last_active", "preview", "relation", "root_id", "kind", "workspace", "pinned_at", "archived"),
+)
+# One statement per order, so that each walks its own index; a source has indexes of its own.
+LISTED = "WHERE listed = 1 AND trashed_at IS NULL"
+LISTED_OF_SOURCE = "WHERE listed = 1 AND source = ? AND trashed_at IS NULL"
+EVERY = "WHERE trashed_at IS NULL AND (? IS NULL OR source = ?)"
+BUT = "AND instr(?, char(31) || source || char(31)) = 0"  # names of sources to leave out, as one value
+NEWEST = "ORDER BY started_at DESC, id DESC LIMIT ? OFFSET ?"
+MOST_ACTIVE = "ORDER BY conversation_active DESC, started_at DESC, id DESC LIMIT ? OFFSET ?"
+LAST_ACTIVE = "ORDER BY last_active DESC, started_at DESC, id DESC LIMIT ? OFFSET ?"
+
+
+def _ways(where: LiteralString, order: LiteralString) -> tuple[LiteralString, LiteralString]:
+    """The statement that leaves no source out, and the one that does."""
+    return " ".join((ROWS, where, order)), " ".join((ROWS, where, BUT, order))
+
+
+BY_START = _ways(LISTED, NEWEST)
+BY_START_OF_SOURCE = _ways(LISTED_OF_SOURCE, NEWEST)
+BY_ACTIVITY = _ways(LISTED, MOST_ACTIVE)
+BY_ACTIVITY_OF_SOURCE = _ways(LISTED_OF_SOURCE, MOST_ACTIVE)
+EVERY_BY_START = _ways(EVERY, NEWEST)
+EVERY_BY_ACTIVITY = _ways(EVERY, LAST_ACTIVE)
+
+# The list for people. A conversation is what its first session is: its kind, source, workspace, pin and archive.
+CONVERSATIONS = "WHERE listed = 1 AND trashed_at IS NULL"
+WITH_SUBAGENTS = "WHERE root_id = id AND trashed_at IS NULL"
+NAMED = """AND (? IS NULL OR instr(?, char(31) || source || char(31)) > 0)
+    AND (? IS NULL OR instr(?, char(31) || source || char(31)) = 0)
+    AND (? IS NULL OR instr(?, char(31) || kind || char(31)) > 0) AND (? IS NULL OR archived = ?)"""
+OTHERS = """AND (? IS NULL OR workspace = ?)
+    AND (? IS NULL OR conversation_active >= ?) AND (? IS NULL OR conversation_active < ?)
+    AND (? IS NULL OR id IN (SELECT m.root_id FROM tags t JOIN sessions m ON m.id = t.session_id WHERE t.tag = ?))
+    AND (? IS NULL OR pinned_at IS NOT NULL)"""
+SHOWN = "AND instr(?, char(31) || kind || char(31)) = 0 AND (? IS NULL OR archived = 0)"
+COUNT = "SELECT kind, archived, source, count(*) FROM sessions"
+BY_KIND = "GROUP BY kind, archived, source"
+COUNTED = " ".join((COUNT, WITH_SUBAGENTS, NAMED, OTHERS, BY_KIND))
+COUNTED_IN_INDEX = " ".join((COUNT, WITH_SUBAGENTS, NAMED, BY_KIND))
+"""What the count usually is, answered by an index alone."""
+# The title a list shows is that of the live tip.
+TITLE = """(SELECT m.title FROM sessions m WHERE m.root_id = sessions.id AND m.trashed_at IS NULL
+    ORDER BY m.started_at DESC, m.id DESC LIMIT 1)"""
+ORDERS = {
+    "activity": "conversation_active DESC, started_at DESC, id DESC LIMIT ? OFFSET ?",
+    "started": "started_at DESC, id DESC LIMIT ? OFFSET ?",
+    "title": " ".join((TITLE, "IS NULL, lower(", TITLE, "), started_at DESC, id DESC LIMIT ? OFFSET ?")),
+}
+PAGES = {
+    (order, pinned_first, subagents): " ".join(
+        (
+            ROWS,
+            WITH_SUBAGENTS if subagents else CONVERSATIONS,
+            NAMED,
+            OTHERS,
+            SHOWN,
+            "ORDER BY pinned_at IS NULL," if pinned_first else "ORDER BY",
+            ORDERS[order],
+        )
+    )
+    for order in ORDERS
+    for pinned_first in (False, True)
+    for subagents in (False, True)
+}
+"""One statement for each way to ask; the plain ones walk an index."""
+
+HIDDEN_KINDS = ("job", "child", "tool")
+KINDS = ("chat", *HIDDEN_KINDS)
+
+
+PROJECTED = (
+    *("id", "ended_at", "end_reason", "message_count", "tool_call_count", "title"),
+    *("last_active", "preview", "model", "system_prompt"),
+)
+"""What a conversation's row takes from its live tip; the rest stays the root's."""
+
+
+class Wanted(NamedTuple):
+    """Which conversations a list for people is about; None means no restriction. Times are of the last activity."""
+
+    sources: Sequence[str] | None = None
+    exclude_sources: Sequence[str] | None = None
+    kinds: Sequence[str] | None = None
+    workspace: Path | str | None = None
+    since: float | None = None
+    until: float | None = None
+    tag: str | None = None
+    pinned_only: bool = False
+    archived: bool | None = None
+
+
+class ConversationPage(NamedTuple):
+    rows: list[dict[str, Any]]
+    total: int
+    """How many conversations there are to show, on all pages."""
+    hidden: dict[str, int]
+    """How many more match but are left out, by the reason: `child`, `tool`, `archived`, or the source of a job."""
+
+
+class Listing:
+    def __init__(self, engine: Access) -> None:
+        self._engine = engine
+
+    def rich(
+        self,
+        source: str | None = None,
+        exclude_sources: Sequence[str] | None = None,
+        limit: int = 20,
+        offset: int = 0,
+        include_children: bool = False,
+        project_compression_tips: bool = True,
+        order_by_last_active: bool = False,
+    ) -> list[dict[str, Any]]:
+        limit, offset = whole("limit", limit), max(0, whole("offset", offset))
+        but = as_one(_sources("exclude_sources", exclude_sources)) if exclude_sources else None
+        wanted = None if source is None else source_name(source)
+        with self._engine.read(settled=True) as reader:
+            rows = _select(
+                reader, wanted, but, limit, offset, every=include_children, by_activity=order_by_last_active
+            )
+            if include_children or not project_compression_tips:
+                return _shown(rows)
+            return _tips_shown(reader, rows)
+
+    def by_activity(
+        self, source: str | None = None, limit: int = 20, offset: int = 0
+    ) -> list[dict[str, Any]]:
+        """Every session, children too, newest activity first."""
+        name = None if source is None else source_name(source)
+        page = (whole("limit", limit), max(0, whole("offset", offset)))
+        with self._engine.read(settled=True) as reader:
+            return _shown(_select(reader, name, None, *page, every=True, by_activity=True))
+
+    def conversations(
+        self,
+        wanted: Wanted,
+        *,
+        limit: int = 20,
+        offset: int = 0,
+        include_hidden: bool = False,
+        order: str = "activity",
+        pinned_first: bool = False,
+    ) -> ConversationPage:
+        """A page of conversations, how many there are, and how many are hidden and why.
+
+        Jobs, subagents, tool sessions and the archive are hidden unless asked for. Naming a source shows its jobs and
+        tools, but not its subagents: those are shown as a kind.
+        """
+        page = (whole("limit", limit), max(0, whole("offset", offset)))
+        if order not in ORDERS:
+            raise errors.raised(
+                errors.InvalidArgument, f"order must be one of {', '.join(ORDERS)}, got {order!r:.40}"
+            )
+        hidden = _hidden_kinds(wanted, include_hidden)
+        hide_archived = wanted.archived is None and not include_hidden
+        with self._engine.read(settled=True) as reader:
+            named, others = _named(wanted), _others(wanted)
+            if any(value is not None for value in others):
+                groups = reader.rows(COUNTED, *named, *others)
+            else:
+                groups = reader.rows(COUNTED_IN_INDEX, *named)
+            sql = PAGES[order, bool(pinned_first), "child" not in hidden]
+            found = reader.rows(sql, *named, *others, as_one(hidden), 1 if hide_archived else None, *page)
+            rows = _tips_shown(reader, found)
+            from hermes.store.sessions.labels import TAGS_OF
+
+            for row in rows:
+                row["tags"] = [tag for (tag,) in reader.rows(TAGS_OF, row["root_id"])]
+        total, left_out = 0, dict[str, int]()
+        for kind, archived, source, count in groups:
+            reason = "archived" if archived and hide_archived else None
+            if kind in hidden:
+                reason = source if kind == "job" else kind
+            if reason is None:
+                total += count
+            else:
+                left_out[reason] = left_out.get(reason, 0) + count
+        return ConversationPage(rows, total, left_out)
+
+
+def _select(
+    reader: Reader,
+    source: str | None,
+    but: str | None,
+    limit: int,
+    offset: int,
+    *,
+    every: bool,
+    by_activity: bool,
+) -> list[Row]:
+    page = (limit, offset) if but is None else (but, limit, offset)
+    way = but is not None
+    if every:
+        return reader.rows((EVERY_BY_ACTIVITY if by_activity else EVERY_BY_START)[way], source, source, *page)
+    if source is None:
+        return reader.rows((BY_ACTIVITY if by_activity else BY_START)[way], *page)
+    return reader.rows((BY_ACTIVITY_OF_SOURCE if by_activity else BY_START_OF_SOURCE)[way], source, *page)
+
+
+def _hidden_kinds(wanted: Wanted, include_hidden: bool) -> tuple[str, ...]:
+    if include_hidden or wanted.kinds is not None:
+        return ()
+    return HIDDEN_KINDS if wanted.sources is None else ("child",)
+
+
+def _named(wanted: Wanted) -> tuple[object, ...]:
+    """The values of NAMED, each as often as it stands there."""
+    each = (
+        None if wanted.sources is None else as_one(_sources("sources", wanted.sources)),
+        as_one(_sources("exclude_sources", wanted.exclude_sources)) if wanted.exclude_sources else None,
+        None if wanted.kinds is None else as_one(_kinds(wanted.kinds)),
+        None if wanted.archived is None else int(bool(wanted.archived)),
+    )
+    return tuple(value for value in each for _ in range(2))
+
+
+def _others(wanted: Wanted) -> tuple[object, ...]:
+    """The values of OTHERS, each as often as it stands there."""
+    workspace, tag = wanted.workspace, wanted.tag
+    if workspace is not None:
+        from hermes.store.workspace import workspace_of
+
+        workspace = str(workspace_of(workspace))
+    if tag is not None:
+        from hermes.store.sessions.labels import clean_tag
+
+        tag = clean_tag(tag)
+    each = (
+        workspace,
+        None if wanted.since is None else moment("since", wanted.since),
+        None if wanted.until is None else moment("until", wanted.until),
+        tag,
+    )
+    return (*(value for value in each for _ in range(2)), 1 if wanted.pinned_only else None)
+
+
+def _sources(parameter: str, values: Sequence[str]) -> list[str]:
+    return [source_name(name) for name in names(parameter, values)]
+
+
+def _kinds(values: Sequence[str]) -> tuple[str, ...]:
+    kinds = names("kinds", values)
+    for kind in kinds:
+        if kind not in KINDS:
+            raise errors.raised(
+                errors.InvalidArgument, f"a kind is one of {', '.join(KINDS)}, got {kind!r:.40}"
+            )
+    return kinds
+
+
+def _projected(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
+    """A conversation that went on after a compression, shown as its live tip."""
+    live = tip(reader, row["id"])
+    session = reader.dict(SELECT_ROW, live) if live != row["id"] else None
+    if session is None:
+        return row
+    session["preview"] = session["preview"] or ""
+    if session["last_active"] is None:
+        session["last_active"] = row["started_at"]
+    return {**row, **{name: session[name] for name in PROJECTED}, "_lineage_root_id": row["id"]}
+
+
+def _tips_shown(reader: Reader, rows: list[Row]) -> list[dict[str, Any]]:
+    """Each as its live tip, where that is another session."""
+    shown = _shown(rows)
+    for at, row in enumerate(rows):
+        if row[-1]:
+            shown[at] = _projected(reader, shown[at])
+    return shown
+
+
+def _shown(rows: list[Row]) -> list[dict[str, Any]]:
+    """What stands behind the columns is for us."""
+    return list(map(dict, map(zip, repeat(COLUMNS), rows)))

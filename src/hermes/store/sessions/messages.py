@@ -1,0 +1,368 @@
+"""Messages: written once, in order, and read back as they were given.
+
+Order within a session is the order of ids, which is the order in which the store accepted them; clocks decide
+nothing. Append is one insert and one update in one transaction. A row that a rewind took out of the conversation
+(`active = 0`) is not read unless asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from hermes import clock, errors
+from hermes.session_kinds import KEPT_FROM_MODELS
+from hermes.store import derived
+from hermes.store.arguments import mappings, moment, optional_id, optional_text, optional_whole, required_text
+from hermes.store.content import calls_counted, from_json, json_or_none, uid_text
+from hermes.store.engine import Access, Reader, Unreachable, Writer
+from hermes.store.processes import current_record
+from hermes.store.sessions import blobs, carried_context, replacement
+from hermes.store.sessions.attachments import encode
+from hermes.store.sessions.carried_context import COUNT_OF, SET_COUNTS
+from hermes.store.sessions.sessions import IS_TRASHED, LIVE, record_process
+from hermes.text import clean_replay, preview_of
+
+INSERT = """INSERT INTO messages (session_id, role, content, tool_call_id, tool_calls, tool_name, timestamp,
+        token_count, finish_reason, reasoning, reasoning_content, reasoning_details, codex_reasoning_items,
+        codex_message_items, uid, content_kind, platform_message_id)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+# The counters, what lists show, whether there is such a session at all, and the fence, in one statement. What another
+# program put in the place of a time is not below the empty text, as numbers are, and gives way.
+COUNT_IN = """UPDATE sessions SET
+    message_count = coalesce(message_count, 0) + 1, tool_call_count = coalesce(tool_call_count, 0) + ?,
+    last_active = CASE WHEN last_active > ? AND last_active < '' THEN last_active ELSE ? END,
+    last_person_at = CASE WHEN ? IS NULL OR (last_person_at > ? AND last_person_at < '') THEN last_person_at ELSE ? END,
+    preview = coalesce(preview, ?),
+    conversation_active = CASE
+        WHEN root_id = id AND NOT coalesce(conversation_active >= ? AND conversation_active < '', 0) THEN ?
+        ELSE conversation_active END
+    WHERE id = ? AND trashed_at IS NULL AND (? IS NULL OR lease_epoch = ?) RETURNING root_id, last_active, process"""
+ROOT_ACTIVE = """UPDATE sessions SET conversation_active = ?
+    WHERE id = ? AND NOT coalesce(conversation_active >= ? AND conversation_active < '', 0)"""
+# By its time first: the index on it finds the row at once, however long the session is.
+STORED_ALREADY = "SELECT id FROM messages WHERE session_id = ? AND timestamp = ? AND uid = ?"
+
+CARRIED_ROWS = """SELECT m.* FROM carried_context c JOIN messages m
+    ON m.id BETWEEN c.first_message_id AND c.last_message_id
+    WHERE c.session_id = ? AND c.position >= 0 ORDER BY c.position, m.id"""
+OWN_ROWS = "SELECT * FROM messages WHERE session_id = ? AND active = 1 ORDER BY id"
+# Whether the table holds what its index does not lead to: the plus sign keeps the index out, also behind a view. That
+# reads the whole table, so it is asked only of a session that counts messages and seems to have none.
+UNREACHED = """SELECT message_count > 0 AND EXISTS
+        (SELECT 1 FROM messages m WHERE +m.session_id = sessions.id AND m.active = 1)
+    FROM sessions WHERE id = ?"""
+SPOKEN = """SELECT id, role, content, tool_call_id, tool_calls, tool_name, finish_reason, reasoning,
+    reasoning_content, reasoning_details, codex_reasoning_items, codex_message_items, content_kind, uid FROM messages"""
+CONVERSATION = " ".join((SPOKEN, "WHERE session_id = ? AND active = 1 ORDER BY id"))
+CARRIED = " ".join(
+    (
+        SPOKEN,
+        """JOIN carried_context c ON id BETWEEN c.first_message_id AND c.last_message_id
+    WHERE c.session_id = ? AND c.position >= 0 ORDER BY c.position, id""",
+    )
+)
+# The trash is not part of a family that lives on without it.
+PARENT = """SELECT s.parent_session_id FROM sessions s JOIN sessions p ON p.id = s.parent_session_id
+    WHERE s.id = ? AND (p.trashed_at IS NULL OR s.trashed_at IS NOT NULL)"""
+
+COUNT_ALL = """SELECT count(*) FROM messages m JOIN sessions s ON s.id = m.session_id
+    WHERE m.active = 1 AND s.trashed_at IS NULL"""
+FENCE = "SELECT lease_epoch FROM sessions WHERE id = ? AND trashed_at IS NULL"
+BY_PLATFORM = "SELECT 1 FROM messages WHERE session_id = ? AND platform_message_id = ? LIMIT 1"
+
+
+class Messages:
+    def __init__(self, engine: Access) -> None:
+        self._engine = engine
+
+    def append(
+        self,
+        session_id: str,
+        role: str,
+        content: Any = None,
+        tool_name: str | None = None,
+        tool_calls: Any = None,
+        tool_call_id: str | None = None,
+        token_count: int | None = None,
+        finish_reason: str | None = None,
+        reasoning: str | None = None,
+        reasoning_content: str | None = None,
+        reasoning_details: Any = None,
+        codex_reasoning_items: Any = None,
+        codex_message_items: Any = None,
+        timestamp: float | None = None,
+        platform_message_id: str | None = None,
+        lease_epoch: int | None = None,
+        *,
+        uid: str | None = None,
+    ) -> int:
+        """Store one message; its id. A writer that names its lease is refused once somebody has taken over.
+
+        With a `uid` and its time the message is stored once, however often it is given: see `spooling`.
+        """
+        role = required_text("role", role)
+        stored, kind, attachments = encode(content)
+        at = clock.now() if timestamp is None else moment("timestamp", timestamp)
+        given, uid = uid, uid or clock.new_uid()
+        row = (
+            session_id,
+            role,
+            stored,
+            None if tool_call_id is None else optional_id("tool_call_id", tool_call_id),
+            None if tool_calls is None else json_or_none(tool_calls),
+            None if tool_name is None else optional_text("tool_name", tool_name),
+            at,
+            None if token_count is None else optional_whole("token_count", token_count),
+            None if finish_reason is None else optional_text("finish_reason", finish_reason),
+            None if reasoning is None else optional_text("reasoning", reasoning),
+            None if reasoning_content is None else optional_text("reasoning_content", reasoning_content),
+            None if reasoning_details is None else json_or_none(reasoning_details),
+            None if codex_reasoning_items is None else json_or_none(codex_reasoning_items),
+            None if codex_message_items is None else json_or_none(codex_message_items),
+            uid,
+            kind,
+            None if platform_message_id is None else optional_id("platform_message_id", platform_message_id),
+        )
+        epoch = None if lease_epoch is None else optional_whole("lease_epoch", lease_epoch)
+        person = at if role == "user" else None
+        preview = preview_of(stored if kind == "text" else content) if person is not None else None
+        counted = (
+            calls_counted(role, tool_calls),
+            at,
+            at,
+            person,
+            person,
+            person,
+            preview,
+            at,
+            at,
+            session_id,
+            epoch,
+            epoch,
+        )
+
+        def work(writer: Writer) -> int:
+            if writer.repeating or given:
+                known = writer.value(STORED_ALREADY, session_id, at, uid)
+                if known is not None:
+                    return int(known)
+            session = writer.row(COUNT_IN, *counted)
+            if session is None:
+                raise refused(writer, session_id)
+            root, last_active, process = session
+            if process is None or current_record() not in process:
+                record_process(writer, session_id)
+            if root != session_id:
+                writer.run(ROOT_ACTIVE, at, root, at)
+            if at < last_active:  # an import, or a clock set back: the next list looks up what is the newest
+                writer.run(derived.NOTE, session_id)
+            message_id = writer.insert(INSERT, *row)
+            if attachments:
+                blobs.attach(writer, message_id, attachments)
+            return message_id
+
+        return self._engine.write(work, share=not attachments)
+
+    def replace(
+        self, session_id: str, messages: Iterable[Mapping[str, Any]], lease_epoch: int | None = None
+    ) -> None:
+        """Make the session hold exactly these messages; unchanged rows keep their id and time. See `replacing`.
+
+        Where a caller hands the whole live context back, what is only carried is not stored a second time.
+        """
+        wanted = [replacement.row_of(message) for message in mappings("messages", messages)]
+        if not wanted:
+            return
+        epoch = optional_whole("lease_epoch", lease_epoch)
+
+        def work(writer: Writer) -> None:
+            check_fence(writer, session_id, epoch)
+            own = writer.dicts(OWN_ROWS, session_id)
+            mine = replacement.without_carried(writer.dicts(CARRIED_ROWS, session_id), own, wanted)
+            replacement.replace(writer, session_id, own, mine)
+            writer.run(SET_COUNTS, len(mine), sum(row["calls"] for row in mine), session_id)
+            writer.run(derived.NOTE, session_id)
+            derived.refresh(writer)
+
+        self._engine.write(work, share=False)
+
+    def clear(self, session_id: str, lease_epoch: int | None = None) -> None:
+        """Remove the session's messages; what another session carries goes to that one."""
+        epoch = optional_whole("lease_epoch", lease_epoch)
+
+        def work(writer: Writer) -> None:
+            if epoch is not None:
+                check_fence(writer, session_id, epoch)
+            elif not writer.value(LIVE, session_id):
+                return
+            carried_context.rehome(writer, session_id, ())
+            held = blobs.held_by(writer, session_id)
+            self._engine.delete_messages(writer, session_id)
+            blobs.drop(writer, held)
+            writer.run(SET_COUNTS, 0, 0, session_id)
+            derived.refresh(writer)
+
+        self._engine.write(work, share=False)
+
+    def of(self, session_id: str, *, include_trashed: bool = False) -> list[dict[str, Any]]:
+        with self._engine.read() as reader:
+            if not include_trashed and reader.value(IS_TRASHED, session_id):
+                return []
+            return own_rows(reader, session_id)
+
+    def has_platform_id(self, session_id: str, platform_message_id: str) -> bool:
+        wanted = optional_id("platform_message_id", platform_message_id)
+        with self._engine.read() as reader:
+            found = reader.value(BY_PLATFORM, session_id, wanted) is not None
+            return found and not reader.value(IS_TRASHED, session_id)
+
+    def count(self, session_id: str | None = None) -> int:
+        with self._engine.read() as reader:
+            if session_id is None:
+                return int(reader.value(COUNT_ALL))
+            return 0 if reader.value(IS_TRASHED, session_id) else int(reader.value(COUNT_OF, session_id))
+
+    def conversation(
+        self, session_id: str, include_ancestors: bool = False, *, include_trashed: bool = False
+    ) -> list[dict[str, Any]]:
+        """The messages a model is given, in its own shape: the live context, or the whole family once."""
+        with self._engine.read() as reader:
+            if not include_trashed and reader.value(IS_TRASHED, session_id):
+                return []
+            if include_ancestors:
+                return _family_once(reader, session_id)
+            return [_spoken(reader, row) for row in _live(reader, session_id)]
+
+    def context(self, session_id: str) -> list[dict[str, Any]]:
+        """The live context like `conversation`, each message with its `id`."""
+        with self._engine.read() as reader:
+            if reader.value(IS_TRASHED, session_id):
+                return []
+            return [{"id": row[0], **_spoken(reader, row)} for row in _live(reader, session_id)]
+
+
+def _live(reader: Reader, session_id: str) -> list[tuple[Any, ...]]:
+    """What a session carries of others, then its own, each once. Instructions of untrusted files are not in it."""
+    carried = reader.rows(CARRIED, session_id)
+    seen = {row[0] for row in carried}
+    rows = carried + [row for row in _spoken_rows(reader, session_id) if row[0] not in seen]
+    return [row for row in rows if row[1] not in KEPT_FROM_MODELS]
+
+
+def _spoken_rows(reader: Reader, session_id: str) -> list[tuple[Any, ...]]:
+    return reader.rows(CONVERSATION, session_id) or known_empty(reader, session_id)
+
+
+def known_empty(reader: Reader, session_id: str) -> list[Any]:
+    """An empty history, once it is known that there is none: a damaged index must not make it look so."""
+    if reader.value(UNREACHED, session_id):
+        raise Unreachable(f"messages of session {session_id} are not found by the index of their table")
+    return []
+
+
+def insert_plain(writer: Writer, session_id: str, role: str, text: str, at: float, uid: str) -> int:
+    """A message that is text and nothing else, for verbs that count it themselves."""
+    place, rest = (session_id, role, text, None, None, None, at), (None,) * 7
+    return writer.insert(INSERT, *place, *rest, uid, "text", None)
+
+
+def check_fence(reader: Reader, session_id: str, epoch: int | None) -> None:
+    """That there is such a session and, where the caller names its lease, that nobody has taken over."""
+    fence = reader.row(FENCE, session_id)
+    if fence is None or (epoch is not None and fence[0] != epoch):
+        raise refused(reader, session_id)
+
+
+def refused(reader: Reader, session_id: str) -> errors.HermesError:
+    """Why a row could not be written: there is no such session, or its conversation has another holder now."""
+    if reader.row(FENCE, session_id) is not None:
+        return errors.LeaseLost(
+            f"somebody else has taken over the conversation of session {session_id!r}; nothing was written"
+        )
+    return errors.raised(errors.UnknownSession, f"session {session_id!r} does not exist")
+
+
+def own_rows(reader: Reader, session_id: str) -> list[dict[str, Any]]:
+    """A session's own rows, all columns, content and tool calls decoded."""
+    rows = reader.dicts(OWN_ROWS, session_id) or known_empty(reader, session_id)
+    return [decoded(reader, row) for row in rows]
+
+
+def decoded(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
+    """A stored row as callers see it: content and tool calls as values, the uid as text."""
+    row["content"] = blobs.decode(reader, row["content"], row.pop("content_kind"))
+    if row["tool_calls"] is not None:
+        row["tool_calls"] = from_json(row["tool_calls"], [])
+    row["uid"] = uid_text(row["uid"])
+    return row
+
+
+def _spoken(reader: Reader, row: tuple[Any, ...]) -> dict[str, Any]:
+    (
+        _id,
+        role,
+        content,
+        call_id,
+        calls,
+        tool,
+        finish,
+        reasoning,
+        reasoned,
+        details,
+        codex_r,
+        codex_m,
+        kind,
+        _uid,
+    ) = row
+    content = blobs.decode(reader, content, kind)
+    if role in ("user", "assistant") and isinstance(content, str):
+        content = clean_replay(content)
+    said: dict[str, Any] = {"role": role, "content": content}
+    if call_id:
+        said["tool_call_id"] = call_id
+    if tool:
+        said["tool_name"] = tool
+    if calls:
+        said["tool_calls"] = from_json(calls, [])
+    if role == "assistant":
+        if finish:
+            said["finish_reason"] = finish
+        if reasoning:
+            said["reasoning"] = reasoning
+        if reasoned is not None:
+            said["reasoning_content"] = reasoned
+        if details or codex_r or codex_m:
+            names = ("reasoning_details", "codex_reasoning_items", "codex_message_items")
+            said |= {name: from_json(text, None) for name, text in zip(names, row[9:12], strict=True) if text}
+    return said
+
+
+def _family_once(reader: Reader, session_id: str) -> list[dict[str, Any]]:
+    """Every message of the session and its ancestors, by id.
+
+    Another program copies what it carries into a continuation; of rows without our uid, a person's message that is
+    repeated before any answer is therefore shown once, as documented. Our own rows are never copies.
+    """
+    # What it carries may have another home by now, or lie in the trash there.
+    found = reader.rows(CARRIED, session_id)
+    line: dict[str, None] = {}
+    at: str | None = session_id
+    while at is not None and at not in line:
+        line[at] = None
+        at = reader.value(PARENT, at)
+    found += [row for member in line for row in _spoken_rows(reader, member)]
+    rows = [row for _id, row in sorted({row[0]: row for row in found}.items())]
+    told: list[dict[str, Any]] = []
+    unanswered: set[str] = set()
+    for row in rows:
+        said = _spoken(reader, row)
+        if said["role"] == "assistant" and (said["content"] or said.get("tool_calls")):
+            unanswered.clear()
+        elif said["role"] == "user" and row[13] is None:
+            copy = repr(said["content"])
+            if copy in unanswered:
+                continue
+            unanswered.add(copy)
+        told.append(said)
+    return told

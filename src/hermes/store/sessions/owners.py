@@ -1,0 +1,70 @@
+"""A conversation that is given to somebody: from then on it is theirs to see, and nobody else's.
+
+The local machine sees every session, whoever owns it; so what was begun at a terminal can be given to a person on a
+platform and still be gone on with at the terminal. Sessions of an older installation have no owner: whoever was in that
+chat goes on in it only if it is theirs.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hermes import errors
+from hermes.store import derived
+from hermes.store.arguments import required_text
+from hermes.store.engine import Access, Writer
+from hermes.store.people import LOCAL
+from hermes.store.sessions.lineage import conversation_with_subagents
+from hermes.store.sessions.sessions import EXISTS
+from hermes.store.sessions.titles import free_title
+from hermes.store.transfer.merge_plan import BY_STORE
+
+OWNED = "SELECT owner, title FROM sessions WHERE id = ?"
+GIVE = "UPDATE sessions SET owner = ?, title = ?, title_by = coalesce(?, title_by) WHERE id = ?"
+
+
+class Given(NamedTuple):
+    sessions: list[str]
+    """All that the conversation has."""
+    given: list[str]
+    """Those that had another owner."""
+
+
+class Ownership:
+    def __init__(self, engine: Access) -> None:
+        self._engine = engine
+
+    def adopt(self, session_id: str, owner: str) -> list[str]:
+        """Give the conversation, with its subagents, to an owner; its sessions. It must not be somebody else's already.
+
+        Doing it again changes nothing.
+        """
+        to = required_text("owner", owner)
+
+        def work(writer: Writer) -> list[str]:
+            derived.settle(writer)
+            if not writer.value(EXISTS, session_id):
+                raise errors.raised(errors.UnknownSession, f"session {session_id!r} does not exist")
+            members = give(writer, session_id, to, also_from=(LOCAL,)).sessions
+            derived.refresh(writer)
+            return members
+
+        return self._engine.write(work, share=False)
+
+
+def give(writer: Writer, session_id: str, owner: str, *, also_from: tuple[str, ...] | None = None) -> Given:
+    """Inside the caller's transaction: the whole conversation, and what worked for it.
+
+    `also_from` are the owners it may be taken from; None is anybody. A title that the new owner uses already becomes
+    `title (2)`.
+    """
+    members = conversation_with_subagents(writer, session_id)
+    held = {member: writer.row(OWNED, member) or (LOCAL, None) for member in members}
+    if also_from is not None and any(row[0] not in (owner, *also_from) for row in held.values()):
+        raise errors.raised(errors.InvalidArgument, f"session {session_id!r} is somebody else's")
+    given = [member for member, (whose, _) in held.items() if whose != owner]
+    for member in given:
+        title = held[member][1]
+        free = None if title is None else free_title(writer, title, owner, member)
+        writer.run(GIVE, owner, free, None if free == title else BY_STORE, member)
+    return Given(members, given)

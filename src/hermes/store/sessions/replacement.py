@@ -1,0 +1,191 @@
+"""Replacing a session's messages while keeping what did not change.
+
+Ids give the order, and a new id is always the highest. So a message that differs is written over the one it stands
+for; only where more comes in than goes out are the rows behind it written anew, with their old time. The id of a
+message that stays is never given to another one: a continuation may carry it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hermes import clock
+from hermes.store.arguments import moment, optional_whole
+from hermes.store.content import calls_counted, from_json, json_or_none
+from hermes.store.engine import Writer
+from hermes.store.sessions import attachments, blobs, carried_context
+from hermes.text import clean_in
+
+INSERT = """INSERT INTO messages (role, content, tool_call_id, tool_calls, tool_name, token_count, finish_reason,
+        reasoning, reasoning_content, reasoning_details, codex_reasoning_items, codex_message_items, content_kind,
+        timestamp, uid, session_id)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+OVERWRITE = """UPDATE messages SET role = ?, content = ?, tool_call_id = ?, tool_calls = ?, tool_name = ?,
+        token_count = ?, finish_reason = ?, reasoning = ?, reasoning_content = ?, reasoning_details = ?,
+        codex_reasoning_items = ?, codex_message_items = ?, content_kind = ?, timestamp = ?, uid = ?,
+        rewound_at = NULL, thinned_bytes = NULL, platform_message_id = NULL
+    WHERE id = ?"""
+# What a caller who hands a conversation back may know better than the row; what is left out stays.
+COMPLETE = """UPDATE messages SET token_count = coalesce(?, token_count), finish_reason = coalesce(?, finish_reason),
+        reasoning = coalesce(?, reasoning), reasoning_content = coalesce(?, reasoning_content),
+        reasoning_details = coalesce(?, reasoning_details),
+        codex_reasoning_items = coalesce(?, codex_reasoning_items),
+        codex_message_items = coalesce(?, codex_message_items)
+    WHERE id = ?"""
+DELETE = "DELETE FROM messages WHERE id = ?"
+
+COLUMNS = (
+    *("role", "content", "tool_call_id", "tool_calls", "tool_name", "token_count", "finish_reason"),
+    *("reasoning", "reasoning_content", "reasoning_details", "codex_reasoning_items", "codex_message_items"),
+    "content_kind",
+)
+COMPLETED = (
+    *("token_count", "finish_reason", "reasoning", "reasoning_content"),
+    *("reasoning_details", "codex_reasoning_items", "codex_message_items"),
+)
+ASSISTANT_TEXTS = ("reasoning", "reasoning_content")
+ASSISTANT_JSONS = ("reasoning_details", "codex_reasoning_items", "codex_message_items")
+
+
+def row_of(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message as column values, before its place and time are known."""
+    role = clean_in(str(message.get("role") or "unknown"))
+    content, kind, attached = attachments.encode(message.get("content"))
+    spoken = message if role == "assistant" else {}
+    at = message.get("timestamp")
+
+    def text(of: Mapping[str, Any], name: str) -> str | None:
+        value = of.get(name)
+        return None if value is None else clean_in(str(value))
+
+    return {
+        "role": role,
+        "content": content,
+        "content_kind": kind,
+        "attachments": attached,
+        "tool_calls": json_or_none(message.get("tool_calls")),
+        "token_count": optional_whole("token_count", message.get("token_count")),
+        **{name: text(message, name) for name in ("tool_call_id", "tool_name", "finish_reason")},
+        **{name: text(spoken, name) for name in ASSISTANT_TEXTS},
+        **{name: json_or_none(spoken.get(name)) for name in ASSISTANT_JSONS},
+        "timestamp": moment("timestamp", at) if isinstance(at, int | float) else None,
+        "calls": calls_counted(role, message.get("tool_calls")),
+    }
+
+
+def replace(
+    writer: Writer, session_id: str, have: list[dict[str, Any]], wanted: list[dict[str, Any]]
+) -> None:
+    had, want = [_likeness(row) for row in have], [_likeness(row) for row in wanted]
+    times = dict(zip(had, (row["timestamp"] for row in have), strict=True))
+    held = blobs.held_by(writer, session_id)
+    now = clock.now()
+    pairs = list(_pairs(had, want))
+    carried = carried_context.carried_elsewhere(writer, session_id)
+    if any(
+        old is not None and have[old]["id"] in carried and _differs(had, want, old, new) for old, new in pairs
+    ):
+        pairs = list(_written_anew(had, want))
+    for old, new in pairs:
+        if new is None:
+            assert old is not None
+            if have[old]["id"] in carried:
+                carried_context.rehome(writer, session_id, (), (have[old]["id"], have[old]["id"]))
+                continue
+            writer.run(DELETE, have[old]["id"])
+            continue
+        if old is not None and had[old] == want[new]:
+            _complete(writer, have[old], wanted[new])
+            continue
+        row, at = wanted[new], wanted[new]["timestamp"]
+        if at is None:
+            at = times.get(want[new], now + new * 1e-6)
+        values = (*(row[name] for name in COLUMNS), at, clock.new_uid())
+        if old is None:
+            message_id = writer.insert(INSERT, *values, session_id)
+        else:
+            message_id = have[old]["id"]
+            writer.run(OVERWRITE, *values, message_id)
+            blobs.detach(writer, message_id)
+        blobs.attach(writer, message_id, row["attachments"])
+    blobs.drop(writer, held)
+
+
+def _complete(writer: Writer, have: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    if any(wanted[name] is not None and wanted[name] != have[name] for name in COMPLETED):
+        writer.run(COMPLETE, *(wanted[name] for name in COMPLETED), have["id"])
+
+
+def _differs(had: list[Any], want: list[Any], old: int, new: int | None) -> bool:
+    return new is None or had[old] != want[new]
+
+
+def _written_anew(had: list[Any], want: list[Any]) -> Iterator[tuple[int | None, int | None]]:
+    """From the first difference on nothing is written over: what another session carries has to stay as it is."""
+    same = 0
+    while same < min(len(had), len(want)) and had[same] == want[same]:
+        same += 1
+    yield from ((at, at) for at in range(same))
+    yield from ((old, None) for old in range(same, len(had)))
+    yield from ((None, new) for new in range(same, len(want)))
+
+
+def without_carried(
+    carried: list[dict[str, Any]], own: list[dict[str, Any]], wanted: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """What is the session's own of a whole context that a caller hands back, in the order it was given out."""
+    at, kept = 0, []
+    mine = {row["id"] for row in own}
+    live = carried + [row for row in own if row["id"] not in {row["id"] for row in carried}]
+    for row in live:
+        if at == len(wanted) or _likeness(wanted[at]) != _likeness(row):
+            break
+        if row["id"] in mine:
+            kept.append(wanted[at])
+        at += 1
+    return kept + wanted[at:]
+
+
+def _pairs(had: list[Any], want: list[Any]) -> Iterator[tuple[int | None, int | None]]:
+    """(stored row, wanted message) in order: alike, one over the other, a row that goes, or a message that is new."""
+    from difflib import SequenceMatcher
+
+    start, end = 0, 0
+    while start < min(len(had), len(want)) and had[start] == want[start]:
+        start += 1
+    while end < min(len(had), len(want)) - start and had[-1 - end] == want[-1 - end]:
+        end += 1
+    yield from ((at, at) for at in range(start))
+    middle = SequenceMatcher(None, had[start : len(had) - end], want[start : len(want) - end], autojunk=False)
+    steps = [(start + a, start + b, start + c, start + d) for _tag, a, b, c, d in middle.get_opcodes()]
+    steps.append((len(had) - end, len(had), len(want) - end, len(want)))
+    for low, high, first, last in steps:
+        # Where more comes in than goes out, what follows has to be written anew behind it.
+        if last - first > high - low:
+            yield from _zipped(range(low, high), range(first, first + high - low))
+            yield from ((old, None) for old in range(high, len(had)))
+            yield from ((None, new) for new in range(first + high - low, len(want)))
+            return
+        yield from _zipped(range(low, high), range(first, last))
+
+
+def _zipped(rows: range, messages: range) -> Iterator[tuple[int | None, int | None]]:
+    yield from zip(rows, messages, strict=False)
+    yield from ((None, new) for new in messages[len(rows) :])
+    yield from ((old, None) for old in rows[len(messages) :])
+
+
+def _likeness(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What makes two rows the same message, however another program may have spelt its JSON.
+
+    Counters and reasons are left out: a caller who hands a conversation back often has none.
+    """
+    calls = row["tool_calls"]
+    return (
+        row["role"],
+        attachments.likeness(row["content"], row["content_kind"]),
+        row["tool_call_id"],
+        None if calls is None else repr(from_json(calls, calls)),
+        row["tool_name"],
+    )

@@ -1,0 +1,153 @@
+"""Which conversations a command is about: the filters that export, prune and the like have in common.
+
+A conversation is judged as a whole: it has a title if one of its sessions has it, and as many messages as all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from hermes import errors
+from hermes.store.arguments import as_one, moment, names, optional_whole, required_text
+from hermes.store.engine import Access, Reader
+from hermes.store.sessions.lineage import conversation_with_subagents
+from hermes.store.sessions.sessions import source_name
+
+FILTERS = """AND trashed_at IS NULL
+    AND (? IS NULL OR instr(?, char(31) || source || char(31)) > 0) AND (? IS NULL OR workspace = ?)
+    AND (? IS NULL OR coalesce(conversation_active, started_at) >= ?)
+    AND (? IS NULL OR coalesce(conversation_active, started_at) < ?)"""
+NEWEST = "ORDER BY coalesce(conversation_active, started_at) DESC, started_at DESC, id DESC"
+FOUND = " ".join(("SELECT id FROM sessions WHERE root_id = id", FILTERS, NEWEST))
+IS_FOUND = " ".join(("SELECT 1 FROM sessions WHERE id = ? AND root_id = id", FILTERS))
+PARTS = (
+    "SELECT title, model, coalesce(message_count, 0) FROM sessions WHERE root_id = ? AND trashed_at IS NULL"
+)
+MEMBERS = "SELECT id FROM sessions WHERE root_id = ? AND trashed_at IS NULL ORDER BY started_at, id"
+
+OUTLINE = """SELECT id, root_id, title, coalesce(preview, ''), source, kind, relation, parent_session_id, started_at,
+    coalesce(last_active, started_at), coalesce(message_count, 0) FROM sessions"""
+OUTLINE_OF = " ".join((OUTLINE, "WHERE id = ? AND trashed_at IS NULL"))
+OUTLINES_OF_CONVERSATION = " ".join(
+    (
+        OUTLINE,
+        """WHERE root_id = (SELECT c.root_id FROM sessions c WHERE c.id = ?) AND trashed_at IS NULL
+    ORDER BY started_at, id""",
+    )
+)
+
+
+class Outline(NamedTuple):
+    """A session without its messages: enough to plan what to do with it."""
+
+    id: str
+    root_id: str | None
+    title: str | None
+    preview: str
+    source: str
+    kind: str
+    relation: str | None
+    parent_session_id: str | None
+    started_at: float
+    last_active: float
+    message_count: int
+
+
+class Selection(NamedTuple):
+    """What must hold of a conversation; None means no restriction. `since` and `until` are about its last activity."""
+
+    sources: Sequence[str] | None = None
+    title: str | None = None
+    """Part of a title, in any case."""
+    model: str | None = None
+    """Part of a model's name, in any case."""
+    min_messages: int | None = None
+    max_messages: int | None = None
+    workspace: Path | str | None = None
+    since: float | None = None
+    until: float | None = None
+
+    def checked(self) -> Selection:
+        """The same with its values as the statements take them; an error if one cannot be."""
+        workspace = self.workspace
+        if workspace is not None:
+            from hermes.store.workspace import workspace_of
+
+            workspace = str(workspace_of(workspace))
+        for name in ("min_messages", "max_messages"):
+            if (optional_whole(name, getattr(self, name)) or 0) < 0:
+                raise errors.raised(errors.InvalidArgument, f"{name} must be 0 or more")
+        return Selection(
+            sources=None
+            if self.sources is None
+            else [source_name(one) for one in names("sources", self.sources)],
+            title=None if self.title is None else required_text("title", self.title).casefold(),
+            model=None if self.model is None else required_text("model", self.model).casefold(),
+            min_messages=self.min_messages,
+            max_messages=self.max_messages,
+            workspace=workspace,
+            since=None if self.since is None else moment("since", self.since),
+            until=None if self.until is None else moment("until", self.until),
+        )
+
+
+EVERYTHING = Selection()
+
+
+class Selecting:
+    def __init__(self, engine: Access) -> None:
+        self._engine = engine
+
+    def sessions(self, selection: Selection, subagents: bool = False) -> list[str]:
+        """The ids of all sessions of the conversations meant, newest activity first, each conversation in its order.
+
+        Subagents are conversations of their own; with `subagents` they follow those that they worked for.
+        """
+        wanted = selection.checked()
+        with self._engine.read(settled=True) as reader:
+            found: dict[str, None] = {}
+            for (root,) in reader.rows(FOUND, *_values(wanted)):
+                if not _holds(reader, root, wanted):
+                    continue
+                rows = reader.rows(MEMBERS, root)
+                members = conversation_with_subagents(reader, root) if subagents else [row[0] for row in rows]
+                found.update(dict.fromkeys(members))
+        return list(found)
+
+    def outlines(self, session_ids: Iterable[str], whole: bool = False) -> list[Outline]:
+        """Those sessions, or with `whole` all of their conversations, each once; the trash is left out."""
+        sql = OUTLINES_OF_CONVERSATION if whole else OUTLINE_OF
+        with self._engine.read(settled=True) as reader:
+            rows = [row for session_id in session_ids for row in reader.rows(sql, session_id)]
+        return list({row[0]: Outline(*row) for row in rows}.values())
+
+
+def is_selected(reader: Reader, root: str, checked: Selection) -> bool:
+    """Whether a conversation, given by its first session, is one of those meant."""
+    return reader.value(IS_FOUND, root, *_values(checked)) is not None and _holds(reader, root, checked)
+
+
+def _values(wanted: Selection) -> tuple[object, ...]:
+    sources = None if wanted.sources is None else as_one(wanted.sources)
+    each = (sources, wanted.workspace, wanted.since, wanted.until)
+    return tuple(value for value in each for _ in range(2))
+
+
+def _holds(reader: Reader, root: str, wanted: Selection) -> bool:
+    """What SQL cannot compare in every script and on every engine."""
+    if (wanted.title, wanted.model, wanted.min_messages, wanted.max_messages) == (None, None, None, None):
+        return True
+    rows = reader.rows(PARTS, root)
+    messages = sum(row[2] for row in rows)
+    return (
+        _one_holds(wanted.title, (row[0] for row in rows))
+        and _one_holds(wanted.model, (row[1] for row in rows))
+        and (wanted.min_messages is None or messages >= wanted.min_messages)
+        and (wanted.max_messages is None or messages <= wanted.max_messages)
+    )
+
+
+def _one_holds(part: str | None, texts: Iterable[object]) -> bool:
+    return part is None or any(part in str(text).casefold() for text in texts if text is not None)

@@ -1,0 +1,236 @@
+"""Titles: unique among one owner's sessions, readable, numbered along a conversation."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Any
+
+from hermes import clock, errors
+from hermes.store.arguments import required_text
+from hermes.store.engine import Access, Reader, Writer
+from hermes.store.people import LOCAL
+from hermes.store.sessions.lineage import is_ancestor, tip
+from hermes.store.sessions.sessions import SELECT_ROW
+from hermes.store.sessions.title_notes import FORGET_REQUEST, claim_request, note_former
+from hermes.text import clean_in
+
+MAX_TITLE_LENGTH = 100
+
+# Compiled by `re` when they are first used: opening and listing need none of them.
+_CONTROLS = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
+_INVISIBLE = "[\u200b\u200c\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffc\ufff9-\ufffb]"
+_JOINER = "\u200d"
+_NUMBERED = r"(?s)^(.*?) #(\d{1,9})$"
+
+GET = "SELECT title FROM sessions WHERE id = ? AND trashed_at IS NULL"
+OWNER = "SELECT owner, root_id FROM sessions WHERE id = ? AND trashed_at IS NULL"
+HELD_BY = "SELECT id, root_id FROM sessions WHERE title = ? AND owner = ? AND id <> ?"
+# A title given to what lies in the trash would be taken from the living.
+SET = "UPDATE sessions SET title = ?, title_by = ? WHERE id = ? AND trashed_at IS NULL"
+SET_IF_EMPTY = "UPDATE sessions SET title = ?, title_by = 'auto' WHERE id = ? AND title IS NULL"
+IS_UNTITLED = "SELECT 1 FROM sessions WHERE id = ? AND title IS NULL AND trashed_at IS NULL"
+# Whoever may see several owners' sessions means their own first.
+BY_TITLE = """SELECT id, owner FROM sessions WHERE title = ? AND trashed_at IS NULL AND (? IS NULL OR owner = ?)
+    ORDER BY owner, started_at DESC, id DESC LIMIT 1"""
+OWNERS_OF = "SELECT DISTINCT owner FROM sessions WHERE title = ? AND trashed_at IS NULL ORDER BY owner"
+IN_USE = "SELECT 1 FROM sessions WHERE title = ? AND owner = ? AND trashed_at IS NULL"
+# The documented pattern `title #<anything>`, from there to the next character; for rows without a recorded relation.
+NUMBERED = """SELECT id, title, relation, owner FROM sessions
+    WHERE lower(title) >= lower(?) AND lower(title) < lower(?) AND title IS NOT NULL AND trashed_at IS NULL
+    ORDER BY owner, started_at DESC, id DESC"""
+CONTINUED = """SELECT 1 FROM sessions WHERE parent_session_id = ? AND relation = 'compression'
+    AND trashed_at IS NULL LIMIT 1"""
+
+
+def sanitize_title(title: str | None) -> str | None:
+    """The title as it is stored: one line, nothing invisible; None if nothing is left."""
+    if not title:
+        return None
+    if not isinstance(title, str):
+        raise errors.InvalidTitle(f"a title must be text, got {type(title).__name__}")
+    text = one_line(title)
+    if not text:
+        return None
+    if len(text) > MAX_TITLE_LENGTH:
+        raise errors.InvalidTitle(f"Title too long ({len(text)} chars, max {MAX_TITLE_LENGTH})")
+    return text
+
+
+def one_line(text: str) -> str:
+    """Text as a name can be shown: on one line, trimmed, nothing invisible."""
+    text = re.sub(_INVISIBLE, "", re.sub(_CONTROLS, "", clean_in(text)))
+    if _JOINER in text:
+        text = _keep_needed_joiners(text)
+    return " ".join(text.split())
+
+
+def _keep_needed_joiners(text: str) -> str:
+    """A zero-width joiner stays where it holds an emoji or an Arabic or Indic cluster together."""
+    return "".join(
+        char
+        for at, char in enumerate(text)
+        if char != _JOINER or (0 < at < len(text) - 1 and _joinable(text[at - 1]) and _joinable(text[at + 1]))
+    )
+
+
+def _joinable(char: str) -> bool:
+    if unicodedata.category(char) in ("So", "Sk", "Mn", "Mc") or char == "\ufe0f":
+        return True
+    point = ord(char)
+    return 0x0600 <= point <= 0x08FF or 0x0900 <= point <= 0x0DFF or 0xFB50 <= point <= 0xFEFF
+
+
+def split_number(title: str) -> tuple[str, int | None]:
+    """`my project #3` → (`my project`, 3)."""
+    found = re.match(_NUMBERED, title)
+    return (found[1], int(found[2])) if found else (title, None)
+
+
+def numbered(base: str, number: int) -> str:
+    """The base with a continuation number, the base shortened if both would not fit."""
+    suffix = f" #{number}"
+    return base[: MAX_TITLE_LENGTH - len(suffix)].rstrip() + suffix
+
+
+class Titles:
+    def __init__(self, engine: Access) -> None:
+        self._engine = engine
+
+    def set(self, session_id: str, title: str | None) -> bool:
+        """Give a session its title; an empty one clears it. True iff there is such a session."""
+        wanted = sanitize_title(title)
+
+        def work(writer: Writer) -> bool:
+            if wanted is not None and not self._free_for(writer, session_id, wanted):
+                return False
+            note_former(writer, session_id, writer.value(GET, session_id), wanted)
+            return writer.run(SET, wanted, None if wanted is None else "person", session_id) > 0
+
+        return self._engine.write(work)
+
+    def _free_for(self, writer: Writer, session_id: str, title: str) -> bool:
+        """Whether the session is there to take the title; one held by its own conversation's past moves to it."""
+        place = writer.row(OWNER, session_id)
+        if place is None:
+            # As documented: a title in use is an error even for a session that does not exist.
+            holder = writer.row(HELD_BY, title, "", session_id)
+            if holder is None:
+                return False
+        else:
+            holder = writer.row(HELD_BY, title, place[0], session_id)
+            if holder is None or move_title(writer, title, holder, session_id, place[1]):
+                return True
+        raise errors.InvalidTitle(f"Title '{title}' is already in use by session {holder[0]}")
+
+    def set_if_empty(self, session_id: str, title: str) -> str | None:
+        """Give an automatic title to a session that has none; the title it got, or None if it has one."""
+        wanted = sanitize_title(title)
+        if wanted is None:
+            return None
+
+        def work(writer: Writer) -> str | None:
+            place = writer.row(OWNER, session_id)
+            if place is None:
+                return None
+            chosen = free_title(writer, wanted, place[0], session_id)
+            writer.run(FORGET_REQUEST, session_id)
+            return chosen if writer.run(SET_IF_EMPTY, chosen, session_id) else None
+
+        return self._engine.write(work)
+
+    def claim(self, session_id: str, seconds: float, most_times: int) -> bool:
+        """Whether to ask a model for a title now: there is none, nobody else asks, and it was not tried too often.
+
+        Nobody else may ask for so many seconds. If the process ends before it has a title, others may try then.
+        """
+        now = clock.now()
+
+        def work(writer: Writer) -> bool:
+            if writer.row(IS_UNTITLED, session_id) is None:
+                return False
+            return claim_request(writer, session_id, now, seconds, most_times)
+
+        return self._engine.write(work)
+
+    def get(self, session_id: str) -> str | None:
+        with self._engine.read() as reader:
+            return reader.value(GET, session_id)  # type: ignore[no-any-return]
+
+    def session_by_title(self, title: str) -> dict[str, Any] | None:
+        with self._engine.read(settled=True) as reader:
+            found = reader.value(BY_TITLE, title, None, None)
+            return None if found is None else reader.dict(SELECT_ROW, found)
+
+    def owners_of(self, title: str) -> list[str]:
+        """The owners of sessions with this title; if there is none, of sessions titled `title #N`."""
+        with self._engine.read(settled=True) as reader:
+            exact = [row[0] for row in reader.rows(OWNERS_OF, title)]
+            return exact or list(dict.fromkeys(row[3] for row in _variants(reader, title)))
+
+    def resolve(self, title: object, owner: str | None = None) -> str | None:
+        """The session a person means by this name: the newest of the lineage that carries it.
+
+        With `owner`, only that owner's sessions are considered.
+
+        A recorded continuation of the exactly titled session decides; only where there is none does the documented
+        pattern `title #N`, newest start first, stand in for it.
+        """
+        if not isinstance(title, str) or not title:
+            return None
+        with self._engine.read(settled=True) as reader:
+            exact, holder = reader.row(BY_TITLE, title, owner, owner) or (None, None)
+            if exact is not None and reader.value(CONTINUED, exact):
+                return tip(reader, exact)
+            for variant, _title, relation, of in _variants(reader, title):
+                if owner is not None and of != owner:
+                    continue
+                if exact is None or (of == holder and relation is None):
+                    return tip(reader, variant)
+            return None if exact is None else str(exact)
+
+    def next_in_lineage(self, title: str) -> str:
+        base, _ = split_number(required_text("title", title))
+        base = base or title
+        with self._engine.read() as reader:
+            return next_title(reader, base)
+
+
+def move_title(writer: Writer, title: str, holder: tuple[Any, ...], session_id: str, root: str) -> bool:
+    """Clear the title of its holder if that is an earlier session of the same conversation."""
+    holder_id, holder_root = holder
+    if holder_root != root or not is_ancestor(writer, holder_id, session_id):
+        return False
+    note_former(writer, holder_id, title, None)
+    writer.run(SET, None, None, holder_id)
+    return True
+
+
+def free_title(reader: Reader, title: str, owner: str, session_id: str) -> str:
+    """The title, or `title (2)` and so on while another session of the owner holds it."""
+    chosen, number = title, 1
+    while reader.row(HELD_BY, chosen, owner, session_id) is not None:
+        number += 1
+        suffix = f" ({number})"
+        chosen = title[: MAX_TITLE_LENGTH - len(suffix)].rstrip() + suffix
+    return chosen
+
+
+def next_title(reader: Reader, base: str, owner: str = LOCAL) -> str:
+    """The base itself while nobody holds it, else `base #N`, one above the highest number in use."""
+    highest = 1 if reader.value(IN_USE, base, owner) is not None else 0
+    for _id, title, _relation, of in _variants(reader, base):
+        if of == owner:
+            highest = max(highest, split_number(title)[1] or 1)
+    if not highest:
+        return base
+    number = highest + 1
+    while (
+        reader.value(IN_USE, numbered(base, number), owner) is not None
+    ):  # another long title, shortened alike
+        number += 1
+    return numbered(base, number)
+
+
+def _variants(reader: Reader, base: str) -> list[tuple[Any, ...]]:
+    return reader.rows(NUMBERED, base + " #", base + " $")

@@ -1,0 +1,96 @@
+"""Files to which lines are only ever added, by several processes, each line whole and on the disk or not at all."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from hermes import home
+from hermes.atomic_files import sync_folder
+from hermes.logs import log_of
+
+log = log_of(__name__)
+
+TORN = ".torn"
+"""Ends the name of a file with a line that a crash cut off: the others are stored, this one is for a person to see."""
+
+
+def files_in(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.jsonl"))
+
+
+def stamp_of(file: Path) -> int:
+    stamp = file.name.partition("_")[0]
+    return int(stamp) if stamp.isdecimal() else 0
+
+
+def added(file: Path, line: bytes) -> bool:
+    """Add to a file, durably and whole; False if it is no longer there, or a line in it was cut off."""
+    with locked(file) as descriptor:
+        if descriptor is None:
+            return False
+        size = os.fstat(descriptor).st_size
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            return False
+        try:
+            rest = memoryview(line)
+            while rest:
+                rest = rest[os.pwrite(descriptor, rest, size + len(line) - len(rest)) :]
+            os.fsync(descriptor)
+        except BaseException:
+            with suppress(OSError):
+                os.ftruncate(descriptor, size)
+            raise
+        return True
+
+
+@contextmanager
+def locked(file: Path) -> Iterator[int | None]:
+    """The file, locked for a moment; None if it went while we waited for it."""
+    try:
+        descriptor = home.open_private_file(file, os.O_RDWR)
+    except FileNotFoundError:
+        yield None
+        return
+    try:
+        lock(descriptor, fcntl.LOCK_EX)
+        try:
+            same = os.fstat(descriptor).st_ino == file.stat().st_ino
+        except FileNotFoundError:
+            same = False
+        yield descriptor if same else None
+    finally:
+        os.close(descriptor)
+
+
+def lock(descriptor: int, how: int) -> bool:
+    """Whether it is ours now. A file system without such locks has one process at a time, as far as we can know."""
+    try:
+        fcntl.flock(descriptor, how)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def read(descriptor: int, start: int) -> bytes:
+    """From `start` to the end."""
+    parts = []
+    while part := os.pread(descriptor, 1 << 20, start):
+        parts.append(part)
+        start += len(part)
+    return b"".join(parts)
+
+
+def finish(file: Path, torn: bool) -> None:
+    if torn:
+        aside = file.with_name(file.name + TORN)
+        file.rename(aside)
+        log.warning("%s ends in a line that a crash cut off; all the others are stored", aside)
+    else:
+        file.unlink()
+    sync_folder(file.parent)

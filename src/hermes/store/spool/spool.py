@@ -1,0 +1,278 @@
+"""The spool: what the store could not take is kept in files beside it until the store is back.
+
+`<folder of the store>/spool/<microseconds>_<pid>_<random>.jsonl`: one file per handle, one JSON object per line, on the
+disk before anybody is told that it is kept. A file is locked for the moment in which a line is added to it, and for
+the moment in which it is removed, so that no line is ever added to a file that is gone. One process at a time hands
+the lines over to the store, and a file goes only after all of it was taken. `spooling` decides what is kept.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hermes import clock, errors, home
+from hermes.atomic_files import sync_folder
+from hermes.logs import log_of
+from hermes.store.spool.append_files import TORN, added, files_in, finish, lock, locked, read, stamp_of
+
+log = log_of(__name__)
+
+FOLDER = "spool"
+REFUSED = "refused"
+"""Holds what can never be stored, a line each, with the reason."""
+
+_NAP_S = 0.01
+
+
+class Entry(NamedTuple):
+    """One write that was accepted: everything needed to make it later as if it were made then."""
+
+    verb: str
+    session_id: str
+    uid: str
+    """The key by which it is known whether it is stored already."""
+    at: float
+    store: str
+    """Name of the store's file: several may share a folder."""
+    arguments: dict[str, Any]
+
+
+class SpoolStatus(NamedTuple):
+    """What waits in the spool of one store."""
+
+    entries: int = 0
+    bytes: int = 0
+    oldest: float | None = None
+    refused: int = 0
+    files: tuple[Path, ...] = ()
+
+
+class Unstorable(Exception):
+    """Raised by whoever is handed an entry: it can never be stored, and why."""
+
+
+class Spool:
+    def __init__(self, store: Path) -> None:
+        self.folder = store.parent / FOLDER
+        self._store = store.name
+        self.kept = 0
+        """How many lines were added by this handle; only grows."""
+        self._own: Path | None = None
+        self._keeping = threading.Lock()
+
+    # ---------------------------------------------------------------- keeping
+
+    def keep(self, entry: Entry) -> Path:
+        """Add a line, durably; the file it is in. OSError if that cannot be done, and then nothing is kept."""
+        line = _line(entry)
+        if (
+            self._is_interrupted()
+        ):  # whose locks nobody lets go of before this returns: a file of its own needs none
+            file = self._new_file()
+            added(file, line)
+            self.kept += 1
+            return file
+        with self._keeping:
+            while True:
+                file = self._own or self._new_file()
+                self._own = file
+                if added(file, line):
+                    self.kept += 1
+                    return file
+                self._own = None  # it was stored and removed meanwhile
+
+    def _new_file(self) -> Path:
+        """The next file: names in order are in the order of making, even if the clock was turned back."""
+        new = not self.folder.is_dir()
+        home.private_folder(self.folder)
+        home.tightened(str(self.folder), home.PRIVATE_FOLDER)
+        stamp = int(clock.now() * 1e6)
+        for file in files_in(self.folder):
+            stamp = max(stamp, stamp_of(file) + 1)
+        file = self.folder / f"{stamp:016d}_{os.getpid()}_{os.urandom(4).hex()}.jsonl"
+        os.close(home.create_private_file(file))
+        sync_folder(self.folder)
+        if new:
+            sync_folder(self.folder.parent)
+        return file
+
+    # ---------------------------------------------------------------- handing over
+
+    def replay(self, store: Callable[[Entry], object], *, wait: float) -> None:
+        """Hand every entry to `store`, in the order of acceptance. What `store` raises stops it, and loses nothing.
+
+        An entry may be handed over a second time, after a crash: `store` looks whether it has it.
+        """
+        if not any(files_in(self.folder)):
+            return
+        if self._is_interrupted():
+            raise errors.raised(
+                errors.StoreBusy,
+                f"a signal handler interrupted the storing of what waits in {self.folder}; nothing was written",
+            )
+        with self._alone(wait):
+            for file in files_in(self.folder):
+                self._replay_file(file, store)
+
+    def _replay_file(self, file: Path, store: Callable[[Entry], object]) -> None:
+        done, torn = 0, False
+        while True:
+            with locked(file) as descriptor:
+                if descriptor is None:
+                    return
+                data = read(descriptor, done)
+                if not data:  # everything is stored, and nothing was added meanwhile
+                    finish(file, torn)
+                    return
+            for line in _lines(data):
+                entry = _entry(line)
+                if entry is None:
+                    torn = True
+                elif entry.store != self._store:
+                    return
+                else:
+                    self._hand_over(entry, file.name, store)
+            done += len(data)
+
+    def _hand_over(self, entry: Entry, name: str, store: Callable[[Entry], object]) -> None:
+        try:
+            store(entry)
+        except Unstorable as reason:
+            file = self.folder / REFUSED / name
+            home.private_folder(file.parent)
+            if not file.exists():
+                os.close(home.create_private_file(file))
+                sync_folder(file.parent)
+            if (
+                entry.uid.encode() not in file.read_bytes()
+            ):  # or a crash came between this and the file's removal
+                added(file, _line(entry, reason=str(reason)))
+            log.warning(
+                "a message kept for session %r cannot be stored: %s. It is in %s",
+                entry.session_id,
+                reason,
+                file,
+            )
+
+    @contextmanager
+    def _alone(self, wait: float) -> Iterator[None]:
+        """Keep others, threads too, from replaying at the same time."""
+        descriptor = home.open_private_file(self.folder / "lock", os.O_RDWR | os.O_CREAT)
+        try:
+            until = time.monotonic() + wait
+            while not lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                if time.monotonic() >= until:
+                    raise errors.raised(
+                        errors.StoreBusy, f"what waits in {self.folder} is being stored by another program"
+                    )
+                time.sleep(_NAP_S)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _is_interrupted(self) -> bool:
+        """Whether the caller runs in a signal handler that interrupted this thread while it used the same folder."""
+        frame = sys._getframe(1).f_back
+        while frame is not None:
+            if frame.f_code in _LOCKING and frame.f_locals["self"].folder == self.folder:
+                return True
+            frame = frame.f_back
+        return False
+
+    # ---------------------------------------------------------------- looking and forgetting
+
+    def status(self) -> SpoolStatus:
+        """What waits, and what was refused; nothing is changed by looking."""
+        waiting: list[Entry] = []
+        files, size = [], 0
+        for file in files_in(self.folder):
+            found = [entry for entry in self._entries(file) if entry.store == self._store]
+            if found:
+                waiting += found
+                files.append(file)
+                size += file.stat().st_size
+        refused = [
+            entry
+            for file in files_in(self.folder / REFUSED)
+            for entry in self._entries(file)
+            if entry.store == self._store
+        ]
+        oldest = min((entry.at for entry in waiting), default=None)
+        return SpoolStatus(len(waiting), size, oldest, len(refused), tuple(files))
+
+    def torn(self) -> list[Path]:
+        return sorted(self.folder.glob(f"*{TORN}"))
+
+    def _entries(self, file: Path) -> list[Entry]:
+        try:
+            return [entry for line in _lines(file.read_bytes()) if (entry := _entry(line)) is not None]
+        except FileNotFoundError:  # stored at this moment
+            return []
+
+    def erase(self, session_id: str, *, wait: float) -> None:
+        """Leave no byte of a session here. A line that a crash cut off may be of any session: it goes, too."""
+        if not self.folder.is_dir():
+            return
+        with self._alone(wait):
+            for file in (*files_in(self.folder), *files_in(self.folder / REFUSED), *self.torn()):
+                with locked(file) as descriptor:
+                    if descriptor is not None:
+                        self._rewrite_without(session_id, file, read(descriptor, 0))
+
+    def _rewrite_without(self, session_id: str, file: Path, data: bytes) -> None:
+        rest = [line for line in _lines(data) if _belongs_to_another(line, self._store, session_id)]
+        if len(b"".join(rest)) == len(data):
+            return
+        if rest:
+            fresh = file.with_name(f"{file.name}.new")
+            fresh.unlink(missing_ok=True)
+            os.close(home.create_private_file(fresh))
+            added(fresh, b"".join(rest))
+            fresh.replace(file)
+        else:
+            file.unlink()
+        sync_folder(file.parent)
+
+
+# -------------------------------------------------------------------- lines
+
+
+def _line(entry: Entry, **more: str) -> bytes:
+    """ASCII on one line: half characters, NUL and line ends are escaped, and come back as they were."""
+    return json.dumps(entry._asdict() | more, separators=(",", ":")).encode() + b"\n"
+
+
+def _entry(line: bytes) -> Entry | None:
+    """The entry of a line; None if a crash cut the line off, or it never was one."""
+    try:
+        told = json.loads(line) if line.endswith(b"\n") else None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(told, dict) or any(type(told.get(name)) is not kind for name, kind in _SHAPE.items()):
+        return None
+    return Entry(**{name: told[name] for name in Entry._fields})
+
+
+_SHAPE = {"verb": str, "session_id": str, "uid": str, "at": float, "store": str, "arguments": dict}
+
+
+def _lines(data: bytes) -> list[bytes]:
+    return [line for line in data.splitlines(keepends=True) if line]
+
+
+def _belongs_to_another(line: bytes, store: str, session_id: str) -> bool:
+    entry = _entry(line)
+    return entry is not None and (entry.store, entry.session_id) != (store, session_id)
+
+
+_LOCKING = (Spool.keep.__code__, Spool.replay.__code__)
+"""What holds locks of the folder."""

@@ -1,0 +1,185 @@
+"""Writes that are not lost when the store cannot take them: kept in the spool, told to the caller, made later, once.
+
+For a handle that asked for it. Its caller gets the same error as without, at once, with the place where the write is
+kept. Whatever the handle writes next comes after what waits, so that a conversation keeps its order. A caller that
+tries again by itself must not ask for this: it would get its message twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from hermes import clock, errors
+from hermes.logs import log_of
+from hermes.store.content import to_json
+from hermes.store.engine import Access, Engine, Scoped, Writer
+from hermes.store.processes import current_record
+from hermes.store.sessions.messages import Messages
+from hermes.store.sessions.sessions import EXISTS, Belonging, Sessions
+from hermes.store.spool.spool import Entry, Spool, Unstorable
+
+log = log_of(__name__)
+T = TypeVar("T")
+
+UNAVAILABLE = (errors.StoreBusy, errors.StoreFull, errors.StoreDamaged, errors.StoreFailed)
+"""What a write may be kept for: the store may take it later."""
+NEVER = (
+    *(errors.InvalidArgument, errors.UnknownSession, errors.ConstraintFailed, errors.LeaseLost),
+    *(TypeError, ValueError, LookupError),
+)
+"""What no later moment will mend."""
+
+WAIT_S, WAIT_AT_OPEN_S = 30.0, 2.0
+"""How long to wait for another program that is storing what waits."""
+
+APPENDED = (
+    *("session_id", "role", "content", "tool_name", "tool_calls", "tool_call_id", "token_count"),
+    *("finish_reason", "reasoning", "reasoning_content", "reasoning_details", "codex_reasoning_items"),
+    *("codex_message_items", "timestamp", "platform_message_id", "lease_epoch"),
+)
+"""The arguments of `Messages.append`, in its order."""
+
+
+class Spooling:
+    """Append and create of one handle, and the engine for all that it writes."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.engine = cast(Engine, AfterSpool(engine, self.catch_up))
+        self._spool = Spool(engine.path)
+        self._store = engine.path.name
+        self._messages, self._sessions = Messages(self.engine), Sessions(self.engine)
+        self._late_messages, self._late_sessions = Messages(engine), Sessions(engine)
+        self._replayed = 0  # the handle has something in the spool while `kept` is more
+
+    def append(self, *given: Any) -> int:
+        """`Messages.append`; its time and its uid are fixed here, so that it is the same message later."""
+        return self._append(self._messages, dict(zip(APPENDED, given, strict=True)))
+
+    def append_for(self, owners: tuple[str, ...], *given: Any) -> int:
+        """The same for somebody who may write only in some owners' sessions, now as well as later."""
+        arguments = dict(zip(APPENDED, given, strict=True))
+        mine = self._engine.scoped(owners).owning(arguments["session_id"])
+        return self._append(Messages(cast(Access, AfterSpool(mine, self.catch_up))), arguments, owners=owners)
+
+    def _append(self, messages: Messages, arguments: dict[str, Any], **more: Any) -> int:
+        uid, now = clock.new_uid(), clock.now()
+        if arguments.get("timestamp") is None:
+            arguments["timestamp"] = now
+        try:
+            return messages.append(**arguments, uid=uid)
+        except UNAVAILABLE as problem:
+            raise self._told(problem, "append_message", uid, now, arguments | more) from problem
+
+    def create(self, session_id: str, source: str, **fields: Any) -> str:
+        """`Sessions.create`; a session that is there already needs no write, and so no store that can be written."""
+        arguments = {"session_id": session_id, "source": source, **fields}
+        uid, now = clock.new_uid(), clock.now()
+        if arguments.get("started_at") is None:
+            arguments["started_at"] = now
+        belonging = arguments.get("belonging") or Belonging()
+        arguments["belonging"] = belonging._replace(process=belonging.process or current_record())
+        try:
+            return self._sessions.create(**arguments)
+        except UNAVAILABLE as problem:
+            if self._is_there(session_id):
+                return session_id
+            raise self._told(problem, "create_session", uid, now, arguments) from problem
+
+    def _is_there(self, session_id: str) -> bool:
+        try:
+            with self.engine.read() as reader:
+                return reader.value(EXISTS, session_id) is not None
+        except errors.StoreError:
+            return False
+
+    def _told(
+        self, problem: errors.HermesError, verb: str, uid: str, at: float, arguments: dict[str, Any]
+    ) -> errors.HermesError:
+        """Keep a write; the same kind of error, which says where it is kept."""
+        said = {name: _plain(name, value) for name, value in arguments.items()}
+        entry = Entry(verb, str(said["session_id"]), uid, at, self._store, said)
+        file = None
+        try:
+            file = self._spool.keep(entry)
+            kept = f"It is kept in {file} and will be stored when the store is back"
+        except OSError as trouble:
+            kept = f"It could not be kept in {self._spool.folder} either ({trouble.strerror}): it is kept nowhere"
+        told = type(problem)(f"{problem}. {kept}")
+        told.spooled = file
+        return told
+
+    # ---------------------------------------------------------------- storing what waits
+
+    def replay_at_open(self) -> None:
+        """Store what waits, whoever left it. If that cannot be done yet, it comes before this handle's next write."""
+        try:
+            self._spool.replay(self._store_late, wait=WAIT_AT_OPEN_S)
+        except (errors.StoreError, OSError) as problem:
+            self._replayed = -1
+            log.warning("what waits in %s is not stored yet: %s", self._spool.folder, problem)
+
+    def catch_up(self) -> None:
+        """Store what this handle has in the spool, before it writes anything else."""
+        kept = self._spool.kept
+        if kept == self._replayed:
+            return
+        try:
+            self._spool.replay(self._store_late, wait=WAIT_S)
+        except OSError as problem:  # the spool cannot be read; the store can be written, and that comes first
+            log.warning("what waits in %s is not stored yet: %s", self._spool.folder, problem)
+        self._replayed = max(kept, self._replayed)
+
+    def _store_late(self, entry: Entry) -> None:
+        try:
+            if entry.verb == "append_message":
+                self._append_late(bytes.fromhex(entry.uid).hex(), **entry.arguments)
+            elif entry.verb == "create_session":
+                self._late_sessions.create(**entry.arguments)
+            else:
+                raise Unstorable(f"this version does not know {entry.verb!r}")
+        except NEVER as problem:
+            raise Unstorable(str(problem)) from problem
+
+    def _append_late(self, uid: str, owners: list[str] | None = None, **arguments: Any) -> None:
+        messages = self._late_messages
+        if owners is not None:
+            messages = Messages(self._engine.scoped(tuple(owners)).owning(arguments["session_id"]))
+        messages.append(**arguments, uid=uid)
+
+
+class AfterSpool:
+    """An engine on which nothing is written before what waits in the spool."""
+
+    def __init__(self, engine: Access, catch_up: Callable[[], None]) -> None:
+        self._engine = engine
+        self._catch_up = catch_up
+
+    def write(self, work: Callable[[Writer], T], *, share: bool = True, repeatable: bool = True) -> T:
+        self._catch_up()
+        return self._engine.write(work, share=share, repeatable=repeatable)
+
+    def scoped(self, owners: tuple[str, ...]) -> AfterSpool:
+        return AfterSpool(cast(Engine, self._engine).scoped(owners), self._catch_up)
+
+    def owning(self, *session_ids: str) -> AfterSpool:
+        return AfterSpool(cast(Scoped, self._engine).owning(*session_ids), self._catch_up)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+
+def _plain(name: str, value: object) -> object:
+    """The value as JSON can keep it, such that the store makes the same of it."""
+    if name == "content" and isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).decode("utf-8", "replace")
+    try:
+        json.dumps(value)
+        return value
+    except (TypeError, ValueError, RecursionError):
+        pass
+    if name == "content":
+        return str(value)
+    return json.loads(to_json(value)) if value else None  # a JSON column keeps nothing of what is empty

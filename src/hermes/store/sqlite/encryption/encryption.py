@@ -1,0 +1,280 @@
+"""Encryption at rest: which files are encrypted, and the one place where a connection is given its key.
+
+Beside an encrypted file lies a note, `<file>.key.json`: the cipher, where its key may be found, and a salted digest by
+which a wrong key is told from damage. Never the key. Where there is no note there is no cost but the look for it.
+
+The cipher is ChaCha20-Poly1305, page by page, of SQLite3 Multiple Ciphers (`apsw-sqlite3mc` in the place of `apsw`):
+authenticated, so that no changed bit is read as text, and two to three times faster than the scheme of SQLCipher
+without asking for special hardware. Keys are 32 random bytes, so nothing is derived and opening stays quick.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import apsw
+
+from hermes import errors, home
+from hermes.atomic_files import KEY_NOTE
+
+NOTE = KEY_NOTE
+CIPHER = "chacha20"
+PROBE_MS = 30_000
+
+_known: dict[str, bytes] = {}
+"""Keys that were found in this process, by the digest in the note: a keyring is asked once."""
+
+
+class Note(NamedTuple):
+    cipher: str
+    salt: str
+    check: str
+    account: str
+    """Under which name the keyring has the key: the resolved path of the store for which it was made."""
+    key_file: str | None = None
+    """Where the key file was when the store was encrypted."""
+    settled: bool = False
+    """False: the file may be plain, and has to be tried. So beside copies, and while a store is being converted."""
+
+
+def in_use(path: Path) -> bool:
+    """Whether the store at `path` is encrypted, or will be once it is made."""
+    if _has_note(path):
+        return True
+    if os.path.exists(path):
+        return False
+    from hermes.store.sqlite.encryption import store_keys
+
+    return store_keys.configured() is not None
+
+
+def is_expected(path: Path) -> bool:
+    """Whether the environment names a key, and yet this store is plain: a person may believe that it is not."""
+    named = os.environ.get("HERMES_STORE_KEY") or os.environ.get("HERMES_STORE_KEY_FILE")
+    return bool(named) and not _has_note(path)
+
+
+def can_encrypt() -> bool:
+    """Whether the SQLite in this process has ciphers."""
+    return hasattr(apsw, "mc_version")
+
+
+def note_path(path: Path) -> str:
+    """The note lies beside the file itself, as SQLite's log does, by whatever link it was opened."""
+    return (os.path.realpath(path) if os.path.islink(path) else str(path)) + NOTE
+
+
+def _has_note(path: Path) -> bool:
+    return os.path.exists(note_path(path))
+
+
+# ------------------------------------------------------------------------------------------------ connections
+
+
+def unlock(connection: apsw.Connection, path: Path) -> None:
+    """Give a new connection the key of its file, if that is encrypted; StoreLocked if there is no such key."""
+    if _has_note(path) and (key := key_of(path)) is not None:
+        apply(connection, key)
+
+
+def apply(connection: apsw.Connection, key: bytes, *, checked: bool = True) -> None:
+    """Give the connection the key. Unless `checked`, a page with a broken seal is read as whatever comes out."""
+    connection.pragma("cipher", CIPHER)
+    if not checked:
+        connection.pragma("hmac_check", 0)
+    connection.pragma("key", f"raw:{key.hex()}")
+    connection.pragma("temp_store", 2)  # what SQLite sorts in files of its own is not encrypted
+
+
+def uri(path: Path) -> str:
+    return "file:" + str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+
+
+def target(path: Path, key: bytes | None) -> str:
+    """The name of a file to be written, with its key; without one it is plain, whatever it is written from."""
+    return uri(path) + ("?key=" if key is None else f"?cipher={CIPHER}&key=raw:{key.hex()}")
+
+
+def key_of(path: Path) -> bytes | None:
+    """The key of the file at `path`; None if it is plain."""
+    note = note_of(path)
+    if note is None or (not note.settled and _reads_plain(path)):
+        return None
+    return _key_for(note, path)
+
+
+def _key_for(note: Note, path: Path) -> bytes:
+    if not can_encrypt():
+        raise unable(f"{path} is encrypted")
+    if (key := _known.get(note.check)) is not None:
+        return key
+    from hermes.store.sqlite.encryption import store_keys
+
+    refused = []
+    for found in store_keys.candidates(note.account, note.key_file):
+        if _check(found.key, note.salt) == note.check:
+            _known[note.check] = found.key
+            return found.key
+        refused.append(found.where)
+    raise wrong_key(path, refused) if refused else no_key(path, note.account)
+
+
+def known_keys() -> tuple[bytes, ...]:
+    """Keys that were found in this process."""
+    return tuple(_known.values())
+
+
+def _reads_plain(path: Path) -> bool:
+    """Whether SQLite can read the file without a key; a file that is still empty is as its note says."""
+    try:
+        if not os.stat(path).st_size:
+            return False
+        probe = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    except (OSError, apsw.CantOpenError):
+        return False
+    try:
+        probe.set_busy_timeout(PROBE_MS)
+        probe.pragma("schema_version")
+        return True
+    except apsw.NotADBError:
+        return False
+    finally:
+        probe.close()
+
+
+# ------------------------------------------------------------------------------------------------ notes
+
+
+def note_of(path: Path) -> Note | None:
+    """The note beside a file; None if there is none, or none that makes sense: the file is then looked at itself."""
+    import json
+
+    try:
+        with open(note_path(path), encoding="utf-8") as file:
+            told = json.load(file)
+        note = Note(**{name: told[name] for name in Note._fields if name in told})
+        bytes.fromhex(note.salt)
+    except (OSError, ValueError, TypeError):
+        return None
+    return note if note.cipher == CIPHER else None
+
+
+def new_note(key: bytes, account: str, key_file: str | None = None) -> Note:
+    salt = os.urandom(16).hex()
+    note = Note(CIPHER, salt, _check(key, salt), account, key_file)
+    _known[note.check] = key
+    return note
+
+
+def _check(key: bytes, salt: str) -> str:
+    from hashlib import blake2b
+
+    return blake2b(bytes.fromhex(salt), key=key, person=b"hermes-key-check", digest_size=16).hexdigest()
+
+
+def write_note(path: Path, note: Note) -> None:
+    """Put the note in its place at once and whole."""
+    import json
+
+    final = Path(note_path(path))
+    partial = final.with_name(f"{final.name}.{os.urandom(4).hex()}")
+    descriptor = home.create_private_file(partial)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(note._asdict(), file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, final)
+    finally:
+        partial.unlink(missing_ok=True)
+    folder = os.open(final.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def remove_note(path: Path) -> None:
+    Path(note_path(path)).unlink(missing_ok=True)
+
+
+def carry(source: Path, copy: Path) -> None:
+    """Give a copy of a file, before it is written, the note that the file has."""
+    if _has_note(source) and (note := note_of(source)) is not None:
+        write_note(copy, note._replace(settled=False))
+
+
+def settle(path: Path) -> None:
+    """Make the note say what the file is, after a conversion or a restore that may have been killed.
+
+    The caller holds the lock beside the store.
+    """
+    note = note_of(path) if _has_note(path) else None
+    if note is None or note.settled or not os.path.exists(path):
+        return
+    if _reads_plain(path):
+        remove_note(path)
+    else:
+        write_note(path, note._replace(settled=True))
+
+
+def is_settled(path: Path) -> bool:
+    return not _has_note(path) or (note := note_of(path)) is None or note.settled
+
+
+@contextmanager
+def replacing(path: Path, note: Note | None) -> Iterator[None]:
+    """While another file takes this one's name, nobody trusts the note alone. `note` is that of the new file."""
+    if (unsure := note or note_of(path)) is not None:
+        write_note(path, unsure._replace(settled=False))
+    yield
+    settle(path)
+
+
+def prepare(path: Path) -> None:
+    """Before a store is made: if a key was named for new ones, it is encrypted from its first byte."""
+    if _has_note(path):
+        if (note := note_of(path)) is not None:
+            _key_for(note, path)
+            write_note(path, note._replace(settled=True))
+        return
+    from hermes.store.sqlite.encryption import store_keys
+
+    found = store_keys.configured()
+    if found is None:
+        return
+    if not can_encrypt():
+        raise unable(f"{found.where} asks for an encrypted store")
+    write_note(path, new_note(found.key, os.path.realpath(path), found.file)._replace(settled=True))
+
+
+# ------------------------------------------------------------------------------------------------ in words
+
+
+def unable(what: str) -> errors.HermesError:
+    return errors.raised(
+        errors.StoreLocked,
+        f"{what}, and the SQLite that is installed has no ciphers: install the extra hermes-sessions[encrypted], which"
+        " puts apsw-sqlite3mc in the place of apsw"
+        " (pip uninstall -y apsw && pip install apsw-sqlite3mc keyring cryptography)",
+    )
+
+
+def no_key(path: Path, account: str) -> errors.HermesError:
+    from hermes.store.sqlite.encryption import store_keys
+
+    return errors.raised(
+        errors.StoreLocked, f"{path} is encrypted and no key for it was found: {store_keys.places(account)}"
+    )
+
+
+def wrong_key(path: Path, refused: list[str]) -> errors.HermesError:
+    told = " or ".join(refused)
+    return errors.raised(
+        errors.WrongKey,
+        f"{path} is encrypted with another key than that of {told}; give the key it was encrypted with",
+    )

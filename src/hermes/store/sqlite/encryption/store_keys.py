@@ -1,0 +1,180 @@
+"""Where the key of an encrypted store comes from: the environment, a file, the settings, or the system's keyring.
+
+A key is 32 random bytes, written as 64 hexadecimal digits. Nothing here is imported unless a store is encrypted.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+from hermes import errors, home
+from hermes.config import config_file
+from hermes.store.sealing.sealed_files import require_cipher
+from hermes.store.sqlite.encryption import encryption
+from hermes.store.values import Key
+
+ENV_KEY, ENV_KEY_FILE = "HERMES_STORE_KEY", "HERMES_STORE_KEY_FILE"
+SETTING = "store.key_file"
+SERVICE = "hermes-sessions"
+KEY_BYTES = 32
+
+
+def candidates(account: str, key_file: str | None) -> Iterator[Key]:
+    """Every key there is, first come first tried. The keyring is asked last: it may have to ask a person."""
+    yield from _named()
+    if key_file is not None and os.path.exists(key_file):
+        yield from_file(Path(key_file), key_file)
+    found = from_keyring(account)
+    if found is not None:
+        yield found
+
+
+def configured() -> Key | None:
+    """The key that a person named for this home, which new stores are encrypted with; no keyring is asked."""
+    return next(_named(), None)
+
+
+def _named() -> Iterator[Key]:
+    if text := os.environ.get(ENV_KEY, "").strip():
+        yield Key(parsed(text, ENV_KEY), ENV_KEY)
+    if name := os.environ.get(ENV_KEY_FILE, "").strip():
+        yield from_file(Path(name).expanduser(), f"{ENV_KEY_FILE} ({name})")
+    if name := _setting():
+        yield from_file(home.get_hermes_home() / Path(name).expanduser(), f"{SETTING} ({name})")
+
+
+def _setting() -> str:
+    try:
+        name = config_file.setting("store", "key_file")
+    except errors.BadConfig as problem:
+        raise errors.raised(errors.StoreLocked, str(problem)) from problem
+    return name.strip() if isinstance(name, str) else ""
+
+
+def parsed(text: str, where: str) -> bytes:
+    try:
+        key = bytes.fromhex(text.strip())
+    except ValueError:
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise errors.raised(
+            errors.StoreLocked,
+            f"{where} holds no key: one is {2 * KEY_BYTES} hexadecimal digits;"
+            " `hermes store encrypt --generate` makes one",
+        )
+    return key
+
+
+def from_file(path: Path, where: str) -> Key:
+    if home.loose(str(path)):
+        raise errors.raised(
+            errors.StoreLocked,
+            f"the key file {path} can be read or changed by others, so it is not used: chmod 600 it",
+        )
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as problem:
+        told = f"the key file {path} cannot be read: {problem.strerror}"
+        raise errors.raised(errors.StoreLocked, told) from problem
+    return Key(parsed(text, where), where, os.path.realpath(path))
+
+
+def from_keyring(account: str) -> Key | None:
+    """The key that the keyring has for this account; None if it has none, or there is no keyring."""
+    try:
+        import keyring
+    except ImportError:
+        return None
+    try:
+        text = keyring.get_password(SERVICE, account)
+    except Exception:  # noqa: BLE001 - a keyring fails with whatever its system raises; the key is then not to be had
+        return None
+    return None if text is None else Key(parsed(text, "the keyring"), _in_keyring(account))
+
+
+def _in_keyring(account: str) -> str:
+    return f"the keyring (service {SERVICE}, account {account})"
+
+
+# ------------------------------------------------------------------------------------------------ to encrypt with
+
+
+def chosen(path: Path, *, key_file: Path | None, keyring: bool, env: bool, generate: bool) -> Key:
+    """The key to encrypt the store at `path` with: made now, from the place that was named, or the first there is."""
+    if not encryption.can_encrypt():
+        raise encryption.unable(f"{path} cannot be encrypted")
+    require_cipher()
+    account = os.path.realpath(path)
+    if (already := encryption.key_of(path)) is not None:
+        if generate:
+            raise errors.raised(errors.InvalidArgument, f"{path} is encrypted already; it keeps its key")
+        return Key(already, "where it was")
+    if generate:
+        if env:
+            raise errors.raised(
+                errors.InvalidArgument, "a new key goes into the keyring or a file: --keyring or --key-file"
+            )
+        return generate_into_file(key_file) if key_file is not None else generate_into_keyring(account)
+    if key_file is not None:
+        return from_file(key_file, str(key_file))
+    if env and not (os.environ.get(ENV_KEY) or os.environ.get(ENV_KEY_FILE)):
+        raise errors.raised(errors.StoreLocked, f"neither {ENV_KEY} nor {ENV_KEY_FILE} is set")
+    found = from_keyring(account) if keyring else next(candidates(account, None), None)
+    if found is None:
+        raise errors.raised(
+            errors.StoreLocked,
+            "there is no key yet: --generate makes one, in the keyring or in --key-file FILE",
+        )
+    return found
+
+
+def generate_into_file(path: Path) -> Key:
+    """A new key in a new file, 0600, on the disk before it is used."""
+    key = secrets.token_bytes(KEY_BYTES)
+    home.private_folder(path.parent)
+    try:
+        descriptor = home.create_private_file(path)
+    except FileExistsError:
+        told = (
+            f"{path} exists and may hold a key already; leave --generate out to use it, or name another file"
+        )
+        raise errors.raised(errors.InvalidArgument, told) from None
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(key.hex() + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    return Key(key, str(path), os.path.realpath(path))
+
+
+def generate_into_keyring(account: str) -> Key:
+    """A new key in the keyring, read back before it is used."""
+    try:
+        import keyring
+        from keyring.errors import KeyringError
+    except ImportError:
+        told = "the package `keyring` is not installed: pip install keyring, or use --key-file"
+        raise errors.raised(errors.StoreLocked, told) from None
+    key = secrets.token_bytes(KEY_BYTES)
+    try:
+        if keyring.get_password(SERVICE, account) is not None:
+            told = f"the keyring has a key for {account} already; leave --generate out to use it"
+            raise errors.raised(errors.InvalidArgument, told)
+        keyring.set_password(SERVICE, account, key.hex())
+        kept = keyring.get_password(SERVICE, account) == key.hex()
+    except KeyringError as problem:
+        told = f"the keyring cannot be used ({problem}); use --key-file"
+        raise errors.raised(errors.StoreLocked, told) from problem
+    if not kept:
+        raise errors.raised(errors.StoreLocked, "the keyring did not keep the new key; use --key-file")
+    return Key(key, _in_keyring(account))
+
+
+def places(account: str) -> str:
+    """Where a key is looked for, for a person who has to put one there."""
+    return (
+        f"set {ENV_KEY} or {ENV_KEY_FILE}, or {SETTING} in {home.get_hermes_home() / 'config.yaml'}, or"
+        f" unlock {_in_keyring(account)}"
+    )

@@ -1,0 +1,70 @@
+"""One process at a time may create, migrate or replace a store: a lock on a file beside it.
+
+The lock is on `<store>.lock`, never on the store itself, whose own locks are SQLite's. It is released by the kernel
+when its holder dies, so that a killed migration is taken up by whoever comes next.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from _thread import get_ident
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hermes import errors, home
+from hermes.store.sqlite import fork_safety
+from hermes.store.sqlite.connection import NO_DESCRIPTORS, out_of_descriptors
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+LONGEST_WAIT_S = 900.0
+"""A migration of a large store takes minutes; whoever opens it meanwhile waits for it."""
+
+_holders: dict[str, int] = {}
+"""Which thread of this process has the lock."""
+
+
+@contextmanager
+def exclusive(path: Path, *, wait: float = LONGEST_WAIT_S) -> Iterator[None]:
+    name = f"{path}.lock"
+    try:
+        owners = home.get_owners(path, path.parent)  # whose store it is may have made the lock, too
+        descriptor = home.open_private_file(name, os.O_RDWR | os.O_CREAT, owners)
+    except OSError as problem:
+        if problem.errno in NO_DESCRIPTORS:
+            raise out_of_descriptors(path) from None
+        which = f"{name}: " if problem.errno in (errno.ELOOP, errno.EMLINK, errno.EPERM) else ""
+        sentence = f"{path} cannot be prepared for writing: {which}{problem.strerror}"
+        kind = errors.StoreFull if problem.errno in NO_ROOM else errors.StoreReadOnly
+        raise errors.raised(kind, sentence) from None
+    fork_safety.share(descriptor)
+    try:
+        until = time.monotonic() + wait
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if _holders.get(name) == get_ident():
+                    raise errors.raised(
+                        errors.StoreBusy,
+                        f"{path} is being created, migrated or restored by the call that a signal handler interrupted."
+                        " Open it after the handler has returned",
+                    ) from None
+                if time.monotonic() > until:
+                    raise errors.raised(
+                        errors.StoreBusy, f"{path} is being created, migrated or restored by another program"
+                    ) from None
+                time.sleep(0.02)
+        _holders[name] = get_ident()
+        try:
+            yield
+        finally:
+            _holders.pop(name, None)
+    finally:
+        fork_safety.unshare(descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing would not do, where a fork has it open, too
+        os.close(descriptor)

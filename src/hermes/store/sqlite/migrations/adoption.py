@@ -1,0 +1,191 @@
+"""The last step: a database of the reference's version 11 becomes ours, in one transaction that proves what it kept.
+
+Nothing of the documented tables is lost or changed but four things that our rules do not allow: of several sessions
+with one title all but the first get ` (2)`, ` (3)`…; messages whose session row is missing get one; bytes in a text
+that are no text become U+FFFD; and a column that is spelled `Title` is spelled `title`. A parent that does not exist
+stays recorded: foreign keys are off while we migrate, and SQLite asks for a parent only when the reference to it is
+written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import apsw
+
+from hermes.session_kinds import SOURCE_ALIASES
+from hermes.store.derived import Family
+from hermes.store.sqlite.connection import SqliteWriter, run
+from hermes.store.sqlite.migrations import APPLICATION_ID, LAYOUT, SCHEMA_VERSION, proof, reference_search
+from hermes.store.sqlite.migrations.identifiers import named
+from hermes.store.sqlite.migrations.layouts import store_uids_as_text
+from hermes.store.sqlite.migrations.shape import (
+    Shape,
+    add_column,
+    columns_of,
+    drop_changed,
+    fill_gaps,
+    misspelt_columns,
+    nullable_gaps,
+    respell,
+)
+from hermes.store.sqlite.migrations.steps import set_version
+from hermes.store.sqlite.schema import schema_sql
+from hermes.store.sqlite.search import index
+from hermes.text import counted
+
+MAX_TITLE_LENGTH = 100
+
+ALL_SESSIONS = "SELECT id FROM sessions WHERE id IS NOT NULL"
+SHARED_TITLES = """SELECT id, title FROM sessions WHERE title IN
+    (SELECT title FROM sessions WHERE title IS NOT NULL GROUP BY title HAVING count(*) > 1)
+    ORDER BY title, started_at, rowid"""
+TITLES = "SELECT title FROM sessions WHERE title IS NOT NULL"
+RENAME = "UPDATE sessions SET title = ? WHERE id = ?"
+WITHOUT_SESSION = """SELECT session_id, min(timestamp), count(*) FROM messages
+    WHERE NOT EXISTS (SELECT 1 FROM sessions WHERE sessions.id = messages.session_id) GROUP BY session_id"""
+TEXTS = """SELECT rowid, CAST({column} AS BLOB) FROM {table}
+    WHERE typeof({column}) = 'text' AND length(CAST({column} AS BLOB)) > 0"""
+MEND = "UPDATE {table} SET {column} = ? WHERE rowid = ?"
+NAME_SOURCE = "UPDATE sessions SET source = ? WHERE source = ?"
+PLACEHOLDER = "INSERT INTO sessions (id, source, started_at, message_count) VALUES (?, 'unknown', ?, ?)"
+FORGET_NOTES = "DELETE FROM changed_sessions; DELETE FROM changed_messages"
+MARKS = f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={LAYOUT}"
+
+
+OUR_INDEX = (
+    *(
+        f"messages_fts_{table}{part}"
+        for table in ("words", "blocks")
+        for part in ("", "_data", "_idx", "_content", "_docsize", "_config")
+    ),
+    *("messages_fts_ranges", "messages_fts_members"),
+)
+
+
+class Differs(Exception):
+    """The proof failed; the transaction is undone."""
+
+
+@dataclass
+class Outcome:
+    sessions: int
+    messages: int
+    notes: list[str]
+    struck: bool
+
+
+def become_ours(connection: apsw.Connection, want: Shape) -> Outcome:
+    try:
+        outcome, struck = reference_search.in_transaction(
+            connection, lambda c, strike: _work(c, want, strike, mend=False)
+        )
+    except UnicodeDecodeError:
+        outcome, struck = reference_search.in_transaction(
+            connection, lambda c, strike: _work(c, want, strike, mend=True)
+        )
+    outcome.struck = struck
+    return outcome
+
+
+def _work(connection: apsw.Connection, want: Shape, strike: bool, mend: bool) -> Outcome:
+    mended = 0
+    misspelt = misspelt_columns(connection, want)
+    if mend or misspelt:
+        reference_search.remove(connection, strike)  # its triggers would run, or have to be understood
+    respell(connection, misspelt)
+    if mend:
+        mended = mend_text(connection)
+    gaps = nullable_gaps(connection, want)
+    columns = proof.columns_now(connection, leave_out=gaps)
+    before = proof.take(connection, columns)
+
+    drop_changed(connection, want)
+    reference_search.remove(connection, strike)
+    if strike:
+        reference_search.strike_names(connection, OUR_INDEX)
+    for table in ("sessions", "messages", "state_meta"):
+        for column in want.tables[table].values():
+            add_column(connection, table, column)
+    fill_gaps(connection, want, gaps)
+    renamed = _tell_titles_apart(connection) if before.columns["sessions"] else {}
+    added = _give_orphans_a_session(connection) if before.columns["messages"] else set()
+    connection.execute(schema_sql()).fetchall()
+    run(connection, index.DROP)
+    run(connection, index.definition())
+    Family(SqliteWriter(connection, {})).refresh([row[0] for row in run(connection, ALL_SESSIONS)])
+    set_version(connection, SCHEMA_VERSION)
+    run(connection, MARKS)
+
+    after = proof.take(connection, columns, renamed)
+    wrong = proof.differences(before, after, added)
+    if wrong:
+        raise Differs(
+            f"the result would not hold what the file holds ({'; '.join(wrong[:3])}); a trigger in it may be the cause"
+        )
+    # What is changed on purpose, and so after the proof.
+    for spelled, name in SOURCE_ALIASES.items():
+        run(connection, NAME_SOURCE, name, spelled)
+    store_uids_as_text(connection)
+    run(connection, FORGET_NOTES)
+    titles = counted(len(renamed), "title in use twice was", "titles in use twice were")
+    notes = [f"{titles} given a number"] if renamed else []
+    made = counted(len(added), "session was", "sessions were")
+    notes += [f"{made} made for messages that had none"] if added else []
+    texts = counted(mended, "text")
+    notes += [f"{texts} held bytes that are no text; U+FFFD stands for them now"] if mended else []
+    return Outcome(*proof.counts(connection), notes, strike)
+
+
+def mend_text(connection: apsw.Connection) -> int:
+    """Texts that are not valid UTF-8, which no program in Python can read: each broken byte becomes U+FFFD."""
+    mended = 0
+    for table in ("sessions", "messages"):
+        for column in columns_of(connection, table):
+            for row, text in run(connection, named(TEXTS, table=table, column=column)):
+                try:
+                    text.decode()
+                except UnicodeDecodeError:
+                    mended += 1
+                    run(
+                        connection,
+                        named(MEND, table=table, column=column),
+                        text.decode(errors="replace"),
+                        row,
+                    )
+    return mended
+
+
+def _tell_titles_apart(connection: apsw.Connection) -> dict[Any, bytes | str]:
+    """Make titles unique: the oldest session keeps its own. The changed ones, with what they were before."""
+    taken: set[Any] = set()
+    was: dict[Any, bytes | str] = {}
+    shared = run(connection, SHARED_TITLES)
+    if shared:
+        taken.update(row[0] for row in run(connection, TITLES))
+    previous: Any = None
+    for session_id, title in shared:
+        if title != previous:
+            previous = title
+            continue
+        number = 2
+        while (chosen := numbered(title, number)) in taken:
+            number += 1
+        taken.add(chosen)
+        was[session_id] = proof.cell(title)
+        run(connection, RENAME, chosen, session_id)
+    return was
+
+
+def numbered(title: Any, number: int) -> str:
+    suffix = f" ({number})"
+    base = title if isinstance(title, str) else "untitled"
+    return base[: MAX_TITLE_LENGTH - len(suffix)].rstrip() + suffix
+
+
+def _give_orphans_a_session(connection: apsw.Connection) -> set[Any]:
+    lost = run(connection, WITHOUT_SESSION)
+    for session_id, oldest, count in lost:
+        run(connection, PLACEHOLDER, session_id, oldest, count)
+    return {row[0] for row in lost}

@@ -1,0 +1,159 @@
+"""The course of a migration: what is refused, what is copied aside, the steps in order, and the tidying afterwards."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import apsw
+
+from hermes import errors
+from hermes.store.sqlite.connection import pragma, run, translated
+from hermes.store.sqlite.migrations import documented_version
+from hermes.store.sqlite.migrations.adoption import Differs, become_ours
+from hermes.store.sqlite.migrations.identifiers import named
+from hermes.store.sqlite.migrations.reference_search import strange_triggers
+from hermes.store.sqlite.migrations.shape import Shape, refuse_collisions, wanted
+from hermes.store.sqlite.migrations.steps import STEPS, run_step
+from hermes.store.sqlite.upkeep.backup import make_backup
+from hermes.text import counted
+
+ANY_ROW = "SELECT 1 FROM {table} LIMIT 1"
+LAST_STEP = "our layout"
+ERASE = ("PRAGMA secure_delete=OFF", "PRAGMA secure_delete=ON", "PRAGMA secure_delete=FAST")
+
+TOLD_AS_ALWAYS = (
+    errors.StoreBusy,
+    errors.StoreFull,
+    errors.StoreReadOnly,
+    errors.StoreDamaged,
+    errors.StoreLocked,
+)
+
+
+class MigrationReport(NamedTuple):
+    """What a migration did. Its text is one line for a log."""
+
+    path: Path
+    from_version: int
+    steps: tuple[str, ...]
+    backup: Path | None
+    sessions: int
+    messages: int
+    before: int
+    after: int
+    """Size of the files in bytes."""
+    notes: tuple[str, ...] = ()
+    """What was put right on the way, or left for later."""
+
+    def __str__(self) -> str:
+        held = f"{counted(self.sessions, 'session')} and {counted(self.messages, 'message')}"
+        size = f"{self.before / 1e6:.1f} MB -> {self.after / 1e6:.1f} MB"
+        told = f"{self.path}: migrated from version {self.from_version}, {held}, {size}"
+        if self.backup is not None:
+            told += f"; the file as it was is {self.backup}"
+        return "; ".join((told, *self.notes))
+
+
+def run_course(path: Path, connection: apsw.Connection, *, keep_backup: bool = True) -> MigrationReport:
+    want = wanted()
+    refuse_collisions(connection, path, want)
+    have = Shape(connection)
+    version = max(1, _version(connection, path, have))
+    before = _size(path)
+    backup = None
+    if keep_backup and _holds_rows(connection, have):
+        backup = make_backup(connection, path, None, reason=f"before-migration-v{version}").path
+
+    missed = strange_triggers(connection)
+    with _as_a_migration_needs_it(connection):
+        struck, done = False, []
+        try:
+            for step in STEPS:
+                if step.version > version:
+                    done.append(step.name)
+                    struck |= run_step(connection, step, want)
+            done.append(LAST_STEP)
+            outcome = become_ours(connection, want)
+        except (apsw.Error, UnicodeDecodeError, Differs) as problem:
+            raise _told(problem, path, done[-1], backup) from problem
+    notes = list(outcome.notes)
+    if missed:
+        notes.append(
+            f"removed, because they used a search table that is gone: the triggers {', '.join(missed)}"
+        )
+    if struck or outcome.struck:
+        notes.append("a full-text table of another program was damaged and was discarded")
+    if unshrunk := shrink(connection):
+        notes.append(unshrunk)
+    return MigrationReport(
+        path,
+        version,
+        tuple(done),
+        backup,
+        outcome.sessions,
+        outcome.messages,
+        before,
+        _size(path),
+        tuple(notes),
+    )
+
+
+def shrink(connection: apsw.Connection) -> str | None:
+    """Rewrite the file without the pages that the old search tables left; why not, if it could not be done.
+
+    It changes nothing that anybody reads, so a full disk or a busy file leaves it for another day.
+    """
+    try:
+        run(connection, "PRAGMA auto_vacuum=INCREMENTAL")
+        run(connection, "VACUUM")
+        run(connection, "PRAGMA wal_checkpoint(TRUNCATE)")
+    except apsw.Error as problem:
+        return f"the room of the old search tables was not given back ({problem}): run `hermes sessions optimize`"
+    return None
+
+
+def _version(connection: apsw.Connection, path: Path, have: Shape) -> int:
+    """Without a number every step looks for itself, which costs nothing."""
+    return (documented_version(connection, path) or 1) if "schema_version" in have.tables else 1
+
+
+def _holds_rows(connection: apsw.Connection, have: Shape) -> bool:
+    return any(
+        run(connection, named(ANY_ROW, table=table))
+        for table in have.tables
+        if table != "schema_version" and not table.startswith(("sqlite_", "messages_fts"))
+    )
+
+
+@contextmanager
+def _as_a_migration_needs_it(connection: apsw.Connection) -> Iterator[None]:
+    """Foreign keys off, for old rows that point nowhere; freed pages not overwritten one by one, VACUUM drops them."""
+    keys, erase = pragma(connection, "PRAGMA foreign_keys"), pragma(connection, "PRAGMA secure_delete")
+    run(connection, "PRAGMA foreign_keys=OFF")
+    run(connection, "PRAGMA secure_delete=FAST")
+    try:
+        yield
+    finally:
+        run(connection, ERASE[erase])
+        run(connection, "PRAGMA foreign_keys=ON" if keys else "PRAGMA foreign_keys=OFF")
+
+
+def _told(problem: Exception, path: Path, step: str, backup: Path | None) -> errors.HermesError:
+    """Locked, full, read-only and damaged are told as always; anything else is a failed migration."""
+    if isinstance(problem, apsw.Error):
+        usual = translated(problem, path)
+        if isinstance(usual, TOLD_AS_ALWAYS):
+            return usual
+    kept = f"; the file as it was is {backup}" if backup else ""
+    return errors.raised(
+        errors.MigrationFailed,
+        f"{path} was not migrated: step '{step}' failed and was undone: {problem}{kept}",
+    )
+
+
+def _size(path: Path) -> int:
+    return sum(os.stat(name).st_size for name in (path, f"{path}-wal") if os.path.exists(name))

@@ -1,0 +1,550 @@
+"""From a path to an open database: create it, recognise it, migrate it, or refuse it with one clear sentence.
+
+A store comes into being under its name complete, never as an empty file: an empty file in its place is damage, and an
+empty history must not be shown where there was one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from stat import S_ISREG
+
+import apsw
+
+from hermes import errors, home
+from hermes.atomic_files import BACKUPS, DAMAGE_MARK
+from hermes.logs import log_of
+from hermes.store.sqlite import fork_safety, lock_file
+from hermes.store.sqlite.connection import (
+    DEADLINE_S,
+    NO_DESCRIPTORS,
+    READ_SOMETHING,
+    WAL_ERRORS,
+    SqliteReader,
+    connect,
+    connect_read_only,
+    damaged,
+    has_log,
+    out_of_descriptors,
+    pragma,
+    refuse_subinterpreter,
+    run,
+    translated,
+)
+from hermes.store.sqlite.encryption import encryption
+from hermes.store.sqlite.journal_choice import Journal, journal_for
+from hermes.store.sqlite.migrations import (
+    APPLICATION_ID,
+    LAYOUT,
+    SCHEMA_VERSION,
+    check_documented_version,
+    check_version,
+    drop_foreign_search,
+    has_former_layout,
+    migrate,
+)
+from hermes.store.sqlite.process_fairness import PATIENCE_S, Turnstile
+from hermes.store.sqlite.schema import missing_in, schema_sql
+from hermes.store.sqlite.wal import file_guard as guards
+from hermes.store.sqlite.wal import log_recovery, sidecars
+from hermes.store.sqlite.wal.log_lock import LogLock
+
+log = log_of(__name__)
+
+RETRY_S = 0.005
+JOIN_S = 1.0
+"""How long to wait for a moment in which nobody writes. A store that others are using can be opened without one."""
+
+BACKSTOP_PAGES = 4000
+"""SQLite's own checkpoint, on the writing path, only if ours has not run for this long."""
+
+SHORTEST = 100
+"""The header alone of a database takes so many bytes."""
+
+MOST_REPLACEMENTS = 10
+"""How often the file may be replaced while it is being opened."""
+
+INSERT_VERSION = "INSERT INTO schema_version (version) VALUES (?)"
+# Not search tables of an older form, which are made anew: they had to be given terms, of ASCII too. Asked of the
+# schema, which can be read also where the tables cannot.
+KEPT_UP = """SELECT name FROM sqlite_master WHERE name IN ('messages_fts_words', 'index_progress',
+    'messages_fts_blocks', 'messages_fts_ranges', 'messages_fts_members') AND sql NOT LIKE '%tokenchars%'"""
+INDEX_TABLES = {"messages_fts_words", "index_progress"}
+SEARCH_TABLES = INDEX_TABLES | {"messages_fts_blocks", "messages_fts_ranges", "messages_fts_members"}
+
+JOURNAL_AT = 18
+IS_WAL = b"\2\2"
+"""Where the header of the file says which journal it has, and how it says so."""
+
+Opened = tuple[apsw.Connection, guards.Guard, Journal]
+
+
+def open_database(
+    path: Path, *, read_only: bool = False, deadline: float = DEADLINE_S, lock: LogLock | None = None
+) -> Opened:
+    """Wait for other programs as a write does, at every statement, before the deadline.
+
+    `lock` is claimed already: this process has just emptied a log that was removed. Others may still hold it.
+    """
+
+    def attempt() -> Opened:
+        return _attempt_in_turn(path, read_only=read_only, until=time.monotonic() + deadline, lock=lock)
+
+    refuse_subinterpreter(path)
+    if fork_safety.was_torn():
+        raise errors.raised(
+            errors.StoreFailed,
+            f"{path} cannot be opened: this process was forked while another thread of its parent used a store."
+            " Start it anew instead (of multiprocessing: the method `spawn`)",
+        )
+    try:
+        for _ in range(MOST_REPLACEMENTS):
+            before = guards.identity_of(path)
+            try:
+                return attempt()
+            except _Replaced:
+                continue
+            except (apsw.NotADBError, apsw.CorruptError) as problem:
+                if guards.identity_of(path) != before:
+                    _wait_for_replacement(path, read_only=read_only)
+                    continue
+                from hermes.store.sqlite.encryption import recognition
+
+                # It may be encrypted and have come here without its note.
+                if not isinstance(problem, apsw.NotADBError) or not recognition.adopt(
+                    path, read_only=read_only
+                ):
+                    raise
+        return attempt()
+    except apsw.Error as problem:
+        raise translated(problem, path) from problem
+    except OSError as problem:
+        if problem.errno in NO_DESCRIPTORS:
+            raise out_of_descriptors(path) from problem
+        raise errors.raised(
+            errors.StoreFailed, f"{path} cannot be opened: {problem.strerror or problem}"
+        ) from problem
+
+
+def _attempt_in_turn(path: Path, *, read_only: bool, until: float, lock: LogLock | None) -> Opened:
+    """Some statements are refused without asking the busy handler, `PRAGMA journal_mode` for one."""
+    line = None
+    open_once = _open_read_only if read_only else _open
+    joins_from = time.monotonic() + JOIN_S
+    try:
+        while True:
+            try:
+                with fork_safety.Inside():
+                    return open_once(path, lock, joins=time.monotonic() >= joins_from)
+            except apsw.BusyError:
+                if time.monotonic() >= until:
+                    raise
+            # Those who write let somebody pass who stands in line.
+            line = line or Turnstile(path)
+            if not read_only and not line.occupied():
+                line.enter(min(until, time.monotonic() + PATIENCE_S))
+            time.sleep(RETRY_S)
+    finally:
+        if line is not None:
+            line.leave()
+            line.close()
+
+
+class _Replaced(OSError):
+    """The log that SQLite has opened is not the one that is in its place."""
+
+
+def _wait_for_replacement(path: Path, *, read_only: bool) -> None:
+    """A repair or a conversion has replaced the file while we opened it, and may be about to do so again."""
+    if not read_only:
+        with lock_file.exclusive(path):
+            pass
+
+
+def _open(path: Path, claimed: LogLock | None, *, joins: bool) -> Opened:
+    home.private_folder(path.parent)
+    if (seen := marked_damage(path)) is not None:
+        raise seen
+    if not encryption.is_settled(path):
+        with lock_file.exclusive(path):
+            encryption.settle(path)
+    if not _is_there(path):
+        _create(path)
+    sidecars.mend_modes(path)
+    found_log = _look_behind_log(path)
+    guard = guards.acquire(path)
+    connection, lock, in_use = None, claimed, None
+    try:
+        if lock is None:
+            lock = LogLock(guard)
+            in_use = log_recovery.enter_log(guard, lock, joins=joins)
+        connection = connect(path)
+        _make_current(path, connection, guard, lock)
+        _tighten(path)  # now that it is known to be a store: a name typed wrong may be anybody's file
+        if encryption.is_expected(path):
+            _say_once(path, f"{path} is not encrypted, though a key is set: `hermes store encrypt` does that")
+        journal = _set_journal(path, connection)
+        if journal == "wal":
+            _hold(guard, in_use, writes=True)
+        return connection, guard, journal
+    except BaseException:
+        guards.leaving(guard)
+        if connection is not None:
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, found_log)
+            connection.close()
+        guards.left(guard)
+        raise
+    finally:
+        if lock is not None and lock is not claimed:
+            log_recovery.end_entry(guard, lock)
+
+
+def _make_current(path: Path, connection: apsw.Connection, guard: guards.Guard, lock: LogLock) -> None:
+    """Bring a file of an earlier version up to date, and add what a current one lacks."""
+    application, layout, cookie = _read_marks(connection)
+    if (application, layout) != (APPLICATION_ID, LAYOUT):
+        lock.release()  # a migration takes long, and keeps others out by its own means
+        with lock_file.exclusive(path):
+            if not is_current(connection):
+                _bring_up_to_date(path, connection)
+        log_recovery.claim(lock, JOIN_S)
+        cookie = pragma(connection, "PRAGMA schema_version")
+    if _looked_over.get(guard.identity) != cookie:
+        _look_over_schema(path, connection, guard.identity)
+
+
+def _open_read_only(path: Path, claimed: LogLock | None, *, joins: bool) -> Opened:
+    if not _is_there(path):
+        raise errors.raised(errors.StoreFailed, f"{path} does not exist")
+    found_log = _look_behind_log(path)
+    guard = guards.acquire(path)
+    connection, lock, in_use = None, claimed, None
+    try:
+        if lock is None:
+            lock = LogLock(guard)
+            in_use = log_recovery.enter_log(guard, lock, joins=joins)
+        connection = connect_read_only(path)
+        sidecars.mend_modes(path, always=True)
+        check_version(connection, path)
+        if not is_current(connection) and not has_former_layout(connection):
+            raise errors.raised(
+                errors.StoreTooOld, f"{path} is of an older version; open it once for writing to migrate it"
+            )
+        if unreadable := missing_in(SqliteReader(connection, {})).unreadable:
+            raise errors.raised(
+                errors.StoreReadOnly,
+                f"{path} lacks {', '.join(unreadable)}; open it once for writing to add that",
+            )
+        journal: Journal = "wal" if _is_wal(connection) else "delete"
+        if journal == "wal":
+            _hold(guard, in_use, writes=False)
+        return connection, guard, journal
+    except BaseException:
+        guards.leaving(guard)
+        if connection is not None:
+            connection.close()
+        guards.left(guard)
+        if not found_log:
+            take_log_away(path)
+        raise
+    finally:
+        if lock is not None and lock is not claimed:
+            log_recovery.end_entry(guard, lock)
+
+
+def _look_behind_log(path: Path) -> bool:
+    """Whether the file has a log. Of a store that is refused it must stay as it is, and so must what is beside it.
+
+    Where a log has lost its index (it was copied, with its file) whoever opens the file makes a new one. So somebody
+    who needs none, because he keeps everybody else out for that moment, first looks whether we may have the file.
+    """
+    if not os.path.exists(f"{path}-wal"):
+        return False
+    if os.path.exists(f"{path}-shm"):
+        return True
+    connection = connect(path)
+    try:
+        connection.set_busy_handler(None)
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        run(connection, "PRAGMA locking_mode=EXCLUSIVE")
+        check_version(connection, path)
+    except (apsw.BusyError, apsw.ReadOnlyError, apsw.CantOpenError, apsw.IOError):
+        pass  # others are here, or nothing may be written: then it is seen on the usual way
+    finally:
+        connection.close()
+    return True
+
+
+def take_log_away(path: Path) -> None:
+    """SQLite makes a log beside what it only reads, and leaves it: the last to close must be one who may write."""
+    with suppress(apsw.Error, OSError, errors.StoreError):
+        connection = connect(path)
+        try:
+            run(connection, "SELECT 1 FROM sqlite_master LIMIT 1")
+        finally:
+            connection.close()
+    sidecars.mend_modes(path, always=True)  # where the store may not be written, they stay
+
+
+def _hold(guard: guards.Guard, in_use: log_recovery.FoundFiles | None, *, writes: bool) -> None:
+    """Take the guard's locks after SQLite has set its shared memory up, which it does when something is read: a lock
+    on a stale -shm, left beside the file by a crash, would make SQLite take what is in it for current. `in_use` are the
+    files that others have open."""
+    guard.hold()
+    guard.observe_log()  # from now on this is the log that commits must go to
+    opened = guard.identify_files()
+    is_other = in_use is not None and any(
+        was not in (None, now) for was, now in zip(in_use, opened, strict=True)
+    )
+    is_gone = writes and None in opened
+    if is_other or is_gone or (guard.users == 1 and not guard.shares_files()):
+        raise _Replaced("the write-ahead log was replaced while it was being opened")
+
+
+def _create(path: Path) -> None:
+    with lock_file.exclusive(path):
+        if _is_there(path):
+            return
+        if has_log(path):
+            raise damaged(path, "the file is gone, but its write-ahead log is there")
+        for stale in path.parent.glob(path.name + ".new-*"):
+            stale.unlink(missing_ok=True)
+        fresh = path.with_name(f"{path.name}.new-{os.getpid()}-{os.urandom(4).hex()}")
+        os.close(home.create_private_file(fresh))
+        try:
+            encryption.prepare(path)
+            encryption.carry(path, fresh)
+            build(fresh)
+            _publish(fresh, path)
+        finally:
+            fresh.unlink(missing_ok=True)
+            encryption.remove_note(fresh)
+
+
+def build(path: Path) -> None:
+    """Fill an empty file with a complete, current store, durably."""
+    connection = connect(path)
+    try:
+        run(connection, "PRAGMA synchronous=OFF")  # one fsync at the end instead of one per statement
+        run(connection, "PRAGMA auto_vacuum=INCREMENTAL")
+        run(connection, "PRAGMA journal_mode=DELETE")
+        _fill(connection)
+    finally:
+        connection.close()
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _fill(connection: apsw.Connection) -> None:
+    from hermes.store.sqlite.search import index
+
+    with connection:
+        run(connection, schema_sql())
+        run(connection, index.definition())
+        run(connection, INSERT_VERSION, SCHEMA_VERSION)
+        run(connection, _MARKS)
+
+
+_READ_MARKS = "BEGIN; PRAGMA application_id; PRAGMA user_version; PRAGMA schema_version; COMMIT"
+_MARKS = f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={LAYOUT}"
+
+
+def _publish(fresh: Path, path: Path) -> None:
+    """Give the finished file its name, without ever replacing one that came in between."""
+    try:
+        os.link(fresh, path)
+    except FileExistsError:
+        return
+    except OSError:
+        os.rename(fresh, path)  # no hard links here; the lock keeps our own kind away
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def is_current(connection: apsw.Connection) -> bool:
+    ours: bool = pragma(connection, "PRAGMA application_id") == APPLICATION_ID
+    return ours and bool(pragma(connection, "PRAGMA user_version") == LAYOUT)
+
+
+def _read_marks(connection: apsw.Connection) -> tuple[int, int, int]:
+    """The application id, the layout and the schema cookie, in one transaction: each would take the locks anew."""
+    (application,), (layout,), (cookie,) = run(connection, _READ_MARKS)
+    return application, layout, cookie
+
+
+def _bring_up_to_date(path: Path, connection: apsw.Connection) -> None:
+    check_version(connection, path)
+    if not run(connection, "SELECT 1 FROM sqlite_master LIMIT 1"):
+        _fill(connection)
+        return
+    report = migrate(path, connection)
+    if report is not None:
+        log.warning("%s", report)
+
+
+def _look_over_schema(path: Path, connection: apsw.Connection, identity: tuple[int, int]) -> None:
+    """Undo what another program did to the search tables, and add what the store lacks of `schema.sql`.
+
+    To be called only when the schema has changed. The version that stands in a row is otherwise looked at by whoever
+    first reads or writes.
+    """
+    check_documented_version(connection, path)
+    for name in drop_foreign_search(connection):
+        log.warning("%s: removed %s, which another program had made; ours replaces it", path, name)
+    if any(missing_in(SqliteReader(connection, {}))):
+        _complete(path, connection)
+    # Another program may have dropped our index: the next search fills a new one.
+    there = {row[0] for row in run(connection, KEPT_UP)}
+    if not there >= SEARCH_TABLES:
+        from hermes.store.sqlite.search import index
+
+        if not there >= INDEX_TABLES:
+            index.rebuild(connection)
+        index.add_blocks(connection)
+    _looked_over[identity] = pragma(connection, "PRAGMA schema_version")
+
+
+def _complete(path: Path, connection: apsw.Connection) -> None:
+    from hermes.store.sqlite.migrations.reconciliation import complete
+    from hermes.store.sqlite.migrations.reference_search import transaction
+
+    with transaction(connection):
+        added = complete(connection, path).unreadable
+    if added:
+        log.warning("%s lacked %s; added with the values that follow from other rows", path, ", ".join(added))
+
+
+_looked_over: dict[tuple[int, int], int] = {}
+
+
+def _set_journal(path: Path, connection: apsw.Connection) -> Journal:
+    wanted, file_system = journal_for(path)
+    have = "wal" if _is_wal(connection) else "delete"
+    if wanted == "delete":
+        _say_once(
+            path, f"{path} is on {file_system}, where a write-ahead log is not safe: using a rollback journal"
+        )
+        if have == "wal":
+            have = pragma(connection, "PRAGMA journal_mode=DELETE")
+    elif have != "wal":
+        have = _try_wal(path, connection)
+    if sys.platform == "darwin":
+        run(connection, "PRAGMA fullfsync=ON")
+    if have == "wal":
+        connection.wal_autocheckpoint(BACKSTOP_PAGES)
+        return "wal"
+    return "delete"
+
+
+def _is_wal(connection: apsw.Connection) -> bool:
+    """From the header of the file, through SQLite, after something was read: `PRAGMA journal_mode` parses the schema
+    to say the same."""
+    return connection.read("main", 0, JOURNAL_AT, len(IS_WAL)) == (True, IS_WAL)
+
+
+def make_durable(path: Path, connection: apsw.Connection, synchronous: str) -> None:
+    """To be called before the connection writes."""
+    check_documented_version(connection, path)
+    run(connection, "PRAGMA synchronous=NORMAL" if synchronous == "NORMAL" else "PRAGMA synchronous=FULL")
+    level = pragma(connection, "PRAGMA synchronous")
+    if level != (1 if synchronous == "NORMAL" else 2):
+        raise errors.raised(errors.StoreFailed, f"{path}: SQLite did not take synchronous={synchronous}")
+
+
+def _try_wal(path: Path, connection: apsw.Connection) -> str:
+    try:
+        mode = str(pragma(connection, "PRAGMA journal_mode=WAL"))
+    except apsw.Error as problem:
+        if not any(mark in str(problem).lower() for mark in WAL_ERRORS):
+            raise
+        mode = str(pragma(connection, "PRAGMA journal_mode=DELETE"))
+    if mode == "wal":
+        run(connection, READ_SOMETHING)
+    else:
+        _say_once(path, f"{path}: this file system refuses a write-ahead log; using a rollback journal")
+    return mode
+
+
+_said: set[str] = set()
+
+
+def _say_once(path: Path, sentence: str) -> None:
+    if str(path) not in _said:
+        _said.add(str(path))
+        log.warning("%s", sentence)
+
+
+def _tighten(path: Path) -> None:
+    """What an older installation left for others to read is made private, with one notice."""
+    names = [str(path), f"{path}-wal", f"{path}-shm", f"{path}.lock", f"{path}{encryption.NOTE}"]
+    inside, folders = [f"{path}{BACKUPS}"], []
+    folder = path.parent
+    if folder == home.get_hermes_home():
+        inside.append(f"{folder}/sessions")
+        folders.append(str(folder))
+    for below in filter(home.loose, inside):  # in a private folder nobody gets at the files
+        names += [entry.path for entry in os.scandir(below) if entry.is_file()]
+        folders.append(below)
+    made = [name for name in names if home.tightened(name, home.PRIVATE_FILE)]
+    made += [name for name in folders if home.tightened(name, home.PRIVATE_FOLDER)]
+    if made:
+        log.warning("made private (they could be read by others): %s", ", ".join(made))
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is a file to open. SQLite takes an empty one, and one of a single byte, for new: what was in it
+    would look as if it had never been."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return False
+    if not S_ISREG(status.st_mode):
+        raise errors.raised(errors.StoreFailed, f"{path} is not a file")
+    if told := too_short(status.st_size):
+        raise damaged(path, told)
+    return True
+
+
+def too_short(size: int) -> str | None:
+    """What is to be said of a file that is too short for a store."""
+    if not size:
+        return "the file is empty"
+    return f"the file was cut to a length of {size}" if size < SHORTEST else None
+
+
+def mark_damaged(path: Path, what: str) -> None:
+    """Leave a mark that every later opener sees. Best effort: the disk may be the one that failed."""
+    try:
+        descriptor = home.open_private_file(
+            f"{path}{DAMAGE_MARK}",
+            os.O_WRONLY | os.O_CREAT | os.O_TRUNC,
+            home.get_owners(path, path.parent),
+        )
+    except OSError:
+        return
+    with os.fdopen(descriptor, "w", encoding="utf-8") as mark:
+        mark.write(what + "\n")
+
+
+def clear_damage_mark(path: Path) -> None:
+    Path(f"{path}{DAMAGE_MARK}").unlink(missing_ok=True)
+
+
+def marked_damage(path: Path) -> errors.HermesError | None:
+    """The error to raise if some process has seen damage in this file."""
+    try:
+        with open(f"{path}{DAMAGE_MARK}", encoding="utf-8", errors="replace") as mark:
+            what = mark.read().strip()
+    except OSError:
+        return None
+    return damaged(path, what or "damage was seen in it")

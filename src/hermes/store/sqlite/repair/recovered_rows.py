@@ -1,0 +1,237 @@
+"""What a damaged file still holds, as tables and rows: its trees as far as they reach, then pages nothing reaches.
+
+The schema is read from the file where it can be; for tables whose definition is lost, ours is assumed. A row on a page
+that no tree reaches belongs to the table whose columns it fits; pages that the file lists as free are left alone,
+because what is in them was deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import apsw
+
+from hermes.store.sqlite.connection import run
+from hermes.store.sqlite.repair.pages import Image, Row
+
+TABLES = "SELECT name FROM sqlite_master WHERE type = 'table'"
+COLUMNS = """SELECT name, type, "notnull", dflt_value, pk, hidden FROM pragma_table_xinfo(?) ORDER BY cid"""
+WITHOUT_ROWID = "SELECT wr FROM pragma_table_list WHERE schema = 'main' AND name = ?"
+INDEX_COLUMNS = "SELECT name FROM pragma_index_xinfo(?) ORDER BY seqno"
+
+VIRTUAL_GENERATED, STORED_GENERATED = 2, 3
+
+
+class Entry(NamedTuple):
+    """A row of sqlite_master."""
+
+    kind: str
+    name: str
+    table: str
+    root: int
+    sql: str | None
+
+
+class Column(NamedTuple):
+    name: str
+    type: str
+    required: bool
+    default: str | None
+    copied: bool
+
+
+class Layout(NamedTuple):
+    """A table as its records are laid out."""
+
+    name: str
+    columns: tuple[Column, ...]
+    alias: int | None
+    """Which column is the row's number, and NULL in the record."""
+    rowid: bool
+    root: int
+
+
+class Remains:
+    def __init__(self, image: Image, ours: str) -> None:
+        self.image = image
+        self._free = image.free_pages()
+        self._seen: set[int] = set()
+        self.schema = self._read_schema()
+        self._scratch = apsw.Connection(":memory:")
+        for entry in sorted(self.schema, key=lambda entry: entry.kind != "table"):
+            self._define(entry)
+        roots = {entry.name: entry.root for entry in self.schema if entry.kind == "table"}
+        found = _layouts(self._scratch, roots)
+        model = apsw.Connection(":memory:")
+        run(model, ours)
+        assumed = {layout.name: layout for layout in _layouts(model, {})}
+        model.close()
+        self.tables = [_mended(layout, assumed.get(layout.name)) for layout in found]
+        known = {layout.name: layout.columns for layout in self.tables}
+        # Also ours where the file's differs: which of the two a row was written with, its shape tells.
+        self.tables += [layout for layout in assumed.values() if known.get(layout.name) != layout.columns]
+
+    def close(self) -> None:
+        self._scratch.close()
+
+    # ---------------------------------------------------------------- the schema
+
+    def _read_schema(self) -> list[Entry]:
+        found: dict[str, Entry] = {}
+        self._read_entries(self.image.tree(1, set()), found)
+        if self.image.unreadable:
+            self._read_entries(self.image.leaves_outside(self._seen | self._free), found)
+        return list(found.values())
+
+    def _read_entries(self, pages: Iterable[tuple[int, bytes]], found: dict[str, Entry]) -> None:
+        for number, data in pages:
+            entries = [entry for row in self.image.rows(number, data) if (entry := _entry(row)) is not None]
+            if entries:
+                self._seen.add(number)
+            for entry in entries:
+                found.setdefault(entry.name, entry)
+
+    def _define(self, entry: Entry) -> None:
+        if entry.sql is None or not entry.root or entry.name.startswith("sqlite_"):
+            return
+        try:
+            run(self._scratch, entry.sql)
+        except apsw.Error:
+            return  # an index on a table whose definition is lost, or nonsense
+
+    # ---------------------------------------------------------------- the rows
+
+    def rows(self) -> Iterator[tuple[Layout, Row]]:
+        """Every row that can be read: those of sound pages that a tree reaches first, then all others.
+
+        The first of two rows with one number is the better one, for the caller to keep.
+        """
+        outside: list[tuple[Layout | None, int]] = []
+        doubtful: list[tuple[Layout | None, int]] = []
+        for layout in self.tables:
+            if layout.root:
+                for number, data in self.image.tree(layout.root, self._seen, index=not layout.rowid):
+                    found = list(self.image.rows(number, data))
+                    if layout.rowid and not (self._is_sound(number, found) and _is_mostly(found, layout)):
+                        doubtful.append((layout, number))
+                    else:
+                        yield from ((layout, row) for row in found if len(row.values) <= len(layout.columns))
+        for number, data in self.image.leaves_outside(self._seen | self._free):
+            sound = self._is_sound(number, list(self.image.rows(number, data)))
+            (outside if sound else doubtful).append((None, number))
+        for claimed, number in outside + doubtful:
+            for row in self.image.rows(number, self.image.page(number)):
+                owner = self._owner(row) or claimed
+                if owner is not None and len(row.values) <= len(owner.columns):
+                    yield owner, row
+
+    def _is_sound(self, number: int, rows: list[Row]) -> bool:
+        """Whether every cell of the page could be read, and their numbers rise."""
+        return number not in self.image.unreadable and all(a.rowid < b.rowid for a, b in pairwise(rows))
+
+    def _owner(self, row: Row) -> Layout | None:
+        fitting = [layout for layout in self.tables if layout.rowid and fits(row, layout)]
+        exact = [layout for layout in fitting if len(layout.columns) == len(row.values)]
+        chosen = exact or fitting
+        return chosen[0] if len({layout.name for layout in chosen}) == 1 else None
+
+    def index_entries(self, table: str) -> Iterator[tuple[int, dict[str, Any]]]:
+        """(row number, the columns an index repeats) for every entry of every index of a table that can be read."""
+        for entry in self.schema:
+            if entry.kind != "index" or entry.table != table:
+                continue
+            names = [row[0] for row in run(self._scratch, INDEX_COLUMNS, entry.name)]
+            for number, data in self.image.tree(entry.root, self._seen, index=True):
+                for row in self.image.rows(number, data):
+                    if row.whole and len(row.values) == len(names) and isinstance(row.values[-1], int):
+                        known = {name: value for name, value in zip(names, row.values, strict=True) if name}
+                        yield row.values[-1], known
+
+
+def _layouts(connection: apsw.Connection, roots: dict[str, int]) -> list[Layout]:
+    names = [row[0] for row in run(connection, TABLES)]
+    found = [_layout(connection, name, roots.get(name, 0)) for name in names if name != "sqlite_sequence"]
+    if "sqlite_sequence" in roots:  # how far row numbers were given out; SQLite makes the table itself
+        columns = (Column("name", "", True, None, True), Column("seq", "", True, None, True))
+        found.append(Layout("sqlite_sequence", columns, None, True, roots["sqlite_sequence"]))
+    return found
+
+
+def _layout(connection: apsw.Connection, name: str, root: int) -> Layout:
+    rowid = not run(connection, WITHOUT_ROWID, name)[0][0]
+    stored = [row for row in run(connection, COLUMNS, name) if row[5] != VIRTUAL_GENERATED]
+    keys = [row for row in stored if row[4]]
+    alias = None
+    if rowid and len(keys) == 1 and str(keys[0][1]).upper() == "INTEGER":
+        alias = stored.index(keys[0])
+    if not rowid:  # such a record starts with the key
+        stored = sorted(keys, key=lambda row: int(row[4])) + [row for row in stored if not row[4]]
+    columns = tuple(
+        Column(
+            column,
+            (kind or "").upper(),
+            bool(pk or (notnull and default is None)),
+            default,
+            hidden != STORED_GENERATED,
+        )
+        for column, kind, notnull, default, pk, hidden in stored
+    )
+    return Layout(name, columns, alias, rowid, root)
+
+
+def _mended(found: Layout, ours: Layout | None) -> Layout:
+    """The file's own definition, unless it is plainly ours with a letter or two gone wrong."""
+    if ours is None or len(ours.columns) != len(found.columns):
+        return found
+    strange = {column.name for column in found.columns} - {column.name for column in ours.columns}
+    moved = sum(a.name != b.name for a, b in zip(found.columns, ours.columns, strict=True))
+    return found._replace(columns=ours.columns) if strange and moved <= 2 else found
+
+
+def _entry(row: Row) -> Entry | None:
+    if len(row.values) != 5 or not row.whole:
+        return None
+    kind, name, table, root, sql = row.values
+    if (
+        kind not in ("table", "index", "trigger", "view")
+        or not isinstance(name, str)
+        or not isinstance(table, str)
+    ):
+        return None
+    if not isinstance(root, int | None) or not isinstance(sql, str | None):
+        return None
+    if any(mark in name + (sql or "") for mark in ("\ufffd", "\0")):
+        return None
+    return Entry(kind, name, table, root or 0, sql)
+
+
+_HOLDS: dict[str, tuple[type, ...]] = {
+    "TEXT": (str, bytes),
+    "INTEGER": (int,),
+    "REAL": (int, float),
+    "BLOB": (bytes,),
+}
+
+
+def _is_mostly(rows: list[Row], layout: Layout) -> bool:
+    """Whether these are rows of this table: a broken tree may lead into another one's pages."""
+    return sum(fits(row, layout) for row in rows) * 2 >= len(rows)
+
+
+def fits(row: Row, layout: Layout) -> bool:
+    """Whether a record could be of this table: as many columns as it may have, and of its types."""
+    needed = max((at + 1 for at, column in enumerate(layout.columns) if column.required), default=1)
+    if not needed <= len(row.values) <= len(layout.columns):
+        return False
+    for at, (value, column) in enumerate(zip(row.values, layout.columns, strict=False)):
+        if at == layout.alias:
+            if value is not None:
+                return False
+        elif value is None:
+            if column.required and row.whole:
+                return False
+        elif not isinstance(value, _HOLDS.get(column.type, (object,))):
+            return False
+    return True

@@ -1,0 +1,369 @@
+"""Mending a store: in place where only derived data is broken, else into a new file that takes the old one's name.
+
+The damaged file is never written to before everything that could be saved stands verified beside it. Only then is its
+log folded in (so that the log of the old file can never be applied to the new one), a copy kept aside, and the name
+given over in one step. Killed at any point, this leaves the original in place, or the finished store.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+
+from hermes import errors, home
+from hermes.store.sessions import blobs
+from hermes.store.sqlite import lock_file, opener, row_ids
+from hermes.store.sqlite.connection import (
+    Patience,
+    SqliteReader,
+    SqliteWriter,
+    connect,
+    pragma,
+    run,
+    translated,
+)
+from hermes.store.sqlite.encryption import encryption, recognition
+from hermes.store.sqlite.migrations import ENCODING, check_version, has_former_layout
+from hermes.store.sqlite.migrations.layouts import TEXT_UIDS, raise_layout, without_triggers
+from hermes.store.sqlite.migrations.reconciliation import complete
+from hermes.store.sqlite.repair.pages import Image, Log
+from hermes.store.sqlite.repair.recovered_rows import Remains
+from hermes.store.sqlite.repair.store_rebuild import (
+    ADOPT,
+    DANGLING,
+    NOTE_ALL,
+    PLACEHOLDER,
+    Refill,
+    recount,
+    refresh_all,
+)
+from hermes.store.sqlite.schema import missing_in, schema_sql
+from hermes.store.sqlite.search import index
+from hermes.store.sqlite.upkeep import backup as backups
+from hermes.store.sqlite.upkeep import integrity
+from hermes.store.sqlite.upkeep.file_swap import (
+    alone,
+    beside,
+    busy,
+    fold_log,
+    keep_aside,
+    retire,
+    size_of,
+    sync,
+)
+from hermes.store.values import Health, Repair
+from hermes.text import as_text, counted
+
+WAIT_S = 3.0
+"""How long somebody else may still hold the file before the repair is refused."""
+MOST_TOLD = 100
+
+BROKEN = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, apsw.IOError, UnicodeDecodeError)
+"""How it shows that SQLite cannot make sense of a file, that the disk cannot read it, or that a text is none."""
+
+
+def repair_file(path: Path, *, check_only: bool = False, keep_backup: bool = True) -> Repair:
+    """Find out what is wrong with the store at `path`, and mend it or, with `check_only`, say what would be done.
+
+    No SessionDB may have it open, here or in any other process: `StoreBusy`.
+    """
+    path = Path(path)
+    if not path.parent.is_dir():
+        return _absent(path)
+    try:
+        with lock_file.exclusive(path, wait=WAIT_S):
+            encryption.settle(path)
+            with _no_new_log(path):
+                report = _mended_in_place(path, check_only)
+            return _salvaged(path, check_only, keep_backup) if report is None else report
+    except apsw.Error as problem:
+        raise translated(problem, path) from problem
+    except OSError as problem:
+        if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise errors.raised(
+                errors.StoreFull,
+                f"no room left to repair {path}; it was left as it is (a repair needs as much again)",
+            ) from problem
+        raise errors.raised(errors.StoreFailed, f"{path} cannot be repaired: {problem}") from problem
+
+
+@contextmanager
+def _no_new_log(path: Path) -> Iterator[None]:
+    """SQLite makes an empty log when it only looks. It goes again, unless somebody else came meanwhile."""
+    log = beside(path.resolve(), "-wal")
+    before = size_of(log)
+    yield
+    if before is None and size_of(log) == 0:
+        try:
+            with alone(path, path.resolve()):
+                log.unlink()
+        except errors.StoreBusy:
+            pass
+
+
+# -------------------------------------------------------------------- what can be mended where it stands
+
+
+def _mended_in_place(path: Path, check_only: bool) -> Repair | None:
+    """What was found and done; None if the truth itself is damaged."""
+    if opener.too_short(size_of(path) or 0):  # SQLite would take it for new
+        return None
+    connection = None
+    try:
+        connection = _held(path, check_only)
+        report = _mended(path, connection, check_only)
+        if report is not None and not check_only:
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+    except apsw.NotADBError:
+        if connection is not None:
+            connection.close(True)
+        return _mended_in_place(path, check_only) if recognition.adopt(path) else None
+    except BROKEN:
+        return None
+    finally:
+        if connection is not None:
+            connection.close(True)
+    if report is not None and not check_only:
+        opener.clear_damage_mark(path)
+    return report
+
+
+def _held(path: Path, check_only: bool) -> apsw.Connection:
+    """A connection that nobody else has beside it. It leaves the log alone when it is closed."""
+    connection = connect(path)
+    try:
+        connection.set_busy_handler(Patience(WAIT_S))
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        run(connection, "PRAGMA locking_mode=EXCLUSIVE")
+        if check_only:  # what is tried and rolled back never reaches the disk
+            run(connection, "PRAGMA cache_spill=OFF")
+        run(connection, "BEGIN EXCLUSIVE; COMMIT")
+    except apsw.BusyError:
+        connection.close(True)
+        raise busy(path) from None
+    except BaseException:
+        connection.close(True)
+        raise
+    return connection
+
+
+def _mended(path: Path, connection: apsw.Connection, check_only: bool) -> Repair | None:
+    try:
+        standing = check_version(connection, path)
+    except errors.StoreFailed:  # not a session store, or one of which even that cannot be told
+        if run(connection, integrity.INTEGRITY) != [("ok",)]:
+            return None
+        raise
+    if standing != "ours" and not has_former_layout(connection):
+        if run(connection, integrity.INTEGRITY) != [("ok",)]:
+            return None
+        if (encoding := pragma(connection, "PRAGMA encoding")) != ENCODING:  # no migration takes it
+            told = f"{path}: whole, but its text is {encoding}; it would be carried over into a new file"
+            return Repair(path, (told,), ok=False) if check_only else None
+        told = f"{path}: nothing is wrong; it is of an older version and is migrated when it is opened"
+        return Repair(path, (told,))
+    try:
+        return _settled(path, connection, check_only)
+    except errors.StoreDamaged:  # it lacks a column that cannot be made up
+        return None
+    except BROKEN:
+        pass
+    if not integrity.truth_is_whole(connection):
+        return None
+    if check_only:
+        told = f"{path}: the search index is damaged and would be built anew; the messages are whole"
+        return Repair(path, (told,), ok=False)
+    index.rebuild(connection)
+    run(connection, "VACUUM")  # pages that nothing reaches are no part of it
+    refresh_all(connection)
+    report = _settled(path, connection, check_only=False)
+    if report is None:
+        return None
+    told = f"{path}: the search index was damaged and has been built anew; the messages are whole"
+    return Repair(path, (told, *report.done[1:]))
+
+
+def _settled(path: Path, connection: apsw.Connection, check_only: bool) -> Repair | None:
+    """Put derived data and lost owners right. CorruptError if the file has broken pages."""
+    reader, writer = SqliteReader(connection, {}), SqliteWriter(connection, {})
+    done: list[str] = []
+    run(connection, "BEGIN IMMEDIATE")
+    try:
+        if run(connection, integrity.INTEGRITY) != [("ok",)]:
+            raise apsw.CorruptError("integrity_check")
+        former = has_former_layout(connection)
+        done += _schema_completed(path, connection)
+        adopted = run(connection, ADOPT, PLACEHOLDER)
+        if adopted:
+            done.append(
+                f"sessions without a row, made anew as '{PLACEHOLDER}':"
+                f" {', '.join(as_text(row[0]) for row in adopted)}"
+            )
+            recount(writer, [row[0] for row in adopted])
+        run(connection, DANGLING["routing"])
+        if lost := connection.changes():
+            done.append(f"chats that led to sessions which are gone, and lead nowhere now: {lost}")
+        done += row_ids.move_high_ids(writer)
+        refresh_all(connection)
+        drift = integrity.health_of(reader, path).drift
+        if drift:
+            done += [f"put in step with the rows again: {what}" for what in drift]
+            while blobs.collect_some(writer).blobs:
+                pass
+            run(connection, NOTE_ALL)
+            index.reset(connection)
+            refresh_all(connection)
+        health = integrity.health_of(reader, path)
+        run(connection, "ROLLBACK" if check_only else "COMMIT")
+    finally:
+        if connection.in_transaction:
+            run(connection, "ROLLBACK")
+    if health.damage:
+        return None
+    said = "nothing is wrong" if not done else "these would be mended" if check_only else "mended"
+    held = f"{counted(health.sessions, 'session')}, {counted(health.messages, 'message')}"
+    told = f"{path}: {said}; {held}"
+    done += _still_out_of_step(health)
+    ok = not (health.drift or (done and check_only))
+    if former:
+        done.append("its layout is an older one, which is brought up to date when it is opened or repaired")
+    return Repair(path, (told, *done), ok=ok)
+
+
+def _schema_completed(path: Path, connection: apsw.Connection) -> list[str]:
+    """Bring tables and columns to the current layout, inside the caller's transaction; what was wrong with them."""
+    done: list[str] = []
+    with without_triggers(connection):
+        if has_former_layout(connection):
+            raise_layout(connection, path)
+            return []
+        if any(missing_in(SqliteReader(connection, {}))):
+            done += [f"added again: {name}" for name in complete(connection, path).names]
+        run(connection, TEXT_UIDS)
+    if count := connection.changes():
+        done.append(f"uids stored as bytes, which are text now: {count}")
+    return done
+
+
+# -------------------------------------------------------------------- what has to be carried over into a new file
+
+
+def _salvaged(path: Path, check_only: bool, keep_backup: bool) -> Repair:
+    real = path.resolve()
+    if size_of(real) is None and not size_of(beside(real, "-wal")):
+        return _absent(path)
+    for stale in [] if check_only else real.parent.glob(real.name + ".new-*"):
+        stale.unlink(missing_ok=True)
+    with alone(path, real) as (descriptor, log), _image(real, descriptor, log) as image:
+        if check_only:
+            return _forecast(path, image)
+        fresh = real.with_name(f"{real.name}.new-{os.getpid()}-{secrets.token_hex(4)}")
+        os.close(home.create_private_file(fresh))
+        try:
+            encryption.carry(real, fresh)
+            health, lost = _fill(path, fresh, image)
+            if not health.sessions and not health.messages:
+                return _hopeless(path)
+            opener.mark_damaged(path, "a repair of it was not finished")
+            kept = keep_aside(real, descriptor) if keep_backup else None
+            fold_log(real, descriptor, image)
+            for suffix in ("-wal", "-shm", "-journal"):  # now useless, and the new file must not meet them
+                beside(real, suffix).unlink(missing_ok=True)
+            os.replace(fresh, real)
+            sync(real.parent)
+            retire(descriptor)
+        finally:
+            for suffix in ("", "-journal", "-wal", "-shm", encryption.NOTE):
+                beside(fresh, suffix).unlink(missing_ok=True)
+    opener.clear_damage_mark(path)
+    saved = _told(health.sessions, health.messages)
+    done = [f"{path}: saved {saved} into a new file, with a new search index", *_still_out_of_step(health)]
+    if lost:
+        done += _backups_told(path)
+    more = [f"and {len(lost) - MOST_TOLD} more"] if len(lost) > MOST_TOLD else []
+    return Repair(path, tuple(done), (*lost[:MOST_TOLD], *more), kept)
+
+
+@contextmanager
+def _image(real: Path, descriptor: int | None, log: Log | None) -> Iterator[Image]:
+    if encryption.key_of(real) is None:
+        yield Image(descriptor, log)
+        return
+    from hermes.store.sqlite.repair.sealed_pages import unsealed
+
+    with unsealed(real, descriptor) as image:
+        yield image
+
+
+def _fill(path: Path, fresh: Path, image: Image) -> tuple[Health, list[str]]:
+    """Build the new store, complete, verified and on the disk. What only follows from the rows keeps none back."""
+    opener.build(fresh)
+    remains = Remains(image, schema_sql())
+    connection = connect(fresh)
+    try:
+        run(connection, "PRAGMA synchronous=OFF")
+        run(connection, "PRAGMA foreign_keys=OFF")
+        refill = Refill(connection, remains)
+        refill.run()
+        health = integrity.verify(SqliteReader(connection, {}), fresh)
+        pointing = Counter(row[0] for row in run(connection, "PRAGMA foreign_key_check"))
+        broken = [
+            *health.damage,
+            *(f"rows of {table} point nowhere" for table in pointing if table in refill.own),
+        ]
+        if broken:
+            told = (
+                f"what was saved of {path} does not hold together ({broken[0]}); the file was left as it is"
+            )
+            raise errors.raised(errors.StoreFailed, told)
+    finally:
+        connection.close(True)
+        remains.close()
+    sync(fresh)
+    others = [f"what {count} rows of {table} point to" for table, count in pointing.items()]
+    return health, refill.lost + others
+
+
+def _still_out_of_step(health: Health) -> list[str]:
+    return [f"could not be put in step with the rows: {what}" for what in health.drift]
+
+
+def _forecast(path: Path, image: Image) -> Repair:
+    found: dict[str, set[int]] = {"sessions": set(), "messages": set()}
+    remains = Remains(image, schema_sql())
+    for layout, row in remains.rows():
+        if layout.name in found:
+            found[layout.name].add(row.rowid)
+    remains.close()
+    sessions, messages = len(found["sessions"]), len(found["messages"])
+    if not sessions and not messages:
+        return _hopeless(path)
+    told = f"{path}: damaged; {_told(sessions, messages)} can be read and saved into a new file"
+    return Repair(path, (told, *_backups_told(path)), ok=False)
+
+
+def _told(sessions: int, messages: int) -> str:
+    return f"{counted(sessions, 'session')} and {counted(messages, 'message')}"
+
+
+def _hopeless(path: Path) -> Repair:
+    told = [f"{path}: nothing in it can be read, so nothing was changed"]
+    told += _backups_told(path) or [
+        f"there is no backup; to start with an empty store, move it away (and {path.name}.damaged, if that is there)"
+    ]
+    return Repair(path, tuple(told), ok=False)
+
+
+def _absent(path: Path) -> Repair:
+    return Repair(path, (f"{path} does not exist", *_backups_told(path)), ok=False)
+
+
+def _backups_told(path: Path) -> list[str]:
+    return [f"there is a backup: hermes sessions restore {file}" for file in backups.backups_of(path)]

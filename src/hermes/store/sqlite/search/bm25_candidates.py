@@ -1,0 +1,232 @@
+"""The best messages and blocks for some words, by BM25: what conversations are ranked from.
+
+Ranking costs a microsecond or two for every match, so that in a large store not everything that holds any of the words
+is ranked: what holds a rare word is, or two of the others together (see `expressions`). What is ranked is ranked by all
+the words. What the index has not reached is scored here, by the same formula.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeVar
+
+from hermes.store.engine import Row
+from hermes.store.matching import MessageText, Node, matches, needs_check, parts
+from hermes.store.sqlite.connection import SqliteReader
+from hermes.store.sqlite.search import blocks, expressions, index
+from hermes.store.sqlite.search.exact_search import make_room
+from hermes.store.sqlite.search.index_walk import COUNT, fts5
+from hermes.store.sqlite.search.row_filters import ALLOWED, OF_MESSAGE, OF_SESSION, is_of_messages, values_of
+from hermes.store.sqlite.search.split_texts import fields_of
+from hermes.store.sqlite.search.unindexed_tail import Deadline, rarity, score
+from hermes.store.values import Candidates, DayOf, MessageFilter, Order, RankedBlock, RankedMessage
+from hermes.terms import fold, index_texts, is_spaceless
+
+MOST_FOUND, MOST_OF_ONE = 150, 10
+"""Messages given back, and blocks; and of one conversation. One that talks of nothing else must not hide the others."""
+MOST_OF_PART = 32
+LARGE_TAIL = 500
+"""From so many unindexed messages on the answer says that it was ranked roughly: there are no blocks of them."""
+
+
+# A structured text begins with NUL, at which `length` stops.
+MESSAGE = """SELECT m.id, m.session_id, coalesce(s.root_id, s.id), s.kind, m.role,
+    coalesce(nullif(length(m.content), 0), octet_length(m.content), 0), m.timestamp"""
+OF_INDEX = """FROM messages_fts_words f CROSS JOIN messages m ON m.id = f.rowid
+    CROSS JOIN sessions s ON s.id = m.session_id WHERE f.messages_fts_words MATCH ?1"""
+NOT_CHANGED = "AND m.id NOT IN (SELECT message_id FROM changed_messages)"
+MESSAGES = " ".join(
+    (MESSAGE, ", -f.rank", OF_INDEX, ALLOWED, NOT_CHANGED, "ORDER BY f.rank LIMIT 1500"),
+)
+NEWEST = " ".join((MESSAGE, ", 0.0", OF_INDEX, ALLOWED, NOT_CHANGED, "ORDER BY f.rowid DESC LIMIT 300"))
+# Rows that are not indexed yet, or not as they are now.
+UNKNOWN = """SELECT m.id, coalesce(s.root_id, s.id), m.content, m.content_kind, m.tool_name, m.tool_calls
+    FROM messages m CROSS JOIN sessions s ON s.id = m.session_id"""
+TAIL = " ".join((UNKNOWN, "WHERE m.id > ?1", ALLOWED, "ORDER BY m.id DESC"))
+CHANGED = " ".join(
+    (UNKNOWN, "WHERE m.id IN (SELECT message_id FROM changed_messages) AND m.id <= ?1", ALLOWED)
+)
+FACTS = " ".join((MESSAGE, "FROM messages m CROSS JOIN sessions s ON s.id = m.session_id WHERE m.id = ?"))
+# A block counts if all of it is as it was indexed, and any message in it may be found. One of them at least is there
+# then; which, has to be looked up only if the filter is choosy.
+BLOCK = """SELECT r.session_id, coalesce(s.root_id, s.id), s.kind, r.first_id, r.last_id, -b.rank
+    FROM messages_fts_blocks b CROSS JOIN messages_fts_ranges r ON r.block_id = b.rowid
+    CROSS JOIN sessions s ON s.id = r.session_id WHERE b.messages_fts_blocks MATCH ?1"""
+HOLDING_ONE = " ".join(
+    (
+        """AND EXISTS (SELECT 1 FROM messages m WHERE m.session_id = r.session_id
+        AND m.id BETWEEN r.first_id AND r.last_id""",
+        OF_MESSAGE,
+        ")",
+    )
+)
+AS_INDEXED = """AND r.block_id NOT IN (SELECT e.block_id FROM changed_messages c
+    JOIN messages_fts_members e ON e.message_id = c.message_id) ORDER BY b.rank LIMIT 1500"""
+BLOCKS = " ".join((BLOCK, OF_SESSION, AS_INDEXED))
+CHOSEN_BLOCKS = " ".join((BLOCK, HOLDING_ONE, OF_SESSION, AS_INDEXED))
+# ?1 is when the stretch begins, ?6 when it ends. SQLite takes the time from the row that has the lowest id.
+SAID_THEN = " ".join(
+    (
+        """SELECT s.id, coalesce(s.root_id, s.id), s.kind, min(m.id), m.timestamp FROM sessions s
+        CROSS JOIN messages m ON m.session_id = s.id
+        WHERE s.last_active >= ?1 AND s.started_at < ?6 AND m.timestamp >= ?1 AND m.timestamp < ?6""",
+        ALLOWED,
+        "GROUP BY s.id ORDER BY s.last_active DESC LIMIT 300",
+    )
+)
+TEXT = "SELECT content, content_kind, tool_name, tool_calls FROM messages WHERE id = ?"
+HAS_BLOCKS = "SELECT 1 FROM sqlite_master WHERE name = 'messages_fts_ranges'"
+
+
+class Unindexed(NamedTuple):
+    """A message that the index does not know, and how often it holds each term."""
+
+    id: int
+    root_id: str
+    counts: tuple[int, ...]
+
+
+Ranked = TypeVar("Ranked", RankedMessage, RankedBlock, Unindexed)
+
+
+def candidates(
+    reader: SqliteReader,
+    terms: Sequence[str],
+    wanted: MessageFilter,
+    must: Node | None,
+    days: Sequence[tuple[float, float]],
+    deadline: Deadline,
+) -> Candidates:
+    mark, above, changed = index.behind(reader, 1 << 60)
+    said_then = [found for begin, end in days for found in _said_then(reader, wanted, begin, end)]
+    # A store of an older version that may only be read has no blocks yet.
+    has_blocks = reader.value(HAS_BLOCKS) is not None
+    unblocked = mark - int(reader.value(blocks.WATERMARK) or 0) if has_blocks else 0
+    waiting = (above if above > LARGE_TAIL else 0) + max(0, unblocked)
+    told = Candidates([], [], said_then, waiting=waiting, total=mark + above)
+    if must is not None:  # a part is ranked by the words that hold it
+        terms = [*terms, *[term for leaf in parts(must) for term in (leaf.terms or ())[:MOST_OF_PART]]]
+    if not terms:
+        return told
+    make_room(reader, mark)
+    allowed = values_of(wanted)
+    strictly = None if must is None else fts5(must)
+    asked = expressions.asked(reader, terms, mark)
+    messages: list[RankedMessage] = []
+    if asked.messages is not None:
+        expression = asked.messages if strictly is None else f"{asked.messages} AND {strictly}"
+        likely = map(RankedMessage._make, reader.each(MESSAGES, expression, *allowed))
+        messages = _several(likely if must is None else _confirmed(reader, must, likely))
+    found: list[RankedBlock] = []
+    if has_blocks and asked.blocks is not None:
+        sql = CHOSEN_BLOCKS if is_of_messages(wanted) else BLOCKS
+        found = _several(map(RankedBlock._make, reader.each(sql, asked.blocks, *allowed)))
+    # Blocks know nothing of phrases, exclusions and who said what: they only add to what messages found.
+    if must is not None or wanted.roles:
+        within = {message.root_id for message in messages}
+        found = [block for block in found if block.root_id in within]
+    # Where every word is very common there is nothing to rank by, and nothing to be ranked if no two are together.
+    order: Order = "relevance" if messages or found or asked.is_all else "newest"
+    if order == "newest":
+        messages = _newest(reader, terms, allowed, strictly)
+        messages = messages if must is None else list(_confirmed(reader, must, messages))
+    if above or changed:
+        messages += _unindexed(reader, asked.terms, allowed, must, mark, order, deadline)
+    if order == "newest":
+        messages.sort(key=lambda message: -message.id)
+    return told._replace(messages=messages, blocks=found, order=order)
+
+
+def _newest(
+    reader: SqliteReader, terms: Sequence[str], allowed: tuple[object, ...], strictly: str | None
+) -> list[RankedMessage]:
+    """What was said last of what was asked for strictly; or of what holds all the words, or else any of them."""
+    loosely = (expressions.all_of(terms), expressions.any_of(terms))
+    for expression in loosely if strictly is None else (strictly,):
+        if rows := reader.rows(NEWEST, expression, *allowed):
+            return [RankedMessage(*row) for row in rows]
+    return []
+
+
+def _confirmed(reader: SqliteReader, must: Node, found: Iterable[RankedMessage]) -> Iterable[RankedMessage]:
+    """Those that do match what was asked for strictly, where the index alone cannot tell."""
+    if not needs_check(must):
+        return found
+    return (one for one in found if matches(must, MessageText.of(*fields_of(*_columns(reader, one.id)))))
+
+
+def _columns(reader: SqliteReader, message_id: int) -> Row:
+    return reader.row(TEXT, message_id) or (None, None, None, None)
+
+
+def _several(found: Iterable[Ranked]) -> list[Ranked]:
+    """The best of many conversations."""
+    kept: list[Ranked] = []
+    of_one: dict[str, int] = {}
+    for one in found:
+        of_one[one.root_id] = of_one.get(one.root_id, 0) + 1
+        if of_one[one.root_id] <= MOST_OF_ONE:
+            kept.append(one)
+            if len(kept) == MOST_FOUND:
+                break
+    return kept
+
+
+def _unindexed(
+    reader: SqliteReader,
+    terms: Sequence[str],
+    allowed: tuple[object, ...],
+    must: Node | None,
+    mark: int,
+    order: Order,
+    deadline: Deadline,
+) -> list[RankedMessage]:
+    """The best messages that the index does not know yet, or the newest, scored roughly as the index would.
+
+    All of them are read; `SearchTimeout` if there is no time for that.
+    """
+    rows, found = 0, list[Unindexed]()
+    for sql in (TAIL, CHANGED):
+        for message_id, root_id, *columns in reader.each(sql, mark, *allowed):
+            deadline.check(reader, mark)
+            rows += 1
+            fields = fields_of(*columns)
+            counts = _counts(terms, fields)
+            if any(counts) and (must is None or matches(must, MessageText.of(*fields))):
+                found.append(Unindexed(message_id, root_id, counts))
+    rarities = [
+        rarity(
+            mark + rows,
+            int(reader.value(COUNT, expressions.expression_of(term)))
+            + sum(one.counts[at] > 0 for one in found),
+        )
+        for at, term in enumerate(terms)
+    ]
+    scored = {one.id: score(one.counts, rarities) for one in found}
+    found.sort(key=lambda one: (scored[one.id] if order == "relevance" else 0.0, one.id), reverse=True)
+    chosen = ((reader.row(FACTS, one.id), scored[one.id]) for one in _several(found))
+    return [RankedMessage._make((*row, worth)) for row, worth in chosen if row is not None]
+
+
+def _counts(terms: Sequence[str], fields: Sequence[str]) -> tuple[int, ...]:
+    """How often a text holds each term, in its words and in the parts of its identifiers."""
+    # Splitting is the dear part, and an ASCII term that is nowhere in the folded text spares it.
+    folded = [fold(field) for field in fields]
+    if not any(not term.isascii() or any(term in text for text in folded) for term in terms):
+        return (0,) * len(terms)
+    held = Counter(" ".join(index_texts(*fields)).split())
+    return tuple(_times(term, held) for term in terms)
+
+
+def _times(term: str, held: Counter[str]) -> int:
+    if len(term) == 1 and is_spaceless(term):
+        return sum(times for word, times in held.items() if word.startswith(term))
+    return held[term]
+
+
+def _said_then(reader: SqliteReader, wanted: MessageFilter, begin: float, end: float) -> list[DayOf]:
+    after = begin if wanted.after is None else max(begin, wanted.after)
+    before = end if wanted.before is None else min(end, wanted.before)
+    allowed = values_of(wanted._replace(after=after, before=before))
+    return [DayOf(*row) for row in reader.rows(SAID_THEN, after, *allowed)]

@@ -1,0 +1,142 @@
+"""Exact message search: the index narrows, the text decides, and rows the index has not reached are read directly.
+
+What matches is walked by its ids; texts are read only where they must decide, and for the few rows that are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from heapq import merge
+from itertools import islice
+from operator import itemgetter
+from typing import Any
+
+from hermes.store.content import decode, to_json
+from hermes.store.engine import Row
+from hermes.store.matching import Node
+from hermes.store.sqlite.connection import SqliteReader
+from hermes.store.sqlite.search import index, unindexed_tail
+from hermes.store.sqlite.search.index_walk import Indexed
+from hermes.store.sqlite.search.row_filters import values_of
+from hermes.store.sqlite.search.split_texts import Texts
+from hermes.store.sqlite.search.unindexed_tail import Deadline
+from hermes.store.values import Hit, MessageFilter, Order, SearchAnswer
+from hermes.text import as_text
+
+MOST_WALKED = 2_000
+"""So many messages are walked for the first one of each conversation. One of them may hold more than that."""
+
+LARGE = 500_000
+MORE_CACHE = "PRAGMA cache_size=-24000"
+
+SHOWN = """SELECT m.id, m.session_id, m.role, m.content, m.content_kind, m.tool_name, m.tool_calls, m.timestamp,
+    s.source, s.model, s.started_at, (SELECT b.id FROM messages b
+        WHERE b.session_id = m.session_id AND b.id < m.id AND b.active = 1 ORDER BY b.id DESC LIMIT 1),
+    (SELECT a.id FROM messages a
+        WHERE a.session_id = m.session_id AND a.id > m.id AND a.active = 1 ORDER BY a.id LIMIT 1)
+    FROM json_each(?) j CROSS JOIN messages m ON m.id = j.value CROSS JOIN sessions s ON s.id = m.session_id"""
+# The beginning of a text is enough. It is short of that also where a NUL ends it early for SQL: then all is read.
+NEIGHBOURS = """SELECT m.id, m.role, CASE WHEN length(substr(m.content, 1, 200)) = 200
+    THEN substr(m.content, 1, 200) ELSE m.content END, m.content_kind
+    FROM json_each(?) j CROSS JOIN messages m ON m.id = j.value"""
+ROOT = """SELECT coalesce(s.root_id, s.id) FROM messages m CROSS JOIN sessions s ON s.id = m.session_id
+    WHERE m.id = ?"""
+CHANGED_IDS = "SELECT message_id FROM changed_messages"
+
+
+def search(
+    reader: SqliteReader,
+    tree: Node,
+    wanted: MessageFilter,
+    limit: int,
+    offset: int,
+    order: Order,
+    standing: index.Standing,
+    texts: Texts,
+    deadline: Deadline,
+    *,
+    once: bool = False,
+) -> SearchAnswer:
+    """The matching messages of this snapshot, all of them; `SearchTimeout` if the unindexed ones take too long.
+
+    Indexed and unindexed messages are merged in the order asked for. With `once` the first message of each
+    conversation, of as many messages as are worth walking.
+    """
+    allowed = values_of(wanted)
+    mark, _, changed = standing
+    make_room(reader, mark)
+    skip = {row[0] for row in reader.rows(CHANGED_IDS)} if changed else frozenset[int]()
+    first: dict[str, int] | None = {} if once else None
+    found = Indexed(reader, tree, allowed, mark, skip, texts, first)
+    if order == "relevance":
+        rare = found.rare_part()
+        order = "newest" if rare is None else order
+    else:
+        rare = None
+    unindexed = unindexed_tail.find_matches(reader, found.tree, rare, allowed, standing, texts, deadline)
+    found_ids: Iterator[int]
+    if rare is None:
+        found_ids = _by_id([match.id for match in unindexed], found.walk(order), order)
+    else:
+        scored = unindexed_tail.score_matches(reader, rare, unindexed, mark) if unindexed else []
+        ranked = merge(scored, found.rank(rare, scored=bool(scored)), key=itemgetter(0), reverse=True)
+        found_ids = best = (message_id for _, message_id in ranked)
+        if rare is not found.tree:  # then everything else that matches, newest first
+            others = [match.id for match in unindexed if not match.counts]
+            found_ids = _each_once(best, _by_id(others, found.walk("newest"), "newest"))
+    if first is not None:
+        taken, capped = _first_of_each(reader, found_ids, limit, first)
+    elif limit < 0:
+        taken, capped = list(islice(found_ids, offset, None)), False
+    else:
+        taken = list(islice(found_ids, offset, offset + limit + 1))
+        capped = len(taken) > limit
+        del taken[limit:]
+    return SearchAnswer(hits_of(reader, taken), order=order, capped=capped)
+
+
+def _by_id(unindexed: list[int], walked: Iterator[int], order: Order) -> Iterator[int]:
+    newest = order == "newest"
+    return merge(sorted(unindexed, reverse=newest), walked, reverse=newest)
+
+
+def _each_once(first: Iterator[int], then: Iterator[int]) -> Iterator[int]:
+    seen: set[int] = set()
+    for message_id in first:
+        seen.add(message_id)
+        yield message_id
+    yield from (message_id for message_id in then if message_id not in seen)
+
+
+def _first_of_each(
+    reader: SqliteReader, ids: Iterator[int], limit: int, first: dict[str, int]
+) -> tuple[list[int], bool]:
+    """The first message of each conversation, of so many; and whether there may be more. Fills in `first`."""
+    for message_id in islice(ids, MOST_WALKED):
+        first.setdefault(reader.value(ROOT, message_id), message_id)
+        if len(first) > limit:
+            return list(first.values())[:limit], True
+    return list(first.values()), next(ids, None) is not None
+
+
+def hits_of(reader: SqliteReader, ids: Sequence[int]) -> list[Hit]:
+    """These messages as results show them, in this order, each with the messages before and after it."""
+    if not ids:
+        return []
+    rows = {row[0]: row for row in reader.rows(SHOWN, to_json(ids))}
+    near = [beside for row in rows.values() for beside in row[11:] if beside is not None]
+    beside = {row[0]: (row[1], decode(row[2], row[3])) for row in reader.rows(NEIGHBOURS, to_json(near))}
+    return [_hit(rows[one], beside) for one in ids if one in rows]
+
+
+def _hit(row: Row, beside: dict[int, tuple[str, Any]]) -> Hit:
+    message_id, session_id, role, content, kind, tool_name, tool_calls, *rest, before, after = row
+    tool = (tool_name and as_text(tool_name), tool_calls and as_text(tool_calls))
+    hit = Hit(message_id, session_id, role, decode(content, kind), *tool, *rest)
+    return hit._replace(before=beside.get(before), after=beside.get(after))
+
+
+def make_room(reader: SqliteReader, mark: int) -> None:
+    """Ranking looks up the length of each match: of so many messages that takes more pages than are usually kept."""
+    if mark > LARGE:
+        reader.rows(MORE_CACHE)

@@ -1,0 +1,257 @@
+"""The search index follows `messages` behind a watermark, in short transactions, and is never guessed to be fresh.
+
+Rows are chosen inside the transaction that indexes them. A row that was changed is always deleted, then inserted: a
+second bare insert of a rowid into a contentless table leaves a ghost that nothing removes. Whoever finds the index
+broken throws it away and starts at zero; it holds nothing that the rows do not.
+
+Blocks (see `blocks`) follow the same way, in the same transactions. Where a store got them later than its messages,
+they have a way of their own to catch up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from hermes.store import derived
+from hermes.store.sessions import blobs
+from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, run
+from hermes.store.sqlite.search import blocks
+from hermes.store.sqlite.search.fts_input import given_text
+from hermes.store.sqlite.search.split_texts import fields_of
+from hermes.terms import together
+
+ROWS_AT_ONCE, BYTES_AT_ONCE, CHANGED_AT_ONCE = 512, 160_000, 128
+"""About what can be indexed in 20 ms, so that nobody waits much longer for the write lock."""
+
+WATERMARK = "SELECT value FROM index_progress WHERE name = 'messages'"
+SET_WATERMARK = "UPDATE index_progress SET value = ? WHERE name = 'messages'"
+COLUMNS = "SELECT id, content, content_kind, tool_name, tool_calls, session_id, role, active"
+ABOVE = " ".join(
+    (
+        COLUMNS,
+        """, coalesce(octet_length(content), 0) + coalesce(octet_length(tool_calls), 0)
+        FROM messages WHERE id > ? AND id <= ? ORDER BY id LIMIT ?""",
+    )
+)
+COUNT_ABOVE = "SELECT count(*) FROM (SELECT 1 FROM messages WHERE id > ? LIMIT ?)"
+NEWEST_TIME = "SELECT timestamp FROM messages ORDER BY id DESC LIMIT 1"
+HIGHEST = "SELECT max(id) FROM messages"
+CHANGED = "SELECT message_id FROM changed_messages ORDER BY message_id LIMIT ?"
+ANY_CHANGED = "SELECT 1 FROM changed_messages LIMIT 1"
+CLEAR_CHANGED = "DELETE FROM changed_messages WHERE message_id = ?"
+ONE = " ".join((COLUMNS, "FROM messages WHERE id = ?"))
+PUT = "INSERT INTO messages_fts_words (rowid, words, parts) VALUES (?, ?, ?)"
+TAKE = "DELETE FROM messages_fts_words WHERE rowid = ?"
+
+IDS_OF_SESSION = "SELECT id FROM messages WHERE session_id = ?"
+DELETE_OF_SESSION = "DELETE FROM messages WHERE session_id = ?"
+
+MERGE = "INSERT INTO messages_fts_words (messages_fts_words) VALUES ('optimize')"
+MERGE_SOME = "INSERT INTO messages_fts_words (messages_fts_words, rank) VALUES ('merge', ?)"
+PAGES_MERGED_AT_LEAST, BYTES_PER_PAGE_MERGED = 16, 512
+"""How much is merged with each batch: its own pages once for every level that a large index has, and no more."""
+BLOCK_TABLES = ("messages_fts_blocks", "messages_fts_ranges", "messages_fts_members")
+DROP_BLOCKS = """DROP TABLE IF EXISTS messages_fts_blocks; DROP TABLE IF EXISTS messages_fts_ranges;
+    DROP TABLE IF EXISTS messages_fts_members"""
+DROP_WORDS = "DROP TABLE IF EXISTS messages_fts_words; DROP TABLE IF EXISTS index_progress"
+DROP = "; ".join((DROP_WORDS, DROP_BLOCKS))
+UNHOOK = """DELETE FROM sqlite_master WHERE tbl_name IN ('messages_fts_words', 'messages_fts_words_data',
+    'messages_fts_words_idx', 'messages_fts_words_docsize', 'messages_fts_words_config',
+    'messages_fts_blocks', 'messages_fts_blocks_data', 'messages_fts_blocks_idx', 'messages_fts_blocks_docsize',
+    'messages_fts_blocks_config', 'messages_fts_ranges', 'messages_fts_members', 'index_progress')"""
+HAS_BLOCKS = """SELECT count(*) FROM sqlite_master
+    WHERE name IN ('messages_fts_blocks', 'messages_fts_ranges', 'messages_fts_members')"""
+NO_LIMIT = 1 << 62
+
+
+Entry = tuple[int, str, str]
+"""A row of the message index: rowid, words, parts."""
+
+Standing = tuple[int, int, bool]
+"""(watermark, rows above it, whether lower rows were changed)."""
+
+
+def behind(reader: SqliteReader, most: int) -> Standing:
+    """Where the index stands in this snapshot; the rows above it are counted up to `most`."""
+    mark = int(reader.value(WATERMARK) or 0)
+    return mark, int(reader.value(COUNT_ABOVE, mark, most)), reader.value(ANY_CHANGED) is not None
+
+
+def waiting(reader: SqliteReader) -> tuple[int, bool]:
+    """(about how many rows are above the watermark, whether lower ones were changed), without reading any."""
+    above = int(reader.value(HIGHEST) or 0) - int(reader.value(WATERMARK) or 0)
+    return above, reader.value(ANY_CHANGED) is not None
+
+
+def follow(writer: SqliteWriter) -> bool:
+    """Index one batch; True if more is waiting."""
+    with _without_zeros(writer):
+        return _follow(writer)
+
+
+def settle(writer: SqliteWriter) -> bool:
+    """Index some of the blocks that still grow; True if more is waiting."""
+    with _without_zeros(writer):
+        return blocks.settle(writer)
+
+
+@contextmanager
+def _without_zeros(writer: SqliteWriter) -> Iterator[None]:
+    """Merging gives whole pages of old segments back, and overwriting them with zeros, as is done with deleted
+    messages, cost a tenth of every append. What is in them is in newer segments too, or is taken out by vacuum and
+    purge."""
+    run(writer.raw, "PRAGMA secure_delete=FAST")
+    try:
+        yield
+    finally:
+        run(writer.raw, "PRAGMA secure_delete=ON")
+
+
+def _follow(writer: SqliteWriter) -> bool:
+    mark, blocked = int(writer.value(WATERMARK) or 0), int(writer.value(blocks.WATERMARK) or 0)
+    batch = blocks.Batch(writer)
+    changed = [row[0] for row in writer.rows(CHANGED, CHANGED_AT_ONCE)]
+    if changed:
+        blobs.adopt(writer, changed[-1])
+    for message_id in changed:
+        writer.run(TAKE, message_id)
+        batch.take_out(message_id)
+        present = writer.row(ONE, message_id) if message_id <= mark else None
+        if present is not None:
+            entry, piece = _made_of(present)
+            writer.run(PUT, *entry)
+            if piece is not None and message_id <= blocked:
+                batch.put_back(message_id, piece.session_id)
+        writer.run(CLEAR_CHANGED, message_id)
+    size = count = 0
+    entries: list[Entry] = []
+    sessions: set[str] = set()
+    abreast, before = blocked >= mark, mark
+    for *row, length in writer.rows(ABOVE, mark, NO_LIMIT, ROWS_AT_ONCE):
+        if count and size + length > BYTES_AT_ONCE:
+            count = ROWS_AT_ONCE  # there is more
+            break
+        entry, piece = _made_of(row)
+        entries.append(entry)
+        sessions.add(row[5])
+        if abreast and piece is not None:
+            batch.add(piece)
+        size, count, mark = size + length, count + 1, row[0]
+    if count:
+        writer.many(PUT, entries)
+        writer.run(SET_WATERMARK, mark)
+        writer.run(MERGE_SOME, PAGES_MERGED_AT_LEAST + size // BYTES_PER_PAGE_MERGED)
+        derived.note_untold(writer, sessions, before)
+    blocked = mark if abreast else _block_some(writer, batch, blocked, mark)
+    writer.run(blocks.SET_WATERMARK, blocked)
+    due = batch.finish(blocked - blocks.QUIET_AFTER)
+    return count >= ROWS_AT_ONCE or len(changed) == CHANGED_AT_ONCE or blocked < mark or due
+
+
+def _block_some(writer: SqliteWriter, batch: blocks.Batch, blocked: int, mark: int) -> int:
+    """Put some messages into blocks that were indexed before there were any; how far that is done."""
+    size = count = 0
+    for *row, length in writer.rows(ABOVE, blocked, mark, ROWS_AT_ONCE):
+        piece = _piece(row, fields_of(*row[1:5])[0], None)
+        if piece is not None:
+            batch.add(piece)
+        size, count, blocked = size + length, count + 1, row[0]
+        if size > blocks.BYTES_AT_ONCE:
+            return blocked
+    return blocked if count == ROWS_AT_ONCE else mark
+
+
+def _made_of(row: Any) -> tuple[Entry, blocks.Piece | None]:
+    """What a message is in the index, and what it gives to its block."""
+    said, *others = fields_of(*row[1:5])
+    fields = [given_text(said), *[given_text(other) for other in others if other]]
+    return (row[0], *together(fields)), _piece(row, said, fields[0][0])
+
+
+def _piece(row: Any, text: str, words: str | None) -> blocks.Piece | None:
+    """What a message gives to its block: what was said in it, unless that was taken back."""
+    message_id, *_, session_id, role, active = row
+    return blocks.Piece(message_id, session_id, role, text, words) if text and active else None
+
+
+def delete_messages(writer: SqliteWriter, session_id: str) -> int:
+    """Delete a session's rows and take them out of the index, leaving no note behind."""
+    ids = [(row[0],) for row in writer.rows(IDS_OF_SESSION, session_id)]
+    writer.many(TAKE, ids)
+    blocks.delete_session(writer, session_id, ids)
+    writer.run(DELETE_OF_SESSION, session_id)
+    writer.many(CLEAR_CHANGED, ids)
+    return len(ids)
+
+
+def reset(connection: apsw.Connection) -> None:
+    """Start at zero with an index that is whole or not there, inside the caller's transaction."""
+    run(connection, DROP)
+    run(connection, definition())
+
+
+def rebuild(connection: apsw.Connection) -> None:
+    """Throw the index away and start at zero. Call outside any transaction.
+
+    A table with a broken page cannot be dropped; then its name is struck from the schema, and VACUUM, which copies
+    only what the schema reaches, gives its pages back.
+    """
+    try:
+        with _transaction(connection):
+            reset(connection)
+        return
+    except apsw.CorruptError:
+        pass
+    with _transaction(connection):
+        run(connection, "PRAGMA writable_schema=ON")
+        try:
+            run(connection, UNHOOK)
+        finally:
+            run(connection, "PRAGMA writable_schema=RESET")
+        run(connection, definition())
+    try:
+        run(connection, "VACUUM")
+    except apsw.CorruptError:
+        from hermes.store.sqlite.repair.sealed_pages import vacuumed_unchecked
+
+        if not vacuumed_unchecked(connection):
+            raise
+
+
+@contextmanager
+def _transaction(connection: apsw.Connection) -> Iterator[None]:
+    run(connection, "BEGIN IMMEDIATE")
+    try:
+        yield
+        run(connection, "COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            run(connection, "ROLLBACK")
+        raise
+
+
+def definition() -> str:
+    return _sql("index.sql") + _sql("blocks.sql")
+
+
+def add_blocks(connection: apsw.Connection) -> None:
+    """Give blocks to a store that has none, or not all of what belongs to them; they catch up on their own."""
+    if _has_blocks(connection):
+        return
+    with _transaction(connection):
+        if not _has_blocks(connection):
+            run(connection, DROP_BLOCKS)
+            run(connection, _sql("blocks.sql"))
+
+
+def _has_blocks(connection: apsw.Connection) -> bool:
+    return run(connection, HAS_BLOCKS) == [(len(BLOCK_TABLES),)]
+
+
+def _sql(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")

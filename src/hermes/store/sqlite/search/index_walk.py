@@ -1,0 +1,242 @@
+"""What the index finds for a query, walked by ids in any order, as lazily as it is read.
+
+Ranking costs a microsecond for every match, walking the matches a twentieth of that. So a query all of whose words are
+very common, for which BM25 has nothing to say, is answered newest first: FTS5 walks row ids downwards, and reading
+stops at the limit. Where only some branches of an OR are common, the others are ranked and the rest comes after them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+from hermes.store.engine import Row
+from hermes.store.matching import (
+    And,
+    Literal,
+    MessageText,
+    Node,
+    Not,
+    Or,
+    Part,
+    Phrase,
+    Word,
+    by_text,
+    confirms,
+    is_begun,
+    matches,
+    narrows,
+    needs_check,
+)
+from hermes.store.sqlite.connection import SqliteReader
+from hermes.store.sqlite.search.row_filters import ALLOWED
+from hermes.store.sqlite.search.split_texts import Texts, fields_of
+from hermes.store.values import Order
+
+VERY_COMMON = 10_000
+"""So many matches are not ranked."""
+LATELY = 2048
+"""What is far from that, either way, among the messages written last is taken to be so at all: counting costs, too."""
+BEFORE_INDEX, BEFORE_INDEX_ONCE, SHORT = 512, 20_000, 20_000
+"""For a word of which there are only a letter or two, so many of the last messages are read before the index is asked,
+and none longer than that; more, where those of conversations that were found already are passed by. FTS5 merges
+whatever begins so before it answers, which takes 25 ms for a letter at 70,000 messages."""
+DENSE = 0.25
+"""That is done for a beginning that so many messages hold, and beside something that narrows it is left to their texts.
+What is rarer is quickly merged."""
+
+# Each statement is put together from these parts once, at import; values are always bound.
+IDS = "SELECT m.id"
+ROOTS = "SELECT m.id, coalesce(s.root_id, s.id)"
+TEXTS = "SELECT m.id, m.content, m.content_kind, m.tool_name, m.tool_calls"
+# CROSS JOIN keeps the order of the loops: rows come as the outermost table gives them, and reading stops at the limit.
+OF_INDEX = """FROM messages_fts_words f CROSS JOIN messages m ON m.id = f.rowid
+    CROSS JOIN sessions s ON s.id = m.session_id"""
+OF_ROWS = "FROM messages m CROSS JOIN sessions s ON s.id = m.session_id"
+MATCHING = "WHERE f.messages_fts_words MATCH ?1"
+BY: dict[Order, str] = {
+    "relevance": "ORDER BY f.rank",
+    "newest": "ORDER BY f.rowid DESC",
+    "oldest": "ORDER BY f.rowid",
+}
+INDEXED = {order: " ".join((IDS, OF_INDEX, MATCHING, ALLOWED, by)) for order, by in BY.items()}
+INDEXED_ROOTS = {order: " ".join((ROOTS, OF_INDEX, MATCHING, ALLOWED, by)) for order, by in BY.items()}
+INDEXED_TEXTS = {order: " ".join((TEXTS, OF_INDEX, MATCHING, ALLOWED, by)) for order, by in BY.items()}
+SCORES = " ".join((ROOTS, ", -f.rank", OF_INDEX, MATCHING, ALLOWED, BY["relevance"]))
+NEWEST_FIRST = " ".join((TEXTS, OF_ROWS, "WHERE m.id <= ?1", ALLOWED, "ORDER BY m.id DESC"))
+OLDEST_FIRST = " ".join((TEXTS, OF_ROWS, "WHERE m.id <= ?1", ALLOWED, "ORDER BY m.id"))
+LATEST = " ".join((ROOTS, OF_ROWS, "WHERE m.id <= ?1 AND m.id > ?17", ALLOWED, "ORDER BY m.id DESC"))
+TEXT = " ".join((TEXTS, "FROM messages m WHERE m.id = ?"))
+LAST = " ".join((TEXTS, "FROM messages m WHERE m.id <= ? ORDER BY m.id DESC LIMIT 64"))
+NO_TERM = "("
+"""What no message holds: a term is made of letters and digits."""
+COUNT_LATELY = """SELECT count(*) FROM
+    (SELECT 1 FROM messages_fts_words WHERE messages_fts_words MATCH ? AND rowid > ? LIMIT ?)"""
+COUNT = "SELECT count(*) FROM (SELECT 1 FROM messages_fts_words WHERE messages_fts_words MATCH ? LIMIT 10000)"
+
+
+class Indexed:
+    """What the index finds, in any order, without rows that were changed since."""
+
+    def __init__(
+        self,
+        reader: SqliteReader,
+        tree: Node,
+        allowed: tuple[Any, ...],
+        mark: int,
+        skip: Collection[int],
+        texts: Texts,
+        enough: dict[str, int] | None,
+    ) -> None:
+        self._enough = enough
+        """Conversations of which no more is wanted; None if every message is."""
+        self._reader, self._allowed = reader, allowed
+        self._mark, self._skip, self._texts = mark, skip, texts
+        self.tree = tree
+        if mark >= VERY_COMMON and is_begun(tree):
+            self.tree = by_text(tree, lambda leaf: self._share(leaf) >= DENSE)
+        self._is_begun = mark >= VERY_COMMON and is_begun(self.tree)
+        self._expression = fts5(self.tree)
+
+    def rare_part(self) -> Node | None:
+        """What of the tree is worth ranking: all of it, some branches of its OR, or, where all is common, nothing.
+
+        None also where there is nothing that the index could narrow by: punctuation alone, or only exclusions.
+        """
+        if self._expression is None:
+            return None
+        if self._mark < VERY_COMMON or not self._is_common(self.tree, self._expression):
+            return self.tree
+        if not isinstance(self.tree, Or):
+            return None
+        branches = [(part, fts5(part)) for part in self.tree.of]
+        rare = [part for part, found in branches if found is not None and not self._is_common(part, found)]
+        return Or(tuple(rare)) if rare else None
+
+    def _is_common(self, tree: Node, expression: str) -> bool:
+        if self._is_begun and is_begun(tree) and self._share(tree) * self._mark >= 2 * VERY_COMMON:
+            return True
+        return matches_of(self._reader, expression, self._mark) >= VERY_COMMON
+
+    def _share(self, tree: Node) -> float:
+        """How many of the messages written last match, as far as they are short: what splitting them costs."""
+        rows = [row for row in self._reader.rows(LAST, self._mark) if _size(row) <= SHORT]
+        return sum(matches(tree, self._texts.of(row[0], row[1:]).text) for row in rows) / max(1, len(rows))
+
+    def walk(self, order: Order) -> Iterator[int]:
+        if self._expression is not None:
+            begun = self._is_begun and order == "newest" and self._share(self.tree) >= DENSE
+            return self._texts_first(self._expression) if begun else self._among(self._expression, order)
+        rows = self._reader.each(
+            OLDEST_FIRST if order == "oldest" else NEWEST_FIRST, self._mark, *self._allowed
+        )
+        return (row[0] for row in self._known(rows) if matches(self.tree, text_in(row)))
+
+    def _texts_first(self, expression: str) -> Iterator[int]:
+        """Newest first: the last ones by their texts, while they are short, and only then by the index."""
+        rest = self._mark - (BEFORE_INDEX if self._enough is None else BEFORE_INDEX_ONCE)
+        for message_id, root in self._known(self._reader.each(LATEST, self._mark, *self._allowed, rest)):
+            if self._enough is not None and root in self._enough:
+                continue
+            row = self._reader.row(TEXT, message_id)
+            if row is None or _size(row) > SHORT:
+                rest = message_id
+                break
+            if matches(self.tree, self._texts.of(row[0], row[1:]).text):
+                yield message_id
+        if rest > 0:
+            yield from (message_id for message_id in self._among(expression, "newest") if message_id <= rest)
+
+    def rank(self, rare: Node, *, scored: bool) -> Iterator[tuple[float, int]]:
+        """(score, id) of what the index finds for the part that is worth ranking, the best first.
+
+        Scores are only computed if `scored`: they are needed to merge these rows with others.
+        """
+        expression = fts5(rare)
+        assert expression is not None  # a branch that the index cannot find is not rare
+        holds = confirms if rare is self.tree else matches
+        if not scored:
+            yield from ((0.0, message_id) for message_id in self._among(expression, "relevance", holds))
+            return
+        checked = needs_check(self.tree)
+        for message_id, root, score in self._known(self._reader.each(SCORES, expression, *self._allowed)):
+            if self._enough is not None and root in self._enough:
+                continue
+            row = self._reader.row(TEXT, message_id) if checked else None
+            if row is None or holds(self.tree, text_in(row)):
+                yield score, message_id
+
+    def _among(
+        self, expression: str, order: Order, holds: Callable[[Node, MessageText], bool] = confirms
+    ) -> Iterator[int]:
+        """What the index finds, as far as it is so; `holds` decides where the index cannot."""
+        checked = needs_check(self.tree)
+        if self._enough is not None:
+            for message_id, root in self._known(
+                self._reader.each(INDEXED_ROOTS[order], expression, *self._allowed)
+            ):
+                if root in self._enough:  # whose texts need not be read
+                    continue
+                row = self._reader.row(TEXT, message_id) if checked else None
+                if row is None or holds(self.tree, text_in(row)):
+                    yield message_id
+            return
+        sql = INDEXED_TEXTS[order] if checked else INDEXED[order]
+        rows = self._known(self._reader.each(sql, expression, *self._allowed))
+        yield from (row[0] for row in rows if not checked or holds(self.tree, text_in(row)))
+
+    def _known(self, rows: Iterator[Row]) -> Iterator[Row]:
+        return (row for row in rows if row[0] <= self._mark and row[0] not in self._skip)
+
+
+def matches_of(reader: SqliteReader, expression: str, mark: int) -> int:
+    """About how many messages match, as far as it matters here: up to VERY_COMMON."""
+    enough = 2 * VERY_COMMON * LATELY // max(1, mark) + 1
+    lately = int(reader.value(COUNT_LATELY, expression, mark - LATELY, enough)) * mark // LATELY
+    if lately >= 2 * VERY_COMMON or lately <= VERY_COMMON // 2:
+        return min(lately, VERY_COMMON)
+    return int(reader.value(COUNT, expression))
+
+
+def _size(row: Row) -> int:
+    return len(row[1] or "") + len(row[4] or "")
+
+
+def text_in(row: Row) -> MessageText:
+    return MessageText.of(*fields_of(*row[1:]))
+
+
+def fts5(tree: Node) -> str | None:
+    """The tree as an FTS5 expression that finds at least everything the tree matches; None if it finds all.
+
+    Exclusions are passed on only where the index decides them exactly.
+    """
+    match tree:
+        case Word() | Phrase():
+            if not narrows(tree):
+                return None
+            return _quoted(" ".join(tree.terms)) + (" *" if tree.prefix_last else "")
+        case Part(terms=terms):
+            return None if terms is None else "(" + " OR ".join(map(_quoted, terms or (NO_TERM,))) + ")"
+        case Literal():
+            return None
+        case And(of=parts):
+            kept = [
+                found for part in parts if not isinstance(part, Not) and (found := fts5(part)) is not None
+            ]
+            if not kept:
+                return None
+            joined = "(" + " AND ".join(kept) + ")"
+            exact = [part for part in parts if isinstance(part, Not) and not needs_check(part)]
+            barred = [found for part in exact if (found := fts5(part.of)) is not None]
+            # One NOT for all of them: FTS5 allows no deep nesting.
+            return "(" + joined + " NOT (" + " OR ".join(barred) + "))" if barred else joined
+        case Or(of=parts):
+            every = [fts5(part) for part in parts]
+            return None if None in every else "(" + " OR ".join(found for found in every if found) + ")"
+        case _:
+            return None
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'

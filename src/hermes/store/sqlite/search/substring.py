@@ -1,0 +1,339 @@
+"""`*part*`: which terms of the message index hold some letters.
+
+A list of the terms with trigrams over them answers that in a fraction of a millisecond. Nothing is written to it when a
+message is stored: whoever searches a part brings it up to date first, in short transactions, from FTS5's own vocabulary
+or, if little was added since, from the rows. The answer never depends on that: what the list does not know yet is read
+in the snapshot of the search, so that a store that may not be written, or is locked, gives the same one.
+
+A term may be a secret. The list goes with whatever rewrites the file (`forget`: vacuum, optimize, shrink, purge and
+scrub), and is made anew once rows were removed: at the next part in a store of up to `SMALL` messages, in a larger one
+when a hundredth of them is gone. One person's view never asks it, for other people's terms would count: it reads the
+rows of that person.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
+
+import apsw
+
+from hermes import errors
+from hermes.store.engine import Reader, Row, Writer
+from hermes.store.matching import LookUp, Node, parts, with_terms
+from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, run
+from hermes.store.sqlite.search import index
+from hermes.store.sqlite.search.split_texts import fields_of
+from hermes.terms import fold, index_texts, is_spaceless
+
+T = TypeVar("T")
+
+MOST_TERMS = 256
+SHORTEST = 3
+"""A trigram is needed. Shorter pieces are looked for in the text."""
+SMALL = 10_000
+FEW_ROWS = 500
+"""So many new rows are always split again; more of them up to a twentieth of all, where that is the quicker way."""
+LONGEST_WAIT, BETWEEN_TRIES = 0.5, 0.02
+"""Seconds that a search waits for the write lock in order to extend the list."""
+TERMS_AT_ONCE = 2_000
+"""About what can be listed in 20 ms."""
+
+PROGRESS = "SELECT name, value FROM index_progress"
+SET_PROGRESS = """INSERT INTO index_progress (name, value) VALUES (?, ?)
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value"""
+FORGET_PROGRESS = "DELETE FROM index_progress WHERE name LIKE 'parts %'"
+COUNT = """INSERT INTO index_progress (name, value) VALUES (?, ?)
+    ON CONFLICT (name) DO UPDATE SET value = value + excluded.value"""
+# What the next `index.follow` will take out, and what of it is put back.
+NOTED = """SELECT c.message_id, m.id IS NOT NULL FROM (SELECT message_id FROM changed_messages WHERE message_id <=
+    (SELECT value FROM index_progress WHERE name = 'messages') ORDER BY message_id LIMIT ?) c
+    LEFT JOIN messages m ON m.id = c.message_id"""
+EDITED_SO_FAR = "SELECT value FROM index_progress WHERE name = 'edited'"
+NOTE_EDIT = """INSERT INTO messages_fts_words_edited (note, id) VALUES (?, ?)
+    ON CONFLICT (note) DO UPDATE SET id = excluded.id"""
+COUNT_EDITS = "SELECT count(*) FROM messages_fts_words_edited WHERE note > ?"
+FORGET_EDITS = "DELETE FROM messages_fts_words_edited WHERE note <= ?"
+EXISTS = "SELECT 1 FROM sqlite_master WHERE name = 'messages_fts_words_grams'"
+DROP = """DROP TABLE IF EXISTS messages_fts_words_grams; DROP TABLE IF EXISTS messages_fts_words_terms;
+    DROP TABLE IF EXISTS messages_fts_words_edited"""
+UNHOOK = """DELETE FROM sqlite_master WHERE tbl_name LIKE 'messages~_fts~_words~_grams%' ESCAPE '~'
+    OR tbl_name IN ('messages_fts_words_terms', 'messages_fts_words_edited')"""
+CLEAR_GRAMS = "INSERT INTO messages_fts_words_grams (messages_fts_words_grams) VALUES ('delete-all')"
+CLEAR_TERMS = "DELETE FROM messages_fts_words_terms"
+CLEAR_EDITS = "DELETE FROM messages_fts_words_edited"
+ADD_TERM = "INSERT INTO messages_fts_words_terms (term) VALUES (?) ON CONFLICT DO NOTHING RETURNING id"
+ADD_GRAMS = "INSERT INTO messages_fts_words_grams (rowid, term) VALUES (?, ?)"
+LISTED = "SELECT term FROM messages_fts_words_grams WHERE term GLOB ? ORDER BY rowid LIMIT ?"
+
+# Also where nothing may be written: a temporary table is no part of the file.
+VOCABULARY = """CREATE VIRTUAL TABLE IF NOT EXISTS temp.message_vocabulary
+    USING fts5vocab('main', 'messages_fts_words', 'row')"""
+ALL_TERMS = "SELECT term FROM temp.message_vocabulary WHERE length(term) >= ? ORDER BY doc DESC"
+HOLDING = """SELECT term FROM temp.message_vocabulary WHERE instr(term, ?) > 0 ORDER BY doc DESC LIMIT ?"""
+
+COUNT_NEW = "SELECT count(*) FROM messages WHERE id > ? AND id <= ?"
+NEW = """SELECT content, content_kind, tool_name, tool_calls FROM messages WHERE id > ? AND id <= ?
+    UNION ALL SELECT m.content, m.content_kind, m.tool_name, m.tool_calls
+    FROM messages_fts_words_edited e CROSS JOIN messages m ON m.id = e.id WHERE e.note > ?"""
+# On a connection of one person: of theirs.
+OWN = """SELECT m.content, m.content_kind, m.tool_name, m.tool_calls
+    FROM sessions s CROSS JOIN messages m ON m.session_id = s.id"""
+
+
+# In `index_progress`. Of the index: how many of its rows were indexed anew, and how many of them changed or went.
+EDITED, REMOVED = "edited", "removed"
+# Of the list: which one it is (while it is made, under another name), how far it goes, and those counts at the time.
+BUILD, UNFINISHED = "parts build", "parts unfinished"
+MARK, EDITS, REMOVALS = "parts mark", "parts edited", "parts removed"
+
+
+class Standing(NamedTuple):
+    """Where the index stands, and how much of it the list has."""
+
+    mark: int
+    edited: int
+    removed: int
+    build: int
+    """Which list it is: a number that its maker drew. 0 if there is none, or it is not whole yet."""
+    listed: int
+    listed_edited: int
+    built_removed: int
+
+    @classmethod
+    def of(cls, reader: Reader) -> Standing:
+        known: dict[str, int] = dict(cast(Iterable[tuple[str, int]], reader.rows(PROGRESS)))
+        names = ("messages", EDITED, REMOVED, BUILD, MARK, EDITS, REMOVALS)
+        return cls(*(known.get(name, 0) for name in names))
+
+    def is_usable(self, reader: Reader) -> bool:
+        """Whether the list, with the rows that were indexed after it, holds every term of the index."""
+        if not self.build or self.mark < self.listed:
+            return False
+        edits = self.edited - self.listed_edited
+        if edits and reader.value(COUNT_EDITS, self.listed_edited) != edits:
+            return False
+        count = edits + self.mark - self.listed
+        if count > FEW_ROWS:  # ids have gaps
+            count = edits + int(reader.value(COUNT_NEW, self.listed, self.mark))
+        return count <= max(FEW_ROWS, self.mark // 20)
+
+    @property
+    def is_up_to_date(self) -> bool:
+        return (self.mark, self.edited) == (self.listed, self.listed_edited)
+
+    def newer(self, reader: Reader) -> Iterator[Row]:
+        """The rows that the list does not know."""
+        return reader.each(NEW, self.listed, self.mark, self.listed_edited)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether few enough rows were removed since the list was made."""
+        return self.removed - self.built_removed <= (self.mark // 100 if self.mark > SMALL else 0)
+
+
+def is_asked(tree: Node) -> bool:
+    return any(len(leaf.piece) >= SHORTEST for leaf in parts(tree))
+
+
+def expanded(reader: SqliteReader, tree: Node, *, own: bool) -> Node:
+    """The tree with the terms of its parts, as of this snapshot; `own` on a connection of one person."""
+    pieces = {leaf.piece for leaf in parts(tree) if len(leaf.piece) >= SHORTEST}
+    if not pieces:
+        return tree
+    return with_terms(tree, _among_own(reader, pieces) if own else _among_all(reader, pieces))
+
+
+def cut_in(tree: Node) -> tuple[str, ...]:
+    """The parts of which only the most frequent terms are looked for."""
+    return tuple(leaf.text for leaf in parts(tree) if leaf.cut)
+
+
+def _among_own(reader: SqliteReader, pieces: Collection[str]) -> LookUp:
+    found = Counter(_terms_of(reader.each(OWN), pieces))
+    ordered = [term for term, _ in found.most_common()]
+    return lambda piece: None if piece not in pieces else _cut(term for term in ordered if piece in term)
+
+
+def _among_all(reader: SqliteReader, pieces: Collection[str]) -> LookUp:
+    standing = Standing.of(reader)
+    if not standing.is_usable(reader):
+        _open_vocabulary(reader)
+        return lambda piece: (
+            None
+            if piece not in pieces
+            else _cut(row[0] for row in reader.rows(HOLDING, piece, MOST_TERMS + 1))
+        )
+    newer = list(dict.fromkeys(_terms_of(standing.newer(reader), pieces)))
+
+    def look_up(piece: str) -> tuple[tuple[str, ...], bool] | None:
+        if piece not in pieces:
+            return None
+        listed = [row[0] for row in reader.rows(LISTED, f"*{piece}*", MOST_TERMS + 1)]
+        return _cut(dict.fromkeys([*listed, *[term for term in newer if piece in term]]))
+
+    return look_up
+
+
+def _cut(terms: Iterable[str]) -> tuple[tuple[str, ...], bool]:
+    most = tuple(islice(terms, MOST_TERMS + 1))
+    return most[:MOST_TERMS], len(most) > MOST_TERMS
+
+
+def _terms_of(rows: Iterable[Any], pieces: Collection[str] = ()) -> Iterator[str]:
+    """The terms of each row, each once; if pieces are named, those that hold any of them."""
+    quick = bool(pieces) and all(map(str.isascii, pieces))
+    for row in rows:
+        fields = fields_of(*row)
+        # Splitting is the dear part, and most rows hold none of them.
+        if quick and not any(piece in text for text in map(fold, fields) for piece in pieces):
+            continue
+        for term in {term for stream in index_texts(*fields) for term in stream.split(" ")}:
+            if _is_listed(term) and (not pieces or any(piece in term for piece in pieces)):
+                yield term
+
+
+def _is_listed(term: str) -> bool:
+    """In scripts without spaces every run is found anyway."""
+    return len(term) >= SHORTEST and not is_spaceless(term)
+
+
+def _open_vocabulary(reader: Reader) -> None:
+    reader.rows("PRAGMA query_only=OFF")
+    try:
+        reader.rows(VOCABULARY)
+    finally:
+        reader.rows("PRAGMA query_only=ON")
+
+
+# Keeping the list
+
+
+class Store(Protocol):
+    """What keeping the list needs of the engine."""
+
+    def read(self) -> AbstractContextManager[Reader]: ...
+    def write_if_free(self, work: Callable[[Writer], T]) -> T: ...
+
+
+def follow(store: Store) -> None:
+    """Bring the list up to date, or make it; each transaction is short, and the file is read outside of them.
+
+    Nobody waits for a lock to begin with that; a list that was begun is finished among the other writers, unless one
+    of them holds the lock for long. Then the next search begins anew.
+    """
+    with store.read() as reader:
+        standing = Standing.of(reader)
+        build, built_removed = standing.build, standing.built_removed
+        if not standing.is_usable(reader) or not standing.is_clean:
+            build, built_removed = 0, standing.removed
+            _open_vocabulary(reader)
+            terms = [row[0] for row in reader.each(ALL_TERMS, SHORTEST) if _is_listed(row[0])]
+        elif not standing.is_up_to_date:
+            terms = list(dict.fromkeys(_terms_of(standing.newer(reader))))
+        else:
+            return
+    if not build:
+        build = int.from_bytes(os.urandom(6), "big") + 1
+        store.write_if_free(partial(_begin, build=build))
+    for at in range(0, len(terms), TERMS_AT_ONCE):
+        if not _write_soon(store, partial(_add, build=build, terms=terms[at : at + TERMS_AT_ONCE])):
+            return  # somebody made another list meanwhile, or threw this one away
+    progress = {MARK: standing.mark, EDITS: standing.edited, REMOVALS: built_removed, BUILD: build}
+    _write_soon(store, partial(_finish, progress=progress))
+
+
+def _write_soon(store: Store, work: Callable[[Writer], T]) -> T:
+    """A transaction among those of other writers. `StoreBusy` if one of them holds the lock for long."""
+    until = time.monotonic() + LONGEST_WAIT
+    while True:
+        try:
+            return store.write_if_free(work)
+        except errors.StoreBusy:
+            if time.monotonic() > until:
+                raise
+            time.sleep(BETWEEN_TRIES)
+
+
+def _begin(writer: Writer, *, build: int) -> None:
+    run(cast(SqliteWriter, writer).raw, definition())
+    for sql in (CLEAR_GRAMS, CLEAR_TERMS, CLEAR_EDITS, FORGET_PROGRESS):
+        writer.run(sql)
+    writer.run(SET_PROGRESS, UNFINISHED, build)
+
+
+def _add(writer: Writer, *, build: int, terms: list[str]) -> bool:
+    if not _is_current(writer, build):
+        return False
+    added = [(row[0], term) for term in terms if (row := writer.row(ADD_TERM, term)) is not None]
+    cast(SqliteWriter, writer).many(ADD_GRAMS, added)
+    return True
+
+
+def _finish(writer: Writer, *, progress: dict[str, int]) -> None:
+    if _is_current(writer, progress[BUILD]):
+        writer.run(FORGET_PROGRESS)
+        writer.run(FORGET_EDITS, progress[EDITS])
+        for name, value in progress.items():
+            writer.run(SET_PROGRESS, name, value)
+
+
+def _is_current(writer: Writer, build: int) -> bool:
+    return (UNFINISHED, build) in (known := writer.rows(PROGRESS)) or (BUILD, build) in known
+
+
+def forget(connection: apsw.Connection) -> None:
+    """Throw the list away; the next part that is searched makes another. Call outside any transaction.
+
+    A table with a broken page cannot be dropped: its name is struck, and VACUUM gives its pages back.
+    """
+    if not run(connection, EXISTS):
+        return
+    try:
+        with connection:
+            run(connection, DROP)
+            run(connection, FORGET_PROGRESS)
+    except apsw.CorruptError:
+        with connection:
+            run(connection, "PRAGMA writable_schema=ON")
+            try:
+                run(connection, UNHOOK)
+            finally:
+                run(connection, "PRAGMA writable_schema=RESET")
+            run(connection, FORGET_PROGRESS)
+        run(connection, "VACUUM")
+
+
+def follow_index(writer: SqliteWriter) -> bool:
+    """`index.follow`, with an account of what it takes out and puts back."""
+    noted = writer.rows(NOTED, index.CHANGED_AT_ONCE)
+    if noted:
+        _note(writer, [message_id for message_id, is_there in noted if is_there], len(noted))
+    return index.follow(writer)
+
+
+def _note(writer: SqliteWriter, edited: list[int], removed: int) -> None:
+    before = int(writer.value(EDITED_SO_FAR) or 0)
+    writer.run(COUNT, EDITED, len(edited))
+    writer.run(COUNT, REMOVED, removed)
+    if writer.value(EXISTS) is not None:
+        writer.many(NOTE_EDIT, enumerate(edited, before + 1))
+
+
+def delete_messages(writer: SqliteWriter, session_id: str) -> int:
+    """`index.delete_messages`, with a count."""
+    removed = index.delete_messages(writer, session_id)
+    if removed:
+        writer.run(COUNT, REMOVED, removed)
+    return removed
+
+
+def definition() -> str:
+    return Path(__file__).with_name("parts.sql").read_text(encoding="utf-8")

@@ -1,0 +1,159 @@
+"""The unindexed tail: messages that the search index has not reached, matched on their text within a deadline.
+
+The tail is every row above the watermark of the index, and every lower row that was changed since it was indexed. A
+search reads all of it or raises `SearchTimeout`; it never leaves rows out. Only ids and term counts are kept while
+reading, so that memory does not grow with the size of the texts.
+
+Matches are scored by BM25, the formula of the index, so that indexed and unindexed matches can be merged. The length of
+a text is left out: the index knows the average length, SQL cannot ask it.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from math import log
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hermes import errors
+from hermes.store.engine import Row
+from hermes.store.matching import Leaf, Literal, MessageText, Node, Part, matches, wanted
+from hermes.store.sqlite.connection import SqliteReader, upkeep
+from hermes.store.sqlite.search import index
+from hermes.store.sqlite.search.index_walk import COUNT, OF_ROWS, TEXTS, fts5, text_in
+from hermes.store.sqlite.search.row_filters import ALLOWED
+from hermes.store.sqlite.search.split_texts import Texts
+
+K1 = 1.2
+"""The figure that FTS5 uses."""
+LEAST_RARITY = 1e-6
+
+OF_CHANGED = """FROM changed_messages c CROSS JOIN messages m ON m.id = c.message_id
+    CROSS JOIN sessions s ON s.id = m.session_id"""
+ABOVE = " ".join((TEXTS, OF_ROWS, "WHERE m.id > ?1", ALLOWED, "ORDER BY m.id DESC"))
+CHANGED = " ".join((TEXTS, OF_CHANGED, "WHERE m.id <= ?1", ALLOWED, "ORDER BY m.id DESC"))
+COUNT_ROWS = "SELECT count(*) FROM messages WHERE id > ?"
+COUNT_CHANGED = "SELECT count(*) FROM changed_messages WHERE message_id <= ?"
+
+
+class Deadline(NamedTuple):
+    """Until when the tail may be read."""
+
+    at: float
+    seconds: float
+    path: Path
+
+    @classmethod
+    def after(cls, seconds: float, path: Path) -> Deadline:
+        return cls(time.monotonic() + seconds, seconds, path)
+
+    def check(self, reader: SqliteReader, mark: int) -> None:
+        if time.monotonic() > self.at:
+            unindexed = int(reader.value(COUNT_ROWS, mark)) + int(reader.value(COUNT_CHANGED, mark))
+            raise errors.raised(
+                errors.SearchTimeout,
+                f"the search stopped after {self.seconds:g} s: {unindexed:,} messages are not indexed yet and could"
+                f" not all be read; run `{upkeep(self.path, 'optimize')}` to index them, then search again",
+            )
+
+
+class Match(NamedTuple):
+    """A matching row of the tail."""
+
+    id: int
+    counts: tuple[int, ...]
+    """How often each leaf of the ranked tree occurs in it; empty if the row does not match that tree."""
+
+
+def find_matches(
+    reader: SqliteReader,
+    tree: Node,
+    ranked: Node | None,
+    allowed: tuple[Any, ...],
+    standing: index.Standing,
+    texts: Texts,
+    deadline: Deadline,
+) -> list[Match]:
+    """Every matching row of the tail, the newest first. `ranked` is the tree to count for a score, if any."""
+    mark, above, changed = standing
+    leaves = () if ranked is None else _scored_leaves(ranked)
+    found: list[Match] = []
+
+    def add(message_id: int, text: MessageText) -> None:
+        if matches(tree, text):
+            is_ranked = ranked is not None and (ranked is tree or matches(ranked, text))
+            found.append(Match(message_id, tuple(_count(leaf, text) for leaf in leaves) if is_ranked else ()))
+
+    if above:
+        for row in _until(deadline, reader, mark, reader.each(ABOVE, mark, *allowed)):
+            add(row[0], texts.of(row[0], row[1:]).text)
+    if changed:
+        for row in _until(deadline, reader, mark, reader.each(CHANGED, mark, *allowed)):
+            add(row[0], text_in(row))
+    return found
+
+
+def score_matches(
+    reader: SqliteReader, ranked: Node, found: Sequence[Match], mark: int
+) -> list[tuple[float, int]]:
+    """(score, id) of the rows that match the ranked tree, the best first and of equals the newest."""
+    leaves = _scored_leaves(ranked)
+    counted = [match for match in found if match.counts or not leaves]
+    rows = mark + int(reader.value(COUNT_ROWS, mark))
+    rarities = [
+        rarity(
+            rows,
+            _count_indexed(reader, leaf) + sum(match.counts[at] > 0 for match in counted),
+        )
+        for at, leaf in enumerate(leaves)
+    ]
+    return sorted(((score(match.counts, rarities), match.id) for match in counted), reverse=True)
+
+
+def rarity(rows: int, holding: int) -> float:
+    """The inverse document frequency of a term, as FTS5 computes it."""
+    return (
+        max(LEAST_RARITY, log((rows - holding + 0.5) / (holding + 0.5))) if holding < rows else LEAST_RARITY
+    )
+
+
+def score(counts: Iterable[int], rarities: Iterable[float]) -> float:
+    return sum(
+        rare * often * (K1 + 1) / (often + K1) for often, rare in zip(counts, rarities, strict=True) if often
+    )
+
+
+def _until(deadline: Deadline, reader: SqliteReader, mark: int, rows: Iterator[Row]) -> Iterator[Row]:
+    for row in rows:
+        deadline.check(reader, mark)
+        yield row
+
+
+def _scored_leaves(tree: Node) -> tuple[Leaf, ...]:
+    """Punctuation alone has no rarity: the index cannot count it."""
+    return tuple(leaf for leaf in dict.fromkeys(wanted(tree)) if not isinstance(leaf, Literal))
+
+
+def _count(leaf: Leaf, text: MessageText) -> int:
+    match leaf:
+        case Part(piece=piece):
+            return sum(stream.count(piece) for stream in text.split)
+        case Literal():
+            return 0
+        case _:
+            count = _counter(leaf.terms, leaf.prefix_last)
+            return sum(count(stream) for stream in text.split)
+
+
+@lru_cache(64)
+def _counter(terms: tuple[str, ...], prefix_last: bool) -> Callable[[str], int]:
+    phrase = re.compile(rf"(?<!\S){re.escape(' '.join(terms))}" + ("" if prefix_last else r"(?!\S)"))
+    return lambda stream: sum(1 for _ in phrase.finditer(stream))
+
+
+def _count_indexed(reader: SqliteReader, leaf: Leaf) -> int:
+    expression = fts5(leaf)
+    return 0 if expression is None else int(reader.value(COUNT, expression))

@@ -1,0 +1,209 @@
+"""Copies of a store: made through the backup interface, verified before they get their name, bounded, put back whole.
+
+A file under a backup's name is always a complete, verified, self-contained database. What is being written has another
+name and a lock; what a killed process left behind is cleared away by the next backup.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from contextlib import closing
+from pathlib import Path
+
+import apsw
+
+from hermes import clock, errors, home
+from hermes.atomic_files import BACKUPS, clear_partials, partial_file, sync_folder
+from hermes.logs import log_of
+from hermes.store.sqlite.connection import connect, connect_read_only, damaged
+from hermes.store.sqlite.encryption import encryption
+from hermes.store.sqlite.fork_safety import Inside
+from hermes.store.sqlite.upkeep.page_copy import copy_into, unsound
+from hermes.store.sqlite.upkeep.store_files import Belongings
+from hermes.store.values import Backup
+
+log = log_of(__name__)
+
+KEEP = 5
+MOST_BYTES = 8 << 30
+
+DAMAGED = ".damaged"
+"""Ends the name of a store that was set aside unverified: no backup, but all there is of what was in it."""
+
+_NAME = re.compile(r"state-(\d{8}_\d{6})(?:-(\d+))?-[a-z][a-z0-9-]*\.db(?:\.damaged)?")
+
+
+# ------------------------------------------------------------------------------------------------ making
+
+
+def backup_file(path: Path, target: Path | None) -> Backup:
+    """`make_backup` of a store through a connection of its own."""
+    with Inside(), closing(connect_read_only(path)) as connection:
+        return make_backup(connection, path, target)
+
+
+def make_backup(
+    connection: apsw.Connection, path: Path, target: Path | None = None, *, reason: str = "backup"
+) -> Backup:
+    """A verified copy of the store at `path`, read through `connection`, which nobody else uses meanwhile.
+
+    Without a target (or with a folder) it gets a name of its own; in the store's own folder of backups old ones are
+    then removed. An existing target is replaced at the end, once the copy is known to be good.
+    """
+    made = write_copy(connection, path, target, reason)
+    if target is None:
+        trim_backups(path)
+    return made
+
+
+def write_copy(connection: apsw.Connection, path: Path, target: Path | None, reason: str) -> Backup:
+    """`make_backup` without removing any other."""
+    folder, name = _place(path, target)
+    try:
+        prepare_folder(folder, own=target is None)
+        with partial_file(folder, name or "state") as (partial, descriptor):
+            sessions, messages = copy_into(connection, path, partial)
+            os.fsync(descriptor)
+            size = os.fstat(descriptor).st_size
+            final = _publish(partial, folder, name, reason)
+        sync_folder(folder)
+    except (apsw.Error, OSError) as problem:
+        raise failed(path, problem) from problem
+    return Backup(final, size, sessions, messages)
+
+
+def _place(path: Path, target: Path | None) -> tuple[Path, str | None]:
+    if target is None:
+        return folder_of(path), None
+    if target.is_dir():
+        return target, None
+    if (what := Belongings(path).called(target, is_copy=True)) is not None:
+        raise errors.raised(errors.BackupFailed, f"{target} is {what}; name another file for the backup")
+    if target.is_symlink():
+        told = f"{target} is a symbolic link; name the file that it leads to"
+        raise errors.raised(errors.BackupFailed, told)
+    return target.parent, target.name
+
+
+def prepare_folder(folder: Path, *, own: bool) -> None:
+    if own:
+        home.private_folder(folder)
+        if home.loose(str(folder)):
+            os.chmod(folder, home.PRIVATE_FOLDER)
+    clear_partials(folder)
+
+
+def _publish(partial: Path, folder: Path, name: str | None, reason: str) -> Path:
+    """Give the finished copy its name, at once and whole."""
+    if name is not None:
+        encryption.carry(partial, folder / name)
+        os.replace(partial, folder / name)
+        return folder / name
+    while True:
+        final = folder / new_name(folder, reason)
+        encryption.carry(partial, final)
+        try:
+            os.link(partial, final)
+        except FileExistsError:
+            continue
+        except OSError:
+            os.rename(partial, final)  # no hard links on this file system
+        return final
+
+
+def new_name(folder: Path, reason: str) -> str:
+    """The next name: its order is the order of making, even if the clock was turned back."""
+    stamp, number = clock.stamp(), 1
+    for file in folder.iterdir():
+        if (found := _order(file)) and found >= (stamp, number):
+            stamp, number = found[0], found[1] + 1
+    return f"state-{stamp}-{reason}.db" if number == 1 else f"state-{stamp}-{number}-{reason}.db"
+
+
+# ------------------------------------------------------------------------------------------------ keeping
+
+
+def folder_of(path: Path) -> Path:
+    """Where the backups of this store are."""
+    return path.with_name(f"{path.name}{BACKUPS}")
+
+
+def backups_of(path: Path) -> list[Path]:
+    """The backups in the store's own folder, newest first."""
+    try:
+        files = [file for file in folder_of(path).iterdir() if _order(file) and file.suffix == ".db"]
+    except OSError:
+        return []
+    return sorted(files, key=lambda file: _order(file) or ("", 0), reverse=True)
+
+
+def _order(file: Path) -> tuple[str, int] | None:
+    found = _NAME.fullmatch(file.name)
+    return None if found is None else (found[1], int(found[2] or 1))
+
+
+def trim_backups(
+    path: Path, keep: int = KEEP, most_bytes: int = MOST_BYTES, *, spare: Path | None = None
+) -> list[Path]:
+    """Remove the oldest backups beyond these bounds; their names.
+
+    The newest stays, and `spare`. One from before a migration stays until a newer one of that kind is known to be
+    whole: it is the only copy in the shape that another program can read.
+    """
+    removed: list[Path] = []
+    precious: list[Path] = []
+    kept, room = 0, most_bytes
+    for file in backups_of(path):
+        try:
+            size = file.stat().st_size
+            beyond = kept and file != spare and (kept >= keep or size > room)
+            if beyond and ("-before-migration-" not in file.name or any(map(_whole, precious))):
+                file.unlink()
+                encryption.remove_note(file)
+                removed.append(file)
+                continue
+        except OSError:
+            continue
+        kept, room = kept + 1, room - size
+        if "-before-migration-" in file.name:
+            precious.append(file)
+    return removed
+
+
+def _whole(file: Path) -> bool:
+    try:
+        copy = connect(file, read_only=True, immutable=True)
+    except (apsw.Error, errors.StoreLocked):
+        return False
+    try:
+        return unsound(copy) is None
+    finally:
+        copy.close()
+
+
+def failed(path: Path, problem: Exception) -> errors.HermesError:
+    if _is_lack_of_room(problem):
+        return errors.raised(errors.BackupFailed, f"no room left for a copy of {path}; nothing was changed")
+    if isinstance(problem, apsw.BusyError | apsw.LockedError):
+        return errors.raised(errors.BackupFailed, f"{path} is locked by another program; nothing was changed")
+    if isinstance(problem, apsw.CorruptError | apsw.NotADBError):
+        return damaged(path, str(problem))
+    detail, where = str(problem), ""
+    if isinstance(problem, OSError) and problem.strerror:
+        detail, where = problem.strerror, f" ({problem.filename})" if problem.filename else ""
+    elif detail == "not an error":  # the backup interface gives a code and no words
+        detail = f"SQLite reports {type(problem).__name__}"
+    return errors.raised(
+        errors.BackupFailed, f"{path} could not be copied: {detail}{where}; nothing was changed"
+    )
+
+
+def _is_lack_of_room(problem: Exception) -> bool:
+    """A full disk, a quota, or a limit on the size of files, which SQLite reports as a failed write."""
+    if isinstance(problem, apsw.IOError):
+        return getattr(problem, "extendedresult", 0) == apsw.SQLITE_IOERR_WRITE
+    return isinstance(problem, apsw.FullError) or (
+        isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    )

@@ -1,0 +1,300 @@
+"""Encrypting a store, and decrypting it: a proven copy under the other key takes the name of the old file.
+
+A note that says "look at the file" is written before the name changes hands and settled afterwards, so that a kill at
+any point leaves one good store, plain or encrypted, and whoever opens it next knows which. Asked a second time, either
+verb goes on with the backups that a kill left over.
+
+The files of the home that hold people's words are converted with the store: sealed after it is encrypted, and opened
+before it is decrypted. So whenever one of them is sealed, the note beside the store says where the key is.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import apsw
+
+from hermes import errors, home
+from hermes.atomic_files import clear_partials, partial_file, sync_folder
+from hermes.store.meta import GET
+from hermes.store.sealing import plain_files, sealed_home
+from hermes.store.sealing.sealed_files import SealedFiles, require_cipher, wipe
+from hermes.store.sessions.sessions import EXISTS
+from hermes.store.sqlite import lock_file
+from hermes.store.sqlite.connection import connect, damaged, run
+from hermes.store.sqlite.encryption import encryption, recognition
+from hermes.store.sqlite.encryption.file_keys import FileKeys
+from hermes.store.sqlite.migrations import proof
+from hermes.store.sqlite.migrations.identifiers import named
+from hermes.store.sqlite.migrations.shape import columns_of
+from hermes.store.sqlite.opener import marked_damage
+from hermes.store.sqlite.upkeep import backup as backups
+from hermes.store.sqlite.upkeep import file_swap
+from hermes.store.sqlite.upkeep.page_copy import PLAIN_TABLES, unsound
+from hermes.store.sqlite.upkeep.restore import WAIT_S, alone, in_use
+from hermes.store.sqlite.wal import file_guard
+from hermes.store.values import Converted, PlainFiles
+from hermes.text import counted
+
+VACUUM_INTO = "VACUUM INTO ?"
+COUNT = "SELECT count(*) FROM {table}"
+
+
+class _Kept(NamedTuple):
+    """What must be the same before and after."""
+
+    proof: proof.Proof
+    rows: dict[str, int]
+
+
+def encrypt_file(
+    path: Path,
+    key: bytes,
+    *,
+    key_file: str | None = None,
+    keep_plain_backups: bool = False,
+    remove_plain: bool = False,
+) -> Converted:
+    """Encrypt the store at `path`, its backups, and the files of its home. Refused while anybody has it open.
+
+    `remove_plain` removes the plain files that are copies of what is in the store.
+    """
+    if not encryption.can_encrypt():
+        raise encryption.unable(f"{path} cannot be encrypted")
+    require_cipher()
+    with _held(path):
+        already = encryption.key_of(path)
+        if already is not None and already != key:
+            raise errors.raised(errors.WrongKey, f"{path} is encrypted already, with another key")
+        note = encryption.note_of(path) if already else None
+        note = note or encryption.new_note(key, os.path.realpath(path), key_file)
+        done = _convert(path, note, done=already is not None, keep_backups=keep_plain_backups)
+        if not is_of_home(path):
+            return done
+        sealed = sealed_home.seal_files(_sealed_files(path))
+        removed, kept = _remove_mirrors(path) if remove_plain else ([], [])
+        return done._replace(
+            files=sealed.files,
+            left=(*done.left, *sealed.left, *kept),
+            removed=tuple(removed),
+            plain=plain_beside(path),
+        )
+
+
+def decrypt_file(path: Path) -> Converted:
+    """Make the store at `path`, its backups and the files of its home plain again. Refused while it is open."""
+    with _held(path):
+        if not is_of_home(path):
+            return _convert(path, None, done=encryption.key_of(path) is None, keep_backups=False)
+        sealed = _sealed_files(path)
+        before = sealed_home.open_files(sealed)
+        done = _convert(path, None, done=encryption.key_of(path) is None, keep_backups=False)
+        after = sealed_home.open_files(sealed)  # what was sealed by others before the store was plain
+        return done._replace(files=(*before.files, *after.files), left=(*done.left, *after.left))
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[None]:
+    """The lock beside the store; no new opener decides anything meanwhile."""
+    if (seen := marked_damage(path)) is not None:
+        raise seen
+    if file_guard.is_open(path):
+        raise in_use(path)
+    try:
+        with lock_file.exclusive(path, wait=WAIT_S):
+            encryption.settle(path)
+            recognition.adopt(path)
+            yield
+    except (apsw.BusyError, apsw.LockedError) as problem:
+        raise in_use(path) from problem
+    except apsw.NotADBError:
+        raise damaged(path, "it is not a SQLite database") from None
+    except (apsw.Error, OSError) as problem:
+        raise backups.failed(path, problem) from problem
+
+
+def _convert(path: Path, note: encryption.Note | None, *, done: bool, keep_backups: bool) -> Converted:
+    clear_partials(path.parent)
+    left: list[str] = []
+    if not done:
+        sessions, messages = _replaced(path, note, left)
+    else:
+        sessions, messages = _counted(path)
+    converted = []
+    for backup in backups.backups_of(path):
+        if _is_plain(backup) != (note is not None):
+            continue
+        if keep_backups:
+            left.append(f"not encrypted: {backup}")
+            continue
+        try:
+            _replaced(backup, note, left)
+            converted.append(backup)
+        except (errors.StoreError, apsw.Error, OSError) as problem:
+            left.append(f"left as it was: {backup} ({problem})")
+    if note is not None:
+        left += [f"not encrypted: {file}" for file in _set_aside(path) if _is_plain(file)]
+    return Converted(path, not done, sessions, messages, tuple(converted), tuple(left))
+
+
+def _is_plain(file: Path) -> bool:
+    """Of a file that is not a live store: by its first bytes."""
+    with open(file, "rb") as opened:
+        return not recognition.looks_encrypted(opened.read(100))
+
+
+def _set_aside(path: Path) -> list[Path]:
+    """Damaged stores that a repair or a restore kept: they cannot be read as databases, and so not be converted."""
+    kept = [
+        *path.parent.glob(f"{path.name}.damaged-*"),
+        *backups.folder_of(path).glob(f"*{backups.DAMAGED}*"),
+    ]
+    return sorted(file for file in kept if not file.name.endswith(encryption.NOTE))
+
+
+def _counted(path: Path) -> tuple[int, int]:
+    connection = connect(path, read_only=True)
+    try:
+        return proof.counts(connection)
+    finally:
+        connection.close()
+
+
+# ------------------------------------------------------------------------------------------------ beside the store
+
+
+def is_of_home(path: Path) -> bool:
+    """Whether it is the store of this home. Beside any other, nothing is sealed: the files there may be anybody's."""
+    return os.path.realpath(path.parent) == os.path.realpath(home.get_hermes_home()) and (
+        path.name == home.default_db_path().name
+    )
+
+
+def plain_beside(path: Path, *, copies: bool = False) -> tuple[PlainFiles, ...]:
+    """What stays readable beside an encrypted store of the home; with `copies`, copies of the store among it."""
+
+    def is_plain(file: Path) -> bool:
+        try:
+            return _is_plain(file)
+        except OSError:
+            return True
+
+    note = encryption.note_of(path)
+    key_file = Path(note.key_file).resolve() if note is not None and note.key_file else None
+    found = plain_files.find_plain_files(path.parent, path, is_plain, key_file)
+    return tuple(each for each in found if copies or each.what != plain_files.COPIES)
+
+
+def broken_beside(path: Path) -> list[str]:
+    """What is wrong with the sealed files beside the store, a line each."""
+    return sealed_home.broken_files(_sealed_files(path))
+
+
+def _sealed_files(path: Path) -> SealedFiles:
+    return SealedFiles(path.parent, FileKeys(path))
+
+
+def _remove_mirrors(path: Path) -> tuple[list[Path], list[str]]:
+    connection = connect(path, read_only=True)
+    try:
+        return plain_files.remove_mirrors(
+            path.parent,
+            lambda session_id: bool(run(connection, EXISTS, session_id)),
+            routing_stored=bool(run(connection, GET, plain_files.ROUTING_TAKEN_OVER)),
+        )
+    finally:
+        connection.close()
+
+
+# ------------------------------------------------------------------------------------------------ one file
+
+
+def _replaced(file: Path, note: encryption.Note | None, left: list[str]) -> tuple[int, int]:
+    """Put a copy of the file, encrypted or plain as `note` says, in its place; (sessions, messages)."""
+    real = file.resolve()
+    live = connect(real, uris=True)
+    old = None
+    try:
+        if not alone(live):
+            raise damaged(file, "it is not a SQLite database")
+        with _copied(live, real.parent, real.name, file, note) as (copy, kept):
+            old = os.open(real, os.O_RDWR | os.O_CLOEXEC)
+            with encryption.replacing(real, note):
+                os.replace(copy, real)
+                sync_folder(real.parent)
+            file_swap.retire(old)
+            if note is not None and not wipe(old, start=len(file_swap.RETIRED)):
+                left.append(f"not encrypted: another hard link to what was {file}")
+        return kept.proof.session_count, kept.proof.message_count
+    finally:
+        live.close()
+        if old is not None:
+            os.close(old)
+
+
+@contextmanager
+def rewritten(source: Path, path: Path, note: encryption.Note) -> Iterator[Path]:
+    """A copy of a plain backup, encrypted as the store at `path` is, for as long as it is restored."""
+    connection = connect(source, read_only=True, uris=True)
+    try:
+        with _copied(connection, path.parent, path.name, source, note) as (copy, _):
+            yield copy
+    finally:
+        connection.close()
+
+
+@contextmanager
+def _copied(
+    source: apsw.Connection, folder: Path, name: str, file: Path, note: encryption.Note | None
+) -> Iterator[tuple[Path, _Kept]]:
+    """A verified copy, on the disk: whole, and with every row and every byte of text that the source has."""
+    if wrong := unsound(source):
+        raise damaged(file, wrong)
+    with partial_file(folder, name) as (partial, descriptor):
+        key = None
+        if note is not None:
+            encryption.write_note(partial, note._replace(settled=False))
+            key = encryption.key_of(partial)
+        _write(source, encryption.target(partial, key))
+        kept = _kept_by(source, file)
+        copy = connect(partial, read_only=True)
+        try:
+            if wrong := unsound(copy):
+                raise OSError(errno.EIO, f"the copy is not whole ({wrong})")
+            if differing := _differences(kept, _kept_by(copy, partial)):
+                raise OSError(errno.EIO, f"the copy does not hold what the file holds ({differing[0]})")
+        finally:
+            copy.close()
+        os.fsync(descriptor)
+        yield partial, kept
+
+
+def _write(source: apsw.Connection, target: str) -> None:
+    try:
+        run(source, VACUUM_INTO, target)
+    except apsw.CantOpenError:  # whose words would have the key in them
+        raise OSError(errno.EIO, "SQLite could not write to the copy") from None
+
+
+def _kept_by(connection: apsw.Connection, file: Path) -> _Kept:
+    columns = {table: tuple(columns_of(connection, table)) for table in ("sessions", "messages")}
+    tables = [row[0] for row in run(connection, PLAIN_TABLES)]
+    try:
+        rows = proof.take(connection, columns)
+    except UnicodeDecodeError:
+        raise damaged(file, "it holds text that is not UTF-8") from None
+    return _Kept(rows, {table: run(connection, named(COUNT, table=table))[0][0] for table in tables})
+
+
+def _differences(before: _Kept, after: _Kept) -> list[str]:
+    found = [
+        f"{table}: {counted(count, 'row')} became {after.rows.get(table)}"
+        for table, count in before.rows.items()
+        if after.rows.get(table) != count
+    ]
+    return found + proof.differences(before.proof, after.proof, set())

@@ -1,0 +1,181 @@
+"""The folder `cache` of the home, with copies that are made to read stores of other versions.
+
+A copy repeats conversations in a second place. It is removed as soon as it is of no more use: when the original is gone
+or has changed, when the original was imported, and by every purge, scrub and `optimize`. A copy that a process reads
+stays until it is closed.
+
+The file `.origin` beside a copy holds the path of the original. Readers of the copy hold a shared lock on it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+from hermes import home
+from hermes.atomic_files import KEY_NOTE, SIDECARS, clear_partials
+from hermes.store.sqlite.wal.file_guard import identity_of
+
+FOLDER = "cache"
+ORIGIN = ".origin"
+
+
+class CachedCopy(NamedTuple):
+    path: Path
+    original: Path | None
+    """None if an earlier release made the copy: it did not note the original."""
+    is_current: bool
+    """Whether it is a copy of the original as that is now."""
+    size: int
+
+
+class CopyHold:
+    """Keeps a copy from being removed until it is released."""
+
+    def __init__(self, copy: Path, descriptor: int) -> None:
+        self._copy = copy
+        self._descriptor: int | None = descriptor
+
+    def release(self) -> None:
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        self.release()
+
+
+def find_folder() -> Path:
+    return home.get_hermes_home() / FOLDER
+
+
+def name_copy(store: Path) -> Path:
+    """The path of the copy of a store as it is now."""
+    return find_folder() / f"{store.stem}{_identify_state(store)}"
+
+
+def hold_copy(copy: Path) -> CopyHold | None:
+    """Keep a copy from being removed. None if there is none."""
+    with suppress(FileNotFoundError), _lock_origin(copy, fcntl.LOCK_SH) as descriptor:
+        if copy.exists():
+            return CopyHold(copy, os.dup(descriptor))
+    return None
+
+
+def publish_copy(partial: Path, copy: Path, store: Path) -> CopyHold:
+    """Put a copy that is whole in its place."""
+    with _lock_origin(copy, fcntl.LOCK_SH, os.O_CREAT) as descriptor:
+        original = os.fsencode(os.path.realpath(store))
+        os.pwrite(descriptor, original, 0)
+        os.ftruncate(descriptor, len(original))
+        os.replace(partial, copy)
+        return CopyHold(copy, os.dup(descriptor))
+
+
+def list_copies() -> list[CachedCopy]:
+    return [_describe_copy(copy) for copy in _find_copies()]
+
+
+def remove_copies(store: Path) -> None:
+    """Remove the copies of a store."""
+    for copy in find_folder().glob(f"*-{_digest(os.path.realpath(store))}-*.db"):
+        _remove(copy)
+
+
+def remove_outdated() -> None:
+    """Remove the copies of stores that are gone or have changed."""
+    for copy in list_copies():
+        if not copy.is_current:
+            _remove(copy.path)
+
+
+def remove_all() -> list[Path]:
+    """Remove all copies. Those that processes read stay, and are returned."""
+    return [copy for copy in _find_copies() if not _remove(copy)]
+
+
+def _find_copies() -> list[Path]:
+    """All copies, and those of which a killed process left only parts."""
+    folder = find_folder()
+    clear_partials(folder)
+    found = {*folder.glob("*.db")}
+    for ending in (*SIDECARS, KEY_NOTE, ORIGIN):
+        found |= {file.with_name(file.name.removesuffix(ending)) for file in folder.glob(f"*.db{ending}")}
+    return sorted(found)
+
+
+def _describe_copy(copy: Path) -> CachedCopy:
+    size = 0
+    for ending in ("", *SIDECARS):
+        with suppress(OSError):
+            size += os.stat(f"{copy}{ending}").st_size
+    try:
+        original = Path(os.fsdecode(Path(f"{copy}{ORIGIN}").read_bytes()))
+    except OSError:
+        return CachedCopy(copy, None, is_current=False, size=size)
+    is_current = original.exists() and copy.exists() and copy.name.endswith(_identify_state(original))
+    return CachedCopy(copy, original, is_current, size)
+
+
+def _remove(copy: Path) -> bool:
+    """Remove a copy; False if a process reads it."""
+    try:
+        with _lock_origin(copy, fcntl.LOCK_EX | fcntl.LOCK_NB, os.O_CREAT):
+            for ending in ("", *SIDECARS, KEY_NOTE, ORIGIN):
+                with suppress(FileNotFoundError):
+                    os.unlink(f"{copy}{ending}")
+    except BlockingIOError:
+        return False
+    except OSError:
+        return not copy.exists()
+    return True
+
+
+@contextmanager
+def _lock_origin(copy: Path, lock: int, flags: int = 0) -> Iterator[int]:
+    """A descriptor of the file beside a copy that names the original, locked."""
+    name = f"{copy}{ORIGIN}"
+    while True:
+        descriptor = home.open_private_file(name, os.O_RDWR | flags)
+        try:
+            try:
+                fcntl.flock(descriptor, lock)
+            except BlockingIOError:
+                raise
+            except OSError:
+                pass  # a file system without such locks: who has a removed file open reads on
+            if identity_of(name) == _identify(descriptor):
+                yield descriptor
+                return
+        finally:
+            os.close(descriptor)  # the lock stays with a duplicate
+
+
+def _identify(descriptor: int) -> tuple[int, int]:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
+
+
+def _identify_state(store: Path) -> str:
+    """The end of the name of a copy: by the original and its state."""
+    original = os.path.realpath(store)
+    return f"-{_digest(original)}-{_digest(_describe_state(original))}.db"
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]
+
+
+def _describe_state(store: str) -> str:
+    """Changes when the store does: whoever writes touches the file or its log."""
+    states = []
+    for ending in ("", "-wal"):
+        with suppress(FileNotFoundError):
+            status = os.stat(store + ending)
+            states.append((status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))
+    return repr(states)

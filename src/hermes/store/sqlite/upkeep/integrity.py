@@ -1,0 +1,213 @@
+"""Looking for damage. Nothing here writes; `salvage` is what mends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import LiteralString
+
+import apsw
+
+from hermes.store import derived
+from hermes.store.sessions import blobs
+from hermes.store.sqlite import row_ids
+from hermes.store.sqlite.connection import SqliteReader, connect, connect_read_only, run
+from hermes.store.sqlite.schema import missing_in
+from hermes.store.sqlite.search import blocks, index
+from hermes.store.sqlite.search.fts_input import held
+from hermes.store.sqlite.search.split_texts import fields_of
+from hermes.store.sqlite.wal import sidecars
+from hermes.store.values import Health
+from hermes.terms import SEPARATOR, index_texts
+from hermes.text import counted
+
+SAMPLE = 200
+"""How many messages' index entries `verify` splits again and compares; FTS5's own check is only structural."""
+MOST_TOLD = 20
+
+# Everything but the index: whatever other programs keep in the file is no less true than ours.
+TRUTH = """SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0
+    AND name NOT LIKE 'messages~_fts~_words%' ESCAPE '~' AND name NOT LIKE 'messages~_fts~_blocks%' ESCAPE '~'
+    AND name NOT IN ('messages_fts_ranges', 'messages_fts_members', 'index_progress')"""
+QUICK_CHECK = "SELECT * FROM pragma_quick_check(?)"
+INTEGRITY = "PRAGMA integrity_check(20)"
+COUNT_SESSIONS = "SELECT count(*) FROM sessions"
+COUNT_MESSAGES = "SELECT count(*) FROM messages"
+ORPHANS = """SELECT DISTINCT m.session_id FROM messages m LEFT JOIN sessions s ON s.id = m.session_id
+    WHERE s.id IS NULL LIMIT 20"""
+# An older file may bring a session without an id, which nothing can be derived of.
+DERIVED = "SELECT id, started_at, last_active, last_person_at, preview FROM sessions WHERE id IS NOT NULL"
+MISROOTED = """SELECT s.id FROM sessions s LEFT JOIN sessions r ON r.id = s.root_id
+    WHERE r.id IS NULL AND s.id IS NOT NULL LIMIT 20"""
+STALE_CONVERSATION = """SELECT s.id FROM sessions s WHERE s.root_id = s.id AND s.conversation_active IS NOT
+    (SELECT max(member.last_active) FROM sessions member WHERE member.root_id = s.id) LIMIT 20"""
+BINARY_UIDS = "SELECT count(*) FROM messages WHERE typeof(uid) = 'blob'"
+GHOSTS = """SELECT count(*) FROM messages_fts_words_docsize d LEFT JOIN messages m ON m.id = d.id
+    WHERE m.id IS NULL AND NOT EXISTS (SELECT 1 FROM changed_messages c WHERE c.message_id = d.id)"""
+UNINDEXED = """SELECT count(*) FROM messages m LEFT JOIN messages_fts_words_docsize d ON d.id = m.id
+    WHERE d.id IS NULL AND m.id <= ? AND NOT EXISTS (SELECT 1 FROM changed_messages c WHERE c.message_id = m.id)"""
+INDEXED_IDS = """SELECT m.id FROM messages m WHERE m.id <= ? AND NOT EXISTS
+    (SELECT 1 FROM changed_messages c WHERE c.message_id = m.id)"""
+IN_INDEX = "SELECT 1 FROM messages_fts_words WHERE messages_fts_words MATCH ? AND rowid = ?"
+GHOST_BLOCKS = """SELECT count(*) FROM messages_fts_blocks_docsize d
+    LEFT JOIN messages_fts_ranges r ON r.block_id = d.id WHERE r.block_id IS NULL"""
+LOST_BLOCKS = """SELECT count(*) FROM messages_fts_ranges r LEFT JOIN messages_fts_blocks_docsize d ON d.id = r.block_id
+    WHERE d.id IS NULL AND r.waiting = 0"""
+# Of messages that are indexed and hold text, which blocks never pass over; of all other content that is not told here.
+UNBLOCKED = """SELECT count(*) FROM messages m LEFT JOIN messages_fts_members e ON e.message_id = m.id
+    WHERE e.message_id IS NULL AND m.id <= ? AND m.active = 1
+    AND typeof(m.content) = 'text' AND length(m.content) > 0
+    AND NOT EXISTS (SELECT 1 FROM changed_messages c WHERE c.message_id = m.id)"""
+STRAY_MEMBERS = """SELECT count(*) FROM messages_fts_members e LEFT JOIN messages m ON m.id = e.message_id
+    WHERE (m.id IS NULL OR NOT EXISTS (SELECT 1 FROM messages_fts_ranges r WHERE r.block_id = e.block_id
+        AND r.session_id = m.session_id AND m.id BETWEEN r.first_id AND r.last_id))
+    AND NOT EXISTS (SELECT 1 FROM changed_messages c WHERE c.message_id = e.message_id)"""
+BLOCKS = """SELECT block_id, session_id, first_id, last_id, size, count, waiting FROM messages_fts_ranges
+    WHERE waiting = 0 AND NOT EXISTS (SELECT 1 FROM changed_messages c
+        WHERE c.message_id BETWEEN first_id AND last_id)"""
+IN_BLOCK = "SELECT 1 FROM messages_fts_blocks WHERE messages_fts_blocks MATCH ? AND rowid = ?"
+BLOCK_TOKENS = "SELECT sz FROM messages_fts_blocks_docsize WHERE id = ?"
+TOKENS = "SELECT sz FROM messages_fts_words_docsize WHERE id = ?"
+
+
+def only_index_is_broken(path: Path) -> bool:
+    """Whether everything but the search index reads well. Reads the whole truth: for when something already broke."""
+    try:
+        connection = connect(path, read_only=True)
+    except apsw.Error:
+        return False
+    try:
+        return truth_is_whole(connection)
+    finally:
+        connection.close()
+
+
+def truth_is_whole(connection: apsw.Connection) -> bool:
+    try:
+        tables = [row[0] for row in run(connection, TRUTH)]
+        return all(run(connection, QUICK_CHECK, table) == [("ok",)] for table in tables)
+    except apsw.Error:
+        return False
+
+
+def verify(reader: SqliteReader, path: Path) -> Health:
+    health = health_of(reader, path)
+    notes = [
+        f"{name} cannot be written, so the store cannot be either: {sidecars.how_to_mend([name])}"
+        for name in sidecars.find_read_only(path)
+    ]
+    return health._replace(
+        damage=tuple([*_broken_pages(path), *health.damage][:MOST_TOLD]), notes=tuple(notes)
+    )
+
+
+def incomplete(reader: SqliteReader, path: Path) -> Health | None:
+    """What the store lacks of the schema; None if every table and column is there, so that more can be asked."""
+    lacking = missing_in(reader)
+    if not lacking.unreadable:
+        return None
+    sessions, messages = (
+        0 if table in lacking.tables else int(reader.value(count))
+        for table, count in (("sessions", COUNT_SESSIONS), ("messages", COUNT_MESSAGES))
+    )
+    return Health(path, sessions, messages, drift=tuple(f"{name} is missing" for name in lacking.names))
+
+
+def health_of(reader: SqliteReader, path: Path) -> Health:
+    """Everything but SQLite's own check of the pages, which a caller that holds the file alone makes itself."""
+    if (lacking := incomplete(reader, path)) is not None:
+        return lacking
+    damage = [f"messages without a session: {row[0]}" for row in reader.rows(ORPHANS)] + blobs.damage(reader)
+    drift = [f"{name} is missing" for name in missing_in(reader).names]
+    if binary := reader.value(BINARY_UIDS):
+        drift.append(f"uid of {counted(binary, 'message')}, stored as bytes")
+    drift += row_ids.find_high_ids(reader)
+    drift += _derived_drift(reader) + _index_drift(reader) + _block_drift(reader) + blobs.drift(reader)
+    _mark, above, _changed = index.behind(reader, 1 << 60)
+    sessions, messages = int(reader.value(COUNT_SESSIONS)), int(reader.value(COUNT_MESSAGES))
+    return Health(path, sessions, messages, tuple(damage[:MOST_TOLD]), tuple(drift[:MOST_TOLD]), above)
+
+
+def _broken_pages(path: Path) -> list[str]:
+    """What SQLite's own check says, asked on a fresh connection: one that has used the full-text table before keeps
+    an old list of its segments and would call the newer ones corrupt."""
+    connection = connect_read_only(path)
+    try:
+        return [str(row[0]) for row in run(connection, INTEGRITY) if row[0] != "ok"]
+    finally:
+        connection.close()
+
+
+def _derived_drift(reader: SqliteReader) -> list[str]:
+    drift = []
+    for session_id, started_at, *have in reader.each(DERIVED):
+        if tuple(have) != derived.activity_of(reader, session_id, started_at):
+            drift.append(f"activity or preview of session {session_id}")
+    drift += [f"conversation of session {row[0]}" for row in reader.rows(MISROOTED)]
+    drift += [f"activity of conversation {row[0]}" for row in reader.rows(STALE_CONVERSATION)]
+    return drift
+
+
+def _index_drift(reader: SqliteReader) -> list[str]:
+    mark = int(reader.value(index.WATERMARK) or 0)
+    drift = []
+    if ghosts := reader.value(GHOSTS):
+        drift.append(f"{counted(ghosts, 'index entry', 'index entries')} of deleted messages")
+    if missing := reader.value(UNINDEXED, mark):
+        drift.append(f"{counted(missing, 'message')} missing from the index")
+    ids = [row[0] for row in reader.rows(INDEXED_IDS, mark)]
+    for message_id in ids[:: max(1, len(ids) // SAMPLE)]:
+        row = reader.row(index.ONE, message_id)
+        if row is None:
+            continue
+        texts = index_texts(*fields_of(*row[1:5]))
+        if not _as_indexed(reader, (TOKENS, IN_INDEX), message_id, texts):
+            drift.append(f"index entry of message {message_id}")
+    return drift
+
+
+def _block_drift(reader: SqliteReader) -> list[str]:
+    if reader.value(index.HAS_BLOCKS) != len(index.BLOCK_TABLES):  # they come with the first open for writing
+        return []
+    drift = []
+    if ghosts := reader.value(GHOST_BLOCKS):
+        drift.append(f"{counted(ghosts, 'block')} of deleted messages")
+    if missing := reader.value(LOST_BLOCKS):
+        drift.append(f"{counted(missing, 'block')} missing from the index")
+    if unblocked := reader.value(UNBLOCKED, reader.value(blocks.WATERMARK)):
+        drift.append(f"{counted(unblocked, 'message')} in no block")
+    if strays := reader.value(STRAY_MEMBERS):
+        drift.append(f"{counted(strays, 'message')} in blocks that are not theirs")
+    rows = reader.rows(BLOCKS)
+    for row in rows[:: max(1, len(rows) // SAMPLE)]:
+        block = blocks.Block(*row)
+        if not _as_indexed(
+            reader, (BLOCK_TOKENS, IN_BLOCK), block.id, blocks.texts_of(blocks.pieces_of(reader, block))
+        ):
+            drift.append(f"block {block.id} of session {block.session_id}")
+    return drift
+
+
+def _as_indexed(
+    reader: SqliteReader,
+    asked: tuple[LiteralString, LiteralString],
+    rowid: int,
+    texts: tuple[str, str],
+) -> bool:
+    """Whether an index holds as many terms for this row as it should, and the longest ones."""
+    sizes, holds = reader.value(asked[0], rowid), asked[1]
+    terms = [held(text) for text in texts]
+    if sizes is None or _varints(sizes) != list(map(len, terms)):
+        return False
+    longest = sorted({*terms[0]} - {SEPARATOR}, key=len)[-3:]
+    return all(reader.value(holds, '"' + term.replace('"', '""') + '"', rowid) for term in longest)
+
+
+def _varints(data: bytes) -> list[int]:
+    """SQLite's variable-length integers, as FTS5 keeps the number of tokens per column."""
+    found, value = [], 0
+    for byte in data:
+        value = (value << 7) | (byte & 0x7F)
+        if not byte & 0x80:
+            found.append(value)
+            value = 0
+    return found

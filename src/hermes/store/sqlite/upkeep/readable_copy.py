@@ -1,0 +1,207 @@
+"""A copy, for reading, of a store that another version of this program or of the reference wrote.
+
+The file itself is never written. Its copy lies in the cache of the home and is brought to our layout there, so that
+lists, searches and exports read it like any other store. It is made again when the file has changed; see `copy_cache`
+for when it is removed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import apsw
+
+from hermes import home
+from hermes.atomic_files import LONGEST_NAME, clear_partials, partial_file, sync_folder
+from hermes.store.sqlite.connection import SqliteWriter, connect, connect_read_only, has_log, run
+from hermes.store.sqlite.encryption import encryption
+from hermes.store.sqlite.engine import SqliteEngine
+from hermes.store.sqlite.fork_safety import Inside
+from hermes.store.sqlite.migrations import migrate
+from hermes.store.sqlite.migrations.identifiers import named
+from hermes.store.sqlite.migrations.layouts import store_uids_as_text
+from hermes.store.sqlite.migrations.reference_search import strike_names, transaction
+from hermes.store.sqlite.migrations.shape import colliding_names, columns_of, wanted
+from hermes.store.sqlite.migrations.steps import set_version
+from hermes.store.sqlite.opener import take_log_away
+from hermes.store.sqlite.search import index, substring
+from hermes.store.sqlite.upkeep import copy_cache
+from hermes.store.sqlite.upkeep.backup import failed, make_backup
+from hermes.store.sqlite.upkeep.copy_cache import CopyHold
+from hermes.store.sqlite.upkeep.page_copy import copy_into
+from hermes.store.sqlite.wal import file_guard as guards
+
+if TYPE_CHECKING:
+    from hermes.store.values import Backup, Health
+
+MOST_KEPT_AT_THE_START = 12
+"""How many of its first messages a conversation may repeat when the reference compacts it."""
+
+RULES = "SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view') OR type = 'index' AND sql IS NOT NULL"
+DROPS = {
+    "trigger": "DROP TRIGGER IF EXISTS {name}",  # one of a view goes with it
+    "view": "DROP VIEW {name}",
+    "index": "DROP INDEX {name}",
+}
+VIRTUAL_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE VIRTUAL %'"
+SEARCH_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name GLOB 'messages_fts*'"
+DROP_TABLE = "DROP TABLE {name}"
+NO_MARKS = "PRAGMA application_id=0; PRAGMA user_version=0"
+BEFORE_ANY_VERSION = 1
+
+COMPACTED = """SELECT session_id, id, role, content, tool_calls, tool_call_id FROM messages
+    WHERE session_id IN (SELECT session_id FROM messages WHERE compacted = 1) AND (active = 1 OR compacted = 1)
+    ORDER BY session_id, id"""
+SHOW_COMPACTED = "UPDATE messages SET active = 1 WHERE compacted = 1"
+HIDE = "UPDATE messages SET active = 0 WHERE id = ?"
+
+
+class CopyEngine(SqliteEngine):
+    """Reads a store of another version through its copy."""
+
+    def __init__(self, path: Path, **figures: Any) -> None:
+        copy, hold = open_copy(path)
+        try:
+            super().__init__(copy, read_only=True, **figures)
+        except BaseException:
+            hold.release()
+            raise
+        self._original = path
+        self._hold = hold
+
+    def close(self) -> None:
+        super().close()
+        if self._closed:
+            self._hold.release()
+            copy_cache.remove_outdated()
+
+    def verify(self) -> Health:
+        """The pages of the file itself were checked when it was copied."""
+        return super().verify()._replace(path=self._original)
+
+    def backup(self, target: Path | None) -> Backup:
+        with Inside(), _reading(self._original) as connection:
+            return make_backup(connection, self._original, target)
+
+
+class _Message(NamedTuple):
+    id: int
+    what: Sequence[Any]
+
+
+def open_copy(path: Path) -> tuple[Path, CopyHold]:
+    """The copy of the store at `path` as it is now, and what keeps it from being removed."""
+    copy = copy_cache.name_copy(path)
+    hold = copy_cache.hold_copy(copy)
+    if hold is None:
+        hold = _make_copy(path, copy)
+    copy_cache.remove_outdated()
+    return copy, hold
+
+
+def _make_copy(path: Path, copy: Path) -> CopyHold:
+    folder = copy.parent
+    try:
+        home.private_folder(folder)
+        clear_partials(folder)
+        with Inside(), partial_file(folder, path.stem[:LONGEST_NAME]) as (partial, descriptor):
+            with _reading(path) as source:
+                copy_into(source, path, partial)
+            _convert(partial)
+            os.fsync(descriptor)
+            encryption.carry(partial, copy)
+            hold = copy_cache.publish_copy(partial, copy, path)
+        sync_folder(folder)
+    except (apsw.Error, OSError) as problem:
+        raise failed(path, problem) from problem
+    return hold
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[apsw.Connection]:
+    """A connection that leaves beside the file what was there, and nothing else."""
+    found_log = has_log(path) or guards.is_open(path)
+    is_log_alone = found_log and not os.path.exists(f"{path}-shm") and os.access(path, os.W_OK)
+    with closing(connect(path) if is_log_alone else connect_read_only(path)) as connection:
+        if is_log_alone:
+            # The file was copied here with its log, or a program was killed. An exclusive connection needs no -shm.
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            run(connection, "PRAGMA locking_mode=EXCLUSIVE")
+        yield connection
+    if not found_log:
+        take_log_away(path)
+
+
+def _convert(copy: Path) -> None:
+    """Bring the copy to our layout, and index it."""
+    with closing(connect(copy)) as connection:
+        run(connection, "PRAGMA foreign_keys=OFF")
+        with transaction(connection):
+            _drop_what_is_strange(connection)
+            columns = columns_of(connection, "messages")
+            if "compacted" in columns:
+                _show_compacted(connection)
+            if "uid" in columns:  # a store of ours, perhaps of our first layout
+                store_uids_as_text(connection)
+            set_version(connection, BEFORE_ANY_VERSION)
+            run(connection, NO_MARKS)
+        migrate(copy, connection, keep_backup=False)
+        writer = SqliteWriter(connection, {})
+        for step in (substring.follow_index, index.settle):
+            is_more = True
+            while is_more:
+                with transaction(connection):
+                    is_more = step(writer)
+
+
+def _drop_what_is_strange(connection: apsw.Connection) -> None:
+    """Drop rules and search tables, which may need a newer program, and tables in the way of ours."""
+    for kind, name in run(connection, RULES):
+        run(connection, named(DROPS[kind], name=name))
+    strike_names(connection, [name for (name,) in run(connection, VIRTUAL_TABLES)])
+    for (name,) in run(connection, SEARCH_TABLES):
+        run(connection, named(DROP_TABLE, name=name))
+    for name in colliding_names(connection, wanted()):
+        run(connection, named(DROP_TABLE, name=name))
+
+
+def _show_compacted(connection: apsw.Connection) -> None:
+    """From version 12 on the reference compacts a conversation in place: it hides what was said, and writes a summary
+    and what stays in the context, the latter a second time. Show what was said, once."""
+    rows = run(connection, COMPACTED)
+    run(connection, SHOW_COMPACTED)
+    for _, session in groupby(rows, key=lambda row: row[0]):
+        for message_id in repeated_messages([_Message(row[1], row[2:]) for row in session]):
+            run(connection, HIDE, message_id)
+
+
+def repeated_messages(messages: Sequence[_Message]) -> list[int]:
+    """The ids of what a compaction wrote a second time: the last messages before a summary again after it, and the
+    first of the conversation again before it. One message alone, with no first ones repeated, is not taken for a
+    repetition: people say yes twice."""
+    said = [message.what for message in messages]
+    repeated: list[int] = []
+    at = 0
+    while at < len(said):
+        kept, length = _repetition(said, at)
+        repeated += [message.id for message in messages[at - 1 - kept : at - 1]]
+        repeated += [message.id for message in messages[at : at + length]]
+        at += length or 1
+    return repeated
+
+
+def _repetition(said: Sequence[Sequence[Any]], at: int) -> tuple[int, int]:
+    """How many first messages stand again before the summary at `at - 1`, and how many last ones again from `at` on."""
+    for kept in range(min(MOST_KEPT_AT_THE_START, at - 1) + 1):
+        before = at - 1 - kept
+        if before < 0 or said[before : at - 1] != said[:kept]:
+            continue
+        for length in range(min(before, len(said) - at), 1 if not kept else 0, -1):
+            if said[at : at + length] == said[before - length : before]:
+                return kept, length
+    return 0, 0

@@ -1,0 +1,62 @@
+"""Which files are a store's own: nothing that is written for a person may take the place of one of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from hermes.atomic_files import BACKUPS, DAMAGE_MARK, KEY_NOTE, LOCK, SIDECARS
+from hermes.config import config_file, dotenv
+from hermes.store.spool.spool import FOLDER
+from hermes.store.sqlite.encryption import encryption
+from hermes.store.sqlite.wal.file_guard import identity_of
+
+
+class Belongings:
+    """What a store lives on, looked up once. Nothing is opened: to close the live file would drop SQLite's locks."""
+
+    def __init__(self, store: Path) -> None:
+        # Where the store is a link, SQLite's files lie beside what it leads to, and ours beside the link.
+        beside = os.path.join(os.path.realpath(store.parent), store.name)
+        self._bases = (os.path.realpath(store), beside)
+        self._names: dict[str, str] = {}
+        self._numbers: dict[tuple[int, int], str] = {}
+        for name, what in self._each(store):
+            self._names.setdefault(os.path.realpath(name), what)
+            if (number := identity_of(name)) is not None:
+                self._numbers.setdefault(number, what)
+
+    def called(self, file: Path, *, is_copy: bool = False) -> str | None:
+        """What of the store a file is, by whatever link it is named and also before it is there; None if nothing.
+
+        A copy of a store may lie among its backups.
+        """
+        real, number = os.path.realpath(file), identity_of(file)
+        what = self._names.get(real) or (None if number is None else self._numbers.get(number))
+        return what or self._called_by_place(real, is_copy)
+
+    def _called_by_place(self, real: str, is_copy: bool) -> str | None:
+        for base in self._bases:
+            if real.startswith(f"{base}{DAMAGE_MARK}-"):
+                return "what a repair kept of the store"
+            if not is_copy and _is_inside(real, f"{base}{BACKUPS}"):
+                return "among the store's backups"
+            if _is_inside(real, os.path.join(os.path.dirname(base), FOLDER)):
+                return "among what waits to be stored"
+        return None
+
+    def _each(self, store: Path) -> Iterator[tuple[str, str]]:
+        for base in self._bases:
+            yield base, "the store itself"
+            for ending in (*SIDECARS, LOCK, KEY_NOTE, DAMAGE_MARK):
+                yield f"{base}{ending}", "a part of the store"
+        note = encryption.note_of(store)
+        if note is not None and note.key_file is not None:
+            yield note.key_file, "the key of the store"
+        yield str(config_file.path()), "where your settings are"
+        yield str(dotenv.path()), "where your keys are"
+
+
+def _is_inside(real: str, folder: str) -> bool:
+    return Path(real).is_relative_to(os.path.realpath(folder))

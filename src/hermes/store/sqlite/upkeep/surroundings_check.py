@@ -1,0 +1,301 @@
+"""What is around a store: the libraries, the file system, who has it open, who may read it, what waits beside it.
+
+Only names, sizes and modes are looked at: to open the live file and close it again would drop SQLite's locks.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import apsw
+
+from hermes import clock, home
+from hermes.atomic_files import DAMAGE_MARK, KEY_NOTE, SIDECARS
+from hermes.store.findings import Finding
+from hermes.store.spool.spool import FOLDER, REFUSED, Spool
+from hermes.store.sqlite.connection import upkeep
+from hermes.store.sqlite.upkeep import copy_cache
+from hermes.store.sqlite.upkeep.backup import backups_of, folder_of
+from hermes.store.sqlite.wal import sidecars
+from hermes.text import counted
+
+WAL_RESET_FIXED = (3, 51, 3)
+LEAST_ROOM = 1_000_000_000
+MOST_SHOWN = 10
+MOST_NAMED = 3
+
+_WRITE_LOCK, _RESERVED = 120, 0x40000001  # the byte of -shm, and of a file without a log, that a writer holds
+
+
+class Holder(NamedTuple):
+    pid: int
+    name: str
+    writing: bool
+    replaced: bool
+    """It has a file open that is no longer under this name."""
+
+
+def programs() -> Iterator[Finding]:
+    yield sqlite_version(apsw.sqlite_lib_version())
+    yield Finding("ok", f"Python: {platform.python_version()} on {platform.system()} {platform.release()}")
+
+
+def sqlite_version(version: str) -> Finding:
+    told = f"SQLite: {version} (apsw {apsw.apsw_version()})"
+    if tuple(int(part) for part in version.split(".")) >= WAL_RESET_FIXED:
+        return Finding("ok", f"{told}, with the fix of the WAL-reset corruption")
+    return Finding(
+        "warning",
+        f"{told} can corrupt a file when its write-ahead log is reset; fixed in 3.51.3",
+        "update it: `python -m pip install --upgrade apsw`",
+    )
+
+
+def room(path: Path) -> Iterator[Finding]:
+    used = sum(_size(f"{path}{ending}") or 0 for ending in ("", *SIDECARS))
+    yield room_left(path, shutil.disk_usage(_existing(path.parent)).free, used)
+
+
+def room_left(path: Path, free: int, used: int) -> Finding:
+    told = f"Disk: {free / 1e9:.1f} GB free"
+    if free >= LEAST_ROOM and free >= 2 * used:
+        return Finding("ok", told)
+    why = "less than twice the store's size" if free >= LEAST_ROOM else "less than 1 GB"
+    see = f"`df -h {shlex.quote(str(path.parent))}` shows the disk"
+    return Finding(
+        "warning", f"{told}, {why}", f"make room: {see}, `{upkeep(path, 'optimize')}` gives space back"
+    )
+
+
+def _existing(folder: Path) -> Path:
+    return next((place for place in (folder, *folder.parents) if place.exists()), Path("/"))
+
+
+# -------------------------------------------------------------------- who may read it
+
+
+def permissions(path: Path) -> Iterator[Finding]:
+    backups, spool = folder_of(path), path.parent / FOLDER
+    folders = [folder for folder in (backups, spool, spool / REFUSED) if folder.is_dir()]
+    files = [Path(f"{path}{ending}") for ending in ("", *SIDECARS, KEY_NOTE)]
+    files += [file for folder in folders for file in sorted(folder.iterdir()) if file.is_file()]
+    if path.parent == home.get_hermes_home():
+        folders.insert(0, path.parent)
+    loose_folders = [folder for folder in folders if home.loose(str(folder))]
+    loose_files = [file for file in files if home.loose(str(file))]
+    for mode, loose in (("700", loose_folders), ("600", loose_files)):
+        if loose:
+            names = " ".join(shlex.quote(str(each)) for each in loose)
+            told = ", ".join(str(each) for each in loose[:MOST_SHOWN]) + _more(loose)
+            yield Finding("warning", f"Permissions: others may get at {told}", f"`chmod {mode} {names}`")
+    if not loose_folders and not loose_files:
+        yield Finding("ok", "Permissions: only you can read the store, its backups and its spool")
+    if blocked := sidecars.find_read_only(path):
+        names = ", ".join(os.path.basename(name) for name in blocked)
+        yield Finding(
+            "warning",
+            f"Permissions: {names} cannot be written, so the store cannot be either",
+            sidecars.how_to_mend(blocked),
+        )
+    if path.exists() and not os.access(path, os.W_OK):
+        yield Finding(
+            "warning", f"Permissions: this user may not write {path.name}", _how_to_write(path, os.stat(path))
+        )
+
+
+def _how_to_write(path: Path, found: os.stat_result) -> str:
+    name = shlex.quote(str(path))
+    if found.st_uid != os.geteuid():
+        return f"make it yours: `sudo chown $(id -u) {name}`"
+    if not found.st_mode & stat.S_IWUSR:
+        return f"let yourself write it: `chmod u+w {name}`"
+    return f"it is yours, but its disk is not written to: `df {name}` says which that is"
+
+
+# -------------------------------------------------------------------- who has it open
+
+
+def holders(path: Path) -> list[Holder]:
+    """The processes that have the file open, as far as this user may see; none where there is no /proc."""
+    wanted = os.path.realpath(path)
+    writing = _writing(wanted)
+    found = []
+    for name in _names_in("/proc"):
+        if name.isdecimal():
+            links = {_link(f"/proc/{name}/fd/{each}") for each in _names_in(f"/proc/{name}/fd")}
+            replaced = f"{wanted} (deleted)" in links
+            if replaced or wanted in links:
+                found.append(Holder(int(name), _name_of(name), int(name) in writing, replaced))
+    return sorted(found)
+
+
+def told_holders(path: Path, found: list[Holder]) -> Iterator[Finding]:
+    if not os.path.isdir("/proc/self/fd"):
+        see = f"`lsof {shlex.quote(str(path))}`"
+        yield Finding("ok", f"Open in: cannot be told on this system; {see} may know")
+        return
+    told = [
+        f"{holder.name} ({holder.pid}{', this process' if holder.pid == os.getpid() else ''}"
+        f"{', writing now' if holder.writing else ''})"
+        for holder in found
+        if not holder.replaced
+    ]
+    yield Finding("ok", "Open in: " + (", ".join(told) if told else "no program"))
+    for holder in found:
+        if holder.replaced:
+            yield Finding(
+                "error",
+                f"Open in: {holder.name} ({holder.pid}) has a file open that is no longer the store: what it"
+                " writes is lost",
+                f"end it and start it again: `kill {holder.pid}`",
+            )
+
+
+def _writing(wanted: str) -> set[int]:
+    """Who holds the lock by which SQLite writes, from the kernel's table."""
+    places = {}
+    for name, byte in ((f"{wanted}-shm", _WRITE_LOCK), (wanted, _RESERVED)):
+        try:
+            status = os.stat(name)
+            device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
+            places[f"{device}:{status.st_ino}"] = byte
+        except OSError:
+            continue
+    found = set()
+    try:
+        with open("/proc/locks", encoding="ascii", errors="replace") as locks:
+            for line in locks:
+                fields = line.split()
+                if len(fields) == 8 and fields[3] == "WRITE" and fields[5] in places:
+                    first, last = int(fields[6]), fields[7]
+                    byte = places[fields[5]]
+                    if first <= byte and (last == "EOF" or byte <= int(last)):
+                        found.add(int(fields[4]))
+    except (OSError, ValueError):
+        pass
+    return found
+
+
+def _names_in(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _link(name: str) -> str:
+    try:
+        return os.readlink(name)
+    except OSError:
+        return ""
+
+
+def _name_of(pid: str) -> str:
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as comm:
+            return comm.read().strip()
+    except OSError:
+        return "?"
+
+
+# -------------------------------------------------------------------- what lies beside it
+
+
+def damage_mark(path: Path) -> Iterator[Finding]:
+    try:
+        with open(f"{path}{DAMAGE_MARK}", encoding="utf-8", errors="replace") as mark:
+            seen = " ".join(mark.read().split()) or "damage"
+    except FileNotFoundError:
+        return
+    yield Finding("error", f"Damage: seen before ({seen}); nobody writes until it is repaired", way_out(path))
+
+
+def plain_files(path: Path) -> Iterator[Finding]:
+    """What can be read beside an encrypted store of the home."""
+    from hermes.store.sqlite.upkeep import conversion
+
+    if not conversion.is_of_home(path):
+        return
+    for told in conversion.broken_beside(path):
+        yield Finding("warning", f"Sealed files: {told}", "until then it is left out, and left as it is")
+    harmless = []
+    for kind in conversion.plain_beside(path, copies=True):
+        told = f"{kind.what} ({len(kind.files)})" if kind.files else kind.what
+        if not kind.tells:
+            harmless.append(told)
+            continue
+        names = ", ".join(str(file.relative_to(path.parent)) for file in kind.files[:MOST_NAMED])
+        more = f" and {len(kind.files) - MOST_NAMED} more" if len(kind.files) > MOST_NAMED else ""
+        yield Finding("note", f"Plain files: {told}: {names}{more}", kind.advice)
+    if harmless:
+        yield Finding("ok", f"Plain files that hold no conversations: {', '.join(harmless)}")
+
+
+def readable_copies(path: Path) -> Iterator[Finding]:
+    """Copies in the cache of the home that were made to read stores of other versions."""
+    copies = copy_cache.list_copies()
+    if not copies:
+        return
+    megabytes = sum(copy.size for copy in copies) / 1e6
+    names = ", ".join(str(copy.original or copy.path) for copy in copies[:MOST_NAMED])
+    more = f" and {len(copies) - MOST_NAMED} more" if len(copies) > MOST_NAMED else ""
+    outdated = sum(not copy.is_current for copy in copies)
+    told = f", {outdated} of them outdated" if outdated else ""
+    yield Finding(
+        "note",
+        f"Cache: {counted(len(copies), 'copy', 'copies')} of conversations, made to read other stores"
+        f" ({megabytes:.1f} MB{told}): {names}{more}",
+        f"remove them: `{upkeep(path, 'optimize')}`",
+    )
+
+
+def way_out(path: Path) -> str:
+    """What to do about a damaged store."""
+    told = f"save what can be saved: `{upkeep(path, 'repair')}`"
+    newest = next(iter(backups_of(path)), None)
+    if newest is not None:
+        told += f", or put the newest backup back: `{upkeep(path, 'restore')} {shlex.quote(str(newest))}`"
+    return told
+
+
+def waiting(path: Path) -> Iterator[Finding]:
+    spool = Spool(path)
+    status = spool.status()
+    if status.entries:
+        since = f", the oldest {clock.relative(status.oldest, clock.now())}"
+        yield Finding(
+            "warning",
+            f"Spool: {counted(status.entries, 'write')} waiting to be stored{since}",
+            f"they are stored when the store is next opened for writing: `{upkeep(path, 'list')}`",
+        )
+    aside = {spool.folder / REFUSED: status.refused, spool.folder: len(spool.torn())}
+    for (folder, count), why in zip(
+        aside.items(), ("that could never be stored", "cut off by a crash"), strict=True
+    ):
+        if count:
+            name = shlex.quote(str(folder))
+            yield Finding(
+                "warning",
+                f"Spool: {counted(count, 'write')} {why}",
+                f"look at them, then remove them: `ls -l {name}`",
+            )
+    if not status.entries and not any(aside.values()):
+        yield Finding("ok", "Spool: empty")
+
+
+def _more(names: list[Path]) -> str:
+    return f" and {len(names) - MOST_SHOWN} more" if len(names) > MOST_SHOWN else ""
+
+
+def _size(name: str) -> int | None:
+    try:
+        return os.stat(name).st_size
+    except OSError:
+        return None

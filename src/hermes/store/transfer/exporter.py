@@ -1,0 +1,124 @@
+"""Sessions out of the store, and into it again.
+
+An export reads one session at a time, in short snapshots, so that it neither fills the memory nor keeps the log from
+being checkpointed. What a session carries of others is exported as ranges of message ids with their owner, and
+translated by `importing` when the ids here are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import Any, LiteralString
+
+from hermes.store.arguments import several
+from hermes.store.content import uid_text
+from hermes.store.engine import Access, Reader
+from hermes.store.sessions.carried_context import RANGES, SET_ASIDE
+from hermes.store.sessions.labels import TAGS_OF
+from hermes.store.sessions.messages import decoded, known_empty
+from hermes.store.sessions.sessions import EXISTS, source_name
+from hermes.store.transfer.importer import Import
+from hermes.store.values import Imported
+
+MESSAGES_AT_ONCE = 500
+
+IDS_BY_ACTIVITY = """SELECT id FROM sessions WHERE trashed_at IS NULL AND (? IS NULL OR source = ?)
+    ORDER BY last_active DESC, started_at DESC, id DESC"""
+SESSION = "SELECT * FROM sessions WHERE id = ? AND trashed_at IS NULL"
+NEWEST = "SELECT max(id) FROM messages WHERE session_id = ?"
+SOME_MESSAGES = "SELECT * FROM messages WHERE session_id = ? AND id > ? AND id <= ? ORDER BY id LIMIT ?"
+MODEL_CALLS = """SELECT at, model, provider, base_url, purpose, input_tokens, output_tokens, cache_read_tokens,
+    cache_write_tokens, reasoning_tokens, estimated_cost_usd, actual_cost_usd, cost_status, cost_source,
+    pricing_version FROM model_usage WHERE session_id = ? ORDER BY id"""
+IN_RANGE = "SELECT session_id, id, uid FROM messages WHERE id BETWEEN ? AND ? ORDER BY id"
+
+
+class Transfer:
+    def __init__(self, engine: Access) -> None:
+        self._engine = engine
+
+    def export(self, session_id: str, redact: bool = False) -> dict[str, Any] | None:
+        """A session with all its messages, rewound ones too, what it carries and its model calls.
+
+        The tags of a conversation are with its first session. None if there is no such session. With `redact` the
+        secrets that people paste are masked; such an export is for showing, and stays as masked when imported.
+        """
+        with self._engine.read(settled=True) as reader:
+            session = reader.dict(SESSION, session_id)
+            if session is None:
+                return None
+            if session["last_active"] is None:
+                session["last_active"] = session["started_at"]
+            beside = {
+                "context": _carried(reader, RANGES, session_id),
+                "rewound_context": _carried(reader, SET_ASIDE, session_id),
+                "tags": [row[0] for row in reader.rows(TAGS_OF, session_id)],
+                "model_calls": reader.dicts(MODEL_CALLS, session_id),
+            }
+            newest = reader.value(NEWEST, session_id) or 0
+            page = _page(reader, session_id, 0, newest) or known_empty(reader, session_id)
+        messages = list(page)
+        while len(page) == MESSAGES_AT_ONCE:
+            with self._engine.read() as reader:
+                if not reader.value(EXISTS, session_id):
+                    return None
+                page = _page(reader, session_id, page[-1]["id"], newest)
+            messages += page
+        session["messages"] = messages
+        exported = session | {name: found for name, found in beside.items() if found}
+        if redact:
+            from hermes.secrets import redact_value
+
+            exported = redact_value(exported)
+        return exported
+
+    def export_all(self, source: str | None = None, redact: bool = False) -> list[dict[str, Any]]:
+        """Every session but the trash, newest activity first, all of them in memory."""
+        return list(self.export_each(source, redact))
+
+    def export_each(self, source: str | None = None, redact: bool = False) -> Iterator[dict[str, Any]]:
+        """The same sessions, read one at a time.
+
+        Which sessions they are is fixed by this call, not by the first step. A session that is deleted before its
+        turn is left out.
+        """
+        name = None if source is None else source_name(source)
+        with self._engine.read(settled=True) as reader:
+            ids = [row[0] for row in reader.rows(IDS_BY_ACTIVITY, name, name)]
+        return self._export_ids(ids, redact)
+
+    def _export_ids(self, ids: list[str], redact: bool) -> Iterator[dict[str, Any]]:
+        for session_id in ids:
+            session = self.export(session_id, redact)
+            if session is not None:
+                yield session
+
+    def import_sessions(self, sessions: Iterable[Mapping[str, Any]], *, trusted: bool = False) -> Imported:
+        """Take exported sessions in. Bad input stops it with one clear error; what came before it stays."""
+        with self.importing(trusted=trusted) as taking:
+            for given in several("sessions", sessions):
+                taking.take(given)
+        return taking.told()
+
+    def importing(self, dry_run: bool = False, *, trusted: bool = False) -> Import:
+        """An import that is given one session after the other, and can go on after a bad one."""
+        return Import(self._engine, dry_run, trusted=trusted)
+
+
+def _page(reader: Reader, session_id: str, after: int, newest: int) -> list[dict[str, Any]]:
+    rows = reader.dicts(SOME_MESSAGES, session_id, after, newest, MESSAGES_AT_ONCE)
+    return [decoded(reader, row) for row in rows]
+
+
+def _carried(reader: Reader, which: LiteralString, session_id: str) -> list[dict[str, Any]]:
+    """The ranges a session carries, each within one owner."""
+    told: list[dict[str, Any]] = []
+    for first, last in reader.rows(which, session_id):
+        for owner, group in groupby(reader.rows(IN_RANGE, first, last), key=lambda row: row[0]):
+            rows = list(group)
+            one: dict[str, Any] = {"session_id": owner, "count": len(rows)}
+            for end, (_owner, message_id, uid) in (("first", rows[0]), ("last", rows[-1])):
+                one |= {end: message_id, f"{end}_uid": uid_text(uid)}
+            told.append(one)
+    return told

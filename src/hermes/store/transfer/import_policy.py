@@ -1,0 +1,185 @@
+"""What an import takes from a file, and what only from a trusted one.
+
+A file can come from anybody. Some columns are data: messages, titles, times, counts. The others steer what this
+installation does: under which prompt a model works, in which directory, at which address, in whose chat. Without trust
+a session keeps its data and belongs to the local owner. Columns that are in neither list are left out, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from hermes import clock
+from hermes.session_kinds import IMPORTED_ROLES
+from hermes.store.engine import Reader
+from hermes.store.sessions.titles import MAX_TITLE_LENGTH
+
+SESSION_DATA = frozenset(
+    (
+        *("id", "source", "model", "title", "title_by", "started_at", "ended_at", "end_reason"),
+        *("parent_session_id", "relation"),  # only among the sessions that one import adds
+        *("message_count", "tool_call_count", "api_call_count", "rewind_count", "archived"),
+        *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens"),
+        *("billing_provider", "billing_base_url", "billing_mode"),  # for reports; no request goes there
+        *("estimated_cost_usd", "actual_cost_usd", "cost_status", "cost_source", "pricing_version"),
+    )
+)
+BESIDE_SESSION = frozenset(("messages", "context", "rewound_context", "tags", "model_calls"))
+SESSION_STEERING = {
+    "system_prompt": "system prompt",
+    "owner": "owner",
+    "user_id": "user id",
+    "session_key": "chat key",
+    **dict.fromkeys(("chat_id", "chat_type", "thread_id", "display_name", "origin_json"), "chat origin"),
+    **dict.fromkeys(("cwd", "workspace", "git_branch"), "directory"),
+    "model_config": "model setting",
+    "process": "process",
+    **dict.fromkeys(("handoff_state", "handoff_platform", "handoff_error"), "handoff"),
+    "pinned_at": "pin",
+}
+"""Column to the name under which it is counted."""
+DERIVED = frozenset(
+    (
+        *("root_id", "last_active", "last_person_at", "preview", "conversation_active", "listed", "kind"),
+        *("trashed_at", "lease_epoch"),
+    )
+)
+"""Columns that no import reads: each store computes its own."""
+
+MESSAGE_DATA = frozenset(
+    (
+        *("id", "session_id", "uid", "role", "content", "content_kind", "timestamp", "active", "rewound_at"),
+        *("tool_call_id", "tool_calls", "tool_name", "token_count", "finish_reason", "thinned_bytes"),
+        *("reasoning", "reasoning_content"),
+    )
+)
+MESSAGE_STEERING = {
+    # A provider reads them in the place of the text; no person ever sees them.
+    **dict.fromkeys(("reasoning_details", "codex_reasoning_items", "codex_message_items"), "provider item"),
+    # A gateway takes a message with this id for one that it has answered.
+    "platform_message_id": "platform message id",
+}
+SYSTEM_MESSAGE = "system message"
+FUTURE_TIME = "time in the future"
+PARENT = "parent"
+FROM_TRASH = "session from the trash"
+PLURALS = {
+    FUTURE_TIME: "times in the future",
+    "process": "processes",
+    "directory": "directories",
+    FROM_TRASH: "sessions from the trash",
+}
+
+UNFINISHED_HANDOFFS = ("pending", "running")
+
+UNTRUSTED_CONFIG = {"imported": True}
+"""The `model_config` of a session from an untrusted file: its model is a record, and is not chosen again.
+
+By it such a session is known again, too."""
+
+LATEST_TIME = 2**63
+"""Beyond it, an import is refused."""
+
+RESERVED_NAMES = frozenset(("latest",))
+"""Names that mean something else to `--resume`."""
+
+LATER_IN_LINEAGE = """SELECT id FROM sessions WHERE lower(title) >= lower(?) AND lower(title) < lower(?)
+    AND title IS NOT NULL"""
+TITLED = "SELECT id FROM sessions WHERE lower(title) = lower(?) AND title IS NOT NULL"
+HAS_TITLE = "SELECT 1 FROM sessions WHERE title = ? AND title IS NOT NULL LIMIT 1"
+STARTS_SO = "SELECT 1 FROM sessions WHERE id > ? AND id < ? LIMIT 1"
+HIGHEST_CHARACTER = "\U0010ffff"
+
+
+def restrict(session: Any) -> Any:
+    """A session of a file, with what is data. What is no session is returned as it is, to be refused later."""
+    if not isinstance(session, Mapping):
+        return session
+    now = clock.now()
+    kept = {name: value for name, value in session.items() if name in SESSION_DATA | BESIDE_SESSION}
+    for name in ("started_at", "ended_at"):
+        if _is_later(kept.get(name), now):
+            kept[name] = now
+    kept["model_config"] = UNTRUSTED_CONFIG
+    for name, limit in (("messages", _restrict_message), ("model_calls", _restrict_call)):
+        if isinstance(kept.get(name), list | tuple):
+            kept[name] = [limit(row, now) if isinstance(row, Mapping) else row for row in kept[name]]
+    return kept
+
+
+def _restrict_message(message: Mapping[str, Any], now: float) -> dict[str, Any]:
+    kept = {name: value for name, value in message.items() if name in MESSAGE_DATA}
+    if _is_later(kept.get("timestamp"), now):
+        kept["timestamp"] = now
+    if _instructs(kept):
+        kept["role"] = IMPORTED_ROLES[kept["role"].strip().lower()]
+    return kept
+
+
+def _restrict_call(call: Mapping[str, Any], now: float) -> dict[str, Any]:
+    return {**call, "at": now} if _is_later(call.get("at"), now) else dict(call)
+
+
+def count_steering(session: Mapping[str, Any]) -> Counter[str]:
+    """What of a session steers behaviour, counted: what trust takes over and what is left out without it."""
+    now = clock.now()
+    found = Counter({name: 1 for column, name in SESSION_STEERING.items() if session.get(column)})
+    del found["process"]  # every session has one, and nobody cares
+    if session.get("handoff_state") in UNFINISHED_HANDOFFS:  # taken over by nobody
+        del found["handoff"]
+    times = [session.get("started_at"), session.get("ended_at")]
+    for message in _rows(session, "messages"):
+        found.update({name for column, name in MESSAGE_STEERING.items() if message.get(column)})
+        found[SYSTEM_MESSAGE] += _instructs(message)
+        times.append(message.get("timestamp"))
+    times += [call.get("at") for call in _rows(session, "model_calls")]
+    found[FUTURE_TIME] += sum(_is_later(time, now) for time in times)
+    return +found
+
+
+def _rows(session: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    rows = session.get(name)
+    return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list | tuple) else []
+
+
+def _instructs(message: Mapping[str, Any]) -> bool:
+    role = message.get("role")
+    return isinstance(role, str) and role.strip().lower() in IMPORTED_ROLES
+
+
+def _is_later(time: Any, now: float) -> bool:
+    return isinstance(time, int | float) and now < time < LATEST_TIME
+
+
+def is_misleading_id(reader: Reader, session_id: str) -> bool:
+    """Whether a person who types this id means another session today, by its title or the beginning of its id."""
+    return bool(
+        reader.value(HAS_TITLE, session_id)
+        or reader.value(STARTS_SO, session_id, session_id + HIGHEST_CHARACTER)
+    )
+
+
+def clear_title(reader: Reader, title: str, added: set[str]) -> str:
+    """The title, or another one where it would join the lineage of a title that others hold.
+
+    `title #2` continues `title` for whoever asks for that name. `added` are the sessions of the same import.
+    """
+    number, chosen = 1, title
+    while chosen.lower() in RESERVED_NAMES or _is_in_lineage(reader, chosen, added):
+        plain = "imported " + re.sub(" #+", " ", title)
+        suffix = "" if number == 1 else f" ({number})"
+        chosen = plain[: MAX_TITLE_LENGTH - len(suffix)].rstrip() + suffix
+        number += 1
+    return chosen
+
+
+def _is_in_lineage(reader: Reader, title: str, added: set[str]) -> bool:
+    found = reader.rows(LATER_IN_LINEAGE, f"{title} #", f"{title} $")
+    at = title.find(" #")
+    while at >= 0:
+        found += reader.rows(TITLED, title[:at])
+        at = title.find(" #", at + 1)
+    return any(row[0] not in added for row in found)

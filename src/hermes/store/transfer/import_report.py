@@ -1,0 +1,107 @@
+"""Collect what an import does with each session, for its report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from hermes.store.transfer import import_policy
+from hermes.store.transfer.incoming_session import Given
+from hermes.store.transfer.session_copies import Merge
+from hermes.store.values import Imported
+
+
+class Outcome(NamedTuple):
+    """What was done with a given session, or what would be in a dry run."""
+
+    here: str
+    """Its id in this store."""
+    kind: Literal["new", "restored", "grown", "branched", "unchanged", "in use"]
+    added: int
+    """How many messages."""
+    ids: Sequence[int]
+    """The id here of each of its messages; 0 if not known."""
+    merge: Merge | None = None
+    is_changed: bool = False
+    """Whether anything but messages changed in a session that was here."""
+    restored: Sequence[str] = ()
+    """The sessions that came back from the trash."""
+    has_moved: bool = False
+    """Whether messages of its own are in other sessions here."""
+
+    @property
+    def is_itself(self) -> bool:
+        """Whether the session here is the given one, and no branch or other session that has its messages."""
+        return self.merge is None or not (self.merge.is_branched or self.merge.is_alias)
+
+
+class Report:
+    def __init__(self) -> None:
+        self.count = 0
+        """How many sessions were given."""
+        self.messages = 0
+        self.steering: Counter[str] = Counter()
+        self.added: list[str] = []
+        self.restored: list[str] = []
+        self.skipped: list[str] = []
+        self.grown: Counter[str] = Counter()
+        self.branched: dict[str, str] = {}
+        self.newer_here: dict[str, int] = {}
+        self.updated: list[str] = []
+        self.in_use: list[str] = []
+        self.in_trash: set[str] = set()
+        self.renamed: dict[str, str] = {}
+        self.detached: list[str] = []
+        self.unjoined: set[str] = set()
+        self.incomplete: list[str] = []
+
+    def add(self, session: Mapping[str, Any], given: Given, outcome: Outcome) -> None:
+        """Note what became of a session."""
+        merge = outcome.merge
+        self.count += 1
+        self.messages += outcome.added
+        if outcome.kind == "unchanged":
+            self.skipped.append(given.id)
+        elif outcome.kind == "in use":
+            self.in_use.append(outcome.here)
+        elif outcome.kind == "new":
+            self.added.append(outcome.here)
+        elif outcome.added:
+            self.grown[outcome.here] += outcome.added
+        self.restored += [name for name in outcome.restored if name not in self.restored]
+        if merge is not None and merge.branch is not None and outcome.added:
+            self.branched[given.id] = merge.branch
+        if merge is not None and not merge.missing and merge.plan.newer_here:
+            self.newer_here[outcome.here] = merge.plan.newer_here
+        if outcome.is_changed:
+            self.updated.append(outcome.here)
+        if merge is None and outcome.kind == "new":
+            self.steering += import_policy.count_steering(session)
+        elif merge is not None and outcome.added:
+            messages = session["messages"]
+            self.steering += import_policy.count_steering(
+                {"messages": [messages[at] for at in merge.missing]}
+            )
+
+    def make_result(self, *, trusted: bool) -> Imported:
+        return Imported(
+            tuple(self.added),
+            tuple(self.skipped),
+            self.renamed,
+            tuple(self.detached),
+            self.messages,
+            tuple(dict.fromkeys(self.incomplete)),
+            grown=dict(self.grown),
+            branched=self.branched,
+            newer_here=self.newer_here,
+            updated=tuple(dict.fromkeys(self.updated)),
+            in_use=tuple(self.in_use),
+            restored=tuple(self.restored),
+            taken_over=dict(self.steering) if trusted else {},
+            left_out={} if trusted else dict(self.steering + self._count_left_out()),
+        )
+
+    def _count_left_out(self) -> Counter[str]:
+        found = {import_policy.PARENT: len(self.unjoined), import_policy.FROM_TRASH: len(self.in_trash)}
+        return Counter(found)

@@ -1,0 +1,374 @@
+"""Sessions into the store, without loss: one per transaction, and doing it again adds nothing.
+
+A session of which a copy is here is merged with that copy; see `merge`. A message is stored once: one that moved to
+another session, there or here, stays where it is, and the given session carries it.
+
+Parents and carried messages may come later in an import than what refers to them, so they are joined at the end; see
+`import_links`.
+
+Messages of a new session keep their ids where those are free and higher than any that the store held when the import
+began, so that what is exported from an empty store that took an export in is that export again. A number that was ever
+another message's here is not used again: somebody may still refer to it.
+
+Without trust an import only adds: it takes over what `import_policy` calls data, joins the new sessions to each other
+alone, and changes nothing that was in the store before, but sessions of such imports in which nothing was said since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from hermes.store import derived, meta
+from hermes.store.chats import leases
+from hermes.store.engine import Access, Reader, Writer
+from hermes.store.reports.usage import INSERT as RECORD_CALL
+from hermes.store.sessions import blobs
+from hermes.store.sessions.carried_context import recount
+from hermes.store.sessions.labels import ADD_TAG
+from hermes.store.sessions.sessions import new_session_id
+from hermes.store.sessions.titles import HELD_BY, OWNER, free_title, move_title
+from hermes.store.sessions.titles import SET as SET_TITLE
+from hermes.store.transfer import import_policy
+from hermes.store.transfer.import_links import Links
+from hermes.store.transfer.import_report import Outcome, Report
+from hermes.store.transfer.incoming_session import (
+    INSERT_MESSAGE,
+    INSERT_SESSION,
+    INSERT_WITH_ID,
+    TIMESTAMP,
+    Given,
+)
+from hermes.store.transfer.merge import Retitled, apply_merge, note_labels
+from hermes.store.transfer.merge_plan import BY_STORE, Transcript, plan_messages
+from hermes.store.transfer.session_copies import Merge, find_alias, find_merge, is_same_family
+from hermes.store.transfer.stored_messages import Stored, StoredMessages
+from hermes.store.values import Imported
+
+PLACE = "SELECT source, started_at, owner FROM sessions WHERE id = ?"
+HIGHEST = "SELECT coalesce(max(id), 0) FROM messages"
+IS_TRASHED = "SELECT trashed_at IS NOT NULL FROM sessions WHERE id = ?"
+IS_TAKEN = "SELECT 1 FROM messages WHERE id = ?"
+# The index goes on above the highest row it has seen; what comes in below is told to it.
+NOTE_BELOW = "INSERT INTO changed_messages (message_id) VALUES (?) ON CONFLICT DO NOTHING"
+
+HIGHEST_KEPT = 2**40
+"""A file may name any number; one near the largest would leave no room for the messages to come."""
+
+Moved = Mapping[int, Stored]
+"""The messages of a given session that another session here holds, by their place."""
+
+
+class _Place(NamedTuple):
+    """Where a given session is in the store."""
+
+    merge: Merge | None = None
+    """How it is merged with the copy that is here, if there is one."""
+    taken: bool = False
+    """Whether its own id belongs to a different session."""
+
+
+class Taken(NamedTuple):
+    """What became of one session of an import."""
+
+    given: str
+    here: str
+    """Its id in this store; another one if `given` belonged to a different session."""
+    messages: int | None
+    """How many it added; None if all of it was here already, and 0 if it came back from the trash."""
+
+
+class Import:
+    """One import on its way. Leaving it as a context joins what was taken, also when it is broken off.
+
+    A dry run reads and says what would happen. `trusted` takes over what steers behaviour, too.
+    """
+
+    def __init__(self, engine: Access, dry_run: bool = False, *, trusted: bool = False) -> None:
+        self.engine = engine
+        self.dry_run = dry_run
+        self.trusted = trusted
+        self._report = Report()
+        self._links = Links(engine, self._report, trusted=trusted)
+        self._stored = StoredMessages()
+        self._carried: set[int] = set()
+        """Ids here of messages that a given session holds and also carries."""
+        self._retitled: dict[str, Retitled] = {}
+        """Sessions that could not have their title because another session held it."""
+        self._would_be_here: dict[str, Transcript] = {}
+        """In a dry run, the messages of the sessions that would be new."""
+        with engine.read(settled=True) as reader:
+            self._floor: int = reader.value(HIGHEST)
+            self._stored.refresh(reader)
+
+    def __enter__(self) -> Import:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.link()
+
+    @property
+    def count(self) -> int:
+        """How many sessions were given."""
+        return self._report.count
+
+    @property
+    def in_use(self) -> Sequence[str]:
+        """Sessions that were not grown because somebody is working in them."""
+        return self._report.in_use
+
+    def take(self, session: Mapping[str, Any]) -> Taken:
+        """Take one session in, whole or, with a clear error, not at all; more may be taken after that."""
+        given = self._read(session)
+        spare = new_session_id()
+        if self.dry_run:
+            outcome = self._look(given, spare)
+        else:
+            outcome = self.engine.write(lambda writer: self._store(writer, given, spare), share=False)
+        self._links.add(given, outcome)
+        self._note_messages(given, outcome)
+        self._report.add(session, given, outcome)
+        if outcome.kind == "new" and outcome.here == spare:
+            self._report.renamed[given.id] = spare
+        is_here = outcome.kind in ("unchanged", "in use")
+        return Taken(given.id, outcome.here, None if is_here else outcome.added)
+
+    def link(self) -> None:
+        """Join what was taken, and give titles that are free by now."""
+        self._links.make(dry_run=self.dry_run)
+        if self._retitled:
+            self.engine.write(self._retitle, share=False)
+
+    def told(self) -> Imported:
+        return self._report.make_result(trusted=self.trusted)
+
+    def _read(self, session: Mapping[str, Any]) -> Given:
+        if self.trusted:
+            return Given.of(session)
+        given = Given.of(import_policy.restrict(session))
+        # A start in the future became the time of the import, which is another one the next time.
+        return given if given.started_at == session.get("started_at") else given._replace(start_known=False)
+
+    def _look(self, given: Given, spare: str) -> Outcome:
+        """What `_store` would do; ids that messages would be given are not known."""
+        nowhere = [0] * len(given.old_ids)
+        known = self._would_be_here.get(given.id)
+        transcript = _compact(given.transcript())
+        if known is not None:
+            plan = plan_messages(known, transcript)
+            if plan.action == "unchanged":
+                return Outcome(self._links.here[given.id], "unchanged", 0, nowhere)
+            if plan.action == "append":
+                self._would_be_here[given.id] = transcript
+                return Outcome(self._links.here[given.id], "grown", len(plan.missing), nowhere)
+        with self.engine.read(settled=True) as reader:
+            moved = self._find_moved(reader, given)
+            place = self._place(reader, given, moved)
+            merge = place.merge
+            if merge is not None:
+                kind = self._find_kind(reader, merge)
+                self._allow_joins(merge)
+                added = len(merge.missing) if kind in ("grown", "branched", "restored") else 0
+                restored = _find_trashed(reader, merge) if kind == "restored" else ()
+                here = merge.branch or merge.target.id
+                return Outcome(here, kind, added, merge.ids, merge, restored=restored)
+        is_other = place.taken or given.id in self._links.here
+        self._would_be_here[given.id] = transcript
+        return Outcome(spare if is_other else given.id, "new", len(given.messages) - len(moved), nowhere)
+
+    def _store(self, writer: Writer, given: Given, spare: str) -> Outcome:
+        moved = self._find_moved(writer, given)
+        place = self._place(writer, given, moved)
+        if place.merge is not None:
+            return self._merge(writer, given, place.merge, moved)
+        session_id = spare if place.taken else given.id
+        ids = self._insert(writer, given, session_id, moved)
+        if place.taken:
+            writer.run(meta.SET, given.notes()[0], spare)
+        return Outcome(session_id, "new", len(ids) - len(moved), ids, has_moved=bool(moved))
+
+    def _find_moved(self, reader: Reader, given: Given) -> Moved:
+        """The messages that another session here holds.
+
+        A message moves to a session that carries it when its own session loses it. Equal uids in other sessions are
+        copies that a person made of a file.
+        """
+        self._stored.refresh(reader)
+        carried = given.find_carried()
+        row = reader.row(PLACE, given.id)
+        owner = given.owner if row is None else row[2]
+        moved: dict[int, Stored] = {}
+        for place, (uid, message) in enumerate(zip(given.transcript().uids, given.messages, strict=True)):
+            stored = self._stored.find(reader, uid, message[TIMESTAMP]) if uid else None
+            if stored is None or stored.owner != owner or not self._links.may_join(stored.session_id):
+                continue
+            is_moved = place in carried or stored.is_carried or stored.id in self._carried
+            if is_moved or is_same_family(stored.session_id, given.id):
+                moved[place] = stored
+        return moved
+
+    def _note_messages(self, given: Given, outcome: Outcome) -> None:
+        """Remember the messages of a session that was taken, for the sessions that follow."""
+        self._carried.update(filter(None, (outcome.ids[place] for place in given.find_carried())))
+        if outcome.kind == "new":
+            messages = zip(given.messages, outcome.ids, strict=True)
+            highest = self._stored.highest
+            self._stored.add((row[TIMESTAMP], number) for row, number in messages if 0 < number <= highest)
+
+    def _merge(self, writer: Writer, given: Given, merge: Merge, moved: Moved) -> Outcome:
+        """Merge a session with the copy that is here."""
+        kind = self._find_kind(writer, merge)
+        restored: list[str] = []
+        if kind == "restored":
+            restored = _find_trashed(writer, merge)
+            for session_id in restored:
+                _bring_back(writer, session_id)
+            again = find_merge(
+                writer, merge.session.id, given, trusted=True, is_alias=merge.is_alias, moved=moved
+            )
+            assert again is not None  # the same messages as before
+            merge = again
+        self._allow_joins(merge)
+        here = merge.branch or merge.target.id
+        if kind == "in use" or merge.session.id in self._report.in_trash:
+            return Outcome(here, kind, 0, merge.ids, merge)
+        done = apply_merge(writer, merge, given, trusted=self.trusted, added=self._links.joinable)
+        self._note_title(merge.session.id, done.retitled)
+        has_moved = any(not is_same_family(stored.session_id, merge.session.id) for stored in moved.values())
+        changes = (done.is_changed, restored, has_moved)
+        return Outcome(here, kind, len(merge.missing), done.ids, merge, *changes)
+
+    def _find_kind(
+        self, reader: Reader, merge: Merge
+    ) -> Literal["restored", "grown", "branched", "unchanged", "in use"]:
+        """What a merge comes to."""
+        if any(copy.row["trashed_at"] is not None for copy in (merge.session, merge.target)):
+            if self.trusted:
+                return "restored"
+            self._report.in_trash.add(merge.session.id)  # a person put it there
+            return "unchanged"
+        if not merge.missing:
+            return "unchanged"
+        if merge.branch is not None:
+            return "branched"
+        # Whoever works in it may be between a tool call and its result.
+        return "in use" if leases.standing(reader, merge.target.id) is not None else "grown"
+
+    def _insert(self, writer: Writer, given: Given, session_id: str, moved: Moved) -> list[int]:
+        title = given.title
+        if title is not None and not self.trusted:
+            title = import_policy.clear_title(writer, title, self._links.joinable)
+        if title is not None:
+            title = free_title(writer, title, given.owner, session_id)
+        parent = self._links.find_parent(given)
+        family = (parent, given.relation if parent is not None else None)
+        start = (session_id, given.source, given.started_at, title, given.owner)
+        writer.run(INSERT_SESSION, *start, *family, *given.counts, *given.rest)
+        ids = self._insert_messages(writer, given, session_id, moved)
+        for place, attachments in enumerate(given.attachments):
+            if place not in moved:
+                blobs.attach(writer, ids[place], attachments)
+        for tag in given.tags:
+            writer.run(ADD_TAG, session_id, tag)
+        for call in given.model_calls:
+            writer.insert(RECORD_CALL, session_id, *call)
+        labels = given.labels()
+        note_labels(writer, session_id, labels._replace(title=title), labels)
+        if title != labels.title:
+            writer.run(SET_TITLE, title, BY_STORE, session_id)
+            self._note_title(session_id, Retitled(labels, labels))
+        writer.run(derived.NOTE, session_id)
+        derived.refresh(writer)
+        return ids
+
+    def _note_title(self, session_id: str, retitled: Retitled | None) -> None:
+        """Note a title that may be free at the end of the import."""
+        if retitled is not None and self.trusted:
+            self._retitled[session_id] = retitled
+
+    def _insert_messages(self, writer: Writer, given: Given, session_id: str, moved: Moved) -> list[int]:
+        if moved:
+            ids = [
+                moved[place].id if place in moved else writer.insert(INSERT_MESSAGE, session_id, *row)
+                for place, row in enumerate(given.messages)
+            ]
+            recount(writer, session_id)
+            return ids
+        if not self._keeps_ids(writer, given.old_ids):
+            return [writer.insert(INSERT_MESSAGE, session_id, *row) for row in given.messages]
+        highest = writer.value(HIGHEST)
+        for message_id, row in zip(given.old_ids, given.messages, strict=True):
+            writer.insert(INSERT_WITH_ID, message_id, session_id, *row)
+            if message_id <= highest:
+                writer.run(NOTE_BELOW, message_id)
+        return given.old_ids
+
+    def _keeps_ids(self, reader: Reader, ids: Sequence[Any]) -> bool:
+        """Whether the messages can have the ids that they have in the file, in the order of the file."""
+        before = self._floor
+        for message_id in ids:
+            if type(message_id) is not int or not before < message_id < HIGHEST_KEPT:
+                return False
+            before = message_id
+        return not any(reader.value(IS_TAKEN, message_id) for message_id in ids)
+
+    def _retitle(self, writer: Writer) -> None:
+        """Give titles that are free by now: a title moves from a session to what continues it."""
+        for session_id, (labels, incoming) in self._retitled.items():
+            place = writer.row(OWNER, session_id)
+            if labels.title is None or place is None:
+                continue
+            holder = writer.row(HELD_BY, labels.title, place[0], session_id)
+            if holder is None or move_title(writer, labels.title, holder, session_id, place[1]):
+                writer.run(SET_TITLE, labels.title, labels.title_by, session_id)
+                note_labels(writer, session_id, labels, incoming)
+
+    def _allow_joins(self, merge: Merge) -> None:
+        """What an earlier import added can be completed, while nothing was said in it since."""
+        if not self.trusted and merge.target.is_untrusted and not merge.plan.newer_here:
+            self._links.joinable.add(merge.target.id)
+
+    def _place(self, reader: Reader, given: Given, moved: Moved) -> _Place:
+        """Where a given session is.
+
+        A session that went on since, or got another id the last time, is recognised by its messages. Without trust it
+        gets no id by which a person means another one.
+        """
+        row = reader.row(PLACE, given.id)
+        merge = None
+        if row is None:
+            parent = None if given.parent is None else self._links.here.get(given.parent, given.parent)
+            alias = find_alias(reader, given, parent)
+            if alias is not None:
+                merge = find_merge(reader, alias, given, trusted=self.trusted, is_alias=True, moved=moved)
+        elif row[0] == given.source and (row[1] == given.started_at or not given.start_known):
+            merge = find_merge(reader, given.id, given, trusted=self.trusted, moved=moved)
+        if merge is not None:
+            return _Place(merge)
+        if row is None and (self.trusted or not import_policy.is_misleading_id(reader, given.id)):
+            return _Place()
+        for note in given.notes():
+            other = reader.value(meta.GET, note)
+            if other is not None:
+                merge = find_merge(reader, other, given, trusted=self.trusted, moved=moved)
+            if merge is not None:
+                return _Place(merge)
+        return _Place(taken=True)
+
+
+def _compact(transcript: Transcript) -> Transcript:
+    """The same messages, without holding their contents in memory."""
+    contents = [hash(content) for content in transcript.read_contents()]
+    return transcript._replace(read_contents=lambda: contents)
+
+
+def _find_trashed(reader: Reader, merge: Merge) -> list[str]:
+    """The sessions in the trash to which a merge leads."""
+    return [name for name in merge.visited if reader.value(IS_TRASHED, name)]
+
+
+def _bring_back(writer: Writer, session_id: str) -> None:
+    from hermes.store.retention.trash import bring_back
+
+    bring_back(writer, session_id)
+    derived.refresh(writer)

@@ -1,0 +1,324 @@
+"""One session of an import: checked, and in the form of columns. Nothing here touches the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from hermes import clock, errors
+from hermes.session_kinds import IMPORTED_ROLES
+from hermes.store.content import calls_counted, from_json, to_json, uid_text
+from hermes.store.sessions import attachments
+from hermes.store.sessions.attachments import Attachment
+from hermes.store.sessions.labels import clean_tag
+from hermes.store.sessions.sessions import source_name
+from hermes.store.sessions.titles import MAX_TITLE_LENGTH, one_line
+from hermes.store.transfer.import_policy import UNFINISHED_HANDOFFS
+from hermes.store.transfer.merge_plan import Labels, Transcript
+from hermes.text import clean_in
+
+# The columns of `sessions` that an import restores, by kind, in the order of `INSERT_SESSION`.
+TEXTS = (
+    *(
+        "user_id",
+        "model",
+        "system_prompt",
+        "end_reason",
+        "billing_provider",
+        "billing_base_url",
+        "billing_mode",
+    ),
+    *("cost_status", "cost_source", "pricing_version", "handoff_state", "handoff_platform", "handoff_error"),
+    *(
+        "title_by",
+        "session_key",
+        "chat_id",
+        "chat_type",
+        "thread_id",
+        "display_name",
+        "workspace",
+        "cwd",
+        "git_branch",
+    ),
+)
+JSONS = ("model_config", "origin_json", "process")
+NUMBERS = ("ended_at", "estimated_cost_usd", "actual_cost_usd", "pinned_at")
+COUNTERS = (
+    *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens"),
+    *("api_call_count", "archived", "rewind_count"),
+)
+REST = (*TEXTS, *JSONS, *NUMBERS, *COUNTERS)
+"""The columns of `Given.rest`."""
+RELATIONS = ("compression", "branch", "reset", "delegate")
+
+# The same for `messages` and `INSERT_MESSAGE`.
+MESSAGE_TEXTS = ("finish_reason", "reasoning", "reasoning_content", "platform_message_id")
+MESSAGE_JSONS = ("reasoning_details", "codex_reasoning_items", "codex_message_items")
+MESSAGE_NUMBERS = ("token_count", "rewound_at", "thinned_bytes")
+
+# And for `model_usage` and `usage.INSERT`, without the session.
+CALL_TEXTS = ("model", "provider", "base_url", "purpose")
+CALL_NUMBERS = (
+    *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens"),
+    *("estimated_cost_usd", "actual_cost_usd"),
+)
+CALL_PRICES = ("cost_status", "cost_source", "pricing_version")
+
+INSERT_SESSION = """INSERT INTO sessions (id, source, started_at, title, owner, parent_session_id, relation,
+        message_count, tool_call_count,
+        user_id, model, system_prompt, end_reason, billing_provider, billing_base_url, billing_mode, cost_status,
+        cost_source, pricing_version, handoff_state, handoff_platform, handoff_error, title_by, session_key, chat_id,
+        chat_type, thread_id, display_name, workspace, cwd, git_branch,
+        model_config, origin_json, process,
+        ended_at, estimated_cost_usd, actual_cost_usd, pinned_at,
+        input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, reasoning_tokens, api_call_count, archived,
+        rewind_count)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+        ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+MESSAGE = """session_id, role, content, content_kind, tool_call_id, tool_calls, tool_name,
+        timestamp, finish_reason, reasoning, reasoning_content, platform_message_id, reasoning_details,
+        codex_reasoning_items, codex_message_items, token_count, rewound_at, thinned_bytes, active, uid)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?"""
+INSERT_MESSAGE = " ".join(("INSERT INTO messages (", MESSAGE, ")"))
+INSERT_WITH_ID = " ".join(("INSERT INTO messages (id,", MESSAGE, ", ?)"))
+
+TIMESTAMP, REWOUND_AT, ACTIVE = 6, -4, -2
+"""Places in the message rows of `Given`."""
+
+FILE_ROLES = {here: in_file for in_file, here in IMPORTED_ROLES.items()}
+
+
+class Given(NamedTuple):
+    """One session of an import, checked and in the form of columns."""
+
+    id: str
+    source: str
+    started_at: float
+    start_known: bool
+    title: str | None
+    owner: str
+    parent: str | None
+    relation: str | None
+    counts: tuple[int, int]
+    rest: tuple[Any, ...]
+    messages: list[tuple[Any, ...]]
+    attachments: list[Iterable[Attachment]]
+    likes: list[tuple[Any, ...]]
+    old_ids: list[Any]
+    context: list[Mapping[str, Any]]
+    rewound: list[Mapping[str, Any]]
+    tags: list[str]
+    model_calls: list[tuple[Any, ...]]
+
+    @classmethod
+    def of(cls, given: object) -> Given:
+        if not isinstance(given, Mapping):
+            raise _refused(f"an imported session must be an object, got {type(given).__name__}")
+        session_id = given.get("id")
+        if not isinstance(session_id, str) or not session_id:
+            raise _refused(f"an imported session must have an id, got {session_id!r}")
+        # A handoff that was under way elsewhere was not asked for here.
+        if given.get("handoff_state") in UNFINISHED_HANDOFFS:
+            given = {**given, "handoff_state": None, "handoff_platform": None, "handoff_error": None}
+        column = _Columns(f"session {session_id!r}", given)
+        title = one_line(column.text("title") or "")[:MAX_TITLE_LENGTH].rstrip() or None
+        if (
+            title is None and given.get("title_by") is not None
+        ):  # earlier releases kept a note of their own there
+            column = _Columns(column.what, {**given, "title_by": None})
+        said = _objects(column, "messages", "a message")
+        times = [row.number("timestamp") for row in said]
+        started = column.number("started_at")
+        at = started if started is not None else min((t for t in times if t is not None), default=clock.now())
+        rows: list[tuple[Any, ...]] = []
+        attached: list[Iterable[Attachment]] = []
+        likes: list[tuple[Any, ...]] = []
+        messages = calls = 0
+        now = at
+        for row, time in zip(said, times, strict=True):
+            now = now if time is None else time
+            shape, files, counted, active = _shape(row)
+            attached.append(files)
+            messages, calls = messages + active, calls + counted * active
+            likes.append(likeness(*shape))
+            rows.append((*shape, float(now), *_tail(row, active)))
+        return cls(
+            id=clean_in(session_id),
+            source=source_name((column.text("source") or "").strip() or "unknown"),
+            started_at=float(at),
+            start_known=started is not None,
+            title=title,
+            owner=column.text("owner") or "",
+            parent=column.text("parent_session_id"),
+            relation=given["relation"] if given.get("relation") in RELATIONS else None,
+            counts=(messages, calls),
+            rest=(
+                *map(column.text, TEXTS),
+                *map(column.json, JSONS),
+                *map(column.number, NUMBERS),
+                *(column.number(name) or 0 for name in COUNTERS),
+            ),
+            messages=rows,
+            attachments=attached,
+            likes=likes,
+            old_ids=[row.given.get("id") for row in said],
+            context=[one.given for one in _objects(column, "context", "a range")],
+            rewound=[one.given for one in _objects(column, "rewound_context", "a range")],
+            tags=_tags(column),
+            model_calls=[_call(one, float(at)) for one in _objects(column, "model_calls", "a model call")],
+        )
+
+    def column(self, name: str) -> Any:
+        """One of the columns in `rest`."""
+        return self.rest[REST.index(name)]
+
+    def transcript(self) -> Transcript:
+        """Its messages, for a comparison with another copy."""
+        return Transcript(
+            [uid_text(row[-1]) for row in self.messages],
+            [bool(row[-2]) for row in self.messages],
+            lambda: self.likes,
+            self.column("rewind_count"),
+            self.column("end_reason") == "compression",
+        )
+
+    def find_carried(self) -> set[int]:
+        """The places of its own messages that it also carries."""
+        entries = [entry for entry in (*self.context, *self.rewound) if entry.get("session_id") == self.id]
+        spans = [(entry.get("first"), entry.get("last")) for entry in entries]
+        whole = [(first, last) for first, last in spans if isinstance(first, int) and isinstance(last, int)]
+        return {
+            place
+            for place, number in enumerate(self.old_ids)
+            if whole and isinstance(number, int) and any(first <= number <= last for first, last in whole)
+        }
+
+    def labels(self) -> Labels:
+        """Its title, tags and end, for a comparison with another copy."""
+        return Labels(
+            self.title,
+            self.column("title_by") if self.title is not None else None,
+            (self.column("ended_at"), self.column("end_reason")),
+            bool(self.column("archived")),
+            self.column("pinned_at"),
+            frozenset(self.tags),
+        )
+
+    def notes(self) -> list[str]:
+        """The names under which `state_meta` may hold the other id that this session was given here.
+
+        The first is the current one. It depends on the first message, so that a session is known again when it has
+        grown. The next is for a session that was empty then. The last is the name that earlier releases used.
+        """
+        first = [uid_text(self.messages[0][-1]) or self.likes[0]] if self.messages else []
+        return [self._note(first), self._note([]), self.note()]
+
+    def note(self) -> str:
+        """A name for this session with exactly these messages."""
+        return self._note(self.likes)
+
+    def _note(self, said: Sequence[Any]) -> str:
+        from hashlib import blake2b
+
+        start = self.started_at if self.start_known else None
+        digest = blake2b(repr((self.source, start, said)).encode(), digest_size=16)
+        return f"imported:{self.id}:{digest.hexdigest()}"
+
+
+class _Columns:
+    """Values of one object of an import, as columns take them."""
+
+    def __init__(self, what: str, given: object) -> None:
+        if not isinstance(given, Mapping):
+            raise _refused(f"{what} must be an object, got {type(given).__name__}")
+        self.what = what
+        self.given = given
+
+    def text(self, name: str) -> str | None:
+        value = self.given.get(name)
+        if value is None or isinstance(value, str):
+            return None if value is None else clean_in(value)
+        if isinstance(value, int | float):
+            return str(value)
+        raise _refused(f"{name} of {self.what} must be text, got {type(value).__name__}")
+
+    def json(self, name: str) -> str | None:
+        """JSON text as it is, any other value as JSON."""
+        value = self.given.get(name)
+        if isinstance(value, str):
+            return clean_in(value)
+        return None if value is None else to_json(value)
+
+    def number(self, name: str) -> float | None:
+        value = self.given.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, int | float) or not -(2**63) < value < 2**63:
+            raise _refused(f"{name} of {self.what} must be a number, got {value!r:.40}")
+        return int(value) if isinstance(value, bool) else value
+
+
+def _refused(why: str) -> errors.HermesError:
+    return errors.raised(errors.InvalidArgument, why)
+
+
+def _objects(column: _Columns, name: str, one: str) -> list[_Columns]:
+    value = column.given.get(name)
+    if value is None:
+        return []
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        raise _refused(f"{name} of {column.what} must be a list, got {type(value).__name__}")
+    return [_Columns(f"{one} of {column.what}", item) for item in value]
+
+
+def _tags(column: _Columns) -> list[str]:
+    tags = column.given.get("tags") or []
+    if not isinstance(tags, Sequence) or isinstance(tags, str | bytes):
+        raise _refused(f"tags of {column.what} must be a list, got {type(tags).__name__}")
+    return [clean_tag(tag) for tag in tags]
+
+
+def _call(column: _Columns, started_at: float) -> tuple[Any, ...]:
+    at = column.number("at")
+    model, provider, base_url, purpose = map(column.text, CALL_TEXTS)
+    numbers, prices = map(column.number, CALL_NUMBERS), map(column.text, CALL_PRICES)
+    when = started_at if at is None else float(at)
+    return (when, model, provider, base_url, purpose or "main", *numbers, *prices)
+
+
+def _shape(row: _Columns) -> tuple[tuple[Any, ...], Iterable[Attachment], int, int]:
+    """(role, content, its kind, call id, tool calls, tool name), attachments, how many calls, whether it is live."""
+    role = row.text("role") or "unknown"
+    calls = row.given.get("tool_calls")
+    if isinstance(calls, str):  # as stored, or a string that was the JSON
+        calls = from_json(calls, calls)
+    stored = to_json(calls) if calls else None
+    active = 1 if row.given.get("active", 1) else 0
+    content = row.given.get("content")
+    if isinstance(content, int | float):  # a text column makes text of it, and it is compared with that
+        content = row.text("content")
+    text, kind, attached = attachments.encode(content)
+    shape = (role, text, kind, row.text("tool_call_id"), stored, row.text("tool_name"))
+    return shape, attached, calls_counted(role, calls or None), active
+
+
+def _tail(row: _Columns, active: int) -> tuple[Any, ...]:
+    uid = row.text("uid")
+    try:
+        uid = bytes.fromhex(uid).hex() if uid else None
+    except ValueError:
+        raise _refused(f"uid of {row.what} must be hexadecimal, got {uid!r:.40}") from None
+    texts, jsons = map(row.text, MESSAGE_TEXTS), map(row.json, MESSAGE_JSONS)
+    return (*texts, *jsons, *map(row.number, MESSAGE_NUMBERS), active, uid)
+
+
+def likeness(role: Any, content: Any, kind: Any, call_id: Any, calls: Any, tool: Any) -> tuple[Any, ...]:
+    """What makes two messages the same, however another program may have spelt its JSON, and trusted or not."""
+    called = from_json(calls, None) if calls else None
+    return (
+        FILE_ROLES.get(role, role),
+        attachments.likeness(content, kind),
+        call_id,
+        repr(called or None),
+        tool,
+    )

@@ -1,0 +1,342 @@
+"""Merge an incoming copy of a session into the copy that is here.
+
+`hermes.store.transfer.session_copies` compares the copies and decides. `apply_merge` carries the decision out in the caller's
+transaction.
+
+Where the copies diverged, the incoming messages become a branch: a session of its own that holds only the messages that
+are new here, and carries the others. If the branch is here already, the rest is merged into it in the same way.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from hermes.store import derived, meta
+from hermes.store.content import from_json, to_json
+from hermes.store.engine import Reader, Writer
+from hermes.store.reports.usage import INSERT as RECORD_CALL
+from hermes.store.sessions import blobs, carried_context
+from hermes.store.sessions.labels import ADD_TAG, REMOVE_TAG, TAGS_OF
+from hermes.store.sessions.rewind import NOTE_TAKEN
+from hermes.store.sessions.sessions import SELECT_ROW, SETTLE_CHILDREN
+from hermes.store.sessions.title_notes import is_former as is_former_title
+from hermes.store.sessions.titles import GET as GET_TITLE
+from hermes.store.sessions.titles import HELD_BY, free_title
+from hermes.store.sessions.titles import SET as SET_TITLE
+from hermes.store.transfer import import_policy
+from hermes.store.transfer.incoming_session import (
+    ACTIVE,
+    INSERT_MESSAGE,
+    INSERT_SESSION,
+    REST,
+    REWOUND_AT,
+    TIMESTAMP,
+    Given,
+)
+from hermes.store.transfer.merge_plan import (
+    BY_STORE,
+    Base,
+    Labels,
+    find_branch_origin,
+    mark_labels,
+    merge_labels,
+)
+from hermes.store.transfer.session_copies import Copy, Merge
+
+MODEL_CALLS = """SELECT at, model, provider, base_url, purpose, input_tokens, output_tokens, cache_read_tokens,
+    cache_write_tokens, reasoning_tokens, estimated_cost_usd, actual_cost_usd, cost_status, cost_source,
+    pricing_version FROM model_usage WHERE session_id = ? ORDER BY id"""
+REWIND = "UPDATE messages SET active = 0, rewound_at = ? WHERE id = ?"
+RESTORE = "UPDATE messages SET active = 1, rewound_at = NULL WHERE id = ?"
+SET_LABELS = "UPDATE sessions SET ended_at = ?, end_reason = ?, archived = ?, pinned_at = ? WHERE id = ?"
+SET_COUNTERS = """UPDATE sessions SET input_tokens = ?, output_tokens = ?, cache_read_tokens = ?,
+    cache_write_tokens = ?, reasoning_tokens = ?, api_call_count = ?, rewind_count = ?, estimated_cost_usd = ?,
+    actual_cost_usd = ? WHERE id = ?"""
+# What a session worked with last. What the incoming copy does not tell stays.
+SET_MODEL = """UPDATE sessions SET model = coalesce(?, model), billing_provider = coalesce(?, billing_provider),
+    billing_base_url = coalesce(?, billing_base_url), billing_mode = coalesce(?, billing_mode),
+    cost_status = coalesce(?, cost_status), cost_source = coalesce(?, cost_source),
+    pricing_version = coalesce(?, pricing_version) WHERE id = ?"""
+SET_PLACE = """UPDATE sessions SET system_prompt = coalesce(?, system_prompt),
+    model_config = coalesce(?, model_config), workspace = coalesce(?, workspace), cwd = coalesce(?, cwd),
+    git_branch = coalesce(?, git_branch) WHERE id = ?"""
+
+MODEL_COLUMNS = (
+    *("model", "billing_provider", "billing_base_url", "billing_mode"),
+    *("cost_status", "cost_source", "pricing_version"),
+)
+PLACE_COLUMNS = ("system_prompt", "model_config", "workspace", "cwd", "git_branch")
+TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+COSTS = ("estimated_cost_usd", "actual_cost_usd")
+COUNTER_COLUMNS = (*TOKENS, "api_call_count", "rewind_count", *COSTS)
+NOT_OF_A_BRANCH = (
+    *("session_key", "process", "pinned_at", "handoff_state", "handoff_platform", "handoff_error"),
+    *COUNTER_COLUMNS,
+)
+"""Columns that a branch does not get from the session that it branches from."""
+
+BASE_KEY = "merged:"
+"""Before a session's id, the key in `state_meta` of the labels at its last merge."""
+
+
+class Retitled(NamedTuple):
+    """A session that did not get the wanted title because another session holds it."""
+
+    wanted: Labels
+    """Its labels, with the wanted title."""
+    incoming: Labels
+
+
+class Applied(NamedTuple):
+    """What a merge did."""
+
+    ids: list[int]
+    """The ids here of all incoming messages."""
+    is_changed: bool
+    """Whether anything but messages changed."""
+    retitled: Retitled | None
+
+
+def apply_merge(writer: Writer, merge: Merge, given: Given, *, trusted: bool, added: set[str]) -> Applied:
+    """Carry a merge out.
+
+    `added` are the sessions that this import brought; without trust, titles stay clear of all others.
+    """
+    ids, retitled = list(merge.ids), None
+    is_rewound = bool(merge.plan.to_rewind or merge.plan.to_restore)
+    is_changed = is_rewound
+    is_unused = not merge.plan.newer_here  # nothing was said in it here
+    is_from_file = merge.session.is_untrusted and is_unused and not merge.is_branched
+    # Before the branch is made: the session has the first claim to the title, and the branch gets another one.
+    if not merge.is_alias and (trusted or is_from_file):
+        is_relabelled, retitled = _take_labels(writer, merge, given, trusted=trusted, added=added)
+        is_changed |= is_relabelled
+    if merge.branch is not None:
+        ids = _make_branch(writer, merge, merge.branch, given, trusted=trusted, added=added)
+    elif merge.missing:
+        ids = _insert_messages(writer, merge.target.id, given, merge.missing, ids)
+    if merge.branch is None and (merge.missing or is_rewound):
+        _apply_rewinds(writer, merge, given)
+        carried_context.recount(writer, merge.target.id)
+    if merge.branch is None and (trusted or (merge.target.is_untrusted and is_unused)):
+        is_changed |= _take_usage(writer, merge, given, trusted=trusted)
+    if merge.missing or is_changed:
+        for session_id in merge.visited:
+            writer.run(derived.NOTE, session_id)
+        derived.refresh(writer)
+    return Applied(ids, is_changed, retitled)
+
+
+def note_labels(writer: Writer, session_id: str, here: Labels, incoming: Labels) -> None:
+    """Remember the labels of both copies, for the next merge."""
+    marks = [mark_labels(here), mark_labels(incoming)]
+    text = to_json(marks[:1] if marks[0] == marks[1] else marks)
+    if writer.value(meta.GET, BASE_KEY + session_id) != text:
+        writer.run(meta.SET, BASE_KEY + session_id, text)
+
+
+def read_labels(reader: Reader, copy: Copy) -> Labels:
+    row = copy.row
+    return Labels(
+        row["title"],
+        row["title_by"],
+        (row["ended_at"], row["end_reason"]),
+        bool(row["archived"]),
+        row["pinned_at"],
+        frozenset(tag for (tag,) in reader.rows(TAGS_OF, copy.id)),
+    )
+
+
+def _insert_messages(
+    writer: Writer, session_id: str, given: Given, places: Sequence[int], ids: Sequence[int]
+) -> list[int]:
+    """Append incoming messages to a session; the ids here of all incoming messages."""
+    found = list(ids)
+    for place in places:
+        found[place] = writer.insert(INSERT_MESSAGE, session_id, *given.messages[place])
+        blobs.attach(writer, found[place], given.attachments[place])
+    return found
+
+
+def _make_branch(
+    writer: Writer, merge: Merge, branch: str, given: Given, *, trusted: bool, added: set[str]
+) -> list[int]:
+    source = merge.target.row
+    title = given.title or writer.value(GET_TITLE, merge.session.id)
+    if title is not None and not trusted:
+        title = import_policy.clear_title(writer, title, added)
+    if title is not None:
+        title = free_title(writer, title, source["owner"], branch)
+    calls = _find_missing_calls(writer, merge, given, trusted=trusted)
+    columns: dict[str, Any] = dict(zip(REST, given.rest, strict=True))
+    columns |= dict.fromkeys(NOT_OF_A_BRANCH) | {"archived": 0, "rewind_count": 0} | _add_up(calls)
+    columns["title_by"] = None if title is None else BY_STORE
+    started_at = min(given.messages[place][TIMESTAMP] for place in merge.missing)
+    writer.run(
+        *(
+            INSERT_SESSION,
+            branch,
+            given.source,
+            started_at,
+            title,
+            source["owner"],
+            merge.target.id,
+            "branch",
+        ),
+        *(0, 0, *(columns[name] for name in REST)),
+    )
+    ids = _insert_messages(writer, branch, given, merge.missing, merge.ids)
+    carried_context.carry(writer, branch, _find_carried(writer, merge, given, ids))
+    carried_context.recount(writer, branch)
+    for call in calls:
+        writer.insert(RECORD_CALL, branch, *call)
+    writer.run(derived.NOTE, branch)
+    return ids
+
+
+def _find_carried(reader: Reader, merge: Merge, given: Given, ids: Sequence[int]) -> list[int]:
+    """What a branch carries, so that its context is that of the incoming copy."""
+    target, known = merge.target, set(merge.ids)
+    matched = [match for match in merge.plan.matches if match is not None]
+    before = target.ids[: min(matched, default=0)]
+    own, live = set(target.ids), {row[0] for row in reader.rows(carried_context.OWN, target.id)}
+    carried = [
+        row[0] for row in reader.rows(carried_context.LIVE, target.id) if row[0] not in own or row[0] in known
+    ]
+    carried += [message_id for message_id in before if message_id in live]
+    carried += [ids[place] for place, row in enumerate(given.messages) if row[ACTIVE]]
+    carried = list(dict.fromkeys(carried))
+    new = {ids[place] for place in merge.missing}
+    while carried and carried[-1] in new:  # its own messages follow what it carries anyway
+        carried.pop()
+    return carried
+
+
+def _apply_rewinds(writer: Writer, merge: Merge, given: Given) -> None:
+    at = {match: place for place, match in zip(merge.places, merge.plan.matches, strict=True)}
+    for match in merge.plan.to_rewind:
+        message_id = merge.target.ids[match]
+        writer.run(REWIND, given.messages[at[match]][REWOUND_AT], message_id)
+        writer.run(NOTE_TAKEN, message_id)
+    for match in merge.plan.to_restore:
+        writer.run(RESTORE, merge.target.ids[match])
+        writer.run(NOTE_TAKEN, merge.target.ids[match])
+
+
+def _find_missing_calls(
+    reader: Reader, merge: Merge, given: Given, *, trusted: bool
+) -> list[tuple[Any, ...]]:
+    """The model calls of the incoming copy that are not recorded here."""
+    # Without trust a time in the future becomes the time of the import, which is another one each time.
+    start = 0 if trusted else 1
+    recorded = Counter(
+        tuple(call[start:]) for session_id in merge.visited for call in reader.rows(MODEL_CALLS, session_id)
+    )
+    missing: list[tuple[Any, ...]] = []
+    for call in given.model_calls:
+        if recorded[call[start:]] > 0:
+            recorded[call[start:]] -= 1
+        else:
+            missing.append(call)
+    return missing
+
+
+def _add_up(calls: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+    """The counters of a session with these model calls."""
+    first = 5
+    sums: dict[str, Any] = {"api_call_count": len(calls)}
+    for place, name in enumerate((*TOKENS, *COSTS), start=first):
+        told = [call[place] for call in calls if call[place] is not None]
+        sums[name] = sum(told) if told or name in TOKENS else None
+    return sums
+
+
+def _take_usage(writer: Writer, merge: Merge, given: Given, *, trusted: bool) -> bool:
+    """Record calls that are missing; each counter becomes the higher one of both copies."""
+    calls = _find_missing_calls(writer, merge, given, trusted=trusted)
+    for call in calls:
+        writer.insert(RECORD_CALL, merge.target.id, *call)
+    if merge.is_branched or merge.is_alias:
+        if calls:
+            added = _add_up(calls)
+            row = merge.target.row
+            sums = [_add(row[name], added.get(name)) for name in COUNTER_COLUMNS]
+            writer.run(SET_COUNTERS, *sums, merge.target.id)
+        return bool(calls)
+    row = merge.session.row
+    before = [row[name] for name in COUNTER_COLUMNS]
+    # A rewind that was not taken over does not count.
+    stays = () if merge.newer_side == "incoming" else ("rewind_count",)
+    counters = [
+        row[name] if name in stays else _higher(row[name], given.column(name)) for name in COUNTER_COLUMNS
+    ]
+    if counters != before:
+        writer.run(SET_COUNTERS, *counters, merge.session.id)
+    return bool(calls) or counters != before
+
+
+def _add(here: float | None, more: float | None) -> float | None:
+    return here if more is None else (here or 0) + more
+
+
+def _higher(here: float | None, incoming: float | None) -> float | None:
+    return max((value for value in (here, incoming) if value is not None), default=None)
+
+
+def _take_labels(
+    writer: Writer, merge: Merge, given: Given, *, trusted: bool, added: set[str]
+) -> tuple[bool, Retitled | None]:
+    """Take over a newer title, end, tags, archive and pin, and what the session worked with.
+
+    Returns whether any label changed, and what to do about a title that is in use.
+    """
+    session, here, incoming = merge.session, read_labels(writer, merge.session), given.labels()
+    if not trusted:  # a pin is left out, and so is not a removed one
+        incoming = incoming._replace(pinned_at=here.pinned_at)
+    is_former = is_former_title(writer, session.id, incoming.title)
+    base = _read_base(writer, session.id)
+    merged = merge_labels(here, incoming, base, merge.newer_side, is_former_title=is_former)
+    if session.transcript.is_continued:
+        merged = merged._replace(end=here.end)
+    wanted = merged
+    if merged.title != here.title:
+        title = merged.title
+        if title is not None and not trusted:
+            title = import_policy.clear_title(writer, title, added | {session.id})
+        if title is not None:
+            _rename_branch(writer, session, title)
+            title = free_title(writer, title, session.row["owner"], session.id)
+        merged = merged._replace(title=title, title_by=merged.title_by if title == wanted.title else BY_STORE)
+        writer.run(SET_TITLE, title, merged.title_by, session.id)
+    if merged.end != here.end and merged.end[1] in ("compression", "branched"):
+        writer.run(SETTLE_CHILDREN, session.id)
+    if merged[2:5] != here[2:5]:
+        writer.run(SET_LABELS, *merged.end, int(merged.is_archived), merged.pinned_at, session.id)
+    for tag in merged.tags - here.tags:
+        writer.run(ADD_TAG, session.id, tag)
+    for tag in here.tags - merged.tags:
+        writer.run(REMOVE_TAG, session.id, tag)
+    if merge.newer_side == "incoming":
+        writer.run(SET_MODEL, *(given.column(name) for name in MODEL_COLUMNS), session.id)
+        if trusted and not session.is_untrusted:
+            writer.run(SET_PLACE, *(given.column(name) for name in PLACE_COLUMNS), session.id)
+    note_labels(writer, session.id, merged, incoming)
+    return merged != here, None if merged.title == wanted.title else Retitled(wanted, incoming)
+
+
+def _rename_branch(writer: Writer, session: Copy, title: str) -> None:
+    """If a branch that a merge made of the session holds the title, give the branch another one."""
+    holder = writer.value(HELD_BY, title, session.row["owner"], session.id)
+    if holder is None or find_branch_origin(holder) != session.id:
+        return
+    row = writer.dict(SELECT_ROW, holder)
+    if row is not None and row["title_by"] == BY_STORE:
+        writer.run(SET_TITLE, free_title(writer, title, row["owner"], ""), BY_STORE, holder)
+        writer.run(derived.NOTE, holder)
+
+
+def _read_base(reader: Reader, session_id: str) -> Base | None:
+    marks = from_json(reader.value(meta.GET, BASE_KEY + session_id) or "null", None)
+    return Base(marks[0], marks[-1]) if isinstance(marks, list) and marks else None

@@ -1,0 +1,195 @@
+"""What the files that mirror a store are made from: who has changed, how a session is now, and which chats there are.
+
+Only reading, and only for the whole store. Nothing notes what was changed: a session that may have changed is known by
+its outline, which every verb that concerns a mirror leaves different.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any, LiteralString, NamedTuple
+
+from hermes.store.chats.routing import Route, as_route
+from hermes.store.content import uid_text
+from hermes.store.engine import Access, Row
+from hermes.store.sessions.lineage import MEMBERS, ROOT
+from hermes.store.sessions.messages import decoded
+from hermes.store.sessions.sessions import EXISTS
+
+LARGE_COLUMNS: LiteralString = "s.system_prompt, s.model_config, s.origin_json, s.process"
+SMALL_COLUMNS: LiteralString = """s.source, s.started_at, s.title, s.owner, s.parent_session_id, s.relation,
+    s.trashed_at, s.user_id, s.model, s.end_reason, s.billing_provider, s.billing_base_url, s.billing_mode,
+    s.cost_status, s.cost_source, s.pricing_version, s.handoff_state, s.handoff_platform, s.handoff_error, s.title_by,
+    s.session_key, s.chat_id, s.chat_type, s.thread_id, s.display_name, s.workspace, s.cwd, s.git_branch, s.ended_at,
+    s.estimated_cost_usd, s.actual_cost_usd, s.pinned_at, s.input_tokens, s.output_tokens, s.cache_read_tokens,
+    s.cache_write_tokens, s.reasoning_tokens, s.api_call_count, s.archived, s.rewind_count"""
+# What is not mirrored, but tells that something was: messages that came, went, or were taken back.
+TELLING: LiteralString = """s.message_count, s.tool_call_count, s.last_active,
+    (SELECT max(m.id) FROM messages m WHERE m.session_id = s.id)"""
+
+# A conversation with a chat, or that was given to one from the terminal.
+IN_A_CHAT: LiteralString = """(? OR s.chat_type IS NOT NULL OR s.handoff_platform IS NOT NULL OR EXISTS
+    (SELECT 1 FROM sessions t JOIN routing r ON r.session_id = t.id WHERE t.root_id = s.root_id))"""
+OUTLINES = " ".join(
+    (
+        "SELECT s.id,",
+        SMALL_COLUMNS,
+        ",",
+        TELLING,
+        "FROM sessions s WHERE s.id > ? AND",
+        IN_A_CHAT,
+        "ORDER BY s.id LIMIT ?",
+    )
+)
+CARRIED_BETWEEN = """SELECT session_id, position, first_message_id, last_message_id FROM carried_context
+    WHERE session_id > ? AND session_id <= ? ORDER BY session_id, position"""
+TAGS_BETWEEN = (
+    "SELECT session_id, tag FROM tags WHERE session_id > ? AND session_id <= ? ORDER BY session_id, tag"
+)
+
+NEWER = "SELECT id, session_id FROM messages WHERE id > ? ORDER BY id LIMIT ?"
+HIGHEST = "SELECT coalesce(max(id), 0) FROM messages"
+IS_IN_A_CHAT = " ".join(("SELECT 1 FROM sessions s WHERE s.id = ? AND", IN_A_CHAT))
+PARENT = "SELECT parent_session_id FROM sessions WHERE id = ?"
+
+OUTLINE_OF = " ".join(("SELECT s.id,", SMALL_COLUMNS, ",", TELLING, "FROM sessions s WHERE s.id = ?"))
+SESSION = " ".join(("SELECT s.id,", SMALL_COLUMNS, ",", LARGE_COLUMNS, "FROM sessions s WHERE s.id = ?"))
+CARRIED = """SELECT position, first_message_id, last_message_id FROM carried_context WHERE session_id = ?
+    ORDER BY position"""
+TAGS = "SELECT tag FROM tags WHERE session_id = ? ORDER BY tag"
+MARKS = "SELECT id, uid, active, rewound_at FROM messages WHERE session_id = ? ORDER BY id"
+MESSAGE = "SELECT * FROM messages WHERE id = ? AND session_id = ?"
+CALLS = """SELECT id, at, model, provider, base_url, purpose, input_tokens, output_tokens, cache_read_tokens,
+    cache_write_tokens, reasoning_tokens, estimated_cost_usd, actual_cost_usd, cost_status, cost_source,
+    pricing_version FROM model_usage WHERE session_id = ? AND id > ? ORDER BY id"""
+
+CHATS = """SELECT r.session_key, r.platform, r.chat_type, r.chat_id, r.thread_id, r.participant, r.session_id,
+        r.created_at, r.updated_at, r.entry_json, s.user_id, s.display_name, s.origin_json, s.input_tokens,
+        s.output_tokens, s.cache_read_tokens, s.cache_write_tokens, s.estimated_cost_usd, s.cost_status,
+        s.last_active
+    FROM routing r JOIN sessions s ON s.id = r.session_id AND s.trashed_at IS NULL ORDER BY r.session_key"""
+
+# What tells in no time that a chat may have changed.
+CHATS_STATE = """SELECT (SELECT max(id) FROM messages), (SELECT count(*) FROM routing),
+    (SELECT max(updated_at) FROM routing)"""
+
+Mark = tuple[str | None, int, float | None]
+"""Of a message: its uid, whether it is in the conversation, and when it was taken back."""
+
+
+class Now(NamedTuple):
+    """A session as it is now, without what was said."""
+
+    columns: dict[str, Any]
+    outline: Row
+    carries: list[list[int]]
+    """The ranges of message ids in its context that others said, in order."""
+    set_aside: list[list[int]]
+    """Those of them that a rewind took out."""
+    tags: list[str]
+    calls: list[dict[str, Any]]
+    marks: dict[int, Mark]
+
+
+class Chatting(NamedTuple):
+    """A chat, and what its session says of it."""
+
+    route: Route
+    user_id: str | None
+    display_name: str | None
+    origin_json: str | None
+    input_tokens: int | None
+    output_tokens: int | None
+    cache_read_tokens: int | None
+    cache_write_tokens: int | None
+    estimated_cost_usd: float | None
+    cost_status: str | None
+    last_active: float | None
+    """When the last message was stored in it."""
+
+    @classmethod
+    def of(cls, row: Row) -> Chatting:
+        return cls(as_route(row[:10]), *row[10:])
+
+
+class Mirrored:
+    def __init__(self, engine: Access) -> None:
+        self._engine = engine
+
+    def highest(self) -> int:
+        """The id of the newest message."""
+        with self._engine.read() as reader:
+            return int(reader.value(HIGHEST))
+
+    def newer(self, after: int, limit: int, *, everybody: bool) -> tuple[int, list[str]]:
+        """(the last message looked at, whose messages came after `after`): those with a chat, or `everybody`."""
+        with self._engine.read() as reader:
+            rows = reader.rows(NEWER, after, limit)
+            found = dict.fromkeys(row[1] for row in rows)
+            wanted = [one for one in found if reader.value(IS_IN_A_CHAT, one, everybody)]
+        return (rows[-1][0] if rows else after), wanted
+
+    def outlines(self, after: str, limit: int, *, everybody: bool) -> list[tuple[str, Row]]:
+        """(id, outline) of the sessions behind this id, in the order of ids."""
+        with self._engine.read(settled=True) as reader:
+            rows = reader.rows(OUTLINES, after, everybody, limit)
+            if not rows:
+                return []
+            last = rows[-1][0]
+            carried = _by_session(reader.rows(CARRIED_BETWEEN, after, last))
+            tags = _by_session(reader.rows(TAGS_BETWEEN, after, last))
+        return [(row[0], (*row, carried.get(row[0], ()), tags.get(row[0], ()))) for row in rows]
+
+    def exists(self, session_id: str) -> bool:
+        with self._engine.read() as reader:
+            return bool(reader.value(EXISTS, session_id))
+
+    def related(self, session_id: str) -> list[str]:
+        """The sessions of the conversation, and the one that it came out of."""
+        with self._engine.read(settled=True) as reader:
+            root = reader.value(ROOT, session_id)
+            members = [row[0] for row in reader.rows(MEMBERS, root)]
+            above = reader.value(PARENT, root)
+        return members if above is None or above in members else [above, *members]
+
+    def session(self, session_id: str, calls_after: int = 0) -> Now | None:
+        """One session, and its model calls behind that one; None if there is no such session."""
+        with self._engine.read(settled=True) as reader:
+            columns, outline = reader.dict(SESSION, session_id), reader.row(OUTLINE_OF, session_id)
+            if columns is None or outline is None:
+                return None
+            tags, carried = tuple(reader.rows(TAGS, session_id)), tuple(reader.rows(CARRIED, session_id))
+            return Now(
+                columns,
+                (*outline, carried, tags),
+                [[first, last] for position, first, last in carried if position >= 0],
+                [[first, last] for position, first, last in carried if position < 0],
+                [tag for (tag,) in tags],
+                reader.dicts(CALLS, session_id, calls_after),
+                {row[0]: _mark(row) for row in reader.rows(MARKS, session_id)},
+            )
+
+    def messages(self, session_id: str, ids: Sequence[int]) -> list[dict[str, Any]]:
+        """These messages, as far as they are still there, as they are exported."""
+        with self._engine.read() as reader:
+            rows = (reader.dict(MESSAGE, one, session_id) for one in ids)
+            return [decoded(reader, row) for row in rows if row is not None]
+
+    def chats_state(self) -> Row | None:
+        """Different whenever a message was stored or a chat began, moved or was forgotten; cheap to ask for often."""
+        with self._engine.read() as reader:
+            return reader.row(CHATS_STATE)
+
+    def chats(self) -> list[Row]:
+        """Every chat, in one pass, in the order of keys; `Chatting.of` reads such a row."""
+        with self._engine.read() as reader:
+            return reader.rows(CHATS)
+
+
+def _by_session(rows: list[Row]) -> dict[str, tuple[Row, ...]]:
+    return {one: tuple(row[1:] for row in group) for one, group in groupby(rows, key=lambda row: row[0])}
+
+
+def _mark(row: Row) -> Mark:
+    return uid_text(row[1]), row[2], row[3]

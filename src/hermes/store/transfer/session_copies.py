@@ -1,0 +1,251 @@
+"""Compare an incoming session with the copies of it that are here, and decide how to merge them. Only reads.
+
+A copy is the session of the same id, or a branch that an earlier merge made of it. `hermes.store.transfer.merge` carries the
+decision out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from hermes.store.content import from_json, uid_text
+from hermes.store.engine import Reader
+from hermes.store.people import LOCAL
+from hermes.store.sessions.sessions import SELECT_ROW
+from hermes.store.sessions.titles import CONTINUED
+from hermes.store.transfer import import_policy
+from hermes.store.transfer.incoming_session import Given, likeness
+from hermes.store.transfer.merge_plan import (
+    Plan,
+    Side,
+    Transcript,
+    find_branch_origin,
+    name_branch,
+    plan_messages,
+)
+from hermes.store.transfer.stored_messages import Stored
+
+MESSAGES_HERE = "SELECT id, uid, active FROM messages WHERE session_id = ? ORDER BY id"
+CONTENTS_HERE = """SELECT id, role, content, content_kind, tool_call_id, tool_calls, tool_name FROM messages
+    WHERE session_id = ? ORDER BY id"""
+MOVED_HERE = """SELECT m.id, m.uid FROM carried_context c JOIN messages m
+    ON m.id BETWEEN c.first_message_id AND c.last_message_id AND m.session_id = c.session_id WHERE c.session_id = ?"""
+# Among them are all branches that merges made; `find_branch_origin` tells of which session.
+BRANCHES = "SELECT id FROM sessions WHERE id >= 'branch_' AND id < 'branch`'"
+
+
+class Copy(NamedTuple):
+    """A session that is here."""
+
+    id: str
+    row: dict[str, Any]
+    ids: list[int]
+    """The ids of its messages, in order."""
+    transcript: Transcript
+
+    @property
+    def is_untrusted(self) -> bool:
+        """Whether an import without trust brought it."""
+        config = self.row["model_config"]
+        return bool(from_json(config or "null", None) == import_policy.UNTRUSTED_CONFIG)
+
+
+class Merge(NamedTuple):
+    """What is to be done with an incoming session of which a copy is here."""
+
+    session: Copy
+    target: Copy
+    """Where messages are appended, or from where the branch starts: the session, or an earlier branch of it."""
+    branch: str | None
+    """The id of the branch that is to be made."""
+    plan: Plan
+    places: list[int]
+    """The incoming messages that the plan is about, by their place."""
+    ids: list[int]
+    """The id here of every incoming message; 0 if it is not here."""
+    visited: list[str]
+    is_alias: bool
+    """Whether the incoming session is another store's branch whose messages are in this session."""
+
+    @property
+    def missing(self) -> list[int]:
+        return [self.places[place] for place in self.plan.missing]
+
+    @property
+    def is_branched(self) -> bool:
+        """Whether the end of the incoming copy is, or will be, in a branch."""
+        return self.branch is not None or self.target.id != self.session.id
+
+    @property
+    def newer_side(self) -> Side | None:
+        return "here" if self.is_branched else self.plan.newer_side
+
+
+def read_copy(reader: Reader, session_id: str, incoming: Transcript) -> Copy | None:
+    """A session, to compare it with an incoming one.
+
+    Messages that moved to it when another session lost them were not said in it. They are left out unless the incoming
+    session holds them, too.
+    """
+    row = reader.dict(SELECT_ROW, session_id)
+    if row is None:
+        return None
+    moved = {
+        number for number, uid in reader.rows(MOVED_HERE, session_id) if uid_text(uid) not in incoming.uids
+    }
+    messages = [message for message in reader.rows(MESSAGES_HERE, session_id) if message[0] not in moved]
+    contents: list[Any] = []
+
+    def read_contents() -> Sequence[Any]:
+        if not contents:
+            rows = reader.rows(CONTENTS_HERE, session_id)
+            contents.extend(likeness(*shape) for number, *shape in rows if number not in moved)
+        return contents
+
+    transcript = Transcript(
+        [uid_text(uid) for _id, uid, _active in messages],
+        [bool(active) for _id, _uid, active in messages],
+        read_contents,
+        row["rewind_count"] or 0,
+        reader.value(CONTINUED, session_id) is not None,
+    )
+    return Copy(session_id, row, [message[0] for message in messages], transcript)
+
+
+def find_merge(
+    reader: Reader,
+    session_id: str,
+    given: Given,
+    *,
+    trusted: bool,
+    is_alias: bool = False,
+    moved: Mapping[int, Stored] = MappingProxyType({}),
+) -> Merge | None:
+    """Compare an incoming session with the one of this id, source and start. None if they have nothing in common.
+
+    Without trust only a session that such an import brought grows. The end of any other becomes a branch, and a session
+    of another owner is left alone. `moved` are incoming messages, by their place, that another session here holds now.
+    """
+    incoming = given.transcript()
+    session = target = read_copy(reader, session_id, incoming)
+    ids = [0] * len(incoming.uids)
+    for place, stored in moved.items():
+        if not is_same_family(stored.session_id, session_id):
+            ids[place] = stored.id
+    places = [place for place, message_id in enumerate(ids) if not message_id]
+    visited: list[str] = []
+    while session is not None and target is not None:
+        visited.append(target.id)
+        part = incoming if len(places) == len(ids) else incoming.select(places)
+        plan = plan_messages(target.transcript, part, may_append=trusted or target.is_untrusted)
+        if not _can_merge(session, given, plan, trusted=trusted):
+            return None
+        for place, match in zip(places, plan.matches, strict=True):
+            ids[place] = 0 if match is None else target.ids[match]
+        branch, following = None, None
+        if plan.action in ("branch", "unrelated"):
+            branch, following = _find_branch(reader, session_id, part.select(plan.missing), visited)
+        if following is not None:
+            places, target = [places[at] for at in plan.missing], following
+            continue
+        merge = Merge(session, target, branch, plan, places, ids, visited, is_alias)
+        return _leave_out_elsewhere(reader, merge, incoming)
+    return None
+
+
+def _can_merge(session: Copy, given: Given, plan: Plan, *, trusted: bool) -> bool:
+    if plan.missing and not trusted and session.row["owner"] != LOCAL:
+        return False
+    if plan.action != "unrelated":
+        return True
+    # With the same id, source and start, and messages of our own, the copy was made when the session was empty.
+    return given.start_known and all(session.transcript.uids) and all(given.transcript().uids)
+
+
+def _leave_out_elsewhere(reader: Reader, merge: Merge, incoming: Transcript) -> Merge:
+    """A merge without the messages that are in another branch of the same session already."""
+    elsewhere = _find_elsewhere(reader, merge.session.id, incoming, merge.missing, merge.visited)
+    if not elsewhere:
+        return merge
+    ids = list(merge.ids)
+    for place, (_branch, message_id) in elsewhere.items():
+        ids[place] = message_id
+    missing = [at for at in merge.plan.missing if merge.places[at] not in elsewhere]
+    if missing:
+        branch, visited = merge.branch, list(merge.visited)
+        rest = incoming.select([merge.places[at] for at in missing])
+        while branch is not None:
+            branch, taken = _find_branch(reader, merge.session.id, rest, visited)
+            if taken is None:
+                break
+            visited.append(branch)
+        return merge._replace(branch=branch, plan=merge.plan._replace(missing=missing), ids=ids)
+    last = elsewhere[merge.missing[-1]][0]
+    return merge._replace(
+        target=read_copy(reader, last, incoming) or merge.target,
+        branch=None,
+        plan=Plan("unchanged", [], [], 0),
+        places=[],
+        ids=ids,
+        visited=[*merge.visited, last],
+    )
+
+
+def _find_branch(
+    reader: Reader, session_id: str, incoming: Transcript, visited: Sequence[str]
+) -> tuple[str, Copy | None]:
+    """The branch that holds the beginning of these messages, or None and the id that a new one gets."""
+    first = incoming.identify(0)
+    while True:
+        branch = name_branch(session_id, first)
+        copy = read_copy(reader, branch, incoming)
+        if copy is None:
+            return branch, None
+        if branch not in visited and plan_messages(copy.transcript, incoming).action != "unrelated":
+            return branch, copy
+        first += "'"  # its messages were removed, or it is somebody else's session
+
+
+def _find_elsewhere(
+    reader: Reader, session_id: str, incoming: Transcript, places: Sequence[int], visited: Sequence[str]
+) -> dict[int, tuple[str, int]]:
+    """Which of these incoming messages are in another branch of the same session: (branch, id) by their place."""
+    wanted = {incoming.uids[place]: place for place in places if incoming.uids[place]}
+    found: dict[int, tuple[str, int]] = {}
+    for member in _find_family(reader, session_id) if wanted else ():
+        if member not in visited:
+            for message_id, uid, _active in reader.rows(MESSAGES_HERE, member):
+                place = wanted.get(uid_text(uid))
+                if place is not None:
+                    found[place] = (member, message_id)
+    return found
+
+
+def _find_family(reader: Reader, session_id: str) -> list[str]:
+    """A session and the branches that merges made of it, if there are any."""
+    origin = find_branch_origin(session_id) or session_id
+    branches = [row[0] for row in reader.rows(BRANCHES) if find_branch_origin(row[0]) == origin]
+    return [origin, *branches] if branches else []
+
+
+def is_same_family(one: str, other: str) -> bool:
+    """Whether two sessions are the same, or one is a branch that a merge made of the other, or both are of a third."""
+    return (find_branch_origin(one) or one) == (find_branch_origin(other) or other)
+
+
+def find_alias(reader: Reader, given: Given, parent: str | None) -> str | None:
+    """The session here that holds the messages of another store's branch.
+
+    Two stores that exchange diverged copies each keep their own messages in the session and the other's in a branch.
+    """
+    origin = find_branch_origin(given.id)
+    first = uid_text(given.messages[0][-1]) if given.messages else None
+    if origin is None or first is None or name_branch(origin, first) != given.id:
+        return None
+    for candidate in dict.fromkeys((parent, origin, *_find_family(reader, origin))):
+        rows = reader.rows(MESSAGES_HERE, candidate) if candidate is not None else []
+        if any(uid_text(uid) == first for _id, uid, _active in rows):
+            return candidate
+    return None
