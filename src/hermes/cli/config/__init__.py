@@ -33,7 +33,7 @@ COMMANDS = {
         f"{HERE}:define_list", "show every setting, its value and where it comes from", Access.READS
     ),
     "edit": Command(
-        f"{HERE}_edit", "open config.yaml in your editor, and check it afterwards", Access.PERSON
+        f"{HERE}.edit", "open config.yaml in your editor, and check it afterwards", Access.PERSON
     ),
     "path": Command(f"{HERE}:define_path", "print where config.yaml is", Access.READS),
 }

@@ -9,19 +9,19 @@ from hermes.cli.command import Access, Command, Words, group
 HERE = "hermes.cli.gateway"
 COMMANDS = {
     "run": Command(
-        f"{HERE}_run", "connect the platforms that are set up, and answer until told to end", Access.PERSON
+        f"{HERE}.run", "connect the platforms that are set up, and answer until told to end", Access.PERSON
     ),
     "status": Command(
-        f"{HERE}_status", "see what is connected, who is let in, and when conversations reset", Access.READS
+        f"{HERE}.status", "see what is connected, who is let in, and when conversations reset", Access.READS
     ),
     "setup": Command(
-        f"{HERE}_setup",
+        f"{HERE}.setup",
         "connect a platform: its secret, tried out and written down",
         Access.PERSON,
         ("systemd",),
     ),
     "pair": Command(
-        f"{HERE}_pair",
+        f"{HERE}.pair",
         "make a one-time code that lets somebody in, or take somebody out again",
         Access.PERSON,
         ("list",),

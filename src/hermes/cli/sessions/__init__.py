@@ -9,22 +9,24 @@ from hermes.cli.command import Access, Command, Words, group
 HERE = "hermes.cli.sessions"
 
 COMMANDS = {
-    "list": Command(f"{HERE}.listing", "show the conversations, newest activity first", Access.READS),
+    "list": Command(f"{HERE}.list", "show the conversations, newest activity first", Access.READS),
     "search": Command(f"{HERE}.search", "find conversations by what was said in them", Access.READS),
     "show": Command(f"{HERE}.show", "read a conversation", Access.READS),
     "tree": Command(
         f"{HERE}.tree", "show what a conversation came from and what came out of it", Access.READS
     ),
     "rename": Command(f"{HERE}.rename", "give a conversation a title", Access.CHANGES),
-    "pin": Command(f"{HERE}.keeping:define_pin", "keep conversations from being pruned", Access.CHANGES),
+    "pin": Command(f"{HERE}.pin_archive:define_pin", "keep conversations from being pruned", Access.CHANGES),
     "unpin": Command(
-        f"{HERE}.keeping:define_unpin", "let pinned conversations be pruned again", Access.CHANGES
+        f"{HERE}.pin_archive:define_unpin", "let pinned conversations be pruned again", Access.CHANGES
     ),
     "archive": Command(
-        f"{HERE}.keeping:define_archive", "put conversations away, out of lists and searches", Access.CHANGES
+        f"{HERE}.pin_archive:define_archive",
+        "put conversations away, out of lists and searches",
+        Access.CHANGES,
     ),
     "unarchive": Command(
-        f"{HERE}.keeping:define_unarchive", "bring conversations back from the archive", Access.CHANGES
+        f"{HERE}.pin_archive:define_unarchive", "bring conversations back from the archive", Access.CHANGES
     ),
     "delete": Command(
         f"{HERE}.delete", "throw conversations into the trash, or delete them for good", Access.PERSON
@@ -46,10 +48,10 @@ COMMANDS = {
     ),
     "stats": Command(f"{HERE}.stats", "see how much there is, and where the bytes are", Access.READS),
     "export": Command(
-        f"{HERE}.exporting", "write conversations to a file: JSONL, Markdown, HTML or a trace", Access.CHANGES
+        f"{HERE}.export", "write conversations to a file: JSONL, Markdown, HTML or a trace", Access.CHANGES
     ),
     "import": Command(
-        f"{HERE}.importing",
+        f"{HERE}.import_",
         "take in sessions that were exported as JSONL, or those of another store",
         Access.CHANGES,
         person_with=("trusted",),

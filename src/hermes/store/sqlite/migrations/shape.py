@@ -15,7 +15,7 @@ from hermes.store.sqlite.migrations.identifiers import named, quoted
 
 DOCUMENTED_TABLES = ("schema_version", "sessions", "messages", "state_meta")
 
-INDEX_FILES = ("index.sql", "blocks.sql", "parts.sql")
+INDEX_FILES = ("search/index.sql", "search/blocks.sql", "search/substring.sql")
 KINDS = {"table": "a table", "view": "a view", "index": "an index"}
 ASCII_SMALL = str.maketrans(ascii_uppercase, ascii_lowercase)
 

@@ -336,4 +336,4 @@ def delete_messages(writer: SqliteWriter, session_id: str) -> int:
 
 
 def definition() -> str:
-    return Path(__file__).with_name("parts.sql").read_text(encoding="utf-8")
+    return Path(__file__).with_name("substring.sql").read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ from markdown_it.token import Token
 from hermes.export.markdown import fenced
 from hermes.export.quoted_markdown import contained
 from hermes_state import SessionDB
-from tests.exporting.conftest import Written, compressed, talk
+from tests.export.conftest import Written, compressed, talk
 
 COMMONMARK = MarkdownIt("commonmark")
 _PLAIN = MarkdownIt("commonmark").disable(["html_inline", "html_block", "image", "reference", "autolink"])

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from hermes_state import SessionDB
-from tests.exporting.conftest import T, Written, compressed, talk
+from tests.export.conftest import T, Written, compressed, talk
 
 
 def events(text: str) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hermes.export.html_text import rendered
 from hermes_state import SessionDB
-from tests.exporting.conftest import Written, compressed, talk
+from tests.export.conftest import Written, compressed, talk
 
 HOSTILE = (
     "</script></style><img src=x onerror=alert(1)><script>alert(2)</script> \x1b[2J\0 \u202e \" ' &amp; `<b>`"
