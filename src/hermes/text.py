@@ -15,7 +15,7 @@ from unicodedata import category, east_asian_width
 PREVIEW_SHOWN = 60
 
 REFERENCE = "\0blob:"
-"""How a string begins that stands for an attachment kept elsewhere: `hermes.store.sessions.attachments` puts it there."""
+"""How a string begins that stands for an attachment kept elsewhere: `store.sessions.attachments` puts it there."""
 LONGEST_URL_HEAD = 256
 FILE_NAMES = ("media_type", "mime_type", "mimeType", "format")
 INLINE_NAMES = ("inlineData", "inline_data")

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hermes.db.handle import Handle, Row
+from hermes.store.chats import routing
 from hermes.store.sessions.lineage import Lineage, Relative
 from hermes.store.sessions.messages import Messages
 
@@ -42,7 +43,7 @@ class Conversations(Handle):
         """
         from hermes.store.sessions.families import Families
 
-        return Families(self._writing(parent)).begin_continuation(
+        return Families(self._writing(parent), routing).begin_continuation(
             parent, summary, carried, head, self._child(**child), lease_epoch
         )
 
@@ -63,7 +64,7 @@ class Conversations(Handle):
         """
         from hermes.store.sessions.families import Families
 
-        return Families(self._writing(session)).branch(
+        return Families(self._writing(session), routing).branch(
             session, at_message, self._child(**child), end_parent, lease_epoch, session_key
         )
 
@@ -79,7 +80,7 @@ class Conversations(Handle):
         """End a conversation and start afresh in the same chats, or in one of them alone; the new session's id."""
         from hermes.store.sessions.families import Families
 
-        return Families(self._writing(session)).reset(
+        return Families(self._writing(session), routing).reset(
             session, reason, self._child(**child), lease_epoch, session_key
         )
 
@@ -87,13 +88,13 @@ class Conversations(Handle):
         """Back to the conversation that a reset left, while nobody has said anything in the new one; its id."""
         from hermes.store.sessions.families import Families
 
-        return Families(self._writing(session_id)).undo_reset(session_id, lease_epoch)
+        return Families(self._writing(session_id), routing).undo_reset(session_id, lease_epoch)
 
     def delegate(self, parent: str, *, lease_epoch: int | None = None, **child: Any) -> str:
         """A session for a task that another one hands out; its id."""
         from hermes.store.sessions.families import Families
 
-        return Families(self._writing(parent)).delegate(parent, self._child(**child), lease_epoch)
+        return Families(self._writing(parent), routing).delegate(parent, self._child(**child), lease_epoch)
 
     def get_context(self, session_id: str) -> list[Row]:
         """What a model is given, as `get_messages_as_conversation`, each message with its `id`."""

@@ -1,7 +1,7 @@
 """Questions in the chat: a choice, or a line of text. Only keys count that were pressed after the question was shown.
 
-Earlier keys are kept for the next prompt, whatever number of questions comes before it. `hermes.terminal_input` says how
-earlier and later keys are told apart.
+Earlier keys are kept for the next prompt, whatever number of questions comes before it. `hermes.terminal_input` tells
+earlier keys from later ones.
 """
 
 from __future__ import annotations

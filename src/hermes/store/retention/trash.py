@@ -34,8 +34,8 @@ from hermes.store.retention.deletion import (
 )
 from hermes.store.sessions.lineage import conversation_with_subagents
 from hermes.store.sessions.sessions import LIVE
+from hermes.store.sessions.title_notes import BY_STORE
 from hermes.store.sessions.titles import free_title
-from hermes.store.transfer.merge_plan import BY_STORE
 
 KEPT_DAYS = 30
 

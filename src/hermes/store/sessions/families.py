@@ -7,7 +7,7 @@ the chats that go with it. A failure half-way, or a crash, leaves the family as 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from hermes import clock, errors
 from hermes.session_kinds import kind_of
@@ -20,9 +20,8 @@ from hermes.store.arguments import (
     required_text,
     whole,
 )
-from hermes.store.chats import routing
 from hermes.store.content import json_or_none
-from hermes.store.engine import Access, Writer
+from hermes.store.engine import Access, Reader, Writer
 from hermes.store.sessions import carried_context
 from hermes.store.sessions.lineage import tip
 from hermes.store.sessions.messages import ROOT_ACTIVE, check_fence, insert_plain
@@ -91,9 +90,22 @@ class Child(NamedTuple):
         )
 
 
+class ChatRouting(Protocol):
+    """Which chats lead to a session. `store.chats.routing` implements it: chats know sessions, not the reverse."""
+
+    def move(self, writer: Writer, from_session: str, to_session: str, at: float) -> int: ...
+
+    def move_one(
+        self, writer: Writer, session_key: str, from_session: str, to_session: str, at: float
+    ) -> None: ...
+
+    def is_elsewhere(self, reader: Reader, session_id: str, session_key: str) -> bool: ...
+
+
 class Families:
-    def __init__(self, engine: Access) -> None:
+    def __init__(self, engine: Access, routing: ChatRouting) -> None:
         self._engine = engine
+        self._routing = routing
 
     def begin_continuation(
         self,
@@ -193,7 +205,7 @@ class Families:
                 return child.session_id
             carried = carries(writer) if carries is not None else []
             title, by = _title(writer, child, relation, above)
-            if end_reason is not None and not (only and routing.is_elsewhere(writer, parent, only)):
+            if end_reason is not None and not (only and self._routing.is_elsewhere(writer, parent, only)):
                 _end(writer, parent, end_reason, at)
             values = (relation, at, at, title, by, child.model, child.model_config)
             place = (_prompt(child, relation, above), *_place(child, relation, above, parent))
@@ -206,9 +218,9 @@ class Families:
                 carried_context.carry(writer, child.session_id, carried)
             writer.run(ROOT_ACTIVE, at, above["root_id"] if relation == "compression" else None, at)
             if only is not None:
-                routing.move_one(writer, only, parent, child.session_id, at)
+                self._routing.move_one(writer, only, parent, child.session_id, at)
             elif end_reason is not None:  # where the parent goes on, its chats stay with it
-                routing.move(writer, parent, child.session_id, at)
+                self._routing.move(writer, parent, child.session_id, at)
             derived.refresh(writer)
             return child.session_id
 
@@ -233,7 +245,7 @@ class Families:
             writer.run(REOPEN, live)
             record_process(writer, live)
             writer.run(END_UNDONE, at, session_id)
-            routing.move(writer, session_id, live, at)
+            self._routing.move(writer, session_id, live, at)
             derived.refresh(writer)
             return live
 

@@ -16,8 +16,8 @@ from hermes.store.engine import Access, Writer
 from hermes.store.people import LOCAL
 from hermes.store.sessions.lineage import conversation_with_subagents
 from hermes.store.sessions.sessions import EXISTS
+from hermes.store.sessions.title_notes import BY_STORE
 from hermes.store.sessions.titles import free_title
-from hermes.store.transfer.merge_plan import BY_STORE
 
 OWNED = "SELECT owner, title FROM sessions WHERE id = ?"
 GIVE = "UPDATE sessions SET owner = ?, title = ?, title_by = coalesce(?, title_by) WHERE id = ?"

@@ -5,16 +5,20 @@ They belong to this store: no export contains them. They are deleted with the se
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import Any
 
 from hermes.store import meta
 from hermes.store.content import from_json, to_json
 from hermes.store.engine import Reader, Writer
-from hermes.store.transfer.merge_plan import digest_label
 
 FORMER_KEY, REQUEST_KEY = "former_titles:", "title_request:"
 """Before a session's id, the keys in `state_meta`."""
 MOST_FORMER = 50
+BY_STORE = "store"
+"""The `title_by` of a title that a store made up because another session held the wanted one.
+
+Such a title means nothing in another store: a merge never prefers it to the title there."""
 FORGET_FORMER = "DELETE FROM state_meta WHERE key = 'former_titles:' || ?"
 FORGET_REQUEST = "DELETE FROM state_meta WHERE key = 'title_request:' || ?"
 
@@ -53,3 +57,10 @@ def claim_request(writer: Writer, session_id: str, now: float, seconds: float, m
         return False
     writer.run(meta.SET, REQUEST_KEY + session_id, to_json([times + 1, round(now + seconds)]))
     return True
+
+
+def digest_label(value: object) -> str | None:
+    """A digest by which a changed label is noticed."""
+    if value is None:
+        return None
+    return blake2b(repr(value).encode(errors="replace"), digest_size=4).hexdigest()

@@ -27,6 +27,7 @@ from hermes.store.sessions import blobs
 from hermes.store.sessions.carried_context import recount
 from hermes.store.sessions.labels import ADD_TAG
 from hermes.store.sessions.sessions import new_session_id
+from hermes.store.sessions.title_notes import BY_STORE
 from hermes.store.sessions.titles import HELD_BY, OWNER, free_title, move_title
 from hermes.store.sessions.titles import SET as SET_TITLE
 from hermes.store.transfer import import_policy
@@ -40,7 +41,7 @@ from hermes.store.transfer.incoming_session import (
     Given,
 )
 from hermes.store.transfer.merge import Retitled, apply_merge, note_labels
-from hermes.store.transfer.merge_plan import BY_STORE, Transcript, plan_messages
+from hermes.store.transfer.merge_plan import Transcript, plan_messages
 from hermes.store.transfer.session_copies import Merge, find_alias, find_merge, is_same_family
 from hermes.store.transfer.stored_messages import Stored, StoredMessages
 from hermes.store.values import Imported

@@ -1,7 +1,6 @@
 """Merge an incoming copy of a session into the copy that is here.
 
-`hermes.store.transfer.session_copies` compares the copies and decides. `apply_merge` carries the decision out in the caller's
-transaction.
+`session_copies` compares the copies and decides. `apply_merge` carries the decision out in the caller's transaction.
 
 Where the copies diverged, the incoming messages become a branch: a session of its own that holds only the messages that
 are new here, and carries the others. If the branch is here already, the rest is merged into it in the same way.
@@ -21,6 +20,7 @@ from hermes.store.sessions import blobs, carried_context
 from hermes.store.sessions.labels import ADD_TAG, REMOVE_TAG, TAGS_OF
 from hermes.store.sessions.rewind import NOTE_TAKEN
 from hermes.store.sessions.sessions import SELECT_ROW, SETTLE_CHILDREN
+from hermes.store.sessions.title_notes import BY_STORE
 from hermes.store.sessions.title_notes import is_former as is_former_title
 from hermes.store.sessions.titles import GET as GET_TITLE
 from hermes.store.sessions.titles import HELD_BY, free_title
@@ -36,7 +36,6 @@ from hermes.store.transfer.incoming_session import (
     Given,
 )
 from hermes.store.transfer.merge_plan import (
-    BY_STORE,
     Base,
     Labels,
     find_branch_origin,

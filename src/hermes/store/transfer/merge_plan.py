@@ -21,6 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple
 
+from hermes.store.sessions.title_notes import BY_STORE, digest_label
+
 Action = Literal["unchanged", "append", "branch", "unrelated"]
 Side = Literal["here", "incoming"]
 
@@ -205,12 +207,6 @@ def find_branch_origin(branch_id: str) -> str | None:
 # ---------------------------------------------------------------- titles, tags, ends
 
 
-BY_STORE = "store"
-"""The `title_by` of a title that a store made up because another session held the wanted one.
-
-Such a title means nothing in another store: a merge never prefers it to the title there."""
-
-
 class Labels(NamedTuple):
     """What people and programs change of a session beside its messages."""
 
@@ -295,10 +291,3 @@ def _merge_tags(here: frozenset[str], incoming: frozenset[str], base: Base | Non
     """Take every tag of either copy, but those that one of them lost since the last merge."""
     before = base.incoming.get("tags", ()) if base is not None else ()
     return here & incoming | {tag for tag in here ^ incoming if digest_label(tag) not in before}
-
-
-def digest_label(value: object) -> str | None:
-    """A digest by which a changed label is noticed."""
-    if value is None:
-        return None
-    return blake2b(repr(value).encode(errors="replace"), digest_size=4).hexdigest()

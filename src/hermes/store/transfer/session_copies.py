@@ -1,7 +1,6 @@
 """Compare an incoming session with the copies of it that are here, and decide how to merge them. Only reads.
 
-A copy is the session of the same id, or a branch that an earlier merge made of it. `hermes.store.transfer.merge` carries the
-decision out.
+A copy is the session of the same id, or a branch that an earlier merge made of it. `merge` carries the decision out.
 """
 
 from __future__ import annotations
