@@ -1,1 +1,5 @@
-"""THINKING: a model, one turn of a conversation with it, and what it may do. Knows no surface."""
+"""The agent: one turn of a conversation with a model, and what it may do.
+
+Owns the turn, the transcript under a lease, titles and the memory flush. Imports the handles and recall; knows no
+surface.
+"""

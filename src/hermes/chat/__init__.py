@@ -1,1 +1,4 @@
-"""TALKING: the conversation in a terminal. Knows the agent and the store; no other surface knows it."""
+"""The conversation in a terminal.
+
+Owns the loop at the prompt and the one-shot question. Imports the agent and the handles; no other surface imports it.
+"""

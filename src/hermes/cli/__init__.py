@@ -1,1 +1,4 @@
-"""The `hermes` command: one file per group of sub-commands, no logic of its own."""
+"""The `hermes` command: a module per sub-command, loaded when it is called.
+
+Commands parse, call and print. They hold no logic of their own.
+"""

@@ -1,1 +1,5 @@
-"""TODO."""
+"""The public handles: `SessionDB` for the whole store and `ScopedStore` for one person.
+
+Owns the documented verbs; each calls the manager of its noun in `store`, or a search in `recall`. Imports no agent and
+no surface.
+"""

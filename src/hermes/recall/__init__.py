@@ -1,1 +1,5 @@
-"""Finding: the query language, ranking, snippets and the tool that recalls conversations. It stands on the store."""
+"""Recall: finding messages and conversations by what was said.
+
+Owns the query languages, ranking, snippets and the agent's `session_search` tool. Reads through the store's seam, writes
+nothing, and knows no agent and no surface.
+"""

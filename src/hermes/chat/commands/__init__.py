@@ -1,1 +1,4 @@
-"""TODO."""
+"""Slash commands of the terminal chat, one module per group, and their table.
+
+A command takes the chat and its argument. Imports input and view.
+"""

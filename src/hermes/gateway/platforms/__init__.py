@@ -1,1 +1,4 @@
-"""One file for each platform: it knows its SDK and nothing of sessions."""
+"""Adapters, a folder for each platform.
+
+An adapter knows its SDK and the seam in `gateway.adapter`. It knows nothing of sessions, the store or the agent.
+"""

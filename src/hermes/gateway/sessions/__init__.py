@@ -1,1 +1,4 @@
-"""TODO."""
+"""Which session a chat is in, and when it changes: keys, lookup, resets, handoffs, incidents.
+
+Owns the live conversations of the gateway and the agents that answer in them.
+"""

@@ -1,1 +1,4 @@
-"""TODO."""
+"""Query languages: the documented operators, the prompt's fields and dates, checked arguments.
+
+Owns the way from typed text to the tree of `store.matching`. Imports no search.
+"""

@@ -1,1 +1,5 @@
-"""TODO."""
+"""Sessions and messages: rows, titles, labels, lineage, rewind, lists and attachments.
+
+Owns every write to the `sessions` and `messages` tables. Imports the seam and its values only; what chats, retention and
+transfer need to add is passed in (`families.ChatRouting`).
+"""

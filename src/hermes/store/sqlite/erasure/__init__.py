@@ -1,1 +1,4 @@
-"""TODO."""
+"""Purge and scrub at the level of files: deleted text leaves every copy of the store.
+
+Owns the search for copies of a store below its folder, and rows that hold a secret.
+"""
