@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 
 from hermes.agent.prompt.skill_files import Skill, Skills
 from hermes.agent.tool import ToolContext, ToolFailed
-from hermes.agent.tools.skill_manage import SkillManage
-from hermes.agent.tools.skill_view import NOTICE, SkillView
-from hermes.agent.tools.skills_list import SkillsList
+from hermes.agent.tools.skill_tools import NOTICE, SkillManage, SkillsList, SkillView
 from hermes.errors import InvalidArgument
 from hermes.secrets import SECRETS
 

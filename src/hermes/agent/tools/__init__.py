@@ -38,9 +38,7 @@ def standard_tools(
     from hermes.agent.tools.read_file import ReadFile
     from hermes.agent.tools.search_files import SearchFiles
     from hermes.agent.tools.session_search import SessionSearch
-    from hermes.agent.tools.skill_manage import SkillManage
-    from hermes.agent.tools.skill_view import SkillView
-    from hermes.agent.tools.skills_list import SkillsList
+    from hermes.agent.tools.skill_tools import SkillManage, SkillsList, SkillView
     from hermes.agent.tools.terminal import Terminal
     from hermes.agent.tools.todo import Todo
     from hermes.agent.tools.write_file import WriteFile
