@@ -1,0 +1,143 @@
+"""Figures about the code base itself: modules, importers, names, folders, and the stack of an append.
+
+    .venv/bin/python bench/house_figures.py [--source OTHER_CHECKOUT/src]
+
+The figures of two commits are comparable: the program reads source text and imports, and needs nothing of its layout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+WORDS_OF_THE_DIALECT = ("told", "shown", "said", "one")
+# Entered at the fsync of the first append: apsw calls back into Python from `execute`, with our frames below it.
+STACK = """
+import sys
+import apsw
+from pathlib import Path
+from hermes_state import SessionDB
+
+source = sys.argv[1]
+depths = []
+with SessionDB(Path(sys.argv[2])) as db:
+    db.create_session("s", "cli")
+    db.append_message("s", "user", "warm up")
+
+    def note(frame, event, function):
+        if event == "c_call" and getattr(function, "__module__", None) in (None, "apsw") and "apsw" in repr(function):
+            names = []
+            while frame is not None:
+                if frame.f_code.co_filename.startswith(source):
+                    names.append(f"{Path(frame.f_code.co_filename).stem}.{frame.f_code.co_name}")
+                frame = frame.f_back
+            depths.append(names)
+
+    sys.setprofile(note)
+    db.append_message("s", "user", "measured")
+    sys.setprofile(None)
+deepest = max(depths, key=len)
+print(len(deepest), " < ".join(deepest))
+"""
+
+
+def modules(source: Path) -> dict[str, Path]:
+    found = {}
+    for path in sorted(source.rglob("*.py")):
+        name = ".".join(path.relative_to(source).with_suffix("").parts)
+        found[name.removesuffix(".__init__")] = path
+    return found
+
+
+def imports(name: str, tree: ast.AST, known: dict[str, Path]) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                if inner in known:
+                    yield inner
+                elif node.module in known and node.module != name:
+                    yield node.module
+
+
+def count_dialect(trees: dict[str, ast.Module]) -> tuple[Counter[str], int]:
+    """Functions named with a word of the old dialect, and variables called `one` outside comprehensions."""
+    functions: Counter[str] = Counter()
+    ones = 0
+    for tree in trees.values():
+        inside = {
+            id(name)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp | ast.Lambda)
+            for name in ast.walk(node)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                word = node.name.strip("_").split("_")[0]
+                if word in WORDS_OF_THE_DIALECT:
+                    functions[word] += 1
+                ones += sum(argument.arg == "one" for argument in [*node.args.args, *node.args.kwonlyargs])
+            elif isinstance(node, ast.Name) and node.id == "one" and isinstance(node.ctx, ast.Store):
+                ones += id(node) not in inside
+    return functions, ones
+
+
+def stack_of_append(source: Path) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, "-c", STACK, str(source), str(Path(folder) / "state.db")],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(source), "HERMES_HOME": folder},
+        )
+    return done.stdout.strip() or done.stderr.strip().splitlines()[-1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--source", type=Path, default=Path(__file__).parents[1] / "src")
+    source = parser.parse_args().source.resolve()
+    known = modules(source)
+    trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in known.items()}
+    files = {name: path for name, path in known.items() if path.name != "__init__.py"}
+    importers: defaultdict[str, set[str]] = defaultdict(set)
+    for name, tree in trees.items():
+        for target in imports(name, tree, known):
+            if target != name:
+                importers[target].add(name)
+    lines = {name: path.read_text(encoding="utf-8").count("\n") for name, path in known.items()}
+    names = Counter(path.stem for path in files.values())
+    repeated = {name: count for name, count in names.items() if count > 1}
+    folders = Counter(str(path.parent.relative_to(source)) for path in files.values())
+    functions, ones = count_dialect(trees)
+    participles = sorted(name for name in files if re.search(r"(ing|ed)$", name.rpartition(".")[2]))
+
+    print(f"modules                       {len(files)}")
+    print(f"lines                         {sum(lines.values())}")
+    print(f"modules over 500 lines        {sum(count > 500 for count in lines.values())}")
+    print(f"modules with one importer     {sum(len(importers[name]) == 1 for name in files)}")
+    print(
+        f"  of at most 60 lines         {sum(len(importers[name]) == 1 and lines[name] <= 60 for name in files)}"
+    )
+    print(f"repeated base names           {len(repeated)}: {', '.join(sorted(repeated))}")
+    print(
+        f"largest folders               {', '.join(f'{name} {count}' for name, count in folders.most_common(5))}"
+    )
+    print(f"modules named by a participle {len(participles)}: {', '.join(participles)}")
+    print(f"functions told/shown/said/one {sum(functions.values())}: {dict(functions)}")
+    print(f"variables called `one`        {ones}")
+    print(f"own frames of an append       {stack_of_append(source)}")
+
+
+if __name__ == "__main__":
+    main()
