@@ -112,5 +112,12 @@ def test_help_names_every_option(hermes: Hermes) -> None:
 
 def test_asking_for_lists_does_not_load_the_doctor(hermes: Hermes, stored: Path) -> None:
     result = hermes("sessions", "list", PYTHONPROFILEIMPORTTIME="1")
-    for name in ("diagnosis", "checkup", "surroundings", "findings", "spool", "hermes.cli.doctor"):
+    for name in (
+        "diagnosis",
+        "content_check",
+        "surroundings_check",
+        "findings",
+        "spool",
+        "hermes.cli.doctor",
+    ):
         assert name not in result.stderr

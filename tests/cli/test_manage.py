@@ -110,6 +110,26 @@ def test_without_asking_a_part_of_a_title_names_nothing(hermes: Hermes, told: To
     assert "In the trash: 2 sessions" in hermes("sessions", "stats").stdout
 
 
+def test_what_is_in_the_trash_is_not_found_but_said_to_be_there(hermes: Hermes, told: Told) -> None:
+    told("mine", "hello", title="my plan")
+    hermes("sessions", "delete", "mine", "--yes")
+    for words in (
+        ("sessions", "show"),
+        ("sessions", "rename"),
+        ("chat", "-q", "hi", "-r"),
+        ("chat", "-q", "hi", "-c"),
+    ):
+        for name, quoted in (("mine", "mine"), ("my plan", "'my plan'")):
+            new_title = ["new title"] if words[-1] == "rename" else []
+            result = hermes(*words, name, *new_title)
+            assert result.returncode == 1
+            assert (
+                f"it is in the trash; `hermes sessions trash restore {quoted}` brings it back"
+                in result.stderr
+            )
+    assert "trash" not in hermes("sessions", "show", "nothing").stderr
+
+
 def test_the_trash_is_listed_restored_and_emptied(hermes: Hermes, told: Told) -> None:
     told("mine", "hello", title="my plan")
     told("other", "hello")

@@ -26,7 +26,7 @@ from hermes.cli.command import (
 )
 from hermes.cli.io.output import complain, say, say_json
 from hermes.cli.io.prompts import CANCELLED
-from hermes.cli.opened_store import place, sessions_folder
+from hermes.cli.opened_store import describe_trashed, place, sessions_folder
 from hermes.text import printable, spell_controls
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ def _chosen(db: SessionDB, arguments: argparse.Namespace, *, can_pick: bool) -> 
     if meant.id is not None:
         return meant.id
     if not meant.candidates:
-        hint = ["hermes sessions list shows what there is"]
+        hint = describe_trashed(db, name) or ["hermes sessions list shows what there is"]
         if arguments.resume is not None:
             raise Refused(f"Session not found: {name}", hint)
         raise Refused(f"No session found matching '{name}'.", hint)

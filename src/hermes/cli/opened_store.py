@@ -107,6 +107,15 @@ def trash_days() -> float:
     return float(days)
 
 
+def describe_trashed(db: SessionDB, name: str) -> list[str]:
+    """How to restore what was named, if it is in the trash under exactly this id or title; otherwise no line."""
+    if not any(name in (*row["sessions"], row["title"]) for row in db.list_trash()):
+        return []
+    from shlex import quote
+
+    return [f"it is in the trash; `hermes sessions trash restore {quote(name)}` brings it back"]
+
+
 def one_session(
     db: SessionDB, words: str | Sequence[str], *, segment: bool = False, in_full: bool = False
 ) -> str:
@@ -127,7 +136,7 @@ def one_session(
         titled = db.get_session_by_title(name) if segment and named.id != name else None
         return named.id if titled is None else str(titled["id"])
     if not named.candidates:
-        raise Refused(f"Session '{name}' not found.")
+        raise Refused(f"Session '{name}' not found.", describe_trashed(db, name))
     from hermes.chat.conversation_lookup import describe_candidates
 
     told = describe_candidates(named.candidates)
