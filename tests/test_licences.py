@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tools.check_licences import Checker, is_allowed
 
@@ -17,6 +20,13 @@ ROOT = Path(__file__).parents[1]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 TABLE: dict[str, Any] = tomllib.loads((ROOT / "tools" / "licences.toml").read_text())
 SOURCES = ROOT / "src" / "hermes"
+MODULES = {
+    "apsw-sqlite3mc": "apsw",
+    "markdown-it-py": "markdown_it",
+    "matrix-nio": "nio",
+    "python-telegram-bot": "telegram",
+}
+"""Modules that are not called like their distribution."""
 VENDORED = sorted(file for file in SOURCES.rglob("vendored/*") if file.suffix != ".txt")
 
 
@@ -97,6 +107,21 @@ def test_running_needs_no_tools_of_development() -> None:
     assert set(wanted.split(",")) <= set(PROJECT["optional-dependencies"]) - {"dev"}
     assert re.search(r"^run: setup ", makefile, re.MULTILINE)
     assert re.search(r"^test: setup-dev ", makefile, re.MULTILINE)
+
+
+def test_every_extra_has_a_module_that_imports_what_it_brings() -> None:
+    """An extra comes with the code that needs it, not before."""
+    imported = set()
+    for file in SOURCES.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                imported.add(node.module.partition(".")[0])
+    for extra, texts in PROJECT["optional-dependencies"].items():
+        names = {canonicalize_name(Requirement(text).name) for text in texts} - {PROJECT["name"]}
+        modules = {MODULES.get(name, name.replace("-", "_")) for name in names}
+        assert extra == "dev" or modules <= imported, extra
 
 
 @pytest.mark.parametrize("file", VENDORED, ids=lambda file: file.name)

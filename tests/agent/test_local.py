@@ -49,7 +49,7 @@ MINUTES = (
 )
 STARTS_AND_SLEEPS = """
 import sys, time
-from hermes.agent import local
+from hermes.agent.models import local
 sys.path.append(sys.argv[1])
 server = local.LocalServer(local.parts())
 server.start()

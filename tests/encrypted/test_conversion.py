@@ -103,7 +103,7 @@ CONVERT_BACK_AND_FORTH = """
 import sys, time
 from pathlib import Path
 from hermes import errors
-from hermes.store.sqlite.conversion import decrypt_file, encrypt_file
+from hermes.store.sqlite.upkeep.conversion import decrypt_file, encrypt_file
 path, key = Path(sys.argv[1]), bytes.fromhex(sys.argv[2])
 for turn in range(8):
     while True:

@@ -365,8 +365,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
-from hermes.gateway.http import error_handlers, serve
-from hermes.gateway.http_limits import BodyPool, Limits, set_limits
+from hermes.gateway.http.host import serve
 
 async def store(request):
     files = [open(sys.executable, "rb") for _ in range(40)]  # as a store with its connections does

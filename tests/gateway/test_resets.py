@@ -472,7 +472,7 @@ def test_a_machine_without_time_zones_says_so() -> None:
 import sys
 sys.modules["tzdata"] = None
 from hermes import errors
-from hermes.gateway.resets import due, zone
+from hermes.gateway.sessions.reset_policy import due, zone
 from hermes.gateway.settings import ResetPolicy
 assert due(ResetPolicy("daily"), 0.0, 86400.0)
 try:

@@ -799,9 +799,8 @@ DOOMED = """
 import asyncio, sys
 from pathlib import Path
 from hermes.gateway.adapter import Receipt
-from hermes.gateway.http_limits import Limits, set_limits
-from hermes.gateway.keys import session_key
 from hermes.gateway.platforms.webhook import Webhook
+from hermes.gateway.sessions.session_keys import session_key
 from hermes.gateway.settings import PlatformSettings
 from hermes_state import SessionDB
 

@@ -43,7 +43,7 @@ def test_an_empty_store_has_an_empty_list(db: SessionDB) -> None:
 def test_a_row_is_the_session_with_preview_and_last_active(db: SessionDB) -> None:
     db.create_session("a", "cli", started_at=10)
     db.append_message("a", "user", "hello", timestamp=20)
-    documented = {row["name"] for row in db.raw().execute("PRAGMA table_info(sessions)").fetchall()[:30]}
+    documented = list(session(db, "a"))[:30]
     (row,) = db.list_sessions_rich()
     assert {name: row[name] for name in documented} == {name: session(db, "a")[name] for name in documented}
     assert (row["preview"], row["last_active"]) == ("hello", 20.0)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_state import SessionDB
-from tests.interface.conftest import contents, ids, say
+from tests.interface.conftest import ids, say
 
 
 def test_an_unknown_key_is_none(db: SessionDB) -> None:
@@ -32,20 +32,6 @@ def test_any_key_holds_any_text(shelf: SessionDB, key: str, value: str) -> None:
     key = "test " + key
     shelf.set_meta(key, value)
     assert shelf.get_meta(key) == value
-
-
-def test_vacuum_gives_space_back_and_keeps_everything(db: SessionDB) -> None:
-    say(db, "a", "needle", *(f"{nth} " * 2000 for nth in range(100)))
-    say(db, "b", "kept needle")
-    db.search_messages("needle")
-    db.delete_session("a")
-    db.raw().execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    before = db.db_path.stat().st_size
-    db.vacuum()
-    assert db.db_path.stat().st_size < before
-    assert contents(db.get_messages("b")) == ["kept needle"]
-    assert [row["session_id"] for row in db.search_messages("needle")] == ["b"]
-    assert db.verify().ok
 
 
 def test_vacuum_of_an_empty_store_is_harmless(db: SessionDB) -> None:

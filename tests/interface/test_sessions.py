@@ -178,14 +178,6 @@ def test_an_unknown_session_is_none(db: SessionDB) -> None:
     assert db.get_session("nobody") is None
 
 
-def test_a_session_is_a_plain_dict_of_all_columns(db: SessionDB) -> None:
-    db.create_session("a", "cli")
-    columns = [row["name"] for row in db.raw().execute("PRAGMA table_info(sessions)").fetchall()]
-    row = session(db, "a")
-    assert type(row) is dict
-    assert list(row) == columns
-
-
 def test_sessions_are_counted_in_all_and_by_source(db: SessionDB) -> None:
     for number, source in enumerate(["cli", "cli", "telegram"]):
         db.create_session(str(number), source)

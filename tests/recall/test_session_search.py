@@ -720,7 +720,7 @@ def test_a_store_that_cannot_answer_is_an_error_in_the_answer(home: Path) -> Non
 
 DRIVER = """
 import json, sys
-from hermes.recall.session_search import session_search
+from hermes.recall.tool.search_tool import session_search
 for arguments in json.load(sys.stdin):
     print(session_search(db, arguments))
 """

@@ -159,21 +159,6 @@ def test_arguments_are_checked(talk: SessionDB, wrong: dict[str, Any], named: st
         talk.list_conversations(**wrong)
 
 
-def test_the_first_page_walks_an_index_and_sorts_nothing(db: SessionDB) -> None:
-    from hermes.store.sessions.listing import PAGES
-
-    for order in ("activity", "started"):
-        sql = PAGES[order, False, False]
-        plan = [
-            row[3]
-            for row in db.raw().execute(f"EXPLAIN QUERY PLAN {sql}", (None,) * sql.count("?")).fetchall()
-        ]
-        assert any(
-            f"idx_sessions_listed_{'active' if order == 'activity' else 'started'}" in line for line in plan
-        )
-        assert not any("TEMP B-TREE" in line for line in plan)
-
-
 # ---------------------------------------------------------------- against a list made by hand
 
 SESSIONS = st.lists(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,33 +23,6 @@ ANN_IN_ROOM = Principal("telegram", "ann", "room", chat_type="group")
 BOB_IN_ROOM = Principal("telegram", "bob", "room", chat_type="group")
 ANN_IN_THREAD = Principal("telegram", "ann", "room", "t1", "thread")
 ANN_ELSEWHERE = Principal("discord", "ann", "dm-ann")
-
-# Tables that tell nothing of any conversation, and are therefore the same for everybody.
-HARMLESS = {
-    "schema_version",
-    "index_progress",
-    "changed_messages",
-    "changed_sessions",
-    "sqlite_sequence",
-    "messages_fts_words",
-    "messages_fts_words_data",
-    "messages_fts_words_idx",
-    "messages_fts_words_docsize",
-    "messages_fts_words_config",
-    # The list of terms, which only a search of the whole store asks.
-    "messages_fts_words_terms",
-    "messages_fts_words_edited",
-    "messages_fts_words_grams",
-    "messages_fts_words_grams_data",
-    "messages_fts_words_grams_idx",
-    "messages_fts_words_grams_config",
-    "messages_fts_members",
-    "messages_fts_blocks",
-    "messages_fts_blocks_data",
-    "messages_fts_blocks_idx",
-    "messages_fts_blocks_docsize",
-    "messages_fts_blocks_config",
-}
 
 
 @pytest.fixture
@@ -176,26 +147,6 @@ def test_a_child_stays_with_its_owner_and_place(db: SessionDB, ann: ScopedStore)
         assert row is not None
         assert (row["owner"], row["chat_id"], row["session_key"]) == (ANN.person, "dm-ann", "k")
         assert db.scoped(BOB).get_session(child) is None
-
-
-def test_a_read_names_no_table_that_is_not_scoped(db: SessionDB) -> None:
-    """A table that comes later must be thought about."""
-    from hermes.store import sqlite
-
-    db.enable_telegram_topic_mode(chat_id="1", user_id="2")
-    db.search("*part*")
-    tables = {row[0] for row in db.raw().execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    text = Path(sqlite.__file__).with_name("scope.sql").read_text()
-    scoped = set(re.findall(r"CREATE TEMP VIEW (\w+)", text))
-    assert tables - HARMLESS == scoped & tables
-
-
-def test_a_list_of_one_person_does_not_walk_everybodys_sessions(db: SessionDB) -> None:
-    with db._engine.read(owners=ANN.owners) as reader:  # type: ignore[call-arg]
-        from hermes.store.sessions.listing import BY_ACTIVITY
-
-        plan = " ".join(str(row) for row in reader.rows("EXPLAIN QUERY PLAN " + BY_ACTIVITY[0], 20, 0))
-    assert "idx_sessions_owner" in plan
 
 
 # Every verb that takes the id of a session, with whatever else it needs.

@@ -309,12 +309,10 @@ def test_what_another_program_still_writes_to_is_not_deleted(talk: SessionDB) ->
 
 def store_contents(db: SessionDB) -> list[list[tuple[Any, ...]]]:
     """Every row of the tables that a verb could have changed."""
-    tables = ("sessions", "messages", "tags", "model_calls", "carried_context", "leases", "state_meta")
-    known = {row[0] for row in db.raw().execute("SELECT name FROM sqlite_master").fetchall()}
+    tables = ("sessions", "messages", "tags", "model_usage", "carried_context", "leases", "state_meta")
     return [
         [tuple(row) for row in db.raw().execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall()]
         for table in tables
-        if table in known
     ]
 
 

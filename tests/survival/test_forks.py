@@ -95,11 +95,11 @@ print(json.dumps({"told": told, "rows": len(db.get_messages("s"))}))
 
 LINGERING = """
 import time
-from hermes.store.sqlite import lockfile
+from hermes.store.sqlite import lock_file
 begun, may_end = threading.Event(), threading.Event()
 
 def hold():
-    with lockfile.exclusive(path):
+    with lock_file.exclusive(path):
         begun.set()
         may_end.wait()
 

@@ -730,7 +730,9 @@ def interrupted_everywhere(path: str, last: int, crowd: bool) -> dict[str, Any]:
 
     A signal handler may run between any two lines; waiting for that by chance would take years.
     """
-    watched = tuple(f"sqlite{os.sep}{name}.py" for name in ("commit", "core", "engine"))
+    from hermes.store.sqlite import engine, group_commit, transactions
+
+    watched = tuple(str(module.__file__) for module in (group_commit, transactions, engine))
     bad: dict[str, str] = {}
     acknowledged: list[list[Any]] = []
     db = SessionDB(Path(path))
@@ -789,8 +791,11 @@ def interrupted_everywhere(path: str, last: int, crowd: bool) -> dict[str, Any]:
 
 def interrupted_reads(path: str, last: int) -> dict[str, Any]:
     """The same for reading: an interrupted look must not spoil the next one."""
+    from hermes.store.sqlite import connection, engine, transactions
+    from hermes.store.sqlite.search import exact_search, index
+
     watched = tuple(
-        f"sqlite{os.sep}{name}.py" for name in ("core", "engine", "connection", "search", "index")
+        str(module.__file__) for module in (transactions, engine, connection, exact_search, index)
     )
     bad: dict[str, str] = {}
     db = SessionDB(Path(path))

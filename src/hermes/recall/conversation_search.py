@@ -53,7 +53,7 @@ TITLES = """SELECT s.title, r.id, r.source, r.kind, r.archived, r.started_at,
     FROM sessions s JOIN sessions r ON r.id = coalesce(s.root_id, s.id)
     WHERE s.title IS NOT NULL AND s.trashed_at IS NULL AND r.trashed_at IS NULL
     AND (lower(s.title) LIKE ? ESCAPE '!' OR octet_length(s.title) <> length(s.title))
-    ORDER BY s.last_active DESC, s.id DESC"""
+    ORDER BY s.last_active DESC NULLS LAST, s.id DESC"""
 TITLE = "SELECT title, coalesce(preview, '') FROM sessions WHERE id = ?"
 SAID = """SELECT m.id, m.role, m.session_id FROM messages m JOIN sessions s ON s.id = m.session_id
     WHERE s.root_id = ? AND m.active = 1 AND m.role = 'user' ORDER BY m.id LIMIT 1"""

@@ -46,6 +46,12 @@ def whole(name: str, value: object) -> int:
     return value
 
 
+def row_limit(value: object) -> int:
+    """The `limit` of a list as every engine takes it; a negative one means all rows."""
+    limit = whole("limit", value)
+    return limit if limit >= 0 else _LARGEST
+
+
 def optional_whole(name: str, value: object) -> int | None:
     return None if value is None else whole(name, value)
 
@@ -97,8 +103,10 @@ def names(name: str, values: object) -> tuple[str, ...]:
 
 
 def as_one(values: Iterable[str]) -> str:
-    """Any number of names as one value, for a statement that looks in it for `char(31) || name || char(31)`: a
-    character that names of things do not hold."""
+    """Any number of names as one value, with a character between them that names do not hold.
+
+    A statement looks a name up with `replace(?, '\\x1f' || name || '\\x1f', '') <> ?`: every engine has `replace`.
+    """
     return "\x1f".join(("", *values, ""))
 
 

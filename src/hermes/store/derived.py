@@ -27,7 +27,8 @@ NOTE = "INSERT INTO changed_sessions (session_id) VALUES (?) ON CONFLICT DO NOTH
 # A session whose rows, from some id on, say more than it does: another program copied them into it, uid and all, so
 # that no trigger could tell them from ours. Only the first thing that a person said makes a preview.
 UNTOLD = """SELECT 1 FROM sessions s WHERE s.id = ?1 AND (
-    s.last_active IS NOT (SELECT max(timestamp) FROM messages WHERE session_id = ?1 AND timestamp < '')
+    s.last_active IS DISTINCT FROM (SELECT max(timestamp) FROM messages
+        WHERE session_id = ?1 AND CAST(timestamp AS DOUBLE PRECISION) = timestamp)
     OR EXISTS (SELECT 1 FROM messages m WHERE m.session_id = ?1 AND m.id > ?2 AND m.role = 'user' AND m.active = 1
         AND (s.last_person_at IS NULL OR m.timestamp > s.last_person_at OR s.preview IS NULL AND m.id =
             (SELECT f.id FROM messages f WHERE f.session_id = ?1 AND f.role = 'user' AND f.content IS NOT NULL
@@ -39,10 +40,11 @@ CHILDREN = "SELECT id FROM sessions WHERE parent_session_id = ?"
 ANY_CHILD = "SELECT 1 FROM sessions WHERE parent_session_id = ? LIMIT 1"
 ROOTED_AT = "SELECT id FROM sessions WHERE root_id = ?"
 
-# Another program may have put text where a time belongs. Below the empty text there are only numbers.
-LAST_MESSAGE = "SELECT max(timestamp) FROM messages WHERE session_id = ? AND timestamp < ''"
+# Another program may have put text where a time belongs: only a number is equal to itself as a number.
+LAST_MESSAGE = """SELECT max(timestamp) FROM messages
+    WHERE session_id = ? AND CAST(timestamp AS DOUBLE PRECISION) = timestamp"""
 LAST_PERSON = """SELECT max(timestamp) FROM messages
-    WHERE session_id = ? AND timestamp < '' AND role = 'user' AND active = 1"""
+    WHERE session_id = ? AND CAST(timestamp AS DOUBLE PRECISION) = timestamp AND role = 'user' AND active = 1"""
 FIRST_SAID = """SELECT content, content_kind FROM messages
     WHERE session_id = ? AND role = 'user' AND content IS NOT NULL AND active = 1 ORDER BY id LIMIT 1"""
 

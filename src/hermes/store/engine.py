@@ -129,6 +129,13 @@ class Engine(Access, Protocol):
     def catch_up(self, seconds: float) -> None:
         """Index what waits, in short transactions, for at most about this long."""
 
+    def fingerprint(self, reader: Reader, session_id: str) -> Fingerprint:
+        """By what a session is known again in a copy of the store."""
+
+    def texts_of(self, reader: Reader, session_id: str) -> Iterator[str]:
+        """The texts of a session's messages, tool calls and reasoning, also where another program wrote bytes that are
+        not UTF-8."""
+
     def erase_deleted(self, gone: Mapping[str, Fingerprint | None]) -> None:
         """Rewrite the store and its copies so that no byte of deleted sessions is left in them; StoreBusy, when all
         that can be done is done, if there is more to do later. Without a fingerprint only our own backups are known."""

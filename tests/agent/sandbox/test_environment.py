@@ -69,7 +69,7 @@ def test_every_variable_that_the_configuration_uses_is_known() -> None:
 def test_no_other_process_can_read_the_memory_of_a_program_whose_tools_were_made(home: Path) -> None:
     program = """if True:
         import ctypes
-        from hermes.agent.standard import Standard
+        from hermes.agent.factory import Standard
         Standard().make_tools(False)
         print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))  # PR_GET_DUMPABLE
     """

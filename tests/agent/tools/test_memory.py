@@ -129,7 +129,7 @@ def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
     program = """if True:
         import sys
         from pathlib import Path
-        from hermes.agent.memory import Memory
+        from hermes.agent.prompt.memory_files import Memory
         for number in range(10):
             Memory(Path(sys.argv[1])).add("memory", f"{sys.argv[2]}-{number}")
     """

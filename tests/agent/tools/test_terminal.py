@@ -257,7 +257,7 @@ PROGRAM = """if True:
     from hermes.agent.approvals.request import ALLOW_ONCE
     from hermes.agent.tool import ToolContext
     from hermes.agent.tools.access import Access, AccessSettings
-    from hermes.agent.tools.processes import Processes
+    from hermes.agent.tools.background_processes import Processes
     from hermes.agent.tools.terminal import Terminal
     from hermes_state import SessionDB
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from hermes import errors
 from hermes.gateway.commands.command_context import Answer, Asked, Command
@@ -13,8 +12,6 @@ from hermes.gateway.commands.visible_conversations import busy_elsewhere, descri
 from hermes.insights.number_format import plural
 from hermes.reasoning import answer_in
 from hermes.text import spell_controls, text_of
-
-Row = dict[str, Any]
 
 MOST = 1000
 

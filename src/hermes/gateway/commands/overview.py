@@ -18,8 +18,6 @@ from hermes.gateway.commands.visible_conversations import (
 )
 from hermes.insights.number_format import counted, dollars, duration, plural, short
 
-Row = dict[str, Any]
-
 FOUND, LOOKED_AT = 5, 50
 DAYS, MOST_DAYS = 30, 9999
 FLAGS = {"--days": "days", "--source": "source"}

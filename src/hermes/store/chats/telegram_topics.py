@@ -87,7 +87,7 @@ UNBIND_SESSION = "DELETE FROM telegram_dm_topic_bindings WHERE session_id = ?"
 # One row per conversation, as lists show them; a conversation is linked if any session of it is.
 OF_USER = """SELECT id, root_id FROM sessions
     WHERE listed = 1 AND source = 'telegram' AND user_id = ? AND trashed_at IS NULL
-    ORDER BY conversation_active DESC, started_at DESC, id DESC"""
+    ORDER BY conversation_active DESC NULLS LAST, started_at DESC, id DESC"""
 
 
 class TelegramTopics:

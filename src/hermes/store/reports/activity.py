@@ -25,7 +25,7 @@ SESSION = """SELECT s.id, s.root_id, s.source, s.model, s.title, s.started_at, s
     coalesce(s.cache_write_tokens, 0), coalesce(s.reasoning_tokens, 0), coalesce(s.estimated_cost_usd, 0.0),
     s.actual_cost_usd FROM sessions s"""
 IN_WINDOW = """s.started_at >= ? AND s.trashed_at IS NULL
-    AND (? IS NULL OR instr(?, char(31) || s.source || char(31)) > 0)"""
+    AND coalesce(replace(?, '\x1f' || s.source || '\x1f', '') <> ?, TRUE)"""
 SESSIONS = " ".join((SESSION, "WHERE", IN_WINDOW, "ORDER BY s.started_at, s.id"))
 IDS = " ".join(("SELECT s.id FROM sessions s WHERE", IN_WINDOW))
 ONE = " ".join((SESSION, "WHERE s.id = ? AND s.trashed_at IS NULL"))

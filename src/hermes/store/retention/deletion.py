@@ -56,11 +56,12 @@ DELETE = "DELETE FROM sessions WHERE id = ?"
 # A conversation is found by its first session, and goes as a whole, with the subagents that worked for it: those are
 # not listed. The trash has its own time to be kept.
 UNUSED = """SELECT id FROM sessions WHERE root_id = id AND listed = 1 AND coalesce(conversation_active, started_at) <= ?
-    AND (? IS NULL OR source = ?) ORDER BY conversation_active, id"""
+    AND (? IS NULL OR source = ?) ORDER BY conversation_active NULLS FIRST, id"""
 # A session that maintenance closed ages from that moment: nobody could have pruned it before.
 IS_UNUSED = """SELECT 1 FROM sessions WHERE id = ?1 AND root_id = id AND coalesce(conversation_active, started_at) <= ?2
     AND NOT EXISTS (SELECT 1 FROM sessions m WHERE m.root_id = ?1
-        AND m.end_reason IN ('orphaned', 'orphaned_compression') AND m.ended_at > ?2 AND m.ended_at < '')"""
+        AND m.end_reason IN ('orphaned', 'orphaned_compression') AND m.ended_at > ?2
+        AND CAST(m.ended_at AS DOUBLE PRECISION) = m.ended_at)"""
 ENDED_SINCE = "SELECT 1 FROM sessions WHERE root_id = ? AND ended_at > ? LIMIT 1"
 OPEN_IN_TERMINAL = "SELECT process FROM sessions WHERE root_id = ? AND ended_at IS NULL AND source = 'cli'"
 KEPT = """SELECT 1 FROM sessions m LEFT JOIN routing t ON t.session_id = m.id WHERE m.root_id = ?

@@ -11,17 +11,10 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from hermes.store.content import uid_text
-from hermes.store.engine import Reader, Row
+from hermes.store.engine import Row
 
 MOST_MESSAGES = 200
 """How many messages are remembered of a session: its first, which the oldest copies have, too."""
-
-# Text as bytes: a copy may hold what is not UTF-8.
-SESSION = "SELECT started_at FROM sessions WHERE id = ?"
-MESSAGES = """SELECT uid, id, role, timestamp, CAST(content AS BLOB) FROM messages WHERE session_id = ?
-    ORDER BY id LIMIT ?"""
-MESSAGES_WITHOUT_UID = """SELECT NULL, id, role, timestamp, CAST(content AS BLOB) FROM messages WHERE session_id = ?
-    ORDER BY id LIMIT ?"""
 
 
 class Fingerprint(NamedTuple):
@@ -50,13 +43,11 @@ def from_told(told: Mapping[str, Any]) -> Fingerprint:
     return Fingerprint(*(frozenset(map(str, told.get(name, ()))) for name in Fingerprint._fields))
 
 
-def fingerprint(reader: Reader, session_id: str, *, uids: bool = True) -> Fingerprint:
-    """Of a session as it is now; without `uids` in a store of a version that has none."""
-    row = reader.row(SESSION, session_id)
-    messages = reader.rows(MESSAGES if uids else MESSAGES_WITHOUT_UID, session_id, MOST_MESSAGES)
+def make_fingerprint(session_id: str, session: Row | None, messages: Iterable[Row]) -> Fingerprint:
+    """Of a session (its `started_at`) and its messages: uid, id, role, timestamp and content as bytes."""
     return Fingerprint(
-        frozenset() if row is None else frozenset([_digest([session_id, *row])]),
-        frozenset(_mark(session_id, row, message) for message in messages),
+        frozenset() if session is None else frozenset([_digest([session_id, *session])]),
+        frozenset(_mark(session_id, session, message) for message in messages),
     )
 
 

@@ -18,7 +18,7 @@ from hermes.store.content import from_document, to_json
 from hermes.store.engine import Engine, Writer
 from hermes.store.file_walk import files_below
 from hermes.store.meta import SET
-from hermes.store.retention.fingerprints import Fingerprint, fingerprint, from_told
+from hermes.store.retention.fingerprints import Fingerprint, from_told
 from hermes.store.retention.session_files import SAVED, remove_files, remove_saved, saved_of
 from hermes.store.retention.traces import Words
 from hermes.store.sealing.sealed_files import SealedFiles
@@ -35,9 +35,6 @@ RECORDS = ("sessions", "spool")
 KEY = "purging:"
 NOTES = "SELECT key, value FROM state_meta WHERE key >= 'purging:' AND key < 'purging;' ORDER BY key"
 FORGET = "DELETE FROM state_meta WHERE key = ?"
-# As bytes: what another program wrote need not be UTF-8, and can be deleted all the same.
-SAID = """SELECT CAST(content AS BLOB), CAST(tool_calls AS BLOB), CAST(reasoning AS BLOB) FROM messages
-    WHERE session_id = ?"""
 
 
 class Note(NamedTuple):
@@ -64,16 +61,16 @@ class Purge:
         """Look through the home for what these sessions say, as long as that is known."""
         words = Words()
         with self._engine.read() as reader:
-            for cells in (row for one in session_ids for row in reader.each(SAID, one)):
-                for cell in cells:
-                    words.add((cell or b"").decode("utf-8", "replace"))
+            for session_id in session_ids:
+                for text in self._engine.texts_of(reader, session_id):
+                    words.add(text)
         self._saved = saved_of(self._folder, session_ids)
         self._left = list(self._holding(words)) if words else []
 
     def note(self, writer: Writer, session_ids: Collection[str]) -> None:
         """In the transaction that deletes these sessions, before it does."""
         told = {
-            "sessions": {one: fingerprint(writer, one).told() for one in session_ids},
+            "sessions": {one: self._engine.fingerprint(writer, one).told() for one in session_ids},
             "folder": str(self._folder),
             "saved": self._saved,
             "left": self._left,
@@ -113,7 +110,7 @@ class Purge:
             gone: dict[str, Fingerprint | None] = {
                 one: marks
                 for one, marks in _sessions_of(notes.values()).items()
-                if not marks.proves(fingerprint(reader, one))  # or somebody has brought it back
+                if not marks.proves(self._engine.fingerprint(reader, one))  # or somebody has brought it back
             }
             gone |= {one: None for one in named if one not in gone and not reader.value(EXISTS, one)}
             # An id may be in use again: then the files of that name are the new session's.

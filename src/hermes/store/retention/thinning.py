@@ -24,7 +24,7 @@ BODIES_AT_ONCE, BYTES_AT_ONCE = 100, 4_000_000
 """What one transaction rewrites, so that nobody waits long for the write lock."""
 
 UNUSED = """SELECT id FROM sessions WHERE root_id = id AND coalesce(conversation_active, started_at) <= ?
-    ORDER BY conversation_active, id"""
+    ORDER BY conversation_active NULLS FIRST, id"""
 KEPT = (
     "SELECT 1 FROM sessions WHERE root_id = ? AND (pinned_at IS NOT NULL OR trashed_at IS NOT NULL) LIMIT 1"
 )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, LiteralString, NamedTuple
 
 from hermes import errors
-from hermes.store.arguments import as_one, moment, names, whole
+from hermes.store.arguments import as_one, moment, names, row_limit, whole
 from hermes.store.engine import Access, Reader, Row
 from hermes.store.sessions.lineage import tip
 from hermes.store.sessions.sessions import SELECT_ROW, source_name
@@ -42,10 +42,10 @@ COLUMNS = (
 LISTED = "WHERE listed = 1 AND trashed_at IS NULL"
 LISTED_OF_SOURCE = "WHERE listed = 1 AND source = ? AND trashed_at IS NULL"
 EVERY = "WHERE trashed_at IS NULL AND (? IS NULL OR source = ?)"
-BUT = "AND instr(?, char(31) || source || char(31)) = 0"  # names of sources to leave out, as one value
+BUT = "AND replace(?, '\x1f' || source || '\x1f', '') = ?"  # names of sources to leave out, as one value
 NEWEST = "ORDER BY started_at DESC, id DESC LIMIT ? OFFSET ?"
-MOST_ACTIVE = "ORDER BY conversation_active DESC, started_at DESC, id DESC LIMIT ? OFFSET ?"
-LAST_ACTIVE = "ORDER BY last_active DESC, started_at DESC, id DESC LIMIT ? OFFSET ?"
+MOST_ACTIVE = "ORDER BY conversation_active DESC NULLS LAST, started_at DESC, id DESC LIMIT ? OFFSET ?"
+LAST_ACTIVE = "ORDER BY last_active DESC NULLS LAST, started_at DESC, id DESC LIMIT ? OFFSET ?"
 
 
 def _ways(where: LiteralString, order: LiteralString) -> tuple[LiteralString, LiteralString]:
@@ -63,14 +63,14 @@ EVERY_BY_ACTIVITY = _ways(EVERY, LAST_ACTIVE)
 # The list for people. A conversation is what its first session is: its kind, source, workspace, pin and archive.
 CONVERSATIONS = "WHERE listed = 1 AND trashed_at IS NULL"
 WITH_SUBAGENTS = "WHERE root_id = id AND trashed_at IS NULL"
-NAMED = """AND (? IS NULL OR instr(?, char(31) || source || char(31)) > 0)
-    AND (? IS NULL OR instr(?, char(31) || source || char(31)) = 0)
-    AND (? IS NULL OR instr(?, char(31) || kind || char(31)) > 0) AND (? IS NULL OR archived = ?)"""
+NAMED = """AND coalesce(replace(?, '\x1f' || source || '\x1f', '') <> ?, TRUE)
+    AND coalesce(replace(?, '\x1f' || source || '\x1f', '') = ?, TRUE)
+    AND coalesce(replace(?, '\x1f' || kind || '\x1f', '') <> ?, TRUE) AND (? IS NULL OR archived = ?)"""
 OTHERS = """AND (? IS NULL OR workspace = ?)
     AND (? IS NULL OR conversation_active >= ?) AND (? IS NULL OR conversation_active < ?)
     AND (? IS NULL OR id IN (SELECT m.root_id FROM tags t JOIN sessions m ON m.id = t.session_id WHERE t.tag = ?))
     AND (? IS NULL OR pinned_at IS NOT NULL)"""
-SHOWN = "AND instr(?, char(31) || kind || char(31)) = 0 AND (? IS NULL OR archived = 0)"
+SHOWN = "AND replace(?, '\x1f' || kind || '\x1f', '') = ? AND (? IS NULL OR archived = 0)"
 COUNT = "SELECT kind, archived, source, count(*) FROM sessions"
 BY_KIND = "GROUP BY kind, archived, source"
 COUNTED = " ".join((COUNT, WITH_SUBAGENTS, NAMED, OTHERS, BY_KIND))
@@ -80,7 +80,7 @@ COUNTED_IN_INDEX = " ".join((COUNT, WITH_SUBAGENTS, NAMED, BY_KIND))
 TITLE = """(SELECT m.title FROM sessions m WHERE m.root_id = sessions.id AND m.trashed_at IS NULL
     ORDER BY m.started_at DESC, m.id DESC LIMIT 1)"""
 ORDERS = {
-    "activity": "conversation_active DESC, started_at DESC, id DESC LIMIT ? OFFSET ?",
+    "activity": "conversation_active DESC NULLS LAST, started_at DESC, id DESC LIMIT ? OFFSET ?",
     "started": "started_at DESC, id DESC LIMIT ? OFFSET ?",
     "title": " ".join((TITLE, "IS NULL, lower(", TITLE, "), started_at DESC, id DESC LIMIT ? OFFSET ?")),
 }
@@ -149,7 +149,7 @@ class Listing:
         project_compression_tips: bool = True,
         order_by_last_active: bool = False,
     ) -> list[dict[str, Any]]:
-        limit, offset = whole("limit", limit), max(0, whole("offset", offset))
+        limit, offset = row_limit(limit), max(0, whole("offset", offset))
         but = as_one(_sources("exclude_sources", exclude_sources)) if exclude_sources else None
         wanted = None if source is None else source_name(source)
         with self._engine.read(settled=True) as reader:
@@ -165,7 +165,7 @@ class Listing:
     ) -> list[dict[str, Any]]:
         """Every session, children too, newest activity first."""
         name = None if source is None else source_name(source)
-        page = (whole("limit", limit), max(0, whole("offset", offset)))
+        page = (row_limit(limit), max(0, whole("offset", offset)))
         with self._engine.read(settled=True) as reader:
             return _shown(_select(reader, name, None, *page, every=True, by_activity=True))
 
@@ -184,7 +184,7 @@ class Listing:
         Jobs, subagents, tool sessions and the archive are hidden unless asked for. Naming a source shows its jobs and
         tools, but not its subagents: those are shown as a kind.
         """
-        page = (whole("limit", limit), max(0, whole("offset", offset)))
+        page = (row_limit(limit), max(0, whole("offset", offset)))
         if order not in ORDERS:
             raise errors.raised(
                 errors.InvalidArgument, f"order must be one of {', '.join(ORDERS)}, got {order!r:.40}"
@@ -198,7 +198,8 @@ class Listing:
             else:
                 groups = reader.rows(COUNTED_IN_INDEX, *named)
             sql = PAGES[order, bool(pinned_first), "child" not in hidden]
-            found = reader.rows(sql, *named, *others, as_one(hidden), 1 if hide_archived else None, *page)
+            kinds = as_one(hidden)
+            found = reader.rows(sql, *named, *others, kinds, kinds, 1 if hide_archived else None, *page)
             rows = _tips_shown(reader, found)
             from hermes.store.sessions.labels import TAGS_OF
 
@@ -226,7 +227,7 @@ def _select(
     every: bool,
     by_activity: bool,
 ) -> list[Row]:
-    page = (limit, offset) if but is None else (but, limit, offset)
+    page = (limit, offset) if but is None else (but, but, limit, offset)
     way = but is not None
     if every:
         return reader.rows((EVERY_BY_ACTIVITY if by_activity else EVERY_BY_START)[way], source, source, *page)

@@ -31,15 +31,20 @@ INSERT = """INSERT INTO messages (session_id, role, content, tool_call_id, tool_
 # program put in the place of a time is not below the empty text, as numbers are, and gives way.
 COUNT_IN = """UPDATE sessions SET
     message_count = coalesce(message_count, 0) + 1, tool_call_count = coalesce(tool_call_count, 0) + ?,
-    last_active = CASE WHEN last_active > ? AND last_active < '' THEN last_active ELSE ? END,
-    last_person_at = CASE WHEN ? IS NULL OR (last_person_at > ? AND last_person_at < '') THEN last_person_at ELSE ? END,
+    last_active = CASE WHEN last_active > ? AND CAST(last_active AS DOUBLE PRECISION) = last_active
+        THEN last_active ELSE ? END,
+    last_person_at = CASE
+        WHEN ? IS NULL OR (last_person_at > ? AND CAST(last_person_at AS DOUBLE PRECISION) = last_person_at)
+        THEN last_person_at ELSE ? END,
     preview = coalesce(preview, ?),
     conversation_active = CASE
-        WHEN root_id = id AND NOT coalesce(conversation_active >= ? AND conversation_active < '', 0) THEN ?
+        WHEN root_id = id AND NOT coalesce(conversation_active >= ?
+            AND CAST(conversation_active AS DOUBLE PRECISION) = conversation_active, FALSE) THEN ?
         ELSE conversation_active END
     WHERE id = ? AND trashed_at IS NULL AND (? IS NULL OR lease_epoch = ?) RETURNING root_id, last_active, process"""
 ROOT_ACTIVE = """UPDATE sessions SET conversation_active = ?
-    WHERE id = ? AND NOT coalesce(conversation_active >= ? AND conversation_active < '', 0)"""
+    WHERE id = ? AND NOT coalesce(conversation_active >= ?
+        AND CAST(conversation_active AS DOUBLE PRECISION) = conversation_active, FALSE)"""
 # By its time first: the index on it finds the row at once, however long the session is.
 STORED_ALREADY = "SELECT id FROM messages WHERE session_id = ? AND timestamp = ? AND uid = ?"
 
@@ -47,10 +52,10 @@ CARRIED_ROWS = """SELECT m.* FROM carried_context c JOIN messages m
     ON m.id BETWEEN c.first_message_id AND c.last_message_id
     WHERE c.session_id = ? AND c.position >= 0 ORDER BY c.position, m.id"""
 OWN_ROWS = "SELECT * FROM messages WHERE session_id = ? AND active = 1 ORDER BY id"
-# Whether the table holds what its index does not lead to: the plus sign keeps the index out, also behind a view. That
+# Whether the table holds what its index does not lead to: the empty text keeps the index out, also behind a view. That
 # reads the whole table, so it is asked only of a session that counts messages and seems to have none.
 UNREACHED = """SELECT message_count > 0 AND EXISTS
-        (SELECT 1 FROM messages m WHERE +m.session_id = sessions.id AND m.active = 1)
+        (SELECT 1 FROM messages m WHERE m.session_id || '' = sessions.id AND m.active = 1)
     FROM sessions WHERE id = ?"""
 SPOKEN = """SELECT id, role, content, tool_call_id, tool_calls, tool_name, finish_reason, reasoning,
     reasoning_content, reasoning_details, codex_reasoning_items, codex_message_items, content_kind, uid FROM messages"""

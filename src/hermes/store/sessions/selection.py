@@ -16,7 +16,7 @@ from hermes.store.sessions.lineage import conversation_with_subagents
 from hermes.store.sessions.sessions import source_name
 
 FILTERS = """AND trashed_at IS NULL
-    AND (? IS NULL OR instr(?, char(31) || source || char(31)) > 0) AND (? IS NULL OR workspace = ?)
+    AND coalesce(replace(?, '\x1f' || source || '\x1f', '') <> ?, TRUE) AND (? IS NULL OR workspace = ?)
     AND (? IS NULL OR coalesce(conversation_active, started_at) >= ?)
     AND (? IS NULL OR coalesce(conversation_active, started_at) < ?)"""
 NEWEST = "ORDER BY coalesce(conversation_active, started_at) DESC, started_at DESC, id DESC"

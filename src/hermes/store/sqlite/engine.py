@@ -18,7 +18,7 @@ import apsw
 
 from hermes import errors
 from hermes.logs import log_of
-from hermes.store.engine import Writer
+from hermes.store.engine import Reader, Writer
 from hermes.store.sessions.blobs import Blobs
 from hermes.store.sqlite.connection import (
     SqliteReader,
@@ -273,6 +273,16 @@ class SqliteEngine(SqliteFollower):
         from hermes.store.sqlite.encryption.file_keys import FileKeys
 
         return SealedFiles(self.path.parent, FileKeys(self.path))
+
+    def fingerprint(self, reader: Reader, session_id: str) -> Fingerprint:
+        from hermes.store.sqlite.erasure.message_bytes import fingerprint
+
+        return fingerprint(reader, session_id)
+
+    def texts_of(self, reader: Reader, session_id: str) -> Iterator[str]:
+        from hermes.store.sqlite.erasure.message_bytes import texts_of
+
+        return texts_of(reader, session_id)
 
     def erase_deleted(self, gone: Mapping[str, Fingerprint | None]) -> None:
         from hermes.store.sqlite.erasure.purge_copies import Erasing

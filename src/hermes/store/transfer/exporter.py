@@ -24,7 +24,7 @@ from hermes.store.values import Imported
 MESSAGES_AT_ONCE = 500
 
 IDS_BY_ACTIVITY = """SELECT id FROM sessions WHERE trashed_at IS NULL AND (? IS NULL OR source = ?)
-    ORDER BY last_active DESC, started_at DESC, id DESC"""
+    ORDER BY last_active DESC NULLS LAST, started_at DESC, id DESC"""
 SESSION = "SELECT * FROM sessions WHERE id = ? AND trashed_at IS NULL"
 NEWEST = "SELECT max(id) FROM messages WHERE session_id = ?"
 SOME_MESSAGES = "SELECT * FROM messages WHERE session_id = ? AND id > ? AND id <= ? ORDER BY id LIMIT ?"

@@ -18,12 +18,13 @@ import apsw
 from hermes import errors
 from hermes.atomic_files import LONGEST_NAME, SIDECARS, partial_file, sync_folder
 from hermes.store.retention.deletion import LEAVE_CHILDREN
-from hermes.store.retention.fingerprints import Fingerprint, fingerprint
+from hermes.store.retention.fingerprints import Fingerprint
 from hermes.store.sessions import blobs
 from hermes.store.sessions.carried_context import rehome
 from hermes.store.sqlite.connection import Patience, SqliteReader, SqliteWriter, connect, damaged, run
 from hermes.store.sqlite.encryption import encryption, recognition
 from hermes.store.sqlite.erasure import store_copies
+from hermes.store.sqlite.erasure.message_bytes import fingerprint
 from hermes.store.sqlite.migrations.shape import columns_of
 from hermes.store.sqlite.search import blocks, substring
 from hermes.store.sqlite.upkeep import copy_cache, file_swap

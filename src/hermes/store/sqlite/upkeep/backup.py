@@ -16,15 +16,12 @@ import apsw
 
 from hermes import clock, errors, home
 from hermes.atomic_files import BACKUPS, clear_partials, partial_file, sync_folder
-from hermes.logs import log_of
 from hermes.store.sqlite.connection import connect, connect_read_only, damaged
 from hermes.store.sqlite.encryption import encryption
 from hermes.store.sqlite.fork_safety import Inside
 from hermes.store.sqlite.upkeep.page_copy import copy_into, unsound
 from hermes.store.sqlite.upkeep.store_files import Belongings
 from hermes.store.values import Backup
-
-log = log_of(__name__)
 
 KEEP = 5
 MOST_BYTES = 8 << 30

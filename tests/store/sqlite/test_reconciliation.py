@@ -18,7 +18,7 @@ from hermes.cli.main import main
 from hermes.store.sqlite.migrations.shape import Shape
 from hermes.store.sqlite.schema import TOPIC_COLUMNS, declared, schema_sql
 from hermes_state import SessionDB
-from tests.store.test_migrations import shape
+from tests.store.sqlite.test_migrations import shape
 
 TABLES = [table for table in declared().columns if table not in ("schema_version",)]
 SIGNS = {

@@ -17,7 +17,7 @@ import pytest
 
 from hermes import errors
 from hermes_state import SessionDB
-from tests.store.damage.damaging import (
+from tests.store.sqlite.damage.damaging import (
     PAGE,
     assert_whole,
     crashed,
@@ -75,7 +75,8 @@ def test_repair_is_refused_while_this_process_holds_the_store(store: Path) -> No
 
 REPAIRER = """import os, sys
 from pathlib import Path
-from hermes.store.sqlite import opening, salvage
+from hermes.store.sqlite import opener
+from hermes.store.sqlite.repair import repair
 
 name, moment = (*sys.argv[2:], "", "")[:2]
 
@@ -86,10 +87,10 @@ def dying(act):
         os.kill(os.getpid(), 9)
     return act_and_die
 
-for place in (salvage, opening, os):
+for place in (repair, opener, os):
     if hasattr(place, name):
         setattr(place, name, dying(getattr(place, name)))
-salvage.repair_file(Path(sys.argv[1]))
+repair.repair_file(Path(sys.argv[1]))
 """
 
 

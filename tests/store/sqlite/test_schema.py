@@ -252,3 +252,11 @@ def test_the_documented_usage_query_works(db: SessionDB) -> None:
     db.update_token_counts("a", 10, 1, model="m", estimated_cost_usd=0.5)
     db.update_token_counts("b", 20, 1, model="m", estimated_cost_usd=0.25)
     assert rows(db, USAGE) == [("m", 2, 30, 0.75)]
+
+
+def test_a_session_is_a_plain_dict_of_all_columns(db: SessionDB) -> None:
+    db.create_session("a", "cli")
+    columns = [row["name"] for row in db.raw().execute("PRAGMA table_info(sessions)").fetchall()]
+    row = db.get_session("a") or {}
+    assert type(row) is dict
+    assert list(row) == columns

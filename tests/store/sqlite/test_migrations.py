@@ -576,7 +576,7 @@ def test_damage_in_an_index_is_told_with_the_command_that_mends_it(path: Path) -
 
 @pytest.mark.parametrize("encoding", ["UTF-16le", "UTF-16be"])
 def test_text_of_another_encoding_is_refused_untouched(path: Path, encoding: str) -> None:
-    schema = (Path(__file__).parents[1] / "reference_schemas" / "v11.sql").read_text(encoding="utf-8")
+    schema = (Path(__file__).parents[2] / "reference_schemas" / "v11.sql").read_text(encoding="utf-8")
     by_plain_sql(path, f"PRAGMA encoding='{encoding}'; {schema}; PRAGMA journal_mode=DELETE")
     refused(path, errors.MigrationFailed, f"keeps its text as {encoding}")
 
@@ -665,7 +665,7 @@ import os, resource, sys
 from pathlib import Path
 from hermes import errors
 from hermes.store.sqlite.connection import connect
-from hermes.store.sqlite.migrations import course, migrate
+from hermes.store.sqlite.migrations import migrate
 
 path, limit = Path(sys.argv[1]), int(sys.argv[2])
 connection = connect(path)
@@ -703,16 +703,15 @@ def test_a_disk_that_fills_up_loses_nothing(path: Path, share: float) -> None:
 CHILD = """
 import sys
 from pathlib import Path
-from hermes.store.sqlite import lockfile
+from hermes.store.sqlite import lock_file
 from hermes.store.sqlite.connection import connect
-from hermes.store.sqlite.copying import unsound
-from hermes.store.sqlite.migrations import course, migrate
+from hermes.store.sqlite.migrations import migrate
 
 path = Path(sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()
 connection = connect(path)
-with lockfile.exclusive(path):
+with lock_file.exclusive(path):
     migrate(path, connection)
 connection.close()
 print("done", flush=True)

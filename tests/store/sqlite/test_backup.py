@@ -244,8 +244,8 @@ WITHOUT_ROOM = """
 import os, resource, sys
 from pathlib import Path
 from hermes import errors
-from hermes.store.sqlite.backup import make_backup
 from hermes.store.sqlite.connection import connect
+from hermes.store.sqlite.upkeep.backup import make_backup
 print("ready", flush=True)
 path = Path(sys.argv[1])
 connection = connect(path)
@@ -298,9 +298,9 @@ def test_a_backup_is_one_moment_while_others_write(path: Path, mode: str) -> Non
 INTERRUPTED = """
 import sys
 from pathlib import Path
-from hermes.store.sqlite import backup, copying
 from hermes.store.sqlite.connection import connect
-copying.PAGES_AT_ONCE = 1
+from hermes.store.sqlite.upkeep import backup, page_copy
+page_copy.PAGES_AT_ONCE = 1
 path = Path(sys.argv[1])
 connection = connect(path)
 print("ready", flush=True)
@@ -668,7 +668,7 @@ def test_programs_that_open_during_a_restore_see_one_store_or_the_other(path: Pa
 RESTORER = """
 import sys
 from pathlib import Path
-from hermes.store.sqlite import restore
+from hermes.store.sqlite.upkeep import restore
 print("ready", flush=True)
 sys.stdin.readline()
 restore.restore(Path(sys.argv[1]), Path(sys.argv[2]))

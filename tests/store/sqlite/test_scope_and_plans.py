@@ -1,0 +1,71 @@
+"""Which tables a person's own handle sees, and which indexes lists walk."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from hermes_state import SessionDB
+from tests.store.test_people import ANN
+
+# Tables that tell nothing of any conversation, and are therefore the same for everybody.
+HARMLESS = {
+    "schema_version",
+    "index_progress",
+    "changed_messages",
+    "changed_sessions",
+    "sqlite_sequence",
+    "messages_fts_words",
+    "messages_fts_words_data",
+    "messages_fts_words_idx",
+    "messages_fts_words_docsize",
+    "messages_fts_words_config",
+    # The list of terms, which only a search of the whole store asks.
+    "messages_fts_words_terms",
+    "messages_fts_words_edited",
+    "messages_fts_words_grams",
+    "messages_fts_words_grams_data",
+    "messages_fts_words_grams_idx",
+    "messages_fts_words_grams_config",
+    "messages_fts_members",
+    "messages_fts_blocks",
+    "messages_fts_blocks_data",
+    "messages_fts_blocks_idx",
+    "messages_fts_blocks_docsize",
+    "messages_fts_blocks_config",
+}
+
+
+def test_a_read_names_no_table_that_is_not_scoped(db: SessionDB) -> None:
+    """A table that comes later must be thought about."""
+    from hermes.store import sqlite
+
+    db.enable_telegram_topic_mode(chat_id="1", user_id="2")
+    db.search("*part*")
+    tables = {row[0] for row in db.raw().execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    text = Path(sqlite.__file__).with_name("scope.sql").read_text()
+    scoped = set(re.findall(r"CREATE TEMP VIEW (\w+)", text))
+    assert tables - HARMLESS == scoped & tables
+
+
+def test_a_list_of_one_person_does_not_walk_everybodys_sessions(db: SessionDB) -> None:
+    with db._engine.read(owners=ANN.owners) as reader:  # type: ignore[call-arg]
+        from hermes.store.sessions.listing import BY_ACTIVITY
+
+        plan = " ".join(str(row) for row in reader.rows("EXPLAIN QUERY PLAN " + BY_ACTIVITY[0], 20, 0))
+    assert "idx_sessions_owner" in plan
+
+
+def test_the_first_page_walks_an_index_and_sorts_nothing(db: SessionDB) -> None:
+    from hermes.store.sessions.listing import PAGES
+
+    for order in ("activity", "started"):
+        sql = PAGES[order, False, False]
+        plan = [
+            row[3]
+            for row in db.raw().execute(f"EXPLAIN QUERY PLAN {sql}", (None,) * sql.count("?")).fetchall()
+        ]
+        assert any(
+            f"idx_sessions_listed_{'active' if order == 'activity' else 'started'}" in line for line in plan
+        )
+        assert not any("TEMP B-TREE" in line for line in plan)
