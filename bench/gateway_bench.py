@@ -112,13 +112,13 @@ class Socket:
 
 
 async def serve(path: str) -> None:
-    from hermes.agent.factory import Standard
+    from hermes.agent.factory import StandardFactory
     from hermes.db.session_db import SessionDB
     from hermes.gateway.app import Gateway
     from hermes.gateway.sessions.agents import StandardMinds
     from hermes.gateway.settings import GatewaySettings, PlatformSettings
 
-    class Quick(Standard):
+    class Quick(StandardFactory):
         def make_model(self, _wish: Any) -> Any:
             return QuickModel()
 

@@ -24,9 +24,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """`DEFAULT_DB_PATH` follows `HERMES_HOME` when it is used, and `SCHEMA_SQL` is read only when it is."""
     if name == "DEFAULT_DB_PATH":
-        from hermes.home import default_db_path
+        from hermes.home import get_default_db_path
 
-        return default_db_path()
+        return get_default_db_path()
     if name == "SCHEMA_SQL":
         from hermes.store.sqlite.schema import schema_sql
 

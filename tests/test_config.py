@@ -43,56 +43,58 @@ def comments(text: str) -> list[str]:
 
 def test_there_need_not_be_a_file() -> None:
     assert config_file.read() == {}
-    assert config_file.setting("sessions", "spool") is None
+    assert config_file.read_setting("sessions", "spool") is None
     assert dotenv.read() == {}
 
 
 def test_a_value_is_found_by_its_path() -> None:
-    values = config_file.parsed(WRITTEN, FILE)
-    assert config_file.value_of(values, "display.resume_display") == "minimal"
-    assert config_file.value_of(values, "display.nothing") is None
-    assert config_file.value_of(values, "text.nothing") is None
+    values = config_file.parse_text(WRITTEN, FILE)
+    assert config_file.get_value(values, "display.resume_display") == "minimal"
+    assert config_file.get_value(values, "display.nothing") is None
+    assert config_file.get_value(values, "text.nothing") is None
 
 
 def test_a_change_touches_one_value_and_nothing_else() -> None:
-    assert config_file.changed(WRITTEN, "model.default", "small", FILE) == WRITTEN.replace('"gpt-5"', "small")
-    assert config_file.changed(WRITTEN, "display.resume_display", "full", FILE) == WRITTEN.replace(
+    assert config_file.change_text(WRITTEN, "model.default", "small", FILE) == WRITTEN.replace(
+        '"gpt-5"', "small"
+    )
+    assert config_file.change_text(WRITTEN, "display.resume_display", "full", FILE) == WRITTEN.replace(
         "minimal", "full"
     )
 
 
 def test_a_new_value_stands_with_its_section_and_in_its_indentation() -> None:
-    changed = config_file.changed(WRITTEN, "model.timeout_seconds", 9, FILE)
+    changed = config_file.change_text(WRITTEN, "model.timeout_seconds", 9, FILE)
     assert "base_url: https://api.openai.com/v1\n  timeout_seconds: 9\n\n# Looks." in changed
-    changed = config_file.changed(WRITTEN, "display.colour", False, FILE)
+    changed = config_file.change_text(WRITTEN, "display.colour", False, FILE)
     assert "    resume_display: minimal\n    colour: false\nempty:" in changed
 
 
 def test_a_new_section_stands_at_the_end() -> None:
-    changed = config_file.changed(WRITTEN, "agent.max_steps", 9, FILE)
-    assert config_file.value_of(config_file.parsed(changed, FILE), "agent.max_steps") == 9
+    changed = config_file.change_text(WRITTEN, "agent.max_steps", 9, FILE)
+    assert config_file.get_value(config_file.parse_text(changed, FILE), "agent.max_steps") == 9
     assert comments(changed) == comments(WRITTEN)
-    assert config_file.changed("", "agent.max_steps", 9, FILE) == "agent:\n  max_steps: 9\n"
-    assert config_file.changed("# only this", "a.b", 1, FILE) == "# only this\na:\n  b: 1\n"
+    assert config_file.change_text("", "agent.max_steps", 9, FILE) == "agent:\n  max_steps: 9\n"
+    assert config_file.change_text("# only this", "a.b", 1, FILE) == "# only this\na:\n  b: 1\n"
 
 
 def test_an_empty_section_gets_its_first_value() -> None:
-    changed = config_file.changed(WRITTEN, "empty.inner.deep", "x", FILE)
+    changed = config_file.change_text(WRITTEN, "empty.inner.deep", "x", FILE)
     assert "empty:\n  inner:\n    deep: x\nlist:" in changed
 
 
 def test_what_is_taken_out_takes_no_comment_of_others_with_it() -> None:
-    changed = config_file.changed(WRITTEN, "model.base_url", None, FILE)
+    changed = config_file.change_text(WRITTEN, "model.base_url", None, FILE)
     assert changed == WRITTEN.replace("  base_url: https://api.openai.com/v1\n", "")
-    assert config_file.changed(WRITTEN, "text", None, FILE) == WRITTEN.replace(
+    assert config_file.change_text(WRITTEN, "text", None, FILE) == WRITTEN.replace(
         "text: |\n  several\n  lines\n", ""
     )
-    assert config_file.changed(WRITTEN, "nothing.there", None, FILE) == WRITTEN
+    assert config_file.change_text(WRITTEN, "nothing.there", None, FILE) == WRITTEN
 
 
 def test_what_cannot_be_edited_piece_by_piece_is_refused_and_not_rewritten() -> None:
     with pytest.raises(errors.BadConfig, match="`hermes config edit` can"):
-        config_file.changed("model: {default: a}\n", "model.base_url", "http://x", FILE)
+        config_file.change_text("model: {default: a}\n", "model.base_url", "http://x", FILE)
 
 
 NAMES = st.sampled_from(["default", "base_url", "new", "other"])
@@ -116,10 +118,10 @@ def test_any_changes_say_what_they_should_and_keep_every_comment(changes: list[t
     text, wanted = WRITTEN, {"model.default": "gpt-5", "model.base_url": "https://api.openai.com/v1"}
     wanted["display.resume_display"] = "minimal"
     for key, value in changes:
-        text = config_file.changed(text, key, value, FILE)
+        text = config_file.change_text(text, key, value, FILE)
         wanted.pop(key, None)
         wanted |= {} if value is None else {key: value}
-    values = config_file.parsed(text, FILE)
+    values = config_file.parse_text(text, FILE)
     for section in ("model", "display", "empty", "fresh"):
         told = {f"{section}.{name}": value for name, value in (values.get(section) or {}).items()}
         assert told == {key: value for key, value in wanted.items() if key.startswith(f"{section}.")}
@@ -197,12 +199,12 @@ def test_the_usual_ways_to_write_a_variable(home: Path) -> None:
 
 def test_the_environment_wins_unless_it_is_blank(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dotenv.change("X_API_KEY", "file")
-    assert dotenv.variable("X_API_KEY") == "file"
+    assert dotenv.get_variable("X_API_KEY") == "file"
     monkeypatch.setenv("X_API_KEY", " ")
-    assert dotenv.variable("X_API_KEY") == "file"
+    assert dotenv.get_variable("X_API_KEY") == "file"
     monkeypatch.setenv("X_API_KEY", "here")
-    assert dotenv.variable("X_API_KEY") == "here"
-    assert dotenv.variable("NOWHERE_API_KEY") is None
+    assert dotenv.get_variable("X_API_KEY") == "here"
+    assert dotenv.get_variable("NOWHERE_API_KEY") is None
 
 
 def test_a_name_that_no_variable_can_have_is_refused() -> None:
@@ -216,9 +218,9 @@ def test_a_name_that_no_variable_can_have_is_refused() -> None:
 )
 def test_any_value_is_read_back_and_nothing_else_is_touched(name: str, value: str | None) -> None:
     def read(text: str) -> dict[str, str]:
-        return {one: told for one, told in map(dotenv._parsed, text.split("\n")) if one}
+        return {one: told for one, told in map(dotenv._parse_line, text.split("\n")) if one}
 
-    after = dotenv.changed(KEPT, name, value)
+    after = dotenv.change_text(KEPT, name, value)
     wanted = {one: told for one, told in read(KEPT).items() if one != name}
     assert read(after) == wanted | ({} if value is None else {name: value})
     assert after.startswith("# my keys\n")

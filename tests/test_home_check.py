@@ -13,7 +13,7 @@ import pytest
 
 from hermes import audit_log, errors
 from hermes import home as homes
-from hermes.atomic_files import alone_in
+from hermes.atomic_files import lock_private_folder
 from hermes.chat.input.prompt_line import history_file
 from hermes.config import config_file, dotenv
 from hermes.gateway.inbound.pairing import Pairings
@@ -159,7 +159,7 @@ def run_gateway(home: Path) -> None:
 
 
 def lock_folder(home: Path) -> None:
-    with alone_in(home / "memories"):
+    with lock_private_folder(home / "memories"):
         pass
 
 
@@ -245,10 +245,10 @@ def test_a_store_that_its_owner_keeps_elsewhere_works(home: Path, tmp_path: Path
 
 def test_settings_that_are_written_are_private(home: Path) -> None:
     home.mkdir()
-    for file in (config_file.path(), dotenv.path()):
+    for file in (config_file.get_path(), dotenv.get_path()):
         file.touch()
         file.chmod(0o644)
     config_file.change("agent.max_steps", 9)
     dotenv.change("OPENAI_API_KEY", KEY)
-    for file in (config_file.path(), dotenv.path()):
+    for file in (config_file.get_path(), dotenv.get_path()):
         assert stat.S_IMODE(file.stat().st_mode) == 0o600

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.atomic_files import new_file
+from hermes.atomic_files import write_new_file
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def names(folder: Path) -> list[str]:
 
 def test_a_file_appears_when_it_is_whole(folder: Path) -> None:
     path = folder / "a"
-    with new_file(path, replace=False) as file:
+    with write_new_file(path, replace=False) as file:
         file.write(b"all of it")
         assert not path.exists()
     assert path.read_bytes() == b"all of it"
@@ -34,7 +34,7 @@ def test_a_file_that_has_just_appeared_is_not_replaced(folder: Path) -> None:
     path = folder / "a"
 
     def write(replace: bool) -> None:
-        with new_file(path, replace=replace) as file:
+        with write_new_file(path, replace=replace) as file:
             file.write(b"ours")
             path.write_bytes(b"theirs")
 
@@ -48,7 +48,7 @@ def test_a_file_that_has_just_appeared_is_not_replaced(folder: Path) -> None:
 
 def test_an_error_leaves_nothing(folder: Path) -> None:
     def write() -> None:
-        with new_file(folder / ("n" * 255), replace=True) as file:
+        with write_new_file(folder / ("n" * 255), replace=True) as file:
             file.write(b"half")
             raise KeyboardInterrupt
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.agent.models.endpoints import models_at
+from hermes.agent.models.endpoints import list_models
 from hermes.agent.models.model import BadRequest, Request
 from hermes.agent.models.openai import OpenAIModel
 from hermes.cli.command import Refused
@@ -88,7 +88,7 @@ def chosen(request: pytest.FixtureRequest, other: Server) -> Iterator[Server]:
 def test_a_list_of_models_is_not_fetched_elsewhere(chosen: Server, other: Server, code: int) -> None:
     chosen.code = code
     with pytest.raises(BadRequest, match="redirects to http") as refused:
-        models_at(f"{chosen.url}/v1", KEY)
+        list_models(f"{chosen.url}/v1", KEY)
     assert (len(chosen.seen), other.seen) == (1, [])
     assert KEY not in str(refused.value)
 

@@ -15,13 +15,13 @@ from hermes.terms import (
     MAX_TERM,
     SEPARATOR,
     QueryTerms,
+    find_token_spans,
     fold,
     index_text,
     index_texts,
     is_spaceless,
-    query_terms,
-    together,
-    token_spans,
+    join_fields,
+    make_query_terms,
 )
 
 SCRIPTS = [
@@ -149,7 +149,7 @@ def test_no_term_holds_what_the_tokenizer_would_split_at(text: str) -> None:
 def test_tokens_of_folded_text_are_its_words(text: str) -> None:
     folded = fold(text)
     terms: list[str] = []
-    for start, end in token_spans(folded):
+    for start, end in find_token_spans(folded):
         token = folded[start:end]
         terms += (
             [token[at : at + 2] for at in range(len(token))] if is_spaceless(token) else [token[:MAX_TERM]]
@@ -177,7 +177,7 @@ def test_tokens_of_folded_text_are_its_words(text: str) -> None:
     ],
 )
 def test_query_terms(word: str, prefix: bool, demanded: QueryTerms) -> None:
-    assert query_terms(word, prefix=prefix) == demanded
+    assert make_query_terms(word, prefix=prefix) == demanded
 
 
 def test_a_token_that_is_too_long_is_cut_and_is_no_identifier() -> None:
@@ -221,7 +221,7 @@ def test_fields_that_the_full_text_table_is_given_are_kept_apart(
     table: apsw.Connection, fields: list[str]
 ) -> None:
     fields = [field.encode("utf-8", "replace").decode() for field in fields]
-    assert in_table(table, together([given_text(field) for field in fields])) == index_texts(*fields)
+    assert in_table(table, join_fields([given_text(field) for field in fields])) == index_texts(*fields)
 
 
 @given(text=texts, typed=texts, start=st.integers(0, 20), length=st.integers(1, 6), star=st.booleans())

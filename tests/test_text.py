@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.text import (
-    clean_in,
     clean_replay,
+    extract_text,
+    extract_tool_call_text,
     has_lone_surrogates,
-    preview_of,
-    printable,
-    text_of,
-    text_of_tool_calls,
+    make_preview,
+    make_printable,
+    replace_surrogates,
 )
 
 ANY_TEXT = st.text(
@@ -39,15 +39,15 @@ ANY_TEXT = st.text(
 def test_lone_surrogates_become_the_replacement_character_and_nothing_else_changes(
     given: str, kept: str
 ) -> None:
-    assert clean_in(given) == kept
+    assert replace_surrogates(given) == kept
     assert has_lone_surrogates(given) == (given != kept)
 
 
 @given(ANY_TEXT)
 def test_clean_text_can_be_encoded_and_is_clean(text: str) -> None:
-    clean = clean_in(text)
+    clean = replace_surrogates(text)
     clean.encode()
-    assert clean_in(clean) is clean
+    assert replace_surrogates(clean) is clean
     assert not has_lone_surrogates(clean)
 
 
@@ -70,7 +70,7 @@ def test_clean_text_can_be_encoded_and_is_clean(text: str) -> None:
     ],
 )
 def test_text_of_content(content: Any, text: str) -> None:
-    assert text_of(content) == text
+    assert extract_text(content) == text
 
 
 CALLS = [
@@ -94,19 +94,19 @@ CALLS = [
     ],
 )
 def test_text_of_tool_calls(calls: Any, text: str) -> None:
-    assert text_of_tool_calls(calls) == text
+    assert extract_tool_call_text(calls) == text
 
 
 def test_tool_calls_may_still_be_json() -> None:
-    assert text_of_tool_calls(json.dumps(CALLS)) == text_of_tool_calls(CALLS)
+    assert extract_tool_call_text(json.dumps(CALLS)) == extract_tool_call_text(CALLS)
 
 
 def test_nesting_may_be_as_deep_as_it_likes() -> None:
     deep: Any = "bottom"
     for _ in range(100_000):
         deep = [deep]
-    assert text_of(deep) == text_of_tool_calls(deep) == preview_of(deep) == "bottom"
-    assert text_of_tool_calls([{"arguments": "[" * 100_000}]).startswith("arguments\n[[[")
+    assert extract_text(deep) == extract_tool_call_text(deep) == make_preview(deep) == "bottom"
+    assert extract_tool_call_text([{"arguments": "[" * 100_000}]).startswith("arguments\n[[[")
 
 
 @pytest.mark.parametrize(
@@ -127,15 +127,15 @@ def test_nesting_may_be_as_deep_as_it_likes() -> None:
     ],
 )
 def test_preview(content: Any, preview: str | None) -> None:
-    assert preview_of(content) == preview
+    assert make_preview(content) == preview
 
 
 def test_a_preview_costs_the_same_at_any_size() -> None:
     huge: Any = ["x" * 13_000_000, *["y"] * 1_000]
     started = time.process_time()
     for _ in range(100):
-        preview_of(huge)
-        preview_of(huge[0])
+        make_preview(huge)
+        make_preview(huge[0])
     assert time.process_time() - started < 0.5
 
 
@@ -157,7 +157,7 @@ def test_a_preview_costs_the_same_at_any_size() -> None:
     ],
 )
 def test_printable(text: str, shown: str) -> None:
-    assert printable(text) == shown
+    assert make_printable(text) == shown
 
 
 @pytest.mark.parametrize(
@@ -175,16 +175,16 @@ def test_printable(text: str, shown: str) -> None:
     ],
 )
 def test_printable_fits_a_width(text: str, limit: int, shown: str) -> None:
-    assert printable(text, width_limit=limit) == shown
+    assert make_printable(text, width_limit=limit) == shown
 
 
 @given(ANY_TEXT, st.none() | st.integers(0, 40))
 def test_what_is_printed_can_do_nothing_to_a_terminal(text: str, limit: int | None) -> None:
-    shown = printable(text, width_limit=limit)
+    shown = make_printable(text, width_limit=limit)
     shown.encode()
     assert all(ord(char) >= 32 and not 0x7F <= ord(char) < 0xA0 for char in shown)
     assert not set(shown) & set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u2028\u2029")
-    assert printable(shown, width_limit=limit) == shown
+    assert make_printable(shown, width_limit=limit) == shown
 
 
 NOTE = "[System note: The following is recalled memory context, NOT new user input.]"

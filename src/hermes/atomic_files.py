@@ -32,12 +32,12 @@ LONGEST_NAME = 50
 
 
 @contextmanager
-def partial_file(folder: Path, name: str) -> Iterator[tuple[Path, int]]:
+def open_partial_file(folder: Path, name: str) -> Iterator[tuple[Path, int]]:
     """A private file to write to, locked while its writer lives, gone afterwards unless it was published."""
     partial = folder / f".{name}.{os.urandom(6).hex()}{PARTIAL}"
     descriptor = -1
     try:  # from the first moment on: an interrupt may come as soon as there is a file
-        descriptor = _created(partial)
+        descriptor = _create_partial(partial)
         with suppress(OSError):  # a file system without such locks: then nothing is ever cleared away there
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield partial, descriptor
@@ -49,7 +49,7 @@ def partial_file(folder: Path, name: str) -> Iterator[tuple[Path, int]]:
             os.close(descriptor)
 
 
-def _created(partial: Path) -> int:
+def _create_partial(partial: Path) -> int:
     try:
         return home.create_private_file(partial)
     except OSError as error:  # nobody knows that name: what is wrong is the folder
@@ -58,7 +58,7 @@ def _created(partial: Path) -> int:
 
 def replace_file(file: Path, data: bytes, *, unless: Callable[[], bool] = bool) -> bool:
     """Give the file these contents, at once and private; False, and nothing done, if `unless` says so at the end."""
-    with partial_file(file.parent, file.name) as (partial, descriptor):
+    with open_partial_file(file.parent, file.name) as (partial, descriptor):
         with open(descriptor, "wb", closefd=False) as fresh:
             fresh.write(data)
         os.fsync(descriptor)
@@ -70,7 +70,7 @@ def replace_file(file: Path, data: bytes, *, unless: Callable[[], bool] = bool) 
 
 
 @contextmanager
-def exclusive(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Only one at a time reads and then replaces a file of this folder, among all processes that ask here."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -82,17 +82,17 @@ def exclusive(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def new_file(file: Path, *, replace: bool) -> Iterator[BinaryIO]:
+def write_new_file(file: Path, *, replace: bool) -> Iterator[BinaryIO]:
     """A private file that gets its name when it is whole. Without `replace` it never takes the place of another."""
-    with published_file(file, os.replace if replace else link_or_rename) as fresh:
+    with write_published_file(file, os.replace if replace else link_or_rename) as fresh:
         yield fresh
 
 
 @contextmanager
-def published_file(file: Path, publish: Callable[[Path, Path], None]) -> Iterator[BinaryIO]:
+def write_published_file(file: Path, publish: Callable[[Path, Path], None]) -> Iterator[BinaryIO]:
     """A private file that `publish(partial, file)` puts in its place when it is whole and on the disk."""
     clear_partials(file.parent)
-    with partial_file(file.parent, file.name[:LONGEST_NAME]) as (partial, descriptor):
+    with open_partial_file(file.parent, file.name[:LONGEST_NAME]) as (partial, descriptor):
         with open(descriptor, "wb", closefd=False) as fresh:
             yield fresh
         os.fsync(descriptor)
@@ -139,10 +139,10 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def alone_in(folder: Path, seconds: float = 10.0) -> Iterator[None]:
+def lock_private_folder(folder: Path, seconds: float = 10.0) -> Iterator[None]:
     """Work in a folder of ours, one at a time among all threads and processes; what the system refuses is one line."""
     try:
-        home.private_folder(folder)
+        home.make_private_folder(folder)
         descriptor = home.open_private_file(folder / LOCK, os.O_RDWR | os.O_CREAT)
         try:
             _lock(descriptor, folder, monotonic() + seconds)

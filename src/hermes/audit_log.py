@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes import caller, clock, home
-from hermes.logs import log_of
+from hermes.logs import get_logger
 
 NAME = "audit.log"
 OLDER = "audit.log.1"
@@ -22,10 +22,10 @@ LARGEST = 5_000_000
 """Bytes in the file before it becomes `audit.log.1`, in place of the one before."""
 LONGEST_VALUE = 2_000
 
-_log = log_of(__name__)
+_log = get_logger(__name__)
 
 
-def path() -> Path:
+def get_path() -> Path:
     return home.get_hermes_home() / NAME
 
 
@@ -34,7 +34,7 @@ def record(action: str, **details: str | int | bool | None) -> None:
     from hermes.secrets import redact_value
 
     entry = {
-        "time": clock.iso_utc(clock.now()),
+        "time": clock.format_iso_utc(clock.now()),
         "action": action,
         "details": redact_value({name: _shorten(value) for name, value in details.items()}),
         "pid": os.getpid(),
@@ -43,8 +43,8 @@ def record(action: str, **details: str | int | bool | None) -> None:
     }
     line = json.dumps(entry).encode() + b"\n"
     try:
-        file = path()
-        home.private_folder(file.parent)
+        file = get_path()
+        home.make_private_folder(file.parent)
         descriptor = _open_for_append(file)
         try:
             os.write(descriptor, line)
@@ -56,8 +56,8 @@ def record(action: str, **details: str | int | bool | None) -> None:
 
 def read(limit: int | None = None) -> list[dict[str, Any]]:
     """The newest entries, all unless `limit` says how many, the newest last. Lines that are no entries are left out."""
-    files = [path().with_name(OLDER), path()]
-    entries = [entry for file in files for entry in _entries(file)]
+    files = [get_path().with_name(OLDER), get_path()]
+    entries = [entry for file in files for entry in _read_entries(file)]
     return entries if limit is None else entries[-limit:]
 
 
@@ -82,7 +82,7 @@ def _open_for_append(file: Path) -> int:
             os.close(descriptor)
 
 
-def _entries(file: Path) -> Iterator[dict[str, Any]]:
+def _read_entries(file: Path) -> Iterator[dict[str, Any]]:
     try:
         lines = file.read_bytes().splitlines()
     except FileNotFoundError:

@@ -19,7 +19,7 @@ MOST_ANCESTORS = 64
 
 def is_started_by_tool() -> bool:
     """Whether a tool call of the agent started this process, directly or through others."""
-    return bool(os.environ.get(TOOL_MARKER)) or any(map(_has_marker, _ancestors()))
+    return bool(os.environ.get(TOOL_MARKER)) or any(map(_has_marker, _list_ancestors()))
 
 
 def refuse_tool(what: str) -> None:
@@ -39,17 +39,17 @@ def get_terminal() -> str | None:
     return None
 
 
-def _ancestors() -> list[int]:
+def _list_ancestors() -> list[int]:
     """The ids of the processes above this one, the nearest first; those above a process that hides are unknown."""
     found: list[int] = []
     pid = os.getppid()
     while pid > 1 and pid not in found and len(found) < MOST_ANCESTORS:
         found.append(pid)
-        pid = _parent_of(pid)
+        pid = _get_parent(pid)
     return found
 
 
-def _parent_of(pid: int) -> int:
+def _get_parent(pid: int) -> int:
     match = re.search(rb"^PPid:\s*(\d+)", _read(pid, "status"), re.MULTILINE)
     return 0 if match is None else int(match[1])
 

@@ -16,7 +16,7 @@ now = time.time
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
-def relative(then: object, at: float) -> str:
+def format_relative(then: object, at: float) -> str:
     """How long ago, as people say it: `just now`, `5m ago`, `2h ago`, `yesterday`, `3d ago`, a date."""
     if not then or not isinstance(then, int | float):  # another program may have written anything
         return "?"
@@ -31,7 +31,7 @@ def relative(then: object, at: float) -> str:
         return "yesterday"
     if age < 7 * DAY:
         return f"{int(age // DAY)}d ago"
-    return day(then)
+    return format_day(then)
 
 
 def is_time(value: object) -> TypeGuard[float]:
@@ -39,18 +39,18 @@ def is_time(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float)
 
 
-def times(values: Iterable[object]) -> list[float]:
+def filter_times(values: Iterable[object]) -> list[float]:
     return [value for value in values if is_time(value)]
 
 
-def day(then: float) -> str:
+def format_day(then: float) -> str:
     try:
         return time.strftime("%Y-%m-%d", time.localtime(then))
     except (TypeError, OverflowError, ValueError, OSError):  # another program may have written anything
         return "?"
 
 
-def iso(then: object) -> str:
+def format_iso(then: object) -> str:
     """`2025-03-05T09:15:23+01:00`: local, with its offset, so that nobody has to guess where."""
     from datetime import UTC, datetime  # not needed to list or print
 
@@ -60,12 +60,12 @@ def iso(then: object) -> str:
         return "?"
 
 
-def iso_utc(then: float) -> str:
+def format_iso_utc(then: float) -> str:
     """`2025-03-05T08:15:23Z`: for records that are compared between machines."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(then))
 
 
-def stamp(at: float | None = None) -> str:
+def format_stamp(at: float | None = None) -> str:
     """`20250305_091523`, local: the readable half of the ids and file names we mint."""
     return time.strftime("%Y%m%d_%H%M%S", time.localtime(now() if at is None else at))
 
@@ -74,7 +74,7 @@ _VERSION_7 = 7 << 76 | 2 << 62
 _CHANCE = ~(15 << 76 | 3 << 62)
 
 
-def new_uid() -> str:
+def make_uid() -> str:
     """A UUID of version 7 as 32 hexadecimal digits: time-ordered, unique without asking anybody."""
     moment = time.time_ns() // 1_000_000
     chance = int.from_bytes(os.urandom(10), "big") & _CHANCE

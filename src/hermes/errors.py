@@ -30,7 +30,7 @@
         ├── BackupFailed           (sqlite3.OperationalError)
         └── StoreFailed            (sqlite3.OperationalError)  anything else the engine reports
 
-The types in brackets are what callers of the documented interface may catch. `raised()` makes the
+The types in brackets are what callers of the documented interface may catch. `make_error()` makes the
 class that is both, at the moment it is raised, so that nothing imports `sqlite3` until something
 has already gone wrong.
 """
@@ -174,15 +174,15 @@ class StoreFailed(StoreError):
     documented = "OperationalError"
 
 
-def raised(kind: type[HermesError], message: str) -> HermesError:
-    """An instance of `kind` that is also the documented `sqlite3` error: `raise raised(X, "…")`."""
-    return _twin(kind)(message)
+def make_error(kind: type[HermesError], message: str) -> HermesError:
+    """An instance of `kind` that is also the documented `sqlite3` error: `raise make_error(X, "…")`."""
+    return _get_twin(kind)(message)
 
 
 _twins: dict[type[HermesError], type[HermesError]] = {}
 
 
-def _twin(kind: type[HermesError]) -> type[HermesError]:
+def _get_twin(kind: type[HermesError]) -> type[HermesError]:
     if not kind.documented:
         return kind
     if kind not in _twins:

@@ -25,14 +25,14 @@ def get_hermes_home() -> Path:
     """`HERMES_HOME` if set and not blank, else `~/.hermes`."""
     chosen = os.environ.get("HERMES_HOME", "").strip()
     if chosen:
-        return _absolute_home(chosen) if chosen[0] == "/" else Path(chosen).expanduser()
+        return _make_absolute(chosen) if chosen[0] == "/" else Path(chosen).expanduser()
     home = Path.home() / ".hermes"
     _warn_about_ignored_profile(home)
     return home
 
 
 @cache
-def _absolute_home(chosen: str) -> Path:
+def _make_absolute(chosen: str) -> Path:
     """The same object each time: it keeps its parts, by which paths are compared."""
     return Path(chosen)
 
@@ -46,7 +46,7 @@ def get_default_hermes_root() -> Path:
     return home.parent.parent if home.parent.name == "profiles" else home
 
 
-def default_db_path() -> Path:
+def get_default_db_path() -> Path:
     return get_hermes_home() / "state.db"
 
 
@@ -60,15 +60,15 @@ def _warn_about_ignored_profile(home: Path) -> None:
     except (OSError, UnicodeDecodeError):
         return
     if profile and profile != "default":
-        from hermes.text import printable
+        from hermes.text import make_printable
 
         _profile_warned = True
-        name = printable(profile, width_limit=LONGEST_PROFILE)
+        name = make_printable(profile, width_limit=LONGEST_PROFILE)
         line = f"hermes: profile '{name}' is active but HERMES_HOME is not set; using {home}"
-        print(printable(line), file=sys.stderr)
+        print(make_printable(line), file=sys.stderr)
 
 
-def private_folder(folder: Path) -> None:
+def make_private_folder(folder: Path) -> None:
     """Make the folder (and what is missing above it) readable by its owner only."""
     if os.path.isdir(folder):
         return
@@ -82,7 +82,7 @@ def private_folder(folder: Path) -> None:
                 raise
 
 
-def loose(path: str) -> bool:
+def is_loose(path: str) -> bool:
     """Whether others than the owner may do anything with this existing file or folder."""
     try:
         return bool(os.stat(path).st_mode & 0o077)
@@ -90,9 +90,9 @@ def loose(path: str) -> bool:
         return False
 
 
-def tightened(path: str, mode: int) -> bool:
+def tighten(path: str, mode: int) -> bool:
     """Make something of ours private; True if it was not and now is. What is somebody else's stays as it is."""
-    if not loose(path):
+    if not is_loose(path):
         return False
     try:
         os.chmod(path, mode)

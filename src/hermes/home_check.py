@@ -22,7 +22,7 @@ OTHERS_WRITE, GROUP_WRITES = 0o002, 0o020
 def check_home() -> None:
     """Raise `UnsafeHome` with what to do about it. A home that does not exist yet is judged by the folder above."""
     folder = home.get_hermes_home().absolute()
-    for parent, name, found in _entries(folder):
+    for parent, name, found in _walk_entries(folder):
         _check_entry(folder, parent, name, found)
     try:
         found = folder.stat()
@@ -41,7 +41,7 @@ def _check_owner(folder: Path, found: os.stat_result) -> None:
     user = os.geteuid()
     if found.st_uid == user:
         return
-    owner = _user_name(found.st_uid)
+    owner = _get_user_name(found.st_uid)
     if user != 0:
         raise errors.UnsafeHome(
             f"the home {folder} belongs to {owner}; set HERMES_HOME to a folder of your own"
@@ -56,10 +56,10 @@ def _check_owner(folder: Path, found: os.stat_result) -> None:
 def _check_entry(folder: Path, parent: Path, name: str, found: os.stat_result | None) -> None:
     """Refuse a folder above the home, or a link on the way to it, that a stranger can put something in place of."""
     above = os.stat(parent)
-    trusted = _trusted_users(folder)
+    trusted = _list_trusted_users(folder)
     if above.st_uid not in trusted:
         raise errors.UnsafeHome(
-            f"the home {folder} is not safe: {parent} belongs to {_user_name(above.st_uid)},"
+            f"the home {folder} is not safe: {parent} belongs to {_get_user_name(above.st_uid)},"
             f" who can replace {name}; set HERMES_HOME to another folder"
         )
     if not _is_writable_by_others(above):
@@ -73,9 +73,9 @@ def _check_entry(folder: Path, parent: Path, name: str, found: os.stat_result | 
     )
 
 
-def _trusted_users(folder: Path) -> set[int]:
+def _list_trusted_users(folder: Path) -> set[int]:
     """Who may own what is above the home: root, this user and, for root with a foreign home, its owner."""
-    users = {0, os.geteuid(), *_unmapped_user()}
+    users = {0, os.geteuid(), *_find_unmapped_user()}
     if os.geteuid() == 0 and os.environ.get(FOREIGN, "").strip() == "1":
         try:
             users.add(folder.stat().st_uid)
@@ -84,7 +84,7 @@ def _trusted_users(folder: Path) -> set[int]:
     return users
 
 
-def _entries(folder: Path) -> Iterator[tuple[Path, str, os.stat_result | None]]:
+def _walk_entries(folder: Path) -> Iterator[tuple[Path, str, os.stat_result | None]]:
     """Each name on the way to the folder: the real folder it is in, the name, and what it is, links not followed.
 
     It ends at the first name that does not exist.
@@ -136,7 +136,7 @@ def _is_private_group(found: os.stat_result) -> bool:
     return is_own and not set(group.gr_mem) - {owner.pw_name}
 
 
-def _unmapped_user() -> set[int]:
+def _find_unmapped_user() -> set[int]:
     """Who owns what the host owns, seen from inside of a user namespace: nobody in there can act as that user."""
     try:
         first = Path("/proc/self/uid_map").read_text(encoding="ascii").split()
@@ -147,7 +147,7 @@ def _unmapped_user() -> set[int]:
         return set()
 
 
-def _user_name(user: int) -> str:
+def _get_user_name(user: int) -> str:
     import pwd
 
     try:

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from logging import Formatter, Logger
 
 
-def log_of(name: str) -> Logger:
+def get_logger(name: str) -> Logger:
     """The logger of this name, which is fetched when it is used."""
-    return cast("Logger", _Later(name))
+    return cast("Logger", _LazyLogger(name))
 
 
 def use_last_resort(make_formatter: Callable[[], Formatter]) -> None:
@@ -31,7 +31,7 @@ def _ignore(*_: object, **_options: object) -> None:
     pass
 
 
-class _Later:
+class _LazyLogger:
     def __init__(self, name: str) -> None:
         self._name = name
 

@@ -26,7 +26,7 @@ _BLANK = re.compile(r"(?:[^\S\n]*\n)*")
 """Blank lines. The indentation of the first line that says something belongs to it."""
 
 
-class Parted(NamedTuple):
+class SplitText(NamedTuple):
     reasoning: str
     answer: str
 
@@ -60,7 +60,7 @@ class ReasoningSplitter:
             return self._add_to_answer(text)
         self._held += text
         made: list[Piece | Recast] = []
-        while self._step(made):
+        while self._take_part(made):
             pass
         return made
 
@@ -69,12 +69,12 @@ class ReasoningSplitter:
         made: list[Piece | Recast] = []
         if self._is_answer and not self._blocks:
             made = self._add_to_answer("", is_end=True)
-        held, self._held = self._held, ""
+        rest, self._held = self._held, ""
         if self._closing is not None:
-            return [*made, Piece(held, True)] if held else made
+            return [*made, Piece(rest, True)] if rest else made
         if self._blocks:
-            held = held[_blank_end(held) :] if held.strip() else ""
-        return [*made, Piece(held, False)] if held else made
+            rest = rest[_find_blank_end(rest) :] if rest.strip() else ""
+        return [*made, Piece(rest, False)] if rest else made
 
     def _add_to_answer(self, text: str, *, is_end: bool = False) -> list[Piece | Recast]:
         """More of the answer. If it holds the end of reasoning, what follows is split anew."""
@@ -84,11 +84,11 @@ class ReasoningSplitter:
         reasoning, self._held = found
         made: list[Piece | Recast] = [Recast(reasoning)]
         self._is_answer, self._blocks = False, 1
-        while self._step(made):
+        while self._take_part(made):
             pass
         return made
 
-    def _step(self, made: list[Piece | Recast]) -> bool:
+    def _take_part(self, made: list[Piece | Recast]) -> bool:
         """Take one part from what is held; False if more text is needed."""
         return self._take_reasoning(made) if self._closing is not None else self._take_opening(made)
 
@@ -106,7 +106,7 @@ class ReasoningSplitter:
         self._is_answer = True
         answer, self._held = self._held, ""
         if self._blocks:
-            made.append(Piece(answer[_blank_end(answer) :], False))
+            made.append(Piece(answer[_find_blank_end(answer) :], False))
         else:
             made += self._add_to_answer(answer)
         return False
@@ -126,15 +126,15 @@ class ReasoningSplitter:
         return found is not None
 
 
-def split_reasoning(text: str) -> Parted:
+def split_reasoning(text: str) -> SplitText:
     """The reasoning at the beginning of an answer, without its tags, and the answer. Without reasoning: the text."""
     if _OPENING.match(text) is None and not may_have_end(text):
-        return Parted("", text)
+        return SplitText("", text)
     splitter = ReasoningSplitter()
     return join_pieces([*splitter.add(text), *splitter.end()])
 
 
-def join_pieces(pieces: Iterable[Piece | Recast]) -> Parted:
+def join_pieces(pieces: Iterable[Piece | Recast]) -> SplitText:
     reasoning = answer = ""
     for piece in pieces:
         if isinstance(piece, Recast):
@@ -143,15 +143,15 @@ def join_pieces(pieces: Iterable[Piece | Recast]) -> Parted:
             reasoning += piece.text
         else:
             answer += piece.text
-    return Parted(reasoning, answer)
+    return SplitText(reasoning, answer)
 
 
-def answer_in(content: object, role: object = "assistant") -> object:
+def strip_reasoning(content: object, role: object = "assistant") -> object:
     """The content of a message without its reasoning; that of others, and structured content, as it is."""
     return split_reasoning(content).answer if role == "assistant" and isinstance(content, str) else content
 
 
-def reasoning_in(message: Mapping[str, Any]) -> str:
+def extract_reasoning(message: Mapping[str, Any]) -> str:
     """All reasoning of a stored message: what came beside the text, and what stands at its beginning."""
     beside = [message.get(name) for name in ("reasoning_content", "reasoning")]
     found = [text for text in beside if isinstance(text, str) and text.strip()][:1]
@@ -161,6 +161,6 @@ def reasoning_in(message: Mapping[str, Any]) -> str:
     return "\n\n".join(found)
 
 
-def _blank_end(text: str) -> int:
+def _find_blank_end(text: str) -> int:
     found = _BLANK.match(text)
     return found.end() if found is not None else 0

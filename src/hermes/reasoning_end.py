@@ -63,7 +63,7 @@ class EndFinder:
                 continue
             if not tag[1]:
                 break  # an opening tag: what follows is not what this looks for
-            if not tag[2] and _ends_reasoning(self._text, tag.start()):
+            if not tag[2] and _is_reasoning_end(self._text, tag.start()):
                 self._is_over = True
                 return Found(self._text[: tag.start()], self._text[tag.end() :])
         if tag is not None or is_end:
@@ -77,7 +77,7 @@ def may_have_end(text: str) -> bool:
     return "</" in text and _CLOSING.search(text) is not None
 
 
-def _ends_reasoning(text: str, at: int) -> bool:
+def _is_reasoning_end(text: str, at: int) -> bool:
     before = text[text.rfind("\n", 0, at) + 1 : at]
     if not before.strip():
         return len(before.expandtabs(4)) <= _DEEPEST

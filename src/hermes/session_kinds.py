@@ -38,7 +38,7 @@ def canonical_source(name: str) -> str:
     return SOURCE_ALIASES.get(name, name)
 
 
-def kind_of(source: str, *, child: bool) -> Kind:
+def classify_session(source: str, *, child: bool) -> Kind:
     """What a session is, from where it comes; it decides visibility, rank and retention."""
     if child:
         return "child"

@@ -75,7 +75,7 @@ _SPACELESS = (
 _VARIATION_SELECTORS = ((0xFE00, 0xFE0F), (0xE0100, 0xE01EF))
 
 
-def _within(code: int, ranges: tuple[tuple[int, int], ...]) -> bool:
+def _is_within(code: int, ranges: tuple[tuple[int, int], ...]) -> bool:
     return any(first <= code <= last for first, last in ranges)
 
 
@@ -87,8 +87,8 @@ class _Shapes(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         char = chr(code)
-        mark = category(char) in ("Mn", "Mc") and not _within(code, _VARIATION_SELECTORS)
-        if (mark or char.isalnum()) and _within(code, _SPACELESS):
+        mark = category(char) in ("Mn", "Mc") and not _is_within(code, _VARIATION_SELECTORS)
+        if (mark or char.isalnum()) and _is_within(code, _SPACELESS):
             shape = "s"
         elif char.isalnum():
             shape = "A" if char.isupper() else "a" if char.islower() else "0" if char.isdecimal() else "o"
@@ -123,13 +123,13 @@ _EAST_ASIAN = (
 
 # Large character classes take milliseconds to compile: not before the first text that is not ASCII.
 @cache
-def _diacritics() -> re.Pattern[str]:
+def _get_diacritics() -> re.Pattern[str]:
     # The mark is named first and its letter looked back at: the scan for a leading character class is the fast one.
     return re.compile(f"[{_MARKS}](?<=[{_LETTERS}].)[{_MARKS}]*")
 
 
 @cache
-def _intricate() -> re.Pattern[str]:
+def _get_intricate() -> re.Pattern[str]:
     return re.compile(
         "[\u0300-\u036f\u0483-\u0487\u0591-\u10cf\u1100-\u1cff\u1dc0-\u1dff\u200c\u200d\u20d0-\u20ff"
         "\u2c80-\u2dff\u302a-\u302f\u3099\u309a\u3100-\u33ff\u4dc0-\u4dff\ua000-\uabff\ud7a4-\ufaff\ufb1e\ufe20-\uffff"
@@ -138,34 +138,34 @@ def _intricate() -> re.Pattern[str]:
 
 
 @cache
-def _east_asian() -> re.Pattern[str]:
+def _get_east_asian() -> re.Pattern[str]:
     return re.compile("[\u3000-\ud7ff]")
 
 
 @cache
-def _east_asian_runs() -> re.Pattern[str]:
+def _get_east_asian_runs() -> re.Pattern[str]:
     return re.compile(f"[{_EAST_ASIAN}]+|[^\\W_{_EAST_ASIAN}]+")
 
 
 def fold(text: str) -> str:
     """The form in which texts are compared: NFKC, case folded, Latin, Greek and Cyrillic without marks."""
-    return text.lower() if text.isascii() else normalize("NFC", _bare(text).casefold())
+    return text.lower() if text.isascii() else normalize("NFC", _strip_marks(text).casefold())
 
 
 def index_text(text: str) -> tuple[str, str]:
     """The words of a text and the parts of its identifiers, each as terms joined by single spaces."""
     if text.isascii():
         return _index_ascii(text.encode("ascii"))
-    tokens, spaceless = _split(_plain(text))
+    tokens, spaceless = _split_tokens(_normalise(text))
     if not tokens:
         return "", ""
     if spaceless:
-        words = " ".join(_indexed(tokens))
+        words = " ".join(_make_terms(tokens))
     elif max(map(len, tokens)) * 3 > MAX_TERM:  # case folding makes three letters of one at most
         words = " ".join([token.casefold()[:MAX_TERM] for token in tokens])
     else:
         words = " ".join(tokens).casefold()
-    return words, _parts([token for token in tokens if token != token.lower()])
+    return words, _index_parts([token for token in tokens if token != token.lower()])
 
 
 def _index_ascii(text: bytes) -> tuple[str, str]:
@@ -175,24 +175,24 @@ def _index_ascii(text: bytes) -> tuple[str, str]:
         return "", ""
     too_long = max(map(len, tokens)) > MAX_TERM
     words = b" ".join([token[:MAX_TERM] for token in tokens] if too_long else tokens)
-    return words.lower().decode("ascii"), ascii_parts(text, tokens)
+    return words.lower().decode("ascii"), index_ascii_parts(text, tokens)
 
 
-def ascii_parts(text: bytes, tokens: list[bytes] | None = None) -> str:
+def index_ascii_parts(text: bytes, tokens: list[bytes] | None = None) -> str:
     """The parts of the identifiers in an ASCII text; with its tokens, if they are known already."""
     case = text.translate(_ASCII_SHAPES, _DIGITS)
     if b"aA" not in case and b"AAa" not in case:
         return ""
     tokens = tokens or text.translate(ASCII_GAPS).split()
-    return _parts(map(bytes.decode, filterfalse(bytes.isdigit, filterfalse(bytes.islower, tokens))))
+    return _index_parts(map(bytes.decode, filterfalse(bytes.isdigit, filterfalse(bytes.islower, tokens))))
 
 
 def index_texts(*fields: str) -> tuple[str, str]:
     """The same for a message of several fields; no phrase runs from one field into the next."""
-    return together([index_text(field) for field in fields if field])
+    return join_fields([index_text(field) for field in fields if field])
 
 
-def together(split: list[tuple[str, str]]) -> tuple[str, str]:
+def join_fields(split: list[tuple[str, str]]) -> tuple[str, str]:
     """What several fields give to their message."""
     if len(split) == 1:
         return split[0]
@@ -212,17 +212,17 @@ class QueryTerms(NamedTuple):
     """The terms say everything: no punctuation was typed, no token was cut, nothing is left to verify."""
 
 
-def query_terms(word: str, *, prefix: bool = False) -> QueryTerms:
+def make_query_terms(word: str, *, prefix: bool = False) -> QueryTerms:
     """The terms that a typed word or phrase demands, side by side; `prefix` if a star followed it.
 
     The star speaks of the token it touches: in `foo-*` that is none. A spaceless run is found anywhere in a run
     already, so there it changes nothing.
     """
-    plain = _plain(word)
-    tokens, _ = _split(plain)
+    plain = _normalise(word)
+    tokens, _ = _split_tokens(plain)
     if not tokens:
         return QueryTerms((), False, False)
-    terms = _indexed(tokens)
+    terms = _make_terms(tokens)
     cut = any(len(term) == MAX_TERM for term in terms)
     last = tokens[-1].casefold()
     if not is_spaceless(last):
@@ -236,7 +236,7 @@ def query_terms(word: str, *, prefix: bool = False) -> QueryTerms:
     return QueryTerms(tuple(terms), prefix_last, complete)
 
 
-def token_spans(folded: str) -> list[tuple[int, int]]:
+def find_token_spans(folded: str) -> list[tuple[int, int]]:
     """Where the tokens of a folded text stand in it."""
     if folded.isascii():
         return [match.span() for match in _FOLDED_ASCII.finditer(folded)]
@@ -248,28 +248,28 @@ def is_spaceless(term: str) -> bool:
     return _SHAPES[ord(term[0])] == "s"
 
 
-def _bare(text: str) -> str:
+def _strip_marks(text: str) -> str:
     """Decomposed, and bare of the marks that do not count."""
     # U+0345 goes wherever it stands: case folding would make a letter of it.
-    return _diacritics().sub("", normalize("NFKD", text).replace("\u0345", ""))
+    return _get_diacritics().sub("", normalize("NFKD", text).replace("\u0345", ""))
 
 
-def _plain(text: str) -> str:
+def _normalise(text: str) -> str:
     """Folded in every respect but case. Case folding afterwards neither joins nor parts tokens."""
-    return text if text.isascii() else normalize("NFC", _bare(text))
+    return text if text.isascii() else normalize("NFC", _strip_marks(text))
 
 
-def _split(plain: str) -> tuple[list[str], bool]:
+def _split_tokens(plain: str) -> tuple[list[str], bool]:
     """The tokens in order, case kept, and whether there may be spaceless runs among them."""
-    if not _intricate().search(plain):
-        if _east_asian().search(plain) is None:
+    if not _get_intricate().search(plain):
+        if _get_east_asian().search(plain) is None:
             return _PLAIN_TOKEN.findall(plain), False
-        return _east_asian_runs().findall(plain), True
+        return _get_east_asian_runs().findall(plain), True
     runs = _RUN.finditer(plain.translate(_SHAPES))
     return [plain[match.start() : match.end()] for match in runs], True
 
 
-def _indexed(tokens: list[str]) -> list[str]:
+def _make_terms(tokens: list[str]) -> list[str]:
     """Tokens as the index holds them."""
     terms: list[str] = []
     for token in " ".join(tokens).casefold().split(" "):
@@ -299,5 +299,5 @@ class _Identifiers(dict[str, str]):
 _IDENTIFIERS = _Identifiers()
 
 
-def _parts(candidates: Iterable[str]) -> str:
+def _index_parts(candidates: Iterable[str]) -> str:
     return BETWEEN.join(filter(None, map(_IDENTIFIERS.__getitem__, candidates)))

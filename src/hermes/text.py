@@ -1,7 +1,7 @@
 """The one gate for text: what comes in, what is searched and previewed, what goes out to a terminal or a model.
 
-The invariant: text that has passed `clean_in` can be encoded as UTF-8, and is otherwise exactly what was given: NUL,
-control characters and odd line ends are kept. Making text harmless is the business of the way out.
+The invariant: text that has passed `replace_surrogates` can be encoded as UTF-8, and is otherwise exactly what was
+given: NUL, control characters and odd line ends are kept. Making text harmless is the business of the way out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SHORTEST_FILE = 48
 
 
 def has_lone_surrogates(text: str) -> bool:
-    """Whether the text holds surrogates, so that it cannot be encoded and `clean_in` will change it."""
+    """Whether the text holds surrogates, so that it cannot be encoded and `replace_surrogates` will change it."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -36,63 +36,63 @@ def has_lone_surrogates(text: str) -> bool:
     return False
 
 
-def clean_in(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """The text with every lone surrogate as U+FFFD; two that belong together become their character."""
     if text.isascii() or not has_lone_surrogates(text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def as_text(value: object) -> str:
+def to_text(value: object) -> str:
     """What stands in a column for text, where another program may have put anything."""
     if isinstance(value, str):
         return value
     return "" if value is None else value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
-def text_of(content: object) -> str:
+def extract_text(content: object) -> str:
     """The text of a message's content: of structured content every string but type tags and embedded files."""
     if content is None:
         return ""
-    return clean_in(content if isinstance(content, str) else "\n".join(_strings(content)))
+    return replace_surrogates(content if isinstance(content, str) else "\n".join(_iterate_strings(content)))
 
 
-def text_of_tool_calls(calls: object) -> str:
+def extract_tool_call_text(calls: object) -> str:
     """The text of tool calls: names of arguments, strings and numbers, also inside arguments sent as JSON."""
     if calls is None:
         return ""
     if isinstance(calls, str):
-        decoded = _decoded(calls)
+        decoded = _decode_json(calls)
         if decoded is None:
-            return clean_in(calls)
+            return replace_surrogates(calls)
         calls = decoded
-    return clean_in("\n".join(_keys_and_values(calls)))
+    return replace_surrogates("\n".join(_iterate_keys_and_values(calls)))
 
 
-def preview_of(content: object, shown: int = PREVIEW_SHOWN) -> str | None:
+def make_preview(content: object, length: int = PREVIEW_SHOWN) -> str | None:
     """The first words of a message on one line; None only if it has no content. Costs the same at any size."""
     if content is None:
         return None
-    fetched = shown + 3
+    fetched = length + 3
     if isinstance(content, str):
         head = content[:fetched]
     else:
         head = ""
-        for string in _strings(content):
+        for string in _iterate_strings(content):
             head += f"\n{string[:fetched]}" if head else string[:fetched]
             if len(head) >= fetched:
                 break
-    line = clean_in(head[:fetched]).replace("\r", " ").replace("\n", " ").strip()
-    return line if len(line) <= shown else f"{line[:shown]}..."
+    line = replace_surrogates(head[:fetched]).replace("\r", " ").replace("\n", " ").strip()
+    return line if len(line) <= length else f"{line[:length]}..."
 
 
-def _strings(value: object) -> Iterator[str]:
+def _iterate_strings(value: object) -> Iterator[str]:
     """Strings in document order. A stack instead of recursion: nesting is as deep as its author liked."""
     stack: list[tuple[object, bool]] = [(value, False)]
     while stack:
         value, is_file = stack.pop()
         if isinstance(value, str):
-            if not (is_file and _looks_encoded(value)) and not _is_embedded(value):
+            if not (is_file and _is_encoded(value)) and not _is_embedded(value):
                 yield value
         elif isinstance(value, dict):
             fields = [
@@ -120,7 +120,7 @@ def is_file_place(holder: Mapping[Any, object], key: object, inline: bool) -> bo
     )
 
 
-def data_url_head(text: str) -> str:
+def get_data_url_head(text: str) -> str:
     """What comes before the data in a data URL, its comma included; empty if the text is none."""
     if not text.startswith("data:"):
         return ""
@@ -132,15 +132,15 @@ def _is_embedded(text: str) -> bool:
     """Whether it is a file as a URL, or stands for one. Words that only begin so have a space among them."""
     if not text.startswith("data:"):
         return text.startswith(REFERENCE)
-    return data_url_head(text) != "" or len(text[:LONGEST_URL_HEAD].split()) == 1
+    return get_data_url_head(text) != "" or len(text[:LONGEST_URL_HEAD].split()) == 1
 
 
-def _looks_encoded(text: str) -> bool:
+def _is_encoded(text: str) -> bool:
     """Whether it begins as base64 does: looking at all of it would cost too much for a preview."""
     return len(text) >= SHORTEST_FILE and not text[:SHORTEST_FILE].strip(BASE64)
 
 
-def _keys_and_values(value: object) -> Iterator[str]:
+def _iterate_keys_and_values(value: object) -> Iterator[str]:
     """Keys, strings and numbers in document order."""
     stack = [value]
     while stack:
@@ -149,7 +149,7 @@ def _keys_and_values(value: object) -> Iterator[str]:
             yield value
         elif isinstance(value, dict):
             for key, item in reversed(value.items()):
-                decoded = _decoded(item) if key == "arguments" and isinstance(item, str) else None
+                decoded = _decode_json(item) if key == "arguments" and isinstance(item, str) else None
                 stack += [item if decoded is None else decoded, str(key)]
         elif isinstance(value, list | tuple):
             stack.extend(reversed(value))
@@ -157,7 +157,7 @@ def _keys_and_values(value: object) -> Iterator[str]:
             yield str(value)
 
 
-def _decoded(text: str) -> dict[str, object] | list[object] | None:
+def _decode_json(text: str) -> dict[str, object] | list[object] | None:
     """The object or array that a JSON text stands for; None for any other text."""
     if text.lstrip()[:1] not in ("{", "["):
         return None
@@ -192,28 +192,28 @@ _UNSAFE_IN_LINES = "[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 _UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
-def json_shown(text: str) -> str:
+def escape_json(text: str) -> str:
     """JSON that a terminal can only show, and whose lines are lines for every program; it says the same."""
     return _UNSAFE_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def printable(text: str | bytes, *, width_limit: int | None = None) -> str:
+def make_printable(text: str | bytes, *, width_limit: int | None = None) -> str:
     """One line that a terminal can only show: no escape sequences, controls or changes of direction.
 
     `width_limit` is in terminal cells; what is longer ends in an ellipsis.
     """
-    text = as_text(text)
+    text = to_text(text)
     if width_limit is not None:
         text = text[: 64 * width_limit + 4096]  # more than enough for what can be seen
-    text = clean_in(text)
+    text = replace_surrogates(text)
     if not text.isprintable():
         text = re.sub(_UNSAFE, "", re.sub(_GAPS, " ", re.sub(_ESCAPES, "", text)))
-    return text if width_limit is None else _fitted(text, width_limit)
+    return text if width_limit is None else _fit_width(text, width_limit)
 
 
-def readable(text: str | bytes) -> str:
+def make_readable(text: str | bytes) -> str:
     """The same for text of several lines: its line ends, all as one kind, and its tabs stay."""
-    text = clean_in(as_text(text))
+    text = replace_surrogates(to_text(text))
     if text.isprintable():
         return text
     lines = re.sub(_LINE_ENDS, "\n", re.sub(_ESCAPES, "", text))
@@ -223,9 +223,9 @@ def readable(text: str | bytes) -> str:
 def spell_controls(text: str | bytes) -> str:
     """Text of several lines in which no character is dropped: controls and changes of direction become `\\x1b`.
 
-    For what people and models said. `readable` drops escape sequences, with the text inside of control strings.
+    For what people and models said. `make_readable` drops escape sequences, with the text inside of control strings.
     """
-    text = clean_in(as_text(text))
+    text = replace_surrogates(to_text(text))
     if text.isprintable():
         return text
     return re.sub(_UNSAFE_IN_LINES, _escape, re.sub(_LINE_ENDS, "\n", text))
@@ -253,9 +253,9 @@ def make_visible(text: str) -> str:
 def reveal(text: str | bytes) -> str:
     """Text of several lines in which nothing is hidden: what a terminal obeys or does not show becomes `\\x1b`.
 
-    For commands and edits. `readable` drops control strings with all that stands in them, which a shell would run.
+    For commands and edits. `make_readable` drops control strings with all that stands in them, which a shell would run.
     """
-    text = clean_in(as_text(text))
+    text = replace_surrogates(to_text(text))
     return text if text.isprintable() else re.sub(_HIDDEN, _escape, text)
 
 
@@ -264,18 +264,18 @@ def _escape(found: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def counted(count: float, noun: str, several: str = "") -> str:
+def format_count(count: float, noun: str, several: str = "") -> str:
     """`1 session`, `3 sessions`, `0.5 days`; `several` where an s at the end is not enough."""
-    shown = f"{count:g}" if count % 1 else f"{count:.0f}"
-    return f"{shown} {noun if count == 1 else several or f'{noun}s'}"
+    number = f"{count:g}" if count % 1 else f"{count:.0f}"
+    return f"{number} {noun if count == 1 else several or f'{noun}s'}"
 
 
-def _fitted(text: str, limit: int) -> str:
+def _fit_width(text: str, limit: int) -> str:
     if len(text) * 2 <= limit:
         return text
     used = kept = 0  # `kept` characters leave a cell for the ellipsis
     for at, char in enumerate(text):
-        used += _cells(char)
+        used += _count_cells(char)
         if used > limit:
             return f"{text[:kept]}…" if limit > 0 else ""
         if used < limit:
@@ -283,7 +283,7 @@ def _fitted(text: str, limit: int) -> str:
     return text
 
 
-def _cells(char: str) -> int:
+def _count_cells(char: str) -> int:
     if char.isascii():
         return 1
     if category(char) in ("Mn", "Me", "Cf"):
@@ -300,11 +300,11 @@ _NOTE = r"(?i)\[System note:\s*The following is recalled memory context[^\]]{0,4
 def clean_replay(text: str) -> str:
     """What a person or the model said, without memory that was injected around it then."""
     if "memory" in text.lower():
-        text = re.sub(_NOTE, "", _without_fences(text))
+        text = re.sub(_NOTE, "", _strip_fences(text))
     return text.strip()
 
 
-def _without_fences(text: str) -> str:
+def _strip_fences(text: str) -> str:
     """Drop every fenced block, and the tags that fence nothing. One pass, however many tags there are."""
     drops: list[tuple[int, int]] = []
     opened: list[tuple[int, int]] = []

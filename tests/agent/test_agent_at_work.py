@@ -14,9 +14,9 @@ from hermes.agent.events import Done, Interrupted, ToolEnded
 from hermes.agent.prompt.memory_files import Memory
 from hermes.agent.prompt.skill_files import Skills
 from hermes.agent.prompt.system_prompt import build_system_prompt
-from hermes.agent.tools import standard_tools
-from hermes.agent.tools.background_processes import Processes
-from hermes.agent.tools.todo import TodoItem, todo_of
+from hermes.agent.tools import make_standard_tools
+from hermes.agent.tools.background_processes import BackgroundProcesses
+from hermes.agent.tools.todo import TodoItem, read_todo
 from hermes.agent.transcript import StoredRecord
 from hermes.agent.turn import Turn
 from hermes_state import SessionDB
@@ -55,8 +55,8 @@ async def test_a_turn_with_every_kind_of_tool(db: SessionDB, tmp_path: Path, hom
         says("yes"),
     )
     asked: list[ApprovalRequest] = []
-    processes = Processes()
-    tools = standard_tools(processes=processes)
+    processes = BackgroundProcesses()
+    tools = make_standard_tools(processes=processes)
 
     async def prompt() -> str:
         return build_system_prompt(
@@ -98,7 +98,7 @@ async def test_a_turn_with_every_kind_of_tool(db: SessionDB, tmp_path: Path, hom
 
     # Resumed elsewhere, the list is there, and so is the prompt, word for word, whatever was remembered since.
     await record.close()
-    assert todo_of(db, record.session_id) == [TodoItem("1", "Write the program", "completed")]
+    assert read_todo(db, record.session_id) == [TodoItem("1", "Write the program", "completed")]
     again = StoredRecord(db, record.session_id)
     assert isinstance([event async for event in agent(again).turn().events("all of it?")][-1], Done)
     await again.close()
@@ -118,13 +118,13 @@ async def test_a_turn_that_is_stopped_ends_its_command_and_keeps_what_happened(
 
     folder = tmp_path / "work"
     folder.mkdir()
-    processes, record = Processes(), StoredRecord(db)
+    processes, record = BackgroundProcesses(), StoredRecord(db)
     model = ScriptedModel(calls(call(1, "terminal", command=f"sleep {mark} & wait")), says("well then"))
     agent = Agent(
         db,
         record,
         model,
-        tools=standard_tools(processes=processes),
+        tools=make_standard_tools(processes=processes),
         prompt=prompt,
         price=lambda _model, _used: (None, {}),
         cwd=folder,

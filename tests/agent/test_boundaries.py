@@ -12,14 +12,14 @@ from hermes.agent.context.boundaries import (
     LEAST_TAIL,
     MARK,
     SOFT,
-    Plan,
-    cuts,
+    CompressionPlan,
+    find_cuts,
+    find_last_prompt,
     is_summary,
-    last_said,
-    plan,
-    tail_within,
+    plan_compression,
+    take_tail,
 )
-from hermes.agent.context.tool_output_trimming import LONG_OUTPUT, shortened
+from hermes.agent.context.tool_output_limits import LONG_OUTPUT, shorten_rows
 from hermes.agent.models.replay import UNKNOWN, replay
 from tests.agent.test_replay import ROWS, check
 
@@ -69,7 +69,7 @@ def numbered(rows: list[Row]) -> list[Row]:
     return [{"id": at + 1, **row} for at, row in enumerate(rows)]
 
 
-def put_together(made: Plan) -> list[Row]:
+def put_together(made: CompressionPlan) -> list[Row]:
     return [*made.head, {"role": "system", "content": f"{MARK} what was"}, *made.kept]
 
 
@@ -90,7 +90,7 @@ def answers(rows: list[Row]) -> dict[tuple[int, str], str]:
 def test_every_message_is_in_one_part_and_in_its_order(
     rows: list[Row], first: int, last: int, budget: int
 ) -> None:
-    made = plan(rows, first=first, last=last, budget=budget)
+    made = plan_compression(rows, first=first, last=last, budget=budget)
     if made is None:
         return
     parts = [row["id"] for part in made for row in part]
@@ -102,7 +102,7 @@ def test_every_message_is_in_one_part_and_in_its_order(
 
 @given(rows=conversations(), **SIZES)
 def test_no_call_is_parted_from_its_result(rows: list[Row], first: int, last: int, budget: int) -> None:
-    made = plan(rows, first=first, last=last, budget=budget)
+    made = plan_compression(rows, first=first, last=last, budget=budget)
     if made is None:
         return
     before, after = answers(rows), answers(put_together(made))
@@ -118,21 +118,21 @@ def test_no_call_is_parted_from_its_result(rows: list[Row], first: int, last: in
 def test_what_is_left_is_a_conversation_that_providers_take(
     rows: list[Row], first: int, last: int, budget: int
 ) -> None:
-    made = plan(rows, first=first, last=last, budget=budget)
+    made = plan_compression(rows, first=first, last=last, budget=budget)
     if made is not None:
         check(replay(put_together(made), "be kind"))
 
 
 @given(rows=conversations(), **SIZES)
 def test_the_last_thing_a_person_said_stays(rows: list[Row], first: int, last: int, budget: int) -> None:
-    made, said = plan(rows, first=first, last=last, budget=budget), last_said(rows)
+    made, said = plan_compression(rows, first=first, last=last, budget=budget), find_last_prompt(rows)
     if made is not None and said is not None:
         assert rows[said] in [*made.head, *made.kept]
 
 
 @given(rows=conversations(), **SIZES)
 def test_there_is_never_more_than_one_summary(rows: list[Row], first: int, last: int, budget: int) -> None:
-    made = plan(rows, first=first, last=last, budget=budget)
+    made = plan_compression(rows, first=first, last=last, budget=budget)
     if made is not None:
         assert not any(map(is_summary, [*made.head, *made.kept]))
 
@@ -140,20 +140,22 @@ def test_there_is_never_more_than_one_summary(rows: list[Row], first: int, last:
 @given(rows=conversations(), **SIZES)
 def test_both_ends_keep_to_their_sizes(rows: list[Row], first: int, last: int, budget: int) -> None:
     """The head has at most what was asked for, but whole groups; the tail is within its budget, or one group."""
-    made = plan(rows, first=first, last=last, budget=budget)
+    made = plan_compression(rows, first=first, last=last, budget=budget)
     if made is None:
         return
-    may_cut = cuts(rows)
-    assert tokens.of_rows(made.head) <= budget * SOFT
+    may_cut = find_cuts(rows)
+    assert tokens.count_rows(made.head) <= budget * SOFT
     assert not any(may_cut[first + 1 : len(made.head)])
     start = (
-        len(rows) - len(made.kept) + (1 if made.kept and last_said(rows) is not None and _moved(made) else 0)
+        len(rows)
+        - len(made.kept)
+        + (1 if made.kept and find_last_prompt(rows) is not None and _moved(made) else 0)
     )
-    if tokens.of_rows(rows[start:]) > budget * SOFT:
+    if tokens.count_rows(rows[start:]) > budget * SOFT:
         assert sum(may_cut[start + 1 : len(rows)]) < LEAST_TAIL
 
 
-def _moved(made: Plan) -> bool:
+def _moved(made: CompressionPlan) -> bool:
     """Whether the first that was kept is the person's last message, out of the middle."""
     return bool(made.middle) and made.kept[0]["id"] < made.middle[-1]["id"]
 
@@ -166,7 +168,7 @@ def test_in_a_long_run_of_tools_the_question_stays_and_the_old_rounds_go() -> No
         made = {"id": f"c{number}", "function": {"name": "f", "arguments": "{}"}}
         rows.append({"role": "assistant", "content": None, "tool_calls": [made]})
         rows.append({"role": "tool", "tool_call_id": f"c{number}", "content": "x" * 400})
-    parts = plan(numbered(rows), first=3, last=4, budget=500)
+    parts = plan_compression(numbered(rows), first=3, last=4, budget=500)
     assert parts is not None
     assert [row["content"] for row in parts.head] == ["hello", "hi", "why?"]
     assert parts.kept[0]["content"] == "do it all"
@@ -176,10 +178,10 @@ def test_in_a_long_run_of_tools_the_question_stays_and_the_old_rounds_go() -> No
 
 @given(rows=conversations(), budget=st.sampled_from([0, 100, 1000, 100_000]))
 def test_the_newest_that_fit_lose_no_result(rows: list[Row], budget: int) -> None:
-    left = tail_within(rows, budget)
-    assert tokens.of_rows(left) <= budget
+    left = take_tail(rows, budget)
+    assert tokens.count_rows(left) <= budget
     assert left == rows[len(rows) - len(left) :]
-    assert cuts(rows)[len(rows) - len(left)]
+    assert find_cuts(rows)[len(rows) - len(left)]
 
 
 @given(rows=conversations(), before=st.integers(0, 60), pressed=st.booleans())
@@ -187,10 +189,10 @@ def test_shorter_output_changes_nothing_but_output_and_arguments(
     rows: list[Row], before: int, pressed: bool
 ) -> None:
     kept = [dict(row) for row in rows]
-    short = shortened(rows, before, pressed=pressed)
+    short = shorten_rows(rows, before, pressed=pressed)
     assert rows == kept
     check(replay(short))
-    assert tokens.of_rows(short) <= tokens.of_rows(rows)
+    assert tokens.count_rows(short) <= tokens.count_rows(rows)
     for row, cut in zip(rows, short, strict=True):
         assert (row["role"], row["id"], row.get("tool_call_id")) == (
             cut["role"],
@@ -202,23 +204,23 @@ def test_shorter_output_changes_nothing_but_output_and_arguments(
         if row["role"] == "tool" and row["id"] < before:
             assert len(cut["content"]) <= LONG_OUTPUT + 60
     more = [*rows, {"id": 1000, "role": "tool", "tool_call_id": "new", "content": "x" * 4000}]
-    assert shortened(more, before, pressed=pressed)[:-1] == short
+    assert shorten_rows(more, before, pressed=pressed)[:-1] == short
 
 
 def test_old_pictures_leave_the_request_but_not_the_one_that_was_just_shown() -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     rows = numbered([{"role": "user", "content": [picture]}, {"role": "user", "content": [picture]}])
-    short = shortened(rows, 10)
-    assert [tokens.of_row(row) > tokens.PER_IMAGE for row in short] == [False, True]
+    short = shorten_rows(rows, 10)
+    assert [tokens.count_row(row) > tokens.PER_IMAGE for row in short] == [False, True]
 
 
 def test_sizes_are_about_right_in_every_script() -> None:
-    assert tokens.of_text("") == 0
-    assert tokens.of_text("four words of text..") == 5
-    assert tokens.of_text("多言語の会話") == 6
-    assert tokens.of_text("สวัสดี") == 6
-    assert 2 <= tokens.of_text("привет") <= 4
-    assert tokens.of_text("\ud800") == 1
+    assert tokens.count_text("") == 0
+    assert tokens.count_text("four words of text..") == 5
+    assert tokens.count_text("多言語の会話") == 6
+    assert tokens.count_text("สวัสดี") == 6
+    assert 2 <= tokens.count_text("привет") <= 4
+    assert tokens.count_text("\ud800") == 1
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 100_000}}
-    assert tokens.of_row({"role": "user", "content": [picture]}) == tokens.PER_MESSAGE + tokens.PER_IMAGE
-    assert tokens.of_tools([{"name": "x" * 400}]) > 100
+    assert tokens.count_row({"role": "user", "content": [picture]}) == tokens.PER_MESSAGE + tokens.PER_IMAGE
+    assert tokens.count_tools([{"name": "x" * 400}]) > 100

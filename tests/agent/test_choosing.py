@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes.agent.models.choice import auxiliary_model, endpoint, main_model
-from hermes.agent.models.endpoints import found_servers, models_at
+from hermes.agent.models.choice import choose_endpoint, open_auxiliary_model, open_main_model
+from hermes.agent.models.endpoints import find_servers, list_models
 from hermes.agent.models.model import BadRequest, ModelError, NotAuthorized, Request, Text, Unreachable
 from hermes.config import dotenv
 from hermes.config.settings import AuxiliarySettings, ModelSettings, Settings, read_settings
@@ -18,33 +18,33 @@ HELLO = Request([{"role": "user", "content": "hello"}])
 
 def test_without_a_model_it_says_how_to_get_one() -> None:
     with pytest.raises(ModelError, match="no model is chosen: run `hermes setup`"):
-        main_model(Settings())
+        open_main_model(Settings())
     with pytest.raises(ModelError, match="`hermes setup`"):
-        auxiliary_model(Settings())
+        open_auxiliary_model(Settings())
     with pytest.raises(ModelError, match="no key and no address"):
-        main_model(Settings(model=ModelSettings("gpt-5")))
+        open_main_model(Settings(model=ModelSettings("gpt-5")))
 
 
 def test_the_offline_model_needs_no_key_and_no_address() -> None:
     settings = Settings(model=ModelSettings("offline"))
-    assert (main_model(settings).name, main_model(settings).base_url) == ("offline", None)
-    assert auxiliary_model(settings).name == "offline"
+    assert (open_main_model(settings).name, open_main_model(settings).base_url) == ("offline", None)
+    assert open_auxiliary_model(settings).name == "offline"
 
 
 def test_the_key_there_is_says_where_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     dotenv.change("OPENROUTER_API_KEY", "router")
-    assert endpoint(None) == ("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "router")
+    assert choose_endpoint(None) == ("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "router")
     monkeypatch.setenv("OPENAI_API_KEY", "openai")
-    assert endpoint(None) == ("https://api.openai.com/v1", "OPENAI_API_KEY", "openai")
+    assert choose_endpoint(None) == ("https://api.openai.com/v1", "OPENAI_API_KEY", "openai")
 
 
 def test_a_key_goes_to_its_provider_and_to_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "openai")
-    assert endpoint("https://openrouter.ai/api/v1").key is None
-    assert endpoint("https://api.anthropic.com/v1").key is None
-    assert endpoint("https://api.openai.com/v1").key == "openai"
-    assert endpoint("https://models.example.org/v1").key == "openai"
-    assert endpoint("https://models.example.org/v1", "MY_API_KEY") == (
+    assert choose_endpoint("https://openrouter.ai/api/v1").key is None
+    assert choose_endpoint("https://api.anthropic.com/v1").key is None
+    assert choose_endpoint("https://api.openai.com/v1").key == "openai"
+    assert choose_endpoint("https://models.example.org/v1").key == "openai"
+    assert choose_endpoint("https://models.example.org/v1", "MY_API_KEY") == (
         "https://models.example.org/v1",
         "MY_API_KEY",
         None,
@@ -58,7 +58,7 @@ async def test_the_main_and_the_auxiliary_model_are_asked_apart(model_server: Mo
         model=ModelSettings("large", "http://127.0.0.1:1/v1", context_window=5_000),
         auxiliary=AuxiliarySettings("small", model_server.base_url, "SMALL_API_KEY"),
     )
-    main, small = main_model(settings), auxiliary_model(settings)
+    main, small = open_main_model(settings), open_auxiliary_model(settings)
     assert (main.name, main.context_window) == ("large", 5_000)
     assert (small.name, small.context_window) == ("small", 128_000)
     model_server.will(says("hi"))
@@ -74,35 +74,38 @@ def test_the_size_that_is_set_counts_for_every_kind_of_model_and_every_way_to_it
         "auxiliary: {model: usual}\n"
     )
     resumed = read_settings({"model.default": "usual"})
-    assert main_model(resumed).context_window == 5_000
+    assert open_main_model(resumed).context_window == 5_000
     elsewhere = read_settings({"model.default": "another"})
-    assert (main_model(elsewhere).name, main_model(elsewhere).context_window) == ("another", 128_000)
-    assert auxiliary_model(elsewhere).context_window == 5_000
+    assert (open_main_model(elsewhere).name, open_main_model(elsewhere).context_window) == (
+        "another",
+        128_000,
+    )
+    assert open_auxiliary_model(elsewhere).context_window == 5_000
     dotenv.change("HERMES_MODEL", "offline")
-    assert main_model(read_settings()).context_window == 5_000
+    assert open_main_model(read_settings()).context_window == 5_000
 
 
 def test_the_auxiliary_model_is_the_main_one_unless_another_is_chosen() -> None:
     dotenv.change("MY_API_KEY", "mine")
     main = ModelSettings("large", "http://127.0.0.1:1/v1", "MY_API_KEY")
-    assert auxiliary_model(Settings(model=main)).name == "large"
-    other = auxiliary_model(Settings(model=main, auxiliary=AuxiliarySettings("small")))
+    assert open_auxiliary_model(Settings(model=main)).name == "large"
+    other = open_auxiliary_model(Settings(model=main, auxiliary=AuxiliarySettings("small")))
     assert (other.name, other.base_url) == ("small", "http://127.0.0.1:1/v1")
 
 
 def test_the_models_of_an_endpoint(model_server: ModelServer) -> None:
-    assert models_at(model_server.base_url) == ["small-model", "large-model"]
+    assert list_models(model_server.base_url) == ["small-model", "large-model"]
     model_server.listing = refuses(401, "who are you")
     with pytest.raises(NotAuthorized, match="wants a key: set OPENAI_API_KEY"):
-        models_at(model_server.base_url)
+        list_models(model_server.base_url)
     model_server.listing = Reply([b"<html>"], headers={})
     with pytest.raises(BadRequest, match="does not list its models"):
-        models_at(model_server.base_url)
+        list_models(model_server.base_url)
     for nothing in (b"[1, 2]", b'{"data": null}', b"null", b"7"):
         model_server.listing = Reply([nothing], headers={})
-        assert models_at(model_server.base_url) == []
+        assert list_models(model_server.base_url) == []
     with pytest.raises(Unreachable, match=r"http://127\.0\.0\.1:1/v1 cannot be reached"):
-        models_at("http://127.0.0.1:1/v1")
+        list_models("http://127.0.0.1:1/v1")
 
 
 @pytest.mark.parametrize("told", ["{host}", "http://{host}", "http://{host}/"])
@@ -111,5 +114,5 @@ def test_ollama_is_found_where_it_says_that_it_is(
 ) -> None:
     host = model_server.base_url.removeprefix("http://").removesuffix("/v1")
     monkeypatch.setenv("OLLAMA_HOST", told.format(host=host))
-    found = [server for server in found_servers() if server.base_url == model_server.base_url]
+    found = [server for server in find_servers() if server.base_url == model_server.base_url]
     assert [(server.title, server.models) for server in found] == [("Ollama", ("small-model", "large-model"))]

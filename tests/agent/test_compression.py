@@ -12,12 +12,12 @@ import pytest
 
 from hermes import errors
 from hermes.agent import events
-from hermes.agent.auxiliary import without_thoughts
+from hermes.agent.auxiliary import strip_thoughts
 from hermes.agent.context import tokens
-from hermes.agent.context.boundaries import MARK, is_summary, last_said
+from hermes.agent.context.boundaries import MARK, find_last_prompt, is_summary
 from hermes.agent.context.compression import AGAIN, ELSEWHERE, OFF, PRESSED, REST_S, TOO_SHORT, WORKING
-from hermes.agent.context.context_budget import Room
-from hermes.agent.context.summary import END, SECTIONS, fitting, parsed
+from hermes.agent.context.context_budget import ContextBudget
+from hermes.agent.context.summary import END, SECTIONS, fit_lines, parse_sections
 from hermes.agent.models.model import ContextOverflow, Finished, Piece, Request, Text, Unreachable, Used
 from hermes.agent.models.replay import replay
 from hermes.agent.transcript import IncognitoRecord, StoredRecord
@@ -56,7 +56,7 @@ async def test_the_middle_becomes_a_summary_and_nothing_is_lost(db: SessionDB) -
     assert (moved.before, moved.after) == (len(before), len(rows))
     assert [row["id"] for row in rows[:3]] == [row["id"] for row in before[:3]]
     assert rows[-1]["id"] == before[-1]["id"]
-    assert before[last_said(before) or 0]["id"] in [row["id"] for row in rows]
+    assert before[find_last_prompt(before) or 0]["id"] in [row["id"] for row in rows]
     check(replay(rows, await record.system_prompt()))
     text = next(row for row in rows if is_summary(row))["content"]
     assert [name for name in SECTIONS if f"## {name}\n" in text] == list(SECTIONS)
@@ -335,8 +335,8 @@ async def test_if_shorter_tool_output_is_enough_no_continuation_is_made(db: Sess
     assert [type(event) for event in happened] == [events.Note]
     assert not model.requests
     assert stored(db) == before
-    sent = made.fitted(rows)
-    assert tokens.of_rows(sent) < tokens.of_rows(rows) / 2
+    sent = made.fit_rows(rows)
+    assert tokens.count_rows(sent) < tokens.count_rows(rows) / 2
     assert sent[-2]["content"] == rows[-2]["content"]
     assert f"message {rows[2]['id']}" in sent[2]["content"]
     check(replay(sent))
@@ -351,7 +351,7 @@ async def test_a_failed_summary_leaves_shorter_tool_output_for_the_request(db: S
     rows = await record.context()
     happened = await done(made.compress(overflow=False))
     assert "older tool output is left out" in notes(happened)[-1]
-    assert tokens.of_rows(made.fitted(rows)) < tokens.of_rows(rows)
+    assert tokens.count_rows(made.fit_rows(rows)) < tokens.count_rows(rows)
     assert await record.context() == rows
 
 
@@ -361,7 +361,7 @@ async def test_a_refused_request_is_made_smaller_and_asked_again(db: SessionDB) 
     model = ScriptedModel([ContextOverflow("too large")], says("I have it"))
     happened = [event async for event in a_turn(db, model, record, compressor=made).events("go on")]
     assert isinstance(happened[-1], events.Done)
-    sizes = [tokens.of_text(json.dumps(list(request.messages))) for request in model.requests]
+    sizes = [tokens.count_text(json.dumps(list(request.messages))) for request in model.requests]
     assert sizes[1] < sizes[0] * 0.7
     await record.close()
 
@@ -378,8 +378,8 @@ async def test_one_answer_with_too_much_output_is_shortened_where_nothing_else_h
     record = StoredRecord(db, "s")
     made = compressor(record, Summarizer(), window=32_000)
     assert notes(await done(made.compress(overflow=True))) == [PRESSED]
-    sent = made.fitted(await record.context())
-    assert tokens.of_rows(sent) < 6_000
+    sent = made.fit_rows(await record.context())
+    assert tokens.count_rows(sent) < 6_000
     check(replay(sent))
 
 
@@ -398,7 +398,7 @@ async def test_one_answer_with_too_much_output_is_shortened_where_nothing_else_h
     ],
 )
 def test_the_threshold_fits_small_and_large_windows(window: int, threshold: int) -> None:
-    assert Room(IncognitoRecord(), Window(window), [], CompressionSettings()).threshold == threshold
+    assert ContextBudget(IncognitoRecord(), Window(window), [], CompressionSettings()).threshold == threshold
 
 
 async def test_what_the_provider_tells_wins_over_the_estimate(db: SessionDB) -> None:
@@ -406,7 +406,7 @@ async def test_what_the_provider_tells_wins_over_the_estimate(db: SessionDB) -> 
     made = compressor(record, Summarizer(), window=60_000)
     rows = await record.context()
     assert not await made.is_due(rows, Used(60_000))  # nothing was sent yet that it could tell of
-    made.fitted(rows)
+    made.fit_rows(rows)
     assert not await made.is_due(rows, Used(40_000))
     assert await made.is_due(rows, Used(60_000))
     assert await made.is_due(rows, Used(10_000, cache_read_tokens=40_000, cache_write_tokens=10_000))
@@ -432,7 +432,7 @@ async def test_it_stops_trying_when_it_saves_little(db: SessionDB, share: float)
         now[0] += REST_S
         passes += 1
     assert 2 <= passes < 10
-    assert await made.room.size_after(await record.context(), None) > made.room.threshold
+    assert await made.budget.measure_after(await record.context(), None) > made.budget.threshold
 
 
 async def test_switched_off_it_does_nothing(db: SessionDB) -> None:
@@ -512,7 +512,7 @@ async def test_without_a_model_it_is_put_together_from_the_messages(db: SessionD
 )
 def test_headings_are_read_however_a_model_writes_them(style: str) -> None:
     written = "\n\n".join(style.format(name, f"about {name}") for name in SECTIONS)
-    assert parsed(f"Here it is.\n\n{written}") == {name: f"about {name}" for name in SECTIONS}
+    assert parse_sections(f"Here it is.\n\n{written}") == {name: f"about {name}" for name in SECTIONS}
 
 
 @pytest.mark.parametrize(
@@ -529,33 +529,33 @@ def test_headings_are_read_however_a_model_writes_them(style: str) -> None:
     ],
 )
 def test_what_a_model_thought_first_is_no_part_of_its_answer(answer: str, left: str) -> None:
-    assert without_thoughts(answer) == left
+    assert strip_thoughts(answer) == left
 
 
 def test_sections_with_nothing_in_them_are_none() -> None:
-    assert parsed("## Goal\nwin\n## Blocked\n(none)\n## In Progress\n- None.\n## Remaining Work\n") == {
-        "Goal": "win"
-    }
+    assert parse_sections(
+        "## Goal\nwin\n## Blocked\n(none)\n## In Progress\n- None.\n## Remaining Work\n"
+    ) == {"Goal": "win"}
 
 
 async def test_more_than_the_summarizing_model_can_take_is_cut(db: SessionDB) -> None:
     talk(db, exchanges=100, size=3_000)
     rows = db.get_context("talk")
     for room in (2_000, 20_000, 100_000):
-        lines = fitting(rows, room)
-        assert sum(map(tokens.of_text, lines)) <= room + 50
+        lines = fit_lines(rows, room)
+        assert sum(map(tokens.count_text, lines)) <= room + 50
         assert json.loads(lines[-1])["m"] == rows[-1]["id"]
     small = Summarizer(context_window=8_000)
     record = StoredRecord(db, "talk")
     assert isinstance((await done(compressor(record, small).compress(overflow=False)))[-1], events.Moved)
-    assert tokens.of_text(json.dumps(list(small.requests[0].messages))) < 8_000
+    assert tokens.count_text(json.dumps(list(small.requests[0].messages))) < 8_000
 
 
 async def test_a_summarizing_model_that_is_smaller_than_it_says_is_asked_with_less(db: SessionDB) -> None:
     class Smaller(Summarizer):
         async def stream(self, request: Request) -> AsyncIterator[Piece]:
             self.requests.append(request)
-            if tokens.of_text(str(request.messages[-1]["content"])) > 3_000:
+            if tokens.count_text(str(request.messages[-1]["content"])) > 3_000:
                 raise ContextOverflow("too large")
             yield Text(self.text)
             yield Finished("stop")

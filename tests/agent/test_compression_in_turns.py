@@ -44,7 +44,7 @@ class Small:
         self.refused = self.taken = 0
 
     async def stream(self, request: Request) -> AsyncIterator[Piece]:
-        size = tokens.of_text(json.dumps([list(request.messages), list(request.tools)]))
+        size = tokens.count_text(json.dumps([list(request.messages), list(request.tools)]))
         if size > self.window:
             self.refused += 1
             raise ContextOverflow("the request is too large")

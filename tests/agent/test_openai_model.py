@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hermes.agent.models import model as models
 from hermes.agent.models.model import CallPiece, Finished, Piece, Request, Retrying, Text, Thought, Used
 from hermes.agent.models.openai import OpenAIModel
-from hermes.agent.models.provider_errors import message_in, retry_after
+from hermes.agent.models.provider_errors import find_message, parse_retry_after
 from tests.agent.openai_server import DROP, ModelServer, Reply, calls, chunk, refuses, says, usage
 
 KEY = "sk-" + "proj-" + "MadeUpForThisTest0123456789"
@@ -279,9 +279,9 @@ async def test_who_asks_to_wait_for_hours_is_not_waited_for(model_server: ModelS
 
 
 def test_the_time_to_wait_may_be_a_date() -> None:
-    assert 55 < (retry_after({"Retry-After": formatdate(time.time() + 60, usegmt=True)}) or 0) <= 61
-    assert retry_after({"Retry-After": formatdate(time.time() - 60, usegmt=True)}) == 0
-    assert retry_after({"Retry-After": "soon"}) is None
+    assert 55 < (parse_retry_after({"Retry-After": formatdate(time.time() + 60, usegmt=True)}) or 0) <= 61
+    assert parse_retry_after({"Retry-After": formatdate(time.time() - 60, usegmt=True)}) == 0
+    assert parse_retry_after({"Retry-After": "soon"}) is None
 
 
 @pytest.mark.parametrize("steps", [[DROP], [chunk({"content": "half"}), DROP], [chunk({"content": "half"})]])
@@ -468,8 +468,8 @@ async def test_a_refusal_is_told_in_one_line_whatever_its_shape(
     )
 )
 def test_a_refusal_of_any_shape_says_something_or_nothing(body: object) -> None:
-    assert isinstance(message_in(body), str)
-    assert message_in(json.loads("[" * 200 + "]" * 200)) == ""
+    assert isinstance(find_message(body), str)
+    assert find_message(json.loads("[" * 200 + "]" * 200)) == ""
 
 
 async def test_a_page_where_there_should_be_an_interface(model_server: ModelServer) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import hermes.agent.models.prices as prices_module
 from hermes.agent.models.model import Used
 from hermes.agent.models.openai import OpenAIModel
-from hermes.agent.models.prices import Prices, price_at, window_of
+from hermes.agent.models.prices import Prices, find_window, make_price
 from hermes_state import SessionDB
 
 OPENAI, LOCAL = "https://api.openai.com/v1", "http://127.0.0.1:11434/v1"
@@ -22,7 +22,7 @@ USED = Used(input_tokens=1_000_000, output_tokens=100_000, cache_read_tokens=500
 
 
 def test_a_known_model_is_estimated_from_the_dated_list() -> None:
-    cost, told = price_at(OPENAI)("gpt-5", USED)
+    cost, told = make_price(OPENAI)("gpt-5", USED)
     assert cost == pytest.approx(1.25 + 1.0 + 0.0625)
     assert told == {
         "estimated_cost_usd": cost,
@@ -43,47 +43,49 @@ def test_a_known_model_is_estimated_from_the_dated_list() -> None:
     ],
 )
 def test_a_model_goes_by_many_names(name: str) -> None:
-    assert price_at("https://openrouter.ai/api/v1")(name, Used(1_000_000, 0))[0] == 5.0
+    assert make_price("https://openrouter.ai/api/v1")(name, Used(1_000_000, 0))[0] == 5.0
 
 
 @pytest.mark.parametrize("name", ["gpt-5-ultra", "gpt", "claude-opus-4.5:free", "my-gpt-5"])
 def test_a_model_that_only_looks_like_one_is_unknown(name: str) -> None:
-    assert price_at(OPENAI)(name, USED) == (None, {"cost_status": "unknown"})
+    assert make_price(OPENAI)(name, USED) == (None, {"cost_status": "unknown"})
 
 
 def test_what_the_provider_says_is_what_it_costs() -> None:
-    cost, told = price_at(OPENAI, {"gpt-5": {"input": 99, "output": 99}})(
+    cost, told = make_price(OPENAI, {"gpt-5": {"input": 99, "output": 99}})(
         "gpt-5", USED._replace(cost_usd=0.02)
     )
     assert (cost, told["actual_cost_usd"], told["cost_status"]) == (0.02, 0.02, "actual")
 
 
 def test_prices_of_ones_own_come_before_the_list() -> None:
-    cost, told = price_at(OPENAI, {"GPT-5": {"input": 2, "output": 10, "cache_read": 0}})("gpt-5", USED)
+    cost, told = make_price(OPENAI, {"GPT-5": {"input": 2, "output": 10, "cache_read": 0}})("gpt-5", USED)
     assert cost == pytest.approx(3.0)
     assert (told["cost_source"], told["pricing_version"]) == ("config.yaml", "config")
 
 
 def test_tokens_that_nobody_counted_or_priced_make_the_cost_unknown() -> None:
-    assert price_at(OPENAI)("gpt-5", Used())[0] is None
-    assert price_at(OPENAI)("gpt-5", Used(input_tokens=5))[0] is None
-    assert price_at(OPENAI, {"m": {"input": 1, "output": 1}})("m", Used(1, 1, cache_read_tokens=1))[0] is None
+    assert make_price(OPENAI)("gpt-5", Used())[0] is None
+    assert make_price(OPENAI)("gpt-5", Used(input_tokens=5))[0] is None
     assert (
-        price_at(OPENAI, {"m": {"input": 1, "output": 1}})("m", Used(1, 1, cache_read_tokens=0))[0]
+        make_price(OPENAI, {"m": {"input": 1, "output": 1}})("m", Used(1, 1, cache_read_tokens=1))[0] is None
+    )
+    assert (
+        make_price(OPENAI, {"m": {"input": 1, "output": 1}})("m", Used(1, 1, cache_read_tokens=0))[0]
         is not None
     )
 
 
 @pytest.mark.parametrize("base_url", [LOCAL, "http://192.168.1.4:8000/v1", "http://box.local/v1", None])
 def test_a_model_of_ones_own_costs_nothing_and_says_why(base_url: str | None) -> None:
-    assert price_at(base_url)("qwen3:8b", Used(5, 5)) == (
+    assert make_price(base_url)("qwen3:8b", Used(5, 5)) == (
         0.0,
         {"cost_status": "included", "cost_source": "local"},
     )
 
 
 def test_a_server_at_home_that_passes_on_to_a_provider_is_estimated() -> None:
-    assert price_at(LOCAL)("gpt-5", Used(1_000_000, 0))[0] == 1.25
+    assert make_price(LOCAL)("gpt-5", Used(1_000_000, 0))[0] == 1.25
 
 
 def test_each_model_is_priced_where_it_is() -> None:
@@ -95,7 +97,7 @@ def test_each_model_is_priced_where_it_is() -> None:
 
 
 def test_long_prompts_cost_what_is_listed_for_them_or_nobody_knows() -> None:
-    price = price_at("https://openrouter.ai/api/v1")
+    price = make_price("https://openrouter.ai/api/v1")
     assert price("claude-haiku-5.5", Used(100_000, 0))[0] == pytest.approx(0.01)
     assert price("claude-haiku-5.5", Used(50_000, 0, cache_read_tokens=50_001))[0] == pytest.approx(
         0.0275, rel=1e-3
@@ -109,13 +111,13 @@ def test_a_price_that_has_run_out_is_not_used() -> None:
         (datetime(2026, 12, 31, 23, tzinfo=UTC), True),
         (datetime(2027, 1, 1, tzinfo=UTC), False),
     ):
-        price = price_at("https://openrouter.ai/api/v1", at=when.timestamp())
+        price = make_price("https://openrouter.ai/api/v1", at=when.timestamp())
         assert (price("gemini-3.8-flash", Used(1, 1))[0] is not None) == known
 
 
 @given(st.integers(0, 10**7), st.integers(0, 10**7), st.integers(0, 10**7))
 def test_costs_add_up(fresh: int, cached: int, made: int) -> None:
-    price = price_at(OPENAI)
+    price = make_price(OPENAI)
     whole = price("gpt-5", Used(fresh, made, cached))[0]
     parts = [price("gpt-5", one)[0] for one in (Used(fresh, 0), Used(0, made), Used(0, 0, cached))]
     assert whole == pytest.approx(sum(part or 0.0 for part in parts))
@@ -131,13 +133,13 @@ def test_every_line_of_the_list_says_from_where_and_when() -> None:
 
 
 def test_how_much_well_known_models_take() -> None:
-    assert window_of("openai/gpt-4o-mini-2024-07-18") == 128_000
-    assert window_of("nobody-knows-this") is None
+    assert find_window("openai/gpt-4o-mini-2024-07-18") == 128_000
+    assert find_window("nobody-knows-this") is None
 
 
 def test_what_it_says_is_what_the_accounts_take(db: SessionDB) -> None:
     db.create_session("s", "cli")
     for model, base_url in (("gpt-5", OPENAI), ("mystery", OPENAI), ("qwen3:8b", LOCAL)):
-        told = price_at(base_url)(model, USED)[1]
+        told = make_price(base_url)(model, USED)[1]
         db.record_usage("s", model=model, input_tokens=1_000_000, output_tokens=100_000, **told)
     assert db.usage_of("s").total.estimated_cost_usd == pytest.approx(2.3125)

@@ -9,8 +9,8 @@ from markdown_it import MarkdownIt
 
 from hermes.agent.prompt.memory_files import Memory
 from hermes.agent.prompt.skill_files import Skills
-from hermes.agent.prompt.system_prompt import LONGEST_PROJECT, build_system_prompt, project_file
-from hermes.agent.tools import standard_tools
+from hermes.agent.prompt.system_prompt import LONGEST_PROJECT, build_system_prompt, find_project_file
+from hermes.agent.tools import make_standard_tools
 from hermes.secrets import SECRETS
 
 NOON = 1_777_716_000.0  # 2026-05-02
@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
 
 def prompt(cwd: Path, started_at: float = NOON) -> str:
     return build_system_prompt(
-        tools=standard_tools(),
+        tools=make_standard_tools(),
         cwd=cwd,
         source="cli",
         model="some-model",
@@ -72,7 +72,7 @@ def test_in_a_room_memory_is_the_rooms(folder: Path, home: Path) -> None:
         "[Ann #0123456789abcdef, 2026-05-01] Likes tea.\n§\nanonymous\nlines"
     )
     told = build_system_prompt(
-        tools=standard_tools(shared=True),
+        tools=make_standard_tools(shared=True),
         cwd=folder,
         source="telegram",
         model="m",
@@ -121,9 +121,9 @@ def test_the_file_of_a_project_is_found_up_to_its_repository(folder: Path, tmp_p
     below = folder / "src/deep"
     below.mkdir(parents=True)
     (tmp_path / "AGENTS.md").write_text("not ours")
-    assert project_file(below) is None
+    assert find_project_file(below) is None
     (folder / "AGENTS.md").write_text("Use tabs.")
-    assert project_file(below) is None
+    assert find_project_file(below) is None
     (folder / ".git").mkdir()
     assert "Use tabs." in prompt(below)
     (folder / "HERMES.md").write_text("Use spaces.")
@@ -141,7 +141,7 @@ def test_the_file_of_a_project_is_cut_cleaned_and_not_a_link_elsewhere(folder: P
     (folder / "AGENTS.md").unlink()
     (tmp_path / "private").write_text("private")
     (folder / "AGENTS.md").symlink_to(tmp_path / "private")
-    assert project_file(folder) is None
+    assert find_project_file(folder) is None
 
 
 def test_files_that_cannot_be_read_do_not_keep_a_conversation_from_starting(folder: Path, home: Path) -> None:

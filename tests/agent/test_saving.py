@@ -13,11 +13,11 @@ from hermes.agent.approvals.request import ApprovalRequest
 from hermes.agent.components import LEAST_SAID
 from hermes.agent.context import tokens
 from hermes.agent.context.boundaries import is_summary
-from hermes.agent.memory_flush import ROOM_TASK, TASK, Saver
+from hermes.agent.memory_flush import ROOM_TASK, TASK, MemorySaver
 from hermes.agent.models.model import ContextOverflow, Used
 from hermes.agent.prompt.memory_files import Memory
 from hermes.agent.tool import ToolContext
-from hermes.agent.tools.memory import MemoryTool
+from hermes.agent.tools.memory_tool import MemoryTool
 from hermes.agent.transcript import StoredRecord
 from hermes_state import SessionDB
 from tests.agent.long_talk import Summarizer, compressor, done, stored, talk
@@ -39,10 +39,10 @@ class Remember:
         return "kept"
 
 
-def saver(db: SessionDB, *scripts: Script, **more: Any) -> tuple[Saver, ScriptedModel, Remember]:
+def saver(db: SessionDB, *scripts: Script, **more: Any) -> tuple[MemorySaver, ScriptedModel, Remember]:
     tool, model = Remember(), ScriptedModel(*scripts)
     price = lambda _model, _used: (0.02, {"estimated_cost_usd": 0.02})  # noqa: E731
-    return Saver(db, model, more.pop("tools", [tool]), price=price, cwd=Path("/"), **more), model, tool
+    return MemorySaver(db, model, more.pop("tools", [tool]), price=price, cwd=Path("/"), **more), model, tool
 
 
 SAVES = calls(("a", "memory", '{"text": "likes tea"}'))
@@ -125,7 +125,7 @@ async def test_more_than_the_model_can_take_is_cut(db: SessionDB) -> None:
     task = saving.begin("talk", db.get_context(talk(db, exchanges=60, size=2_000)))
     assert task is not None
     assert await task
-    assert tokens.of_rows(model.requests[0].messages) < 5_000
+    assert tokens.count_rows(model.requests[0].messages) < 5_000
     check(list(model.requests[0].messages))
 
 

@@ -11,7 +11,7 @@ import pytest
 from hermes import errors
 from hermes.agent.models.endpoints import PROVIDERS
 from hermes.config import dotenv
-from hermes.config.settings import SECTIONS, SETTINGS, VARIABLES, Settings, default, read_settings
+from hermes.config.settings import SECTIONS, SETTINGS, VARIABLES, Settings, get_default, read_settings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
 
@@ -32,8 +32,8 @@ def test_every_setting_is_told_of_once_and_every_field_is_a_setting() -> None:
 
 def test_every_default_is_a_value_that_the_setting_can_have() -> None:
     for key, setting in SETTINGS.items():
-        if default(key) is not None:
-            assert setting.kind.read(default(key)) == default(key)
+        if get_default(key) is not None:
+            assert setting.kind.read(get_default(key)) == get_default(key)
 
 
 def test_arguments_win_over_the_environment_over_the_env_file_over_the_config(
@@ -161,7 +161,7 @@ def test_a_secret_in_a_wrong_value_is_not_told(home: Path) -> None:
 
 
 def row(key: str) -> str:
-    value = default(key)
+    value = get_default(key)
     if isinstance(value, bool):
         shown = str(value).lower()
     elif isinstance(value, float):
@@ -169,7 +169,7 @@ def row(key: str) -> str:
     else:
         shown = "" if value is None or value == () else str(value)
     setting = SETTINGS[key]
-    return f"| `{key}` | {f'`{shown}`' if shown else ''} | {setting.kind.told} | {setting.meaning} |"
+    return f"| `{key}` | {f'`{shown}`' if shown else ''} | {setting.kind.expected} | {setting.meaning} |"
 
 
 def test_the_page_tells_every_setting_its_default_and_nothing_else() -> None:

@@ -10,7 +10,13 @@ import pytest
 import time_machine
 
 from hermes.agent.models.model import Text, Unreachable, Used
-from hermes.agent.title_generation import LONGEST, TitleMaker, cleaned, from_words, title_while_young
+from hermes.agent.title_generation import (
+    LONGEST,
+    TitleMaker,
+    clean_title,
+    make_title_from_words,
+    make_title_while_young,
+)
 from hermes.agent.transcript import StoredRecord
 from hermes_state import SessionDB
 from tests.agent.long_talk import Summarizer, compressor, done, talk
@@ -87,12 +93,12 @@ async def test_a_second_turn_does_not_ask_again_while_the_first_request_runs(db:
     first, second, third = (maker(db, [gate, Text("Login page")], [Text("Twice")]) for _ in range(3))
     with SessionDB(db.db_path) as other:
         third._db = other
-        task = asyncio.create_task(title_while_young(db, exchange(db), lambda _db, one: first.make(one)))
+        task = asyncio.create_task(make_title_while_young(db, exchange(db), lambda _db, one: first.make(one)))
         await asked(first)
         db.append_message("s", "user", "and now?")
         db.append_message("s", "assistant", "done")
-        await title_while_young(db, "s", lambda _db, one: second.make(one))
-        await title_while_young(other, "s", lambda _db, one: third.make(one))
+        await make_title_while_young(db, "s", lambda _db, one: second.make(one))
+        await make_title_while_young(other, "s", lambda _db, one: third.make(one))
         gate.set()
         await task
     assert db.get_session_title("s") == "Login page"
@@ -226,12 +232,12 @@ async def test_it_finds_the_session_where_the_conversation_goes_on(db: SessionDB
     ],
 )
 def test_what_a_model_answers_becomes_a_plain_title(answer: str, title: str) -> None:
-    assert cleaned(answer) == title
+    assert clean_title(answer) == title
 
 
 def test_a_long_answer_is_cut() -> None:
-    assert len(cleaned("word " * 100)) <= LONGEST
-    assert cleaned("word " * 100).endswith("...")
+    assert len(clean_title("word " * 100)) <= LONGEST
+    assert clean_title("word " * 100).endswith("...")
 
 
 @pytest.mark.parametrize(
@@ -264,4 +270,4 @@ async def test_a_thought_without_an_end_is_no_title_either(db: SessionDB) -> Non
     ],
 )
 def test_the_words_of_a_message_name_it_in_every_script(said: str, title: str) -> None:
-    assert from_words(said) == title
+    assert make_title_from_words(said) == title

@@ -234,7 +234,7 @@ class MakesRoom:
         if self._takes is not None:
             await self._takes.wait()
 
-    def fitted(self, rows: Any) -> Any:
+    def fit_rows(self, rows: Any) -> Any:
         return rows[1:] if self.asked and self._works else rows
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from hermes.agent import events
 from hermes.agent.models.openai import OpenAIModel
-from hermes.agent.models.prices import price_at
+from hermes.agent.models.prices import make_price
 from hermes.agent.tool import ToolContext
 from hermes.agent.transcript import StoredRecord
 from hermes.agent.turn import Turn
@@ -31,7 +31,9 @@ def a_turn(
 
     model = OpenAIModel("small-model", base_url=base_url or server.base_url, first_pause=0.01)
     context = lambda approve, stop: ToolContext(db, "", Path("/"), approve, stop)  # noqa: E731
-    return Turn(record, model, [Echo()], context, price=price_at(model.base_url, RATES), prompt=prompt), model
+    return Turn(
+        record, model, [Echo()], context, price=make_price(model.base_url, RATES), prompt=prompt
+    ), model
 
 
 async def run(db: SessionDB, server: ModelServer) -> tuple[list[Any], list[dict[str, Any]], str]:

@@ -13,7 +13,7 @@ from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 from rich.console import Console
 
-from hermes.agent.components import Parts
+from hermes.agent.components import AgentComponents
 from hermes.chat.commands.table import commands
 from hermes.chat.input.prompt_line import Prompting
 from hermes.chat.input.suggestions import ChatCompleter
@@ -55,7 +55,7 @@ def typing(db: SessionDB, tmp_path: Path) -> Typing:
     async def drive(
         *lines: str,
         resuming: str | None = None,
-        parts: Parts = PARTS,
+        parts: AgentComponents = PARTS,
         keys: str = "",
         incognito: bool = False,
         store: SessionDB = db,

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hermes.agent.approvals.request import ApprovalRequest, Scope
-from hermes.agent.components import Parts, Wish, Working
+from hermes.agent.components import AgentComponents, AgentInputs, ModelChoice
 from hermes.agent.models.model import (
     CallPiece,
     Finished,
@@ -127,7 +127,7 @@ class Shout:
         return text.upper()
 
 
-def make_model(wish: Wish) -> EchoModel:
+def make_model(wish: ModelChoice) -> EchoModel:
     if wish.model == "missing":
         raise NoSuchModel("there is no model 'missing'")
     return EchoModel(wish.model or "echo")
@@ -137,11 +137,11 @@ def make_tools(_incognito: bool) -> Sequence[Tool]:
     return [Shout()]
 
 
-async def make_prompt(_working: Working) -> str:
+async def make_prompt(_working: AgentInputs) -> str:
     return "Repeat."
 
 
-PARTS = Parts(
+PARTS = AgentComponents(
     make_model,
     make_tools,
     make_prompt,

@@ -28,7 +28,7 @@ from hermes.chat.commands.table import commands
 from hermes.config import config_file
 from hermes.db.session_db import AnyStore
 from hermes.export.export_recognition import MARKDOWN_MARK
-from hermes.logs import log_of
+from hermes.logs import get_logger
 from hermes_state import SessionDB
 from tests.chat.conftest import DOWN, ENTER, INTERRUPT, LEAVE, NEW_LINE, SEEN, Typing
 from tests.chat.echo import PARTS, EchoModel
@@ -520,7 +520,7 @@ class Compressing:
     async def is_due(self, _rows: Sequence[Row], _used: Used | None) -> bool:
         return False
 
-    def fitted(self, rows: Sequence[Row]) -> Sequence[Row]:
+    def fit_rows(self, rows: Sequence[Row]) -> Sequence[Row]:
         return rows
 
     def compress(self, *, overflow: bool) -> AsyncIterator[Event]:
@@ -703,7 +703,9 @@ async def test_warnings_of_the_log_stand_on_the_screen_each_once(typing: Typing)
 
         async def run(self, _arguments: dict[str, Any], _context: ToolContext) -> str:
             for _ in range(3):
-                await asyncio.to_thread(log_of("hermes.anything").warning, "it could not be %s", "summarised")
+                await asyncio.to_thread(
+                    get_logger("hermes.anything").warning, "it could not be %s", "summarised"
+                )
             return "done"
 
     shown = await typing("use warn x", parts=PARTS._replace(make_tools=lambda _: [Warn()]))

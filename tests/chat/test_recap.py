@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.agent.tools.todo import TodoItem, told
+from hermes.agent.tools.todo import TodoItem, format_items
 from hermes.chat.view.recap import Entry, collapsed, left_open, recap, said
 
 Row = dict[str, Any]
@@ -157,7 +157,7 @@ def test_what_was_left_open_is_one_line(rows: list[Row], told: str | None) -> No
 def test_a_list_that_is_not_done_is_left_open() -> None:
     def listed(*states: str) -> list[Row]:
         items = [TodoItem(str(number), f"step {number}", state) for number, state in enumerate(states)]
-        return [you("q"), hermes(None, "todo"), tool(told(items), "todo"), hermes("so far")]
+        return [you("q"), hermes(None, "todo"), tool(format_items(items), "todo"), hermes("so far")]
 
     assert left_open(listed("completed", "in_progress", "pending")) == "2 of 3 to do, at: step 1"
     assert left_open(listed("completed")) is None

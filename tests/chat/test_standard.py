@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.agent.factory import standard, worse_than_nobody
+from hermes.agent.factory import list_inferior_models, make_standard_components
 from hermes.agent.models import local
 from hermes.agent.models.choice import OFFLINE
 from hermes.cli.chat import MISSING
@@ -41,7 +41,7 @@ async def test_a_conversation_with_a_model_behind_http(
         says("You want milk.", used=usage(prompt_tokens=100, completion_tokens=5)),
         says("Notes About Milk"),
     )
-    shown = await typing("what is in my notes?", parts=standard())
+    shown = await typing("what is in my notes?", parts=make_standard_components())
     (row,) = db.search_sessions()
     assert "✓ read_file notes.txt" in shown
     assert "You want milk." in shown
@@ -160,7 +160,9 @@ async def test_memory_skills_and_background_processes_are_those_of_the_agent(
 ) -> None:
     config_file.change("model.default", "offline")
     config_file.change("agent.nonsense", True)
-    shown = await typing("remember I like tea", "/memory", "/skills", "/stop", "/compress", parts=standard())
+    shown = await typing(
+        "remember I like tea", "/memory", "/skills", "/stop", "/compress", parts=make_standard_components()
+    )
     assert "I like tea" in shown
     assert "There are no skills yet." in shown
     assert "Nothing is running." in shown
@@ -170,6 +172,6 @@ async def test_memory_skills_and_background_processes_are_those_of_the_agent(
 
 
 def test_the_small_model_makes_titles_and_summaries_only_where_it_was_named_for_them() -> None:
-    assert worse_than_nobody(read_settings({"model.default": local.NAME})) == {OFFLINE, local.NAME}
+    assert list_inferior_models(read_settings({"model.default": local.NAME})) == {OFFLINE, local.NAME}
     named = read_settings({"model.default": "large", "auxiliary.model": local.NAME})
-    assert worse_than_nobody(named) == {OFFLINE}
+    assert list_inferior_models(named) == {OFFLINE}

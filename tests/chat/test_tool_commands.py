@@ -14,7 +14,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 from rich.console import Console
 
-from hermes.agent.components import Parts
+from hermes.agent.components import AgentComponents
 from hermes.chat.commands.table import commands
 from hermes.chat.input.prompt_line import Prompting
 from hermes.chat.input.suggestions import ChatCompleter
@@ -115,7 +115,9 @@ async def test_without_calls_it_says_so(typing: Typing) -> None:
     assert "No file was edited in this conversation." in shown
 
 
-async def press(db: SessionDB, tmp_path: Path, parts: Parts, steps: Sequence[tuple[str, str]]) -> str:
+async def press(
+    db: SessionDB, tmp_path: Path, parts: AgentComponents, steps: Sequence[tuple[str, str]]
+) -> str:
     """Key by key, each when the answer to the one before it is on the screen; all that was shown."""
     shown = io.StringIO()
     with create_pipe_input() as pipe:

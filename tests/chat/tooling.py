@@ -9,8 +9,8 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from hermes.agent.components import Parts
-from hermes.agent.factory import standard
+from hermes.agent.components import AgentComponents
+from hermes.agent.factory import make_standard_components
 from hermes.agent.models.model import CallPiece, Finished, Piece, Request, Used
 from hermes.config import config_file
 from tests.chat.echo import PARTS, EchoModel
@@ -30,10 +30,12 @@ class CallingModel(EchoModel):
             yield piece
 
 
-def with_tools() -> Parts:
+def with_tools() -> AgentComponents:
     """The tools act without asking: what is shown of them does not depend on that."""
     config_file.change("approvals.mode", "off")
-    return PARTS._replace(make_model=lambda _wish: CallingModel(), make_tools=standard().make_tools)
+    return PARTS._replace(
+        make_model=lambda _wish: CallingModel(), make_tools=make_standard_components().make_tools
+    )
 
 
 def call(name: str, **arguments: Any) -> str:

@@ -261,7 +261,7 @@ def test_prune_shows_when_a_conversation_was_last_used_not_when_it_began(
     db.begin_continuation("s1", "summary", session_id="s2")
     db.raw().execute("UPDATE messages SET timestamp = timestamp - ? WHERE session_id = 's2'", (100 * DAY,))
     db.end_session("s2", "cli_close")
-    used = clock.day(clock.now() - 100 * DAY)
+    used = clock.format_day(clock.now() - 100 * DAY)
     shown = hermes("sessions", "prune", "--dry-run").stdout.splitlines()
     assert shown[1:3] == [f"last used from {used} to {used}", f"  {used}  s2  plan #2"]
 

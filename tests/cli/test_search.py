@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from hermes.recall.conversation_search import MOST_HIDDEN
+from hermes.recall.interactive_search import MOST_HIDDEN
 from hermes_state import SessionDB
 from tests.cli.conftest import Hermes, Told, seen_on_a_terminal
 

@@ -222,8 +222,8 @@ def test_names_from_files_and_logs_cannot_act_on_a_terminal(hermes: Hermes, home
 def test_a_warning_that_is_only_logged_cannot_act_on_a_terminal() -> None:
     program = (
         "from hermes.cli.io import output; output.prepare()\n"
-        "from hermes.logs import log_of\n"
-        "log_of('hermes.x').warning('a %s and %s', 'file\\x1b[2J', 'OPENAI_API_KEY=' + 'Tr0ub4dor' + '-and-3')\n"
+        "from hermes.logs import get_logger\n"
+        "get_logger('hermes.x').warning('a %s and %s', 'file\\x1b[2J', 'OPENAI_API_KEY=' + 'Tr0ub4dor' + '-and-3')\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stderr == "a file and OPENAI_API_KEY=[redacted exported value]\n"

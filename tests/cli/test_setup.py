@@ -73,7 +73,7 @@ def test_a_model_that_does_not_answer_is_kept_only_if_wanted(
 
 def test_the_offline_model(hermes: Hermes) -> None:
     config_file.change("model.base_url", "http://127.0.0.1:1/v1")
-    last = 11 if local.offer() else 10  # after the eight providers and another address
+    last = 11 if local.format_offer() else 10  # after the eight providers and another address
     done = hermes("setup", stdin=f"{last}\n")
     assert done.returncode == 0
     assert "not a language model" in done.stdout
@@ -162,4 +162,4 @@ def test_the_small_model_is_offered_with_its_size_and_how_to_install_it(hermes: 
     assert done.returncode == 1
     assert "smollm2-135m is not installed; nothing was changed" in done.stderr
     assert all(command in done.stderr for command in local.HOW_TO_INSTALL)
-    assert not config_file.path().exists()
+    assert not config_file.get_path().exists()

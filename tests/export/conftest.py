@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hermes.export.formats import FORMATS
-from hermes.export.plan import conversations
+from hermes.export.plan import group_conversations
 from hermes_state import SessionDB
 
 Written = Callable[..., str]
@@ -21,7 +21,7 @@ def written(db: SessionDB) -> Written:
     """`written("md", "a")`: what a format makes of the conversations of those sessions."""
 
     def write(name: str, *session_ids: str) -> str:
-        chosen = conversations(db.outlines(session_ids, whole=True))
+        chosen = group_conversations(db.outlines(session_ids, whole=True))
         return "".join(FORMATS[name].write(chosen, db.export_session))
 
     return write

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from hermes.export.markdown import fenced
-from hermes.export.quoted_markdown import contained
+from hermes.export.markdown import fence_code
+from hermes.export.quoted_markdown import contain_markdown
 from hermes_state import SessionDB
 from tests.export.conftest import Written, compressed, talk
 
@@ -122,7 +122,7 @@ def scheme(address: str) -> str:
 @pytest.mark.parametrize("pictures", [False, True])
 @given(st.lists(st.sampled_from([*PIECES, *LINKING, *ADDRESSES]), max_size=14).map("".join))
 def test_no_dangerous_link_and_no_picture_is_left(pictures: bool, said: str) -> None:
-    document = f"# before\n\n{contained(said, pictures=pictures)}\n\n[a] [x] ![a] [a][a] [x][a]\n"
+    document = f"# before\n\n{contain_markdown(said, pictures=pictures)}\n\n[a] [x] ![a] [a][a] [x][a]\n"
     for renderer in TRUSTING:
         links, shown = active(document, renderer)
         assert {scheme(one) for one in links} <= {"", "http", "https", "mailto"}
@@ -134,9 +134,9 @@ def test_no_dangerous_link_and_no_picture_is_left(pictures: bool, said: str) -> 
 def test_no_picture_and_no_definition_is_left_of_any_text(said: str) -> None:
     for renderer in TRUSTING:
         environment: dict[str, Any] = {}
-        renderer.parse(contained(said), environment)
+        renderer.parse(contain_markdown(said), environment)
         assert not environment.get("references")
-        assert active(contained(said), renderer)[1] == []
+        assert active(contain_markdown(said), renderer)[1] == []
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_no_picture_and_no_definition_is_left_of_any_text(said: str) -> None:
     ],
 )
 def test_what_is_not_active_can_still_be_read(said: str, text: str) -> None:
-    inline = [token for token in COMMONMARK.parse(contained(said)) if token.type == "inline"]
+    inline = [token for token in COMMONMARK.parse(contain_markdown(said)) if token.type == "inline"]
     assert "\n".join("".join(one.content for one in token.children or []) for token in inline) == text
 
 
@@ -164,14 +164,15 @@ def test_what_is_not_active_can_still_be_read(said: str, text: str) -> None:
     ],
 )
 def test_links_to_the_web_and_code_are_not_changed(said: str) -> None:
-    assert contained(said) == said
+    assert contain_markdown(said) == said
 
 
 def test_pictures_are_kept_where_they_are_asked_for() -> None:
     assert (
-        contained("![cat](https://x.example/cat.png)", pictures=True) == "![cat](https://x.example/cat.png)"
+        contain_markdown("![cat](https://x.example/cat.png)", pictures=True)
+        == "![cat](https://x.example/cat.png)"
     )
-    assert active(contained("![cat](data:image/svg+xml,x)", pictures=True), TRUSTING[0]) == ([], [])
+    assert active(contain_markdown("![cat](data:image/svg+xml,x)", pictures=True), TRUSTING[0]) == ([], [])
 
 
 def headings(tokens: list[Token]) -> list[str]:
@@ -188,14 +189,14 @@ def has_html(tokens: list[Token]) -> bool:
 @given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join))
 @example("\t<b>\n   ```\n")
 def test_nothing_breaks_out_of_its_place(said: str) -> None:
-    tokens = COMMONMARK.parse(f"## before\n\n{contained(said)}\n\n## after\n")
+    tokens = COMMONMARK.parse(f"## before\n\n{contain_markdown(said)}\n\n## after\n")
     assert headings(tokens) == ["before", "after"]
     assert not has_html(tokens)
 
 
 @given(st.text(alphabet="`~ab\n", max_size=40))
 def test_a_fence_holds_whatever_is_in_it(said: str) -> None:
-    tokens = COMMONMARK.parse(f"{fenced(said)}\n\n## after\n")
+    tokens = COMMONMARK.parse(f"{fence_code(said)}\n\n## after\n")
     assert [token.type for token in tokens][:2] == ["fence", "heading_open"]
     assert tokens[0].content == f"{said}\n"
 
@@ -210,7 +211,7 @@ def test_a_fence_holds_whatever_is_in_it(said: str) -> None:
     ],
 )
 def test_what_stays_in_its_place_is_not_changed(said: str) -> None:
-    assert contained(said) == said
+    assert contain_markdown(said) == said
 
 
 def test_a_document_tells_who_said_what_and_when(db: SessionDB, written: Written) -> None:
@@ -307,7 +308,7 @@ def test_several_documents_are_ruled_off(db: SessionDB, written: Written) -> Non
     ],
 )
 def test_what_is_no_link_ends_in_no_other_link(said: str, links: list[str]) -> None:
-    tokens = [token for block in COMMONMARK.parse(contained(said)) for token in block.children or ()]
+    tokens = [token for block in COMMONMARK.parse(contain_markdown(said)) for token in block.children or ()]
     assert [token.attrs["href"] for token in tokens if token.type == "link_open"] == links
     assert not any(token.type == "image" for token in tokens)
 
@@ -326,4 +327,4 @@ def test_a_link_that_is_left_has_the_text_and_the_address_that_it_had(said: str)
         return found
 
     # Where HTML, entities, pictures and definitions are text, as they are in the document.
-    assert set(links(contained(said))) <= set(links(said))
+    assert set(links(contain_markdown(said))) <= set(links(said))

@@ -9,8 +9,8 @@ from hypothesis import example, given
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from hermes.export.html_text import rendered
-from hermes.export.quoted_markdown import contained
+from hermes.export.html_page import render_text
+from hermes.export.quoted_markdown import contain_markdown
 from tests.rendered_texts import TEXTS, assert_shows, text_in
 
 _VIEWER = MarkdownIt("commonmark", {"html": True, "maxNesting": 200}).enable(["strikethrough", "table"])
@@ -21,18 +21,18 @@ _VIEWER = MarkdownIt("commonmark", {"html": True, "maxNesting": 200}).enable(["s
 @example("` `` a`b ``")
 @example("- `\n- `code<T>`")
 def test_the_page_shows_a_text_whole(text: str) -> None:
-    assert_shows(text, text_in(rendered(text)))
+    assert_shows(text, text_in(render_text(text)))
 
 
 @given(TEXTS)
 @example("[a](javascript:x) ![b](https://y)")
 @example("![a](https://y) b](https://z) [c [d](data:x) e](https://y)")
 def test_a_markdown_viewer_shows_a_text_whole(text: str) -> None:
-    assert_shows(text, "".join(_seen(_VIEWER.parse(contained(text)))))
+    assert_shows(text, "".join(_seen(_VIEWER.parse(contain_markdown(text)))))
 
 
 def test_a_markdown_viewer_keeps_the_lines() -> None:
-    tokens = _VIEWER.parse(contained("one\ntwo\n\n- three\n  four\n\n```\nfive\n```"))
+    tokens = _VIEWER.parse(contain_markdown("one\ntwo\n\n- three\n  four\n\n```\nfive\n```"))
     breaks = [
         child.type for token in tokens for child in token.children or () if child.type.endswith("break")
     ]

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.export.html_text import rendered
+from hermes.export.html_page import render_text
 from hermes_state import SessionDB
 from tests.export.conftest import Written, compressed, talk
 
@@ -48,7 +48,7 @@ class Tags(HTMLParser):
     ).map("".join)
 )
 def test_what_was_said_makes_no_tags_but_ours_and_they_are_closed(said: str) -> None:
-    read = Tags(rendered(said))
+    read = Tags(render_text(said))
     assert {tag for tag, _ in read.tags} <= ALLOWED
     assert read.depth == 0
     labels = [told.get("data-language") or "" for _, told in read.tags]
@@ -56,7 +56,7 @@ def test_what_was_said_makes_no_tags_but_ours_and_they_are_closed(said: str) -> 
 
 
 def test_code_headings_and_marks_are_shown() -> None:
-    assert rendered("# Hi\n\nsome `code` and **more**\nnext\n\n```py\na < b\n```") == (
+    assert render_text("# Hi\n\nsome `code` and **more**\nnext\n\n```py\na < b\n```") == (
         "<h3>Hi</h3><p>some <code>code</code> and <strong>more</strong>\nnext</p>"
         '<pre data-language="py"><code>a &lt; b</code></pre>'
     )

@@ -20,7 +20,7 @@ from markdown_it import MarkdownIt
 
 from hermes import clock
 from hermes.agent.approvals.request import ApprovalRequest, Scope
-from hermes.agent.components import Parts
+from hermes.agent.components import AgentComponents
 from hermes.agent.models.model import CallPiece, Finished, Piece, Request, Text
 from hermes.agent.tool import Tool, ToolContext, ToolFailed
 from hermes.gateway.adapter import Choice, Receipt
@@ -82,7 +82,7 @@ class AskingMinds(StandardMinds):
         super().__init__(standard)
         self._asker = asker
 
-    def _parts_of(self, whose: Whose) -> tuple[Parts, Path]:
+    def _parts_of(self, whose: Whose) -> tuple[AgentComponents, Path]:
         parts, folder = super()._parts_of(whose)
 
         def make_tools(incognito: bool) -> Sequence[Tool]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hermes.gateway.inbound_events import Source
 from hermes.gateway.sessions.prompt_context import REDACTED, build_session_context_prompt, speaker
-from hermes.recall.tool.prompt_safety import speech
+from hermes.recall.tool.prompt_safety import neutralise_speech
 
 ANN = Source("telegram", "42", user_id="42", user_name="Ann")
 GROUP = Source(
@@ -52,7 +52,7 @@ def facts(text: str) -> dict[str, Any]:
 
 def spoken(source: Source, text: str) -> str:
     """A message in a shared session."""
-    return speaker(source) + speech(text)
+    return speaker(source) + neutralise_speech(text)
 
 
 def hashed(value: str) -> str:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import pytest
 
 from hermes.agent.factory import FOR_EVERYBODY
-from hermes.agent.tools import standard_tools
+from hermes.agent.tools import make_standard_tools
 from hermes.gateway.commands import table
 from hermes.gateway.inbound.pairing import Pairings
 from hermes.gateway.inbound_events import Source
@@ -30,7 +30,7 @@ from tests.gateway.world import ANN, BOB, World, file, in_group, in_thread, sett
 
 SECRET, TITLE = "xyzzy", "Plugh Project"
 KINDS = ("said", "title", "memory", "profile", "skill", "todo", "file-name", "file", "display", "chat-name")
-OF_THE_MACHINE = [tool.name for tool in standard_tools() if tool.name not in FOR_EVERYBODY]
+OF_THE_MACHINE = [tool.name for tool in make_standard_tools() if tool.name not in FOR_EVERYBODY]
 ALONE = Keying(group_sessions_per_user=True, thread_sessions_per_user=True)
 DEFAULT = Keying()
 ROOMS = Keying(group_sessions_per_user=False)

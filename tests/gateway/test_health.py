@@ -10,17 +10,17 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from hermes import __version__, clock
-from hermes.errors import StoreFull, raised
+from hermes.errors import StoreFull, make_error
 from hermes.gateway.ops import health
 from hermes.gateway.ops.health import Waiting, Watched, health_app
 from hermes.gateway.ops.metrics import GatewayMetrics
 from hermes.gateway.platform_connections import PlatformState
-from hermes.secrets import made_up
+from hermes.secrets import join_example
 from hermes_state import SessionDB
 from tests.gateway.serving import client_of, served
 
 SINCE = 1_700_000_000.0
-KEY = made_up("sk-", "0123456789abcdef" * 2)
+KEY = join_example("sk-", "0123456789abcdef" * 2)
 
 
 class Gateway:
@@ -58,7 +58,7 @@ async def test_a_gateway_that_is_well() -> None:
         "version": __version__,
         "store": {"writable": True, "error": None},
         "waiting": {"inbox": 3, "outbox": 1},
-        "platforms": {"telegram": {"state": "up", "since": clock.iso(SINCE), "error": None}},
+        "platforms": {"telegram": {"state": "up", "since": clock.format_iso(SINCE), "error": None}},
     }
 
 
@@ -76,7 +76,7 @@ async def test_a_platform_that_is_down_degrades_it_and_says_why_in_one_line_with
 
 async def test_a_store_that_cannot_be_written_to_makes_it_unavailable() -> None:
     gateway = Gateway()
-    gateway.problem = raised(StoreFull, f"there is no room on the disk for {KEY}")
+    gateway.problem = make_error(StoreFull, f"there is no room on the disk for {KEY}")
     async with served(health_app(gateway.watched)) as address, client_of(address) as client:
         answer = await client.get("/healthz")
         numbers = await client.get("/metrics")
@@ -150,7 +150,7 @@ async def test_many_who_ask_at_once_write_to_the_store_once() -> None:
 
 async def test_a_mistake_and_a_path_are_not_told() -> None:
     gateway = Gateway()
-    gateway.problem = raised(StoreFull, "there is no room for /home/ann/.hermes/state.db")
+    gateway.problem = make_error(StoreFull, "there is no room for /home/ann/.hermes/state.db")
     async with served(health_app(gateway.watched)) as address, client_of(address) as client:
         answer = await client.get("/healthz")
         assert answer.json()["store"]["error"] == "there is no room for state.db"

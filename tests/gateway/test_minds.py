@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hermes import errors
-from hermes.agent.components import Wish
+from hermes.agent.components import ModelChoice
 from hermes.agent.models.model import Model, NoSuchModel
 from hermes.gateway.sessions.agents import StandardMinds, private_folder
 from tests.gateway.world import ANN, BOB, WithBrain, World, in_group, in_thread
@@ -40,7 +40,7 @@ async def test_a_model_that_cannot_be_had_is_tried_again_with_the_next_message()
     class Late(WithBrain):
         tries = 0
 
-        def make_model(self, wish: Wish) -> Model:
+        def make_model(self, wish: ModelChoice) -> Model:
             self.tries += 1
             if self.tries == 1:
                 raise NoSuchModel("there is no such model yet")

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 
 from hermes import errors
 from hermes.config import dotenv, gateway_keys
-from hermes.config.gateway_keys import GATEWAY_SETTINGS, PLATFORM_NAMES, PLATFORM_SETTINGS, is_secret, kind_of
+from hermes.config.gateway_keys import (
+    GATEWAY_SETTINGS,
+    PLATFORM_NAMES,
+    PLATFORM_SETTINGS,
+    get_kind,
+    is_secret,
+)
 from hermes.config.settings import read_settings
 from hermes.gateway import registry
 from hermes.gateway.inbound_events import CHAT_TYPES
@@ -367,7 +373,7 @@ def test_a_key_is_known_by_its_path() -> None:
         "platforms.telegram.owners",
         "platforms.webhook.port",
     ):
-        assert kind_of(key) is not None
+        assert get_kind(key) is not None
     for key in (
         "gateway",
         "gateway.nothing",
@@ -375,7 +381,7 @@ def test_a_key_is_known_by_its_path() -> None:
         "platforms.irc.owners",
         "platforms.matrix.A-b",
     ):
-        assert kind_of(key) is None
+        assert get_kind(key) is None
 
 
 def shown(value: object) -> str:
@@ -389,7 +395,7 @@ def shown(value: object) -> str:
 def test_the_page_tells_every_setting_its_default_and_nothing_else() -> None:
     part = PAGE.partition("## The gateway")[2].partition("Whatever else")[0]
     rows = [
-        f"| `{key}` | {shown(value_at(GatewaySettings(), key))} | {one.kind.told} | {one.meaning} |"
+        f"| `{key}` | {shown(value_at(GatewaySettings(), key))} | {one.kind.expected} | {one.meaning} |"
         for key, one in GATEWAY_SETTINGS.items()
     ]
     for name, one in PLATFORM_SETTINGS.items():
@@ -398,7 +404,7 @@ def test_the_page_tells_every_setting_its_default_and_nothing_else() -> None:
             if name in ("enabled", "busy", "stream")
             else value_at(GatewaySettings(), f"platforms.x.{name}")
         )
-        rows.append(f"| `platforms.<name>.{name}` | {shown(default)} | {one.kind.told} | {one.meaning} |")
+        rows.append(f"| `platforms.<name>.{name}` | {shown(default)} | {one.kind.expected} | {one.meaning} |")
     assert re.findall(r"^\| `[a-z_<>.]+` \|.*$", part, re.MULTILINE) == rows
 
 

@@ -27,7 +27,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from hermes import clock
-from hermes.errors import StoreFull, raised
+from hermes.errors import StoreFull, make_error
 from hermes.gateway.adapter import (
     Adapter,
     Doubtful,
@@ -390,7 +390,7 @@ async def test_what_became_of_it(core: Core, folder: Path) -> None:
             assert ("retry-after" in answer.headers) is (status == 429)
 
 
-@pytest.mark.parametrize("problem", [raised(StoreFull, "no room for the secret plan"), OSError("disk")])
+@pytest.mark.parametrize("problem", [make_error(StoreFull, "no room for the secret plan"), OSError("disk")])
 async def test_what_could_not_be_stored_is_not_acknowledged(
     problem: Exception, core: Core, folder: Path
 ) -> None:

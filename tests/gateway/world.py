@@ -27,8 +27,8 @@ from itertools import count
 from typing import Any, Self
 
 from hermes import clock
-from hermes.agent.components import Wish
-from hermes.agent.factory import Standard
+from hermes.agent.components import ModelChoice
+from hermes.agent.factory import StandardFactory
 from hermes.agent.models.model import CallPiece, Finished, Model, Piece, Request, Text, Unreachable, Used
 from hermes.gateway.adapter import Can, Receipt
 from hermes.gateway.app import Gateway
@@ -142,12 +142,12 @@ def _held_after_tool(request: Request) -> str | None:
     return rest.split()[0] if word == "twice" else None
 
 
-class WithBrain(Standard):
+class WithBrain(StandardFactory):
     def __init__(self, brain: Brain) -> None:
         super().__init__()
         self._brain = brain
 
-    def make_model(self, _wish: Wish) -> Model:
+    def make_model(self, _wish: ModelChoice) -> Model:
         return self._brain
 
 

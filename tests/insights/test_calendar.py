@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.insights.calendar import DAYS, Calendar, longest_streak
+from hermes.insights.calendar import DAYS, Calendar, find_longest_streak
 from hermes.store.reports.activity import SessionActivity
 from hermes.store.reports.usage import UsageLine
 
@@ -68,7 +68,7 @@ def test_the_longest_streak_is_the_longest_run_of_days(ordinals: set[int]) -> No
     for start in ordinals:
         while start + runs[start] in ordinals:
             runs[start] += 1
-    assert longest_streak([date.fromordinal(day) for day in ordinals]) == max(runs.values(), default=0)
+    assert find_longest_streak([date.fromordinal(day) for day in ordinals]) == max(runs.values(), default=0)
 
 
 def test_a_time_that_no_calendar_has_is_on_no_day() -> None:

@@ -17,9 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.insights import InsightsEngine
-from hermes.insights.chat_report import markdown
-from hermes.insights.html_report import page
-from hermes.insights.number_format import dollars, duration, hour, price, short
+from hermes.insights.chat_report import format_markdown
+from hermes.insights.html_report import render_page
+from hermes.insights.number_format import (
+    format_dollars,
+    format_duration,
+    format_hour,
+    format_price,
+    shorten_number,
+)
 from hermes_state import SessionDB
 
 DAY = 86_400.0
@@ -43,20 +49,20 @@ HOSTILE = (
     ],
 )
 def test_durations(seconds: float, said: str) -> None:
-    assert duration(seconds) == said
+    assert format_duration(seconds) == said
 
 
 @given(st.floats(0, 1e9))
 def test_durations_never_say_sixty_of_anything(seconds: float) -> None:
-    assert not re.search(r"\b(60s|60m|24h)", duration(seconds))
+    assert not re.search(r"\b(60s|60m|24h)", format_duration(seconds))
 
 
 def test_other_words() -> None:
-    assert [short(n) for n in (0, 999, 999.9, 1000, 12_345, 999_950, 4_500_000, 2e9)] == [
+    assert [shorten_number(n) for n in (0, 999, 999.9, 1000, 12_345, 999_950, 4_500_000, 2e9)] == [
         *("0", "999", "1.0K", "1.0K", "12.3K", "1.0M", "4.5M", "2.0B"),
     ]
-    assert [hour(n) for n in (0, 3, 12, 15, 23)] == ["12AM", "3AM", "12PM", "3PM", "11PM"]
-    assert [dollars(n) for n in (0.0, 0.004, 0.5, 1234.5)] == ["$0.00", "<$0.01", "$0.50", "$1,234.50"]
+    assert [format_hour(n) for n in (0, 3, 12, 15, 23)] == ["12AM", "3AM", "12PM", "3PM", "11PM"]
+    assert [format_dollars(n) for n in (0.0, 0.004, 0.5, 1234.5)] == ["$0.00", "<$0.01", "$0.50", "$1,234.50"]
     told = [
         (None, "unknown"),
         (0.0, "included"),
@@ -65,7 +71,7 @@ def test_other_words() -> None:
         (2.0, "actual"),
         (2.0, "partial"),
     ]
-    assert [price(*one) for one in told] == ["unknown", "included", "—", "~$2.00", "$2.00", "$2.00+"]
+    assert [format_price(*one) for one in told] == ["unknown", "included", "—", "~$2.00", "$2.00", "$2.00+"]
 
 
 @pytest.fixture
@@ -104,7 +110,7 @@ class Elements(HTMLParser):
 
 
 def test_a_hostile_text_is_only_text_on_the_page(hostile: dict[str, Any]) -> None:
-    text = page(hostile)
+    text = render_page(hostile)
     elements = Elements(text)
     assert [tag for tag, _ in elements.tags].count("script") == 3
     assert not {"img", "a", "iframe", "link", "object", "form", "base"} & {tag for tag, _ in elements.tags}
@@ -117,7 +123,7 @@ def test_a_hostile_text_is_only_text_on_the_page(hostile: dict[str, Any]) -> Non
 
 
 def test_the_page_forbids_the_network_and_every_script_but_its_own(hostile: dict[str, Any]) -> None:
-    text = page(hostile)
+    text = render_page(hostile)
     elements = Elements(text)
     (policy,) = [
         a["content"] or "" for _, a in elements.tags if a.get("http-equiv") == "Content-Security-Policy"
@@ -149,7 +155,7 @@ def test_the_charts_get_a_value_for_every_day_hour_and_weekday(
     for age in (0, 3, 10):
         db.create_session(f"s{age}", "cli", started_at=now - age * DAY)
         db.record_usage(f"s{age}", model="m", input_tokens=100 + age, estimated_cost_usd=0.5)
-    elements = Elements(page(InsightsEngine(db).generate()))
+    elements = Elements(render_page(InsightsEngine(db).generate()))
     data = json.loads(elements.scripts[1])
     assert {tag["data-chart"] for _, tag in elements.tags if "data-chart" in tag} == {
         *("sessions", "tokens", "cost", "hours", "weekdays"),
@@ -166,14 +172,14 @@ def test_the_charts_get_a_value_for_every_day_hour_and_weekday(
 def test_a_cost_that_nobody_knows_is_no_bar_and_no_zero_on_the_page(db: SessionDB) -> None:
     db.create_session("s", "cli")
     db.record_usage("s", model="m", input_tokens=100)
-    text = page(InsightsEngine(db).generate())
+    text = render_page(InsightsEngine(db).generate())
     assert json.loads(Elements(text).scripts[1])["cost"] == [None]
     assert "Cost unknown for 1 session" in text
     assert "$0" not in text.split("<body>")[1].split("<script")[0]
 
 
 def test_a_page_about_nothing_says_so(db: SessionDB) -> None:
-    text = page(InsightsEngine(db).generate(7, "cli"))
+    text = render_page(InsightsEngine(db).generate(7, "cli"))
     assert "No sessions found in the last 7 days (source: cli)." in text
     assert Elements(text).scripts[1:] == ["{}"]
 
@@ -181,7 +187,7 @@ def test_a_page_about_nothing_says_so(db: SessionDB) -> None:
 def test_years_of_days_are_cut_to_what_a_chart_can_show(db: SessionDB) -> None:
     db.create_session("first", "cli", started_at=0.0)
     db.create_session("last", "cli")
-    data = json.loads(Elements(page(InsightsEngine(db).generate(40_000))).scripts[1])
+    data = json.loads(Elements(render_page(InsightsEngine(db).generate(40_000))).scripts[1])
     assert 1000 < len(data["days"]) < 1200
     assert data["sessions"][-1] == 1
 
@@ -195,7 +201,7 @@ def test_the_message_for_chats_is_short_and_says_what_matters(db: SessionDB) -> 
         db.record_usage(f"s{at}", model=f"vendor/model-{at}", input_tokens=1000 - at, estimated_cost_usd=0.25)
     db.create_session("silent", "cli", model="vendor/model-0")
     db.append_message("silent", "assistant", "hi")
-    told = markdown(InsightsEngine(db).generate()).splitlines()
+    told = format_markdown(InsightsEngine(db).generate()).splitlines()
     assert told[0] == "**Hermes Insights** · last 30 days"
     assert "**8 sessions** · 8 messages · 70 tool calls · 7.0K tokens" in told
     assert "Cost: $1.75+ · cost unknown for 1 session" in told
@@ -212,8 +218,8 @@ def test_the_message_for_chats_is_short_and_says_what_matters(db: SessionDB) -> 
 def test_no_name_leaves_its_code_span_in_a_chat(hostile: dict[str, Any]) -> None:
     for name in ("a`b*c*", "[link](https://evil.example)", "line\nbreak", "\x1b[2Jx"):
         hostile["models"][0]["model"] = name
-        (line,) = [line for line in markdown(hostile).splitlines() if "1 session, 1 tokens" in line]
+        (line,) = [line for line in format_markdown(hostile).splitlines() if "1 session, 1 tokens" in line]
         assert re.fullmatch(r"- `[^`]*`: 1 session, 1 tokens, ~\$1\.00", line)
         assert "\x1b" not in line
     empty = {"empty": True, "days": 3, "source_filter": "*a*_b_"}
-    assert markdown(empty) == "No sessions found in the last 3 days (source: \\*a\\*\\_b\\_)."
+    assert format_markdown(empty) == "No sessions found in the last 3 days (source: \\*a\\*\\_b\\_)."

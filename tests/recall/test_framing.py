@@ -9,8 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.recall.snippets.excerpts import Excerpt, excerpt
-from hermes.recall.tool.prompt_safety import LARGEST, fitting, name, neutral, quoted, told
+from hermes.recall.snippets.excerpts import Excerpt, make_excerpt
+from hermes.recall.tool.prompt_safety import (
+    LARGEST,
+    fit_excerpt,
+    make_name,
+    neutralise,
+    quote_excerpt,
+    serialise_answer,
+)
 
 ANYTHING = st.text(st.characters(exclude_categories=[]), max_size=300)
 HOSTILE = st.lists(
@@ -68,7 +75,7 @@ HOSTILE = st.lists(
     ],
 )
 def test_what_poses_as_an_instruction_or_acts_is_made_harmless(hostile: str, harmless: str) -> None:
-    assert neutral(hostile) == harmless
+    assert neutralise(hostile) == harmless
 
 
 @pytest.mark.parametrize(
@@ -85,13 +92,13 @@ def test_what_poses_as_an_instruction_or_acts_is_made_harmless(hostile: str, har
     ],
 )
 def test_what_people_write_stays_as_it_is(text: str) -> None:
-    assert neutral(text) == text
+    assert neutralise(text) == text
 
 
 @given(ANYTHING | HOSTILE)
 def test_harmless_text_stays_harmless_and_can_always_be_encoded(text: str) -> None:
-    once = neutral(text)
-    assert neutral(once) == once
+    once = neutralise(text)
+    assert neutralise(once) == once
     once.encode()
     assert not any(char < " " and char not in "\n\t" for char in once)
 
@@ -101,29 +108,29 @@ def test_harmless_text_stays_harmless_and_can_always_be_encoded(text: str) -> No
 )
 def test_no_text_takes_longer_than_its_length_tells(piece: str) -> None:
     """Looking back from every place in so much text would take longer than any test may."""
-    neutral(piece * (1_000_000 // len(piece)))
+    neutralise(piece * (1_000_000 // len(piece)))
 
 
 @given(ANYTHING | HOSTILE)
 def test_a_name_is_one_short_line(text: str) -> None:
-    line = name(text, 50)
+    line = make_name(text, 50)
     assert len(line) <= 50
     assert len(line.splitlines()) <= 1
 
 
 @given(ANYTHING, st.integers(-5, 400), st.integers(0, 300))
 def test_an_excerpt_is_a_piece_and_counts_what_it_left_out(text: str, most: int, focus: int) -> None:
-    part = excerpt(text, most, focus=focus)
+    part = make_excerpt(text, most, focus=focus)
     assert len(part.piece) <= max(0, most)
     assert text[part.before : len(text) - part.after] == part.piece
     assert part.before + len(part.piece) + part.after == len(text)
 
 
 def test_an_excerpt_shows_the_place_that_matters() -> None:
-    part = excerpt("a" * 5000 + "needle" + "b" * 5000, 100, focus=5000)
+    part = make_excerpt("a" * 5000 + "needle" + "b" * 5000, 100, focus=5000)
     assert "needle" in part.piece
-    assert quoted(part).startswith("[4,975 characters left out] …a")
-    assert quoted(part).endswith("b… [4,931 characters left out]")
+    assert quote_excerpt(part).startswith("[4,975 characters left out] …a")
+    assert quote_excerpt(part).endswith("b… [4,931 characters left out]")
 
 
 @pytest.mark.parametrize("cluster", ["e\u0301", "👩‍👩‍👧", "👍🏽", "\u0915\u094d\u0937"])
@@ -137,14 +144,14 @@ def test_a_cut_falls_between_what_readers_see_as_characters(cluster: str) -> Non
     ):  # a virama joins by its look alone; the letter after it may begin a line
         edges |= {edge + 4 for edge in range(0, 21, 7)}
     for most in range(len(text)):
-        part = excerpt(text, most)
+        part = make_excerpt(text, most)
         assert len(part.piece) in edges, part.piece
 
 
 @given(ANYTHING | HOSTILE, st.integers(0, 200))
 def test_an_excerpt_is_cut_until_its_json_fits(text: str, allowed: int) -> None:
-    part = fitting(Excerpt(text), allowed)
-    length = len(json.dumps(quoted(part), ensure_ascii=False)) - 2
+    part = fit_excerpt(Excerpt(text), allowed)
+    length = len(json.dumps(quote_excerpt(part), ensure_ascii=False)) - 2
     assert length <= allowed or part.piece == ""
     assert text.startswith(part.piece)
 
@@ -152,7 +159,7 @@ def test_an_excerpt_is_cut_until_its_json_fits(text: str, allowed: int) -> None:
 @given(st.lists(st.lists(HOSTILE.map(lambda text: text * 30), max_size=8), max_size=8))
 def test_an_answer_never_exceeds_its_size_and_is_always_json(results: list[list[str]]) -> None:
     shown = [{"quotes": [Excerpt(text) for text in texts]} for texts in results]
-    text = told({"notes": [], "results": list(shown)}, shorten="results")
+    text = serialise_answer({"notes": [], "results": list(shown)}, shorten="results")
     assert len(text) <= LARGEST
     answer = json.loads(text)
     assert len(answer["results"]) == len(shown)
@@ -162,7 +169,7 @@ def test_what_is_short_is_shown_whole_and_the_long_ones_share_the_rest() -> None
     answer: dict[str, Any] = {
         "results": [Excerpt("x" * 50_000), Excerpt("short"), Excerpt("y" * 50_000, share=4)]
     }
-    text = told(answer)
+    text = serialise_answer(answer)
     first, short, second = json.loads(text)["results"]
     assert short == "short"
     assert LARGEST - 10 <= len(text) <= LARGEST
@@ -171,13 +178,13 @@ def test_what_is_short_is_shown_whole_and_the_long_ones_share_the_rest() -> None
 
 def test_where_even_names_do_not_fit_fewer_are_shown_and_the_answer_says_so() -> None:
     rows = [{"session_id": "i" * 5_000} for _ in range(4)]
-    answer = json.loads(told({"results": rows, "count": 4}, shorten="results"))
+    answer = json.loads(serialise_answer({"results": rows, "count": 4}, shorten="results"))
     assert (len(answer["results"]), answer["count"]) == (2, 2)
     assert answer["notes"] == ["2 more did not fit into the answer"]
 
 
 def test_an_answer_that_cannot_be_shortened_is_an_error_not_a_flood() -> None:
-    assert json.loads(told({"session_id": "i" * 20_000})) == {
+    assert json.loads(serialise_answer({"session_id": "i" * 20_000})) == {
         "success": False,
         "error": "the answer is too large to be shown",
     }

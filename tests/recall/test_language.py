@@ -24,7 +24,7 @@ def tree(query: str) -> Node | None:
 
 
 def wanted(query: str) -> MessageFilter:
-    return read(query, NOW).wanted
+    return read(query, NOW).message_filter
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_groups(query: str, meaning: Node | None) -> None:
 def test_everything_else_is_text_as_in_the_documented_language(query: str) -> None:
     reading = read(query, NOW)
     assert reading.tree == parse(query)
-    assert reading.wanted == MessageFilter()
+    assert reading.message_filter == MessageFilter()
     assert reading.fields == ()
 
 
@@ -203,7 +203,7 @@ PLAIN = st.lists(
 def test_without_groups_parts_and_fields_it_is_the_documented_language(query: str) -> None:
     reading = read(query, NOW)
     assert reading.tree == parse(query)
-    assert reading.wanted == MessageFilter()
+    assert reading.message_filter == MessageFilter()
 
 
 MIXED = st.lists(

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from hermes.recall.query.legacy_query import sanitize_fts5_query
-from hermes.recall.query.operators import parse
+from hermes.recall.query.operators import parse, sanitize_fts5_query
 from hermes.store.matching import (
     And,
     Literal,
@@ -23,7 +22,7 @@ from hermes.store.matching import (
     wanted,
 )
 from hermes.store.sqlite.search.index_walk import fts5
-from hermes.text import text_of, text_of_tool_calls
+from hermes.text import extract_text, extract_tool_call_text
 from tests.oracle import oracle_matches
 
 FRAGMENTS = [
@@ -165,9 +164,16 @@ def found(query: str, *fields: str | None) -> bool:
 
 
 def agrees(query: str, message: dict[str, Any]) -> None:
-    fields = text_of(message["content"]), message["tool_name"], text_of_tool_calls(message["tool_calls"])
-    clean = message | {"content": text_of(message["content"]), "tool_name": text_of(message["tool_name"])}
-    assert found(query, fields[0], text_of(fields[1]), fields[2]) == oracle_matches(query, clean)
+    fields = (
+        extract_text(message["content"]),
+        message["tool_name"],
+        extract_tool_call_text(message["tool_calls"]),
+    )
+    clean = message | {
+        "content": extract_text(message["content"]),
+        "tool_name": extract_text(message["tool_name"]),
+    }
+    assert found(query, fields[0], extract_text(fields[1]), fields[2]) == oracle_matches(query, clean)
 
 
 @settings(max_examples=500)
@@ -198,7 +204,7 @@ JSON = st.recursive(
 def test_structured_content_and_tool_calls_are_searched_as_the_oracle_does(
     query: str, content: Any, calls: Any
 ) -> None:
-    fields = text_of(content), text_of_tool_calls(calls)
+    fields = extract_text(content), extract_tool_call_text(calls)
     if isinstance(calls, str):  # a column's text is read as JSON, which the oracle does not do
         calls = None
         fields = fields[0], ""

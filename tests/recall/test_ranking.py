@@ -380,7 +380,7 @@ def test_what_is_only_near_is_marked_and_comes_after_what_matches(hyphens: Sessi
     near = hyphens.search_sessions_ranked('"bar foo"')
     assert (set(ids(near)), near.relaxed) == ({"space", "hyphen"}, True)
     assert all(row["why"].startswith("nothing matches exactly; matches ") for row in near)
-    day = clock.day(clock.now())
+    day = clock.format_day(clock.now())
     assert set(ids(hyphens.search_sessions_ranked(f'"bar foo" {day}'))) >= {"space", "hyphen"}
     several = hyphens.search_sessions_ranked(['"bar foo"', "zebra"])
     assert (ids(several)[0], several.relaxed) == ("zebra", False)

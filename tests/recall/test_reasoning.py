@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hermes.agent.context.summary import said_in
+from hermes.agent.context.summary import extract_message
 from hermes_state import SessionDB
 
 ANSWER = "<think>Maybe the kettle is a budget question.</think>\n\nThe budget is 40 and no more."
@@ -21,5 +21,5 @@ def test_a_snippet_is_of_the_answer(db: SessionDB) -> None:
 
 
 def test_a_summary_is_of_the_answer() -> None:
-    assert said_in({"role": "assistant", "content": ANSWER})[0] == "The budget is 40 and no more."
-    assert said_in({"role": "user", "content": ANSWER})[0] == ANSWER
+    assert extract_message({"role": "assistant", "content": ANSWER})[0] == "The budget is 40 and no more."
+    assert extract_message({"role": "user", "content": ANSWER})[0] == ANSWER

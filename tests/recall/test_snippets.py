@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hermes.recall.query.operators import parse
-from hermes.recall.snippets.snippets import snippet
+from hermes.recall.snippets.snippets import make_snippet
 from hermes.store.matching import MessageText, matches
 from tests.recall.test_query import fragments, texts
 
@@ -17,7 +17,7 @@ from tests.recall.test_query import fragments, texts
 def show(query: str, text: str, tokens: int = 40) -> str:
     tree = parse(query)
     assert tree is not None
-    return snippet(text, tree, tokens=tokens)
+    return make_snippet(text, tree, tokens=tokens)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_snippet_is_the_text_with_marks_whatever_is_asked(query: str, text: st
     tree = parse(query)
     if tree is None:
         return
-    shown = snippet(text, tree, tokens=tokens)
+    shown = make_snippet(text, tree, tokens=tokens)
     bare = shown.replace(">>>", "").replace("<<<", "").replace("...", "").replace("<", "").replace(">", "")
     assert bare in text.replace("...", "").replace("<", "").replace(">", "")
     assert shown.count(">>>") >= shown.count("<<<") - text.count("<")
@@ -112,11 +112,11 @@ def test_a_snippet_is_the_text_with_marks_whatever_is_asked(query: str, text: st
 def test_what_matches_a_short_text_is_marked_in_it(query: str, text: str) -> None:
     tree = parse(query)
     if tree is not None and ">" not in text and matches(tree, MessageText.of(text)):
-        assert ">>>" in snippet(text, tree, tokens=400)
+        assert ">>>" in make_snippet(text, tree, tokens=400)
 
 
 @given(st.text(), st.text())
 def test_nothing_raises(query: str, text: str) -> None:
     tree = parse(query)
     if tree is not None:
-        snippet(text, tree)
+        make_snippet(text, tree)

@@ -16,9 +16,9 @@ import httpx2
 from openai import AsyncOpenAI
 
 from hermes.agent.agent import Agent
-from hermes.agent.components import Working
+from hermes.agent.components import AgentInputs
 from hermes.agent.models.model import Piece, Request, Retrying, Text, Unreachable, Used
-from hermes.agent.tools.background_processes import Processes
+from hermes.agent.tools.background_processes import BackgroundProcesses
 from hermes.agent.transcript import StoredRecord
 from hermes.db.scoped_store import ScopedStore
 from hermes.gateway.app import Gateway
@@ -88,12 +88,12 @@ class Parrot(EchoModel):
 class ParrotMinds:
     def __init__(self) -> None:
         self.model = Parrot()
-        self.processes = Processes()
+        self.processes = BackgroundProcesses()
         self.whose: list[Whose] = []
 
     async def mind(self, whose: Whose, store: ScopedStore, record: StoredRecord) -> Mind:
         self.whose.append(whose)
-        working = Working(store, self.model, (), Path.home(), whose.platform, False, whose.about)
+        working = AgentInputs(store, self.model, (), Path.home(), whose.platform, False, whose.about)
 
         async def prompt() -> str:
             return f"Repeat.\n\n{working.about}"

@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from hermes.errors import StoreFailed, raised
+from hermes.errors import StoreFailed, make_error
 from hermes.gateway.adapter import Misconfigured
 from hermes.gateway.settings import PlatformSettings
 from hermes.server.api import ApiServer
@@ -233,7 +233,7 @@ async def test_more_connections_than_there_are_is_told_in_the_usual_shape() -> N
 
 
 def test_an_error_names_no_folder_and_no_secret() -> None:
-    problem = raised(StoreFailed, "cannot open /home/ann/.hermes/state.db\nTraceback: token=abc")
+    problem = make_error(StoreFailed, "cannot open /home/ann/.hermes/state.db\nTraceback: token=abc")
     assert from_error(problem).message.startswith("cannot open state.db")
     assert "/home" not in str(from_error(problem).body)
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from hermes import errors
 from hermes.store.sessions import attachments
-from hermes.text import preview_of, text_of
+from hermes.text import extract_text, make_preview
 from hermes_state import SessionDB
 
 
@@ -207,7 +207,7 @@ def test_any_structure_comes_back_as_it_was_given(content: Any) -> None:
     assert len(bytes_of) == len(list(taken))
     assert set(attachments.mentioned(stored)) == set(bytes_of) or kind == "json"
     decoded = json.loads(stored.removeprefix("\0json:"))
-    assert (text_of(decoded), preview_of(decoded)) == (text_of(content), preview_of(content))
+    assert (extract_text(decoded), make_preview(decoded)) == (extract_text(content), make_preview(content))
     assert (attachments.put_back(decoded, bytes_of.get) if kind == "blobs" else decoded) == content
     inline = "\0json:" + json.dumps(content)
     assert attachments.likeness(stored, kind) == attachments.likeness(inline, "json")

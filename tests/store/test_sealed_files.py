@@ -39,7 +39,7 @@ class OneKey:
 
     def key_with_id(self, wanted: str, file: Path) -> bytes:
         if self._key is None or key_id(self._key) != wanted:
-            raise errors.raised(errors.StoreLocked, f"{file}: no such key")
+            raise errors.make_error(errors.StoreLocked, f"{file}: no such key")
         return self._key
 
 

@@ -47,7 +47,7 @@ class Agent:
             self.record,
             self.model,
             self.tools,
-            self._tool_context,
+            self._make_tool_context,
             price=self._price,
             prompt=self._prompt,
             compressor=self.compressor,
@@ -55,5 +55,5 @@ class Agent:
             can_ask=self._can_ask,
         )
 
-    def _tool_context(self, approve: Approve, stop: asyncio.Event) -> ToolContext:
+    def _make_tool_context(self, approve: Approve, stop: asyncio.Event) -> ToolContext:
         return ToolContext(self.db, self.record.session_id, self.cwd, approve, stop, self.speakers)

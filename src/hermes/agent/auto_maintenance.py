@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
 
 
-async def tidied(db: SessionDB) -> str | None:
+async def tidy_in_thread(db: SessionDB) -> str | None:
     """`tidy` in a thread that nobody waits for on leaving: each of its steps is whole, or not done."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[str | None] = loop.create_future()
 
-    def tell(told: str | None) -> None:
+    def report(notice: str | None) -> None:
         if not done.cancelled():
-            done.set_result(told)
+            done.set_result(notice)
 
     def work() -> None:
-        told = tidy(db)
+        notice = tidy(db)
         with suppress(RuntimeError):  # the program has ended
-            loop.call_soon_threadsafe(tell, told)
+            loop.call_soon_threadsafe(report, notice)
 
     threading.Thread(target=work, name="maintenance", daemon=True).start()
     return await done
@@ -36,31 +36,31 @@ def tidy(db: SessionDB) -> str | None:
     from hermes.config.settings import read_settings
 
     try:
-        wanted = read_settings().sessions
+        settings = read_settings().sessions
     except errors.HermesError as problem:
         return f"Maintenance did not run: {problem}"
-    if not wanted.auto_prune:
+    if not settings.auto_prune:
         return None
-    return said(
+    return format_outcome(
         db.maybe_auto_prune_and_vacuum(
-            wanted.retention_days,
-            wanted.min_interval_hours,
-            wanted.vacuum_after_prune,
+            settings.retention_days,
+            settings.min_interval_hours,
+            settings.vacuum_after_prune,
             db.db_path.parent / "sessions",
-            trash_days=wanted.trash_days,
-            thin_days=wanted.thin_days,
+            trash_days=settings.trash_days,
+            thin_days=settings.thin_days,
         )
     )
 
 
-def said(done: dict[str, Any]) -> str | None:
+def format_outcome(done: dict[str, Any]) -> str | None:
     if "error" in done:
         return f"Maintenance failed: {done['error']}"
-    told = []
+    notices = []
     if done["pruned"]:
-        told.append(f"removed {done['pruned']} old session{'' if done['pruned'] == 1 else 's'}")
+        notices.append(f"removed {done['pruned']} old session{'' if done['pruned'] == 1 else 's'}")
     if done.get("thinned"):
-        told.append(f"cut {done['thinned']:,} bytes of old tool output")
+        notices.append(f"cut {done['thinned']:,} bytes of old tool output")
     if done.get("emptied"):
-        told.append(f"emptied {done['emptied']} from the trash")
-    return f"Maintenance (sessions.auto_prune): {', '.join(told)}." if told else None
+        notices.append(f"emptied {done['emptied']} from the trash")
+    return f"Maintenance (sessions.auto_prune): {', '.join(notices)}." if notices else None

@@ -17,14 +17,14 @@ _REST_OF_THOUGHT = rf"(?is)\A(?:(?!<(?:{_TAGS})>).)*?(?<![`'\"])</(?:{_TAGS})>"
 """Some models are set to begin with a thought: only its end is in the answer. An answer may also speak of the tags."""
 
 
-class Answered(NamedTuple):
+class AuxiliaryAnswer(NamedTuple):
     text: str
     used: Used
 
 
 async def ask(
     model: Model, messages: Sequence[Message], *, max_tokens: int, seconds: float, temperature: float = 0.3
-) -> Answered:
+) -> AuxiliaryAnswer:
     """The whole answer, without what the model thought aloud. Raises `ModelError` if there is none in time."""
     text: list[str] = []
     used = Used()
@@ -46,16 +46,16 @@ async def ask(
     finally:
         if hasattr(stream, "aclose"):
             await stream.aclose()
-    return Answered(without_thoughts("".join(text)), used)
+    return AuxiliaryAnswer(strip_thoughts("".join(text)), used)
 
 
-def without_thoughts(text: str) -> str:
+def strip_thoughts(text: str) -> str:
     return re.sub(_REST_OF_THOUGHT, "", re.sub(_THOUGHT, "", text)).strip()
 
 
-def accounted(model: Model, used: Used, price: Price) -> tuple[dict[str, Any], Counted]:
+def account_call(model: Model, used: Used, price: Price) -> tuple[dict[str, Any], Counted]:
     """A call as `record_usage` takes it, and as surfaces are told it."""
-    cost, told = price(model.name, used)
+    cost, details = price(model.name, used)
     call = {
         "model": model.name,
         "provider": model.provider,
@@ -66,6 +66,6 @@ def accounted(model: Model, used: Used, price: Price) -> tuple[dict[str, Any], C
         "cache_read_tokens": used.cache_read_tokens,
         "cache_write_tokens": used.cache_write_tokens,
         "reasoning_tokens": used.reasoning_tokens,
-        **told,
+        **details,
     }
     return call, Counted(model.name, used, cost, "auxiliary")

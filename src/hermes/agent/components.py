@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hermes.db.session_db import AnyStore
 
 
-class Wish(NamedTuple):
+class ModelChoice(NamedTuple):
     """Which model a person asked for; None is what their settings say."""
 
     model: str | None = None
@@ -26,10 +26,10 @@ class Wish(NamedTuple):
     """That of a conversation which is resumed, where the settings know none for its model."""
 
 
-NO_WISH = Wish()
+NO_WISH = ModelChoice()
 
 
-class Working(NamedTuple):
+class AgentInputs(NamedTuple):
     """What an agent is about to work with."""
 
     db: AnyStore
@@ -42,7 +42,7 @@ class Working(NamedTuple):
     """Where the conversation is held and with whom, for the prompt."""
 
 
-class ByHand(Compressor, Protocol):
+class ManualCompressor(Compressor, Protocol):
     """One that a person can ask, too."""
 
     def compress_by_hand(self, focus: str | None = None) -> AsyncIterator[Event]: ...
@@ -52,26 +52,26 @@ LEAST_SAID = 4
 """New messages by the person from which a conversation that ends is worth a turn to save; see `saving`."""
 
 
-class Save(Protocol):
+class SaveMemory(Protocol):
     def __call__(self, agent: Agent, least: int = LEAST_SAID) -> Awaitable[bool]:
         """Whether it came to its end; False also if the person said less than `least` since the last time."""
 
 
-class Parts(NamedTuple):
+class AgentComponents(NamedTuple):
     """What is None does not exist, and the chat says so where it is asked for."""
 
-    make_model: Callable[[Wish], Model]
+    make_model: Callable[[ModelChoice], Model]
     """May take its time, and may raise: it is called in a thread, while the person types."""
     make_tools: Callable[[bool], Sequence[Tool]]
     """True asks for those only that keep nothing, for an incognito conversation."""
-    make_prompt: Callable[[Working], Awaitable[str]]
+    make_prompt: Callable[[AgentInputs], Awaitable[str]]
     """The system prompt of a session that begins now."""
     price: Price
     most_steps: int = MOST_STEPS
-    make_compressor: Callable[[StoredRecord, Working], ByHand] | None = None
+    make_compressor: Callable[[StoredRecord, AgentInputs], ManualCompressor] | None = None
     make_title: Callable[[AnyStore, str], Awaitable[str | None]] | None = None
     """Titles a session after its first exchange if it has no title; the title it got."""
-    save: Save | None = None
+    save: SaveMemory | None = None
     """One silent, bounded turn in which the agent keeps what matters of a conversation that ends."""
     memory: Callable[[], str] | None = None
     skills: Callable[[], Sequence[tuple[str, str]]] | None = None

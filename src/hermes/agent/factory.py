@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 from hermes import clock, errors
 from hermes.agent.agent import Agent
-from hermes.agent.components import LEAST_SAID, ByHand, Parts, Wish, Working
+from hermes.agent.components import LEAST_SAID, AgentComponents, AgentInputs, ManualCompressor, ModelChoice
 from hermes.agent.models.model import Model, Used
 from hermes.agent.tool import Tool
 from hermes.agent.transcript import StoredRecord
 
 if TYPE_CHECKING:
-    from hermes.agent.memory_flush import Saver
+    from hermes.agent.memory_flush import MemorySaver
     from hermes.agent.models.prices import Prices
     from hermes.agent.tools.access import Access
-    from hermes.agent.tools.background_processes import Processes
+    from hermes.agent.tools.background_processes import BackgroundProcesses
     from hermes.config.settings import Settings
     from hermes.db.session_db import AnyStore
 
@@ -34,11 +34,11 @@ FOR_EVERYBODY = (*SAVING, "session_search", "todo")
 """The tools that reach nothing but what is a person's own. All others are for whoever the machine belongs to."""
 
 
-def standard(*, is_job: bool = False) -> Parts:
-    return Standard(is_job=is_job).parts()
+def make_standard_components(*, is_job: bool = False) -> AgentComponents:
+    return StandardFactory(is_job=is_job).parts()
 
 
-def worse_than_nobody(settings: Settings) -> set[str]:
+def list_inferior_models(settings: Settings) -> set[str]:
     """Models whose titles and summaries are worse than those made of the words that were said.
 
     Of the small local one they are, too, unless the person wants it for just that.
@@ -49,7 +49,7 @@ def worse_than_nobody(settings: Settings) -> set[str]:
     return {OFFLINE} if settings.auxiliary.model == local.NAME else {OFFLINE, local.NAME}
 
 
-class Standard:
+class StandardFactory:
     def __init__(
         self, *, home: Path | None = None, machine: bool = True, shared: bool = False, is_job: bool = False
     ) -> None:
@@ -59,20 +59,20 @@ class Standard:
         unless a setting says otherwise.
         """
         self._home, self._machine, self._shared, self._is_job = home, machine, shared, is_job
-        self._savers: dict[str, Saver] = {}
-        self._wish = Wish()
+        self._savers: dict[str, MemorySaver] = {}
+        self._wish = ModelChoice()
         self._is_part = False
 
-    def for_person(self, home: Path | None, *, machine: bool, shared: bool = False) -> Standard:
+    def for_person(self, home: Path | None, *, machine: bool, shared: bool = False) -> StandardFactory:
         """The same for somebody else: settings, prices, the models and what runs in the background are shared."""
-        theirs = Standard(home=home, machine=machine, shared=shared)
+        theirs = StandardFactory(home=home, machine=machine, shared=shared)
         theirs._is_part = True
         in_common = ("settings", "prices", "processes", "access", "auxiliary")
         theirs.__dict__.update({name: getattr(self, name) for name in in_common})
         return theirs
 
-    def parts(self) -> Parts:
-        return Parts(
+    def parts(self) -> AgentComponents:
+        return AgentComponents(
             self.make_model,
             self.make_tools,
             self.make_prompt,
@@ -105,17 +105,17 @@ class Standard:
 
     # ---------------------------------------------------------------- who answers
 
-    def make_model(self, wish: Wish) -> Model:
+    def make_model(self, wish: ModelChoice) -> Model:
         """We are in a thread, and the person types: the time to import what a model behind HTTP needs."""
-        from hermes.agent.models.choice import OFFLINE, main_model
+        from hermes.agent.models.choice import OFFLINE, open_main_model
         from hermes.agent.models.openai import preload
 
-        made = self.prices.know(main_model(self._settings_of(wish)))
+        made = self.prices.know(open_main_model(self._read_settings_for(wish)))
         if made.name != OFFLINE:
             preload()
         return made
 
-    def _settings_of(self, wish: Wish) -> Settings:
+    def _read_settings_for(self, wish: ModelChoice) -> Settings:
         from hermes.config.settings import read_settings
 
         self._wish = wish
@@ -127,25 +127,25 @@ class Standard:
     @cached_property
     def auxiliary(self) -> Model | None:
         """Who makes titles and summaries; None: nobody."""
-        from hermes.agent.models.choice import auxiliary_model
+        from hermes.agent.models.choice import open_auxiliary_model
 
-        settings = self._settings_of(self._wish)
+        settings = self._read_settings_for(self._wish)
         with suppress(errors.HermesError):
-            made = self.prices.know(auxiliary_model(settings))
-            return None if made.name in worse_than_nobody(settings) else made
+            made = self.prices.know(open_auxiliary_model(settings))
+            return None if made.name in list_inferior_models(settings) else made
         return None
 
     @cached_property
-    def processes(self) -> Processes:
+    def processes(self) -> BackgroundProcesses:
         """What tools left running in the background."""
-        from hermes.agent.tools.background_processes import Processes
+        from hermes.agent.tools.background_processes import BackgroundProcesses
 
-        return Processes()
+        return BackgroundProcesses()
 
     @cached_property
     def access(self) -> Access:
         """How tools reach the machine. From then on no other process can read this one's memory."""
-        from hermes.agent.sandbox.child_environment import names_of_keys
+        from hermes.agent.sandbox.child_environment import list_key_names
         from hermes.agent.sandbox.sandbox import make_unreadable
         from hermes.agent.tools.access import Access, AccessSettings
         from hermes.config import config_file
@@ -159,16 +159,16 @@ class Standard:
                 readable=sandbox.readable,
                 writable=sandbox.writable,
                 environment=sandbox.environment,
-                withheld=frozenset(names_of_keys(config_file.read())),
+                withheld=frozenset(list_key_names(config_file.read())),
                 key_file=self.settings.store.key_file,
             )
         )
 
     def make_tools(self, incognito: bool) -> Sequence[Tool]:
         from hermes.agent.session_summaries import SessionSummaries
-        from hermes.agent.tools import standard_tools
+        from hermes.agent.tools import make_standard_tools
 
-        tools = standard_tools(
+        tools = make_standard_tools(
             home=self._home,
             access=self.access,
             processes=self.processes,
@@ -178,7 +178,7 @@ class Standard:
         )
         return [tool for tool in tools if self._machine or tool.name in FOR_EVERYBODY]
 
-    async def make_prompt(self, working: Working) -> str:
+    async def make_prompt(self, working: AgentInputs) -> str:
         from hermes.agent.prompt.memory_files import Memory
         from hermes.agent.prompt.skill_files import Skills
         from hermes.agent.prompt.system_prompt import build_system_prompt
@@ -190,8 +190,8 @@ class Standard:
                 source=working.source,
                 model=working.model.name,
                 started_at=clock.now(),
-                memory=Memory(self._in_home("memories")),
-                skills=Skills(self._in_home("skills")),
+                memory=Memory(self._locate_in_home("memories")),
+                skills=Skills(self._locate_in_home("skills")),
                 machine=self._machine,
                 about=working.about,
                 shared=self._shared,
@@ -200,13 +200,13 @@ class Standard:
 
     # ---------------------------------------------------------------- beside the conversation
 
-    def make_compressor(self, record: StoredRecord, working: Working) -> ByHand:
+    def make_compressor(self, record: StoredRecord, working: AgentInputs) -> ManualCompressor:
         from hermes.agent.context.compression import ContextCompressor
-        from hermes.agent.tools.todo import todo_of, told
+        from hermes.agent.tools.todo import format_items, read_todo
 
         def todo(session_id: str) -> str | None:
-            items = todo_of(working.db, session_id)
-            return told(items) if items else None
+            items = read_todo(working.db, session_id)
+            return format_items(items) if items else None
 
         return ContextCompressor(
             record,
@@ -217,7 +217,7 @@ class Standard:
             tools=working.tools,
             settings=self.settings.compression,
             todo=todo,
-            save=self._saver(working).begin,
+            save=self._get_saver(working).begin,
         )
 
     async def make_title(self, db: AnyStore, session_id: str) -> str | None:
@@ -229,16 +229,18 @@ class Standard:
         return await TitleMaker(db, auxiliary, self.price).make(session_id)
 
     async def save(self, agent: Agent, least: int = LEAST_SAID) -> bool:
-        working = Working(agent.db, agent.model, agent.tools, agent.cwd, "", False)
-        return await self._saver(working).save(agent.record.session_id, await agent.record.context(), least)
+        working = AgentInputs(agent.db, agent.model, agent.tools, agent.cwd, "", False)
+        return await self._get_saver(working).save(
+            agent.record.session_id, await agent.record.context(), least
+        )
 
-    def _saver(self, working: Working) -> Saver:
-        from hermes.agent.memory_flush import Saver
+    def _get_saver(self, working: AgentInputs) -> MemorySaver:
+        from hermes.agent.memory_flush import MemorySaver
 
         if working.model.name not in self._savers:
             tools = [tool for tool in working.tools if tool.name in SAVING]
             enabled = self.settings.agent.save_memory and any(tool.name == "memory" for tool in tools)
-            self._savers[working.model.name] = Saver(
+            self._savers[working.model.name] = MemorySaver(
                 working.db,
                 working.model,
                 tools,
@@ -254,26 +256,26 @@ class Standard:
     def memory(self) -> str:
         from hermes.agent.prompt.memory_files import FILES, Memory
 
-        memory = Memory(self._in_home("memories"))
+        memory = Memory(self._locate_in_home("memories"))
         return "\n\n".join(text for text in (memory.read(target).text for target in FILES) if text)
 
     def skills(self) -> list[tuple[str, str]]:
         from hermes.agent.prompt.skill_files import Skills
 
-        return [(skill.name, skill.description) for skill in Skills(self._in_home("skills")).all()]
+        return [(skill.name, skill.description) for skill in Skills(self._locate_in_home("skills")).all()]
 
-    def _in_home(self, name: str) -> Path | None:
+    def _locate_in_home(self, name: str) -> Path | None:
         return self._home and self._home / name
 
     def stop_processes(self, db: AnyStore, session_id: str) -> int:
-        from hermes.agent.tools.background_processes import conversation_of
+        from hermes.agent.tools.background_processes import find_conversation
 
         if "processes" not in self.__dict__:
             return 0
-        mine = self.processes.of(conversation_of(db, session_id))
-        active = [one for one in mine if not one.running.over]
-        for one in active:
-            one.running.kill()
+        mine = self.processes.of(find_conversation(db, session_id))
+        active = [process for process in mine if not process.running.over]
+        for process in active:
+            process.running.kill()
         return len(active)
 
     def keep_setting(self, key: str, value: object) -> None:

@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 from hermes import errors
 from hermes.agent.components import LEAST_SAID
-from hermes.agent.context.boundaries import Row, is_summary, tail_within
-from hermes.agent.context.tool_output_trimming import shortened
+from hermes.agent.context.boundaries import Row, is_summary, take_tail
+from hermes.agent.context.tool_output_limits import shorten_rows
 from hermes.agent.events import Done
 from hermes.agent.models.model import Model
-from hermes.agent.prompt.participants import UNKNOWN, Speaker, is_marked, speakers_in
+from hermes.agent.prompt.participants import UNKNOWN, Speaker, is_marked, list_speakers
 from hermes.agent.tool import Tool, ToolContext
 from hermes.agent.transcript import IncognitoRecord
 from hermes.agent.turn import Price, Turn
-from hermes.logs import log_of
+from hermes.logs import get_logger
 
 if TYPE_CHECKING:
     from hermes.db.session_db import AnyStore
 
-log = log_of(__name__)
+log = get_logger(__name__)
 
 SECONDS, GRACE_S = 30.0, 2.0
 MOST_STEPS = 4
@@ -51,7 +51,7 @@ ROOM_TASK = (
 )
 
 
-class Saver:
+class MemorySaver:
     def __init__(
         self,
         db: AnyStore,
@@ -77,8 +77,8 @@ class Saver:
         self, session_id: str, rows: Sequence[Row], least: int = LEAST_SAID
     ) -> asyncio.Task[bool] | None:
         """Before these messages leave: save what matters of them. None if fewer than `least` are new."""
-        said = [row.get("id") for row in rows if row.get("role") == "user"]
-        new = [message_id for message_id in said if message_id not in self._seen]
+        prompts = [row.get("id") for row in rows if row.get("role") == "user"]
+        new = [message_id for message_id in prompts if message_id not in self._seen]
         if not self._enabled or len(new) < least:
             return None
         if not self._shared and is_marked(
@@ -111,7 +111,7 @@ class Saver:
         done = False
         try:
             async with self._one_at_a_time, asyncio.timeout(self._seconds):
-                done = await self._turn(session_id, rows)
+                done = await self._run_turn(session_id, rows)
         except (TimeoutError, errors.HermesError) as problem:
             log.info("saving from session %s did not end: %r", session_id, problem)
         finally:
@@ -119,27 +119,27 @@ class Saver:
                 self._seen -= new
         return done
 
-    async def _turn(self, session_id: str, rows: list[Row]) -> bool:
+    async def _run_turn(self, session_id: str, rows: list[Row]) -> bool:
         session = await asyncio.to_thread(self._db.get_session, session_id)
         prompt = (session or {}).get("system_prompt") or ""
-        record = _Silent(self._db, session_id, self._fitting(rows), prompt)
+        record = _SilentRecord(self._db, session_id, self._fit_rows(rows), prompt)
 
-        async def no_other() -> str:
+        async def get_prompt() -> str:
             return prompt
 
-        async def everybody() -> list[Speaker]:
+        async def list_everybody() -> list[Speaker]:
             # A summary may hold anybody's words.
-            return [*speakers_in(rows), *([UNKNOWN] if any(map(is_summary, rows)) else [])]
+            return [*list_speakers(rows), *([UNKNOWN] if any(map(is_summary, rows)) else [])]
 
         turn = Turn(
             record,
             self._model,
             self._tools,
             lambda approve, stop: ToolContext(
-                self._db, session_id, self._cwd, approve, stop, everybody if self._shared else None
+                self._db, session_id, self._cwd, approve, stop, list_everybody if self._shared else None
             ),
             price=self._price,
-            prompt=no_other,
+            prompt=get_prompt,
             most_steps=self._most_steps,
         )
         done = False
@@ -148,13 +148,13 @@ class Saver:
                 done = isinstance(event, Done)
         return done
 
-    def _fitting(self, rows: list[Row]) -> list[Row]:
+    def _fit_rows(self, rows: list[Row]) -> list[Row]:
         """What the model can take: older tool output in a line, then the newest messages."""
         old = rows[-WHOLE]["id"] if len(rows) > WHOLE and rows[-WHOLE].get("id") is not None else 0
-        return tail_within(shortened(rows, old, pressed=True), int(self._model.context_window * OF_WINDOW))
+        return take_tail(shorten_rows(rows, old, pressed=True), int(self._model.context_window * OF_WINDOW))
 
 
-class _Silent(IncognitoRecord):
+class _SilentRecord(IncognitoRecord):
     """Of what is said here only the cost is stored, with the session it was for."""
 
     def __init__(self, db: AnyStore, session_id: str, rows: Sequence[Row], prompt: str) -> None:

@@ -14,19 +14,19 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from hermes import errors
-from hermes.agent.auxiliary import Answered, accounted, ask
+from hermes.agent.auxiliary import AuxiliaryAnswer, account_call, ask
 from hermes.agent.models.model import ContextOverflow, Model, ModelError
 from hermes.agent.turn import Price
-from hermes.logs import log_of
-from hermes.recall.tool.prompt_safety import fenced
+from hermes.logs import get_logger
+from hermes.recall.tool.prompt_safety import fence_text
 from hermes.recall.tool.summaries import TRANSCRIPT
 from hermes.secrets import redact
-from hermes.text import clean_in
+from hermes.text import replace_surrogates
 
 if TYPE_CHECKING:
     from hermes.db.session_db import AnyStore
 
-log = log_of(__name__)
+log = get_logger(__name__)
 
 SECONDS, MAX_TOKENS, TEMPERATURE = 55.0, 4_000, 0.1
 PROMPT_TOKENS, CHARACTERS_PER_TOKEN, SMALLEST = 1_000, 3, 2_000
@@ -81,7 +81,7 @@ class Summariser:
                 raise ModelError("stopped before it was asked")
             self._scheduled += 1
             future = asyncio.run_coroutine_threadsafe(self._summarise(prompt, safe), self._loop)
-        return redact(clean_in(future.result()))
+        return redact(replace_surrogates(future.result()))
 
     async def close(self) -> None:
         """Cancel the calls that are under way, and wait until they have ended."""
@@ -107,7 +107,7 @@ class Summariser:
         finally:
             self._tasks.discard(task)
 
-    async def _ask(self, prompt: str, transcript: str) -> Answered:
+    async def _ask(self, prompt: str, transcript: str) -> AuxiliaryAnswer:
         for _ in range(HALVINGS):
             try:
                 return await self._ask_once(prompt, transcript)
@@ -115,14 +115,17 @@ class Summariser:
                 transcript = shorten(transcript, len(transcript) // 2)
         return await self._ask_once(prompt, transcript)
 
-    async def _ask_once(self, prompt: str, transcript: str) -> Answered:
-        messages = [{"role": "system", "content": prompt}, {"role": "user", "content": fenced(transcript)}]
+    async def _ask_once(self, prompt: str, transcript: str) -> AuxiliaryAnswer:
+        messages = [
+            {"role": "system", "content": prompt},
+            {"role": "user", "content": fence_text(transcript)},
+        ]
         return await ask(
             self._model, messages, max_tokens=MAX_TOKENS, seconds=self._seconds, temperature=TEMPERATURE
         )
 
-    async def _account(self, answered: Answered) -> None:
-        call, _ = accounted(self._model, answered.used, self._price)
+    async def _account(self, answered: AuxiliaryAnswer) -> None:
+        call, _ = account_call(self._model, answered.used, self._price)
         try:
             await asyncio.to_thread(lambda: self._db.record_usage(self._session_id, **call))
         except errors.StoreError as problem:

@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from unicodedata import category
 
 from hermes import errors
-from hermes.agent.auxiliary import accounted, ask
+from hermes.agent.auxiliary import account_call, ask
 from hermes.agent.context.boundaries import is_summary
 from hermes.agent.models.model import Model, ModelError
-from hermes.agent.prompt.participants import without_mark
+from hermes.agent.prompt.participants import strip_mark
 from hermes.agent.turn import Price
-from hermes.logs import log_of
-from hermes.reasoning import answer_in
-from hermes.recall.tool.prompt_safety import fenced
+from hermes.logs import get_logger
+from hermes.reasoning import strip_reasoning
+from hermes.recall.tool.prompt_safety import fence_text
 from hermes.secrets import redact
-from hermes.terms import fold, is_spaceless, token_spans
-from hermes.text import clean_in, text_of
+from hermes.terms import find_token_spans, fold, is_spaceless
+from hermes.text import extract_text, replace_surrogates
 
 if TYPE_CHECKING:
     from hermes.db.session_db import AnyStore
 
-log = log_of(__name__)
+log = get_logger(__name__)
 
 SHOWN, LONGEST = 500, 80
 """Characters of each side that the model is shown, and of a title."""
@@ -52,21 +52,21 @@ YOUNG = 2
 """A conversation with more messages of a person than this has had its chance of an automatic title."""
 
 
-async def title_while_young(
+async def make_title_while_young(
     store: AnyStore, session_id: str, make: Callable[[AnyStore, str], Awaitable[str | None]]
 ) -> None:
     """Have a title made for a conversation that has just begun and has none; it may come to nothing."""
     with suppress(errors.HermesError):
         if await asyncio.to_thread(store.get_session_title, session_id) is not None:
             return
-        said = await asyncio.to_thread(store.list_recent_user_messages, session_id, YOUNG + 1)
-        if len(said) <= YOUNG:
+        prompts = await asyncio.to_thread(store.list_recent_user_messages, session_id, YOUNG + 1)
+        if len(prompts) <= YOUNG:
             await make(store, session_id)
 
 
 class Exchange(NamedTuple):
-    said: str
-    answered: str
+    prompt: str
+    answer: str
 
 
 class TitleMaker:
@@ -97,17 +97,19 @@ class TitleMaker:
     async def make(self, session_id: str) -> str | None:
         """Title a session that has none; the title it got. Cancelled, it takes the words of the first message."""
         try:
-            begun = await asyncio.to_thread(self._beginning, session_id)
+            begun = await asyncio.to_thread(self._read_beginning, session_id)
             if begun is None:
                 return None
             if self._model is not None and not await asyncio.to_thread(self._claim, session_id):
                 return None  # somebody asks already: an earlier turn, or another process
             try:
-                title = await self._asked(session_id, begun)
+                title = await self._ask_model(session_id, begun)
             except asyncio.CancelledError:
-                self._keep(session_id, from_words(begun.said))
+                self._keep(session_id, make_title_from_words(begun.prompt))
                 raise
-            return await asyncio.to_thread(self._keep, session_id, title or from_words(begun.said))
+            return await asyncio.to_thread(
+                self._keep, session_id, title or make_title_from_words(begun.prompt)
+            )
         except errors.HermesError as problem:
             log.info("no title for session %s: %s", session_id, problem)
             return None
@@ -115,34 +117,36 @@ class TitleMaker:
     def _claim(self, session_id: str) -> bool:
         return self._db.claim_auto_title(session_id, 2 * self._seconds)
 
-    def _beginning(self, session_id: str) -> Exchange | None:
+    def _read_beginning(self, session_id: str) -> Exchange | None:
         """What was said first on both sides; None if there is a title, or nothing was answered yet."""
         session = self._db.get_session(session_id)
         if session is None or session["title"]:
             return None
         rows = [row for row in self._db.get_context(session_id) if not is_summary(row)]
         sides = [
-            next((text for row in rows if row["role"] == role and (text := _plain(row))), "")
+            next((text for row in rows if row["role"] == role and (text := _extract_beginning(row))), "")
             for role in ("user", "assistant")
         ]
         return Exchange(*sides) if all(sides) else None
 
-    async def _asked(self, session_id: str, begun: Exchange) -> str:
+    async def _ask_model(self, session_id: str, begun: Exchange) -> str:
         if self._model is None:
             return ""
-        shown = f"Person:\n{fenced(begun.said[:SHOWN])}\n\nAgent:\n{fenced(begun.answered[:SHOWN])}"
-        messages = [{"role": "system", "content": PROMPT}, {"role": "user", "content": shown}]
+        exchange = (
+            f"Person:\n{fence_text(begun.prompt[:SHOWN])}\n\nAgent:\n{fence_text(begun.answer[:SHOWN])}"
+        )
+        messages = [{"role": "system", "content": PROMPT}, {"role": "user", "content": exchange}]
         try:
             answered = await ask(self._model, messages, max_tokens=MAX_TOKENS, seconds=self._seconds)
         except ModelError as problem:
             log.info("no title by %s: %s", self._model.name, problem)
             return ""
-        call, _ = accounted(self._model, answered.used, self._price)
+        call, _ = account_call(self._model, answered.used, self._price)
         try:
             await asyncio.to_thread(lambda: self._db.record_usage(session_id, **call))
         except errors.StoreError as problem:
             log.warning("a title of session %s is not in the accounts: %s", session_id, problem)
-        return cleaned(answered.text)
+        return clean_title(answered.text)
 
     def _keep(self, session_id: str, title: str) -> str | None:
         """On the session where the conversation goes on by now."""
@@ -151,32 +155,32 @@ class TitleMaker:
         return self._db.set_auto_title_if_empty(self._db.get_compression_tip(session_id), title)
 
 
-def cleaned(answer: str) -> str:
+def clean_title(answer: str) -> str:
     """What a model answered as a title; empty if there is none in it."""
-    line = next((line for line in redact(clean_in(answer)).splitlines() if line.strip(_QUOTES)), "")
+    line = next((line for line in redact(replace_surrogates(answer)).splitlines() if line.strip(_QUOTES)), "")
     line = _LABEL.sub("", line).strip(_QUOTES)
     line = _LABEL.sub("", line).strip(_QUOTES)
     return line if len(line) <= LONGEST else f"{line[: LONGEST - 3].rstrip()}..."
 
 
-def from_words(said: str) -> str:
+def make_title_from_words(prompt: str) -> str:
     """The words of a message that say what it is about, as they were written, in any script."""
     chosen: list[str] = []
-    plain = redact(clean_in(said[: SHOWN * 4])).strip()
+    plain = redact(replace_surrogates(prompt[: SHOWN * 4])).strip()
     for sentence in _SENTENCE.split(plain):
-        chosen += filter(None, map(_telling, sentence.split()))
+        chosen += filter(None, map(_strip_word, sentence.split()))
         if len(chosen) >= ENOUGH_WORDS or any(is_spaceless(fold(word)) for word in chosen):
             break
     title = " ".join(chosen[:MOST_WORDS]) or " ".join(plain.split())[:LONGEST_WORD]
     return title[:1].upper() + title[1:LONGEST]
 
 
-def _telling(word: str) -> str:
+def _strip_word(word: str) -> str:
     """A word without the signs around it, or nothing if it only does the asking. A sentence without spaces is one."""
     from hermes.recall.ranking.stop_words import STOP, TALKING
 
     folded = fold(word)
-    parts = [folded[start:end] for start, end in token_spans(folded)]
+    parts = [folded[start:end] for start, end in find_token_spans(folded)]
     if not parts or all(part in STOP or part in TALKING for part in parts):
         return ""
     signs = "".join(
@@ -186,10 +190,10 @@ def _telling(word: str) -> str:
     return word.strip(signs)[:most].strip(signs)
 
 
-def _plain(row: Mapping[str, Any]) -> str:
+def _extract_beginning(row: Mapping[str, Any]) -> str:
     """The beginning of a message, without secrets: the model that names it may be somebody else's.
 
     Who spoke, in a room that several people share, is not what it is about.
     """
-    said = text_of(answer_in(row["content"], row["role"]))
-    return without_mark(redact(said[: SHOWN * 4])).strip()
+    text = extract_text(strip_reasoning(row["content"], row["role"]))
+    return strip_mark(redact(text[: SHOWN * 4])).strip()

@@ -48,13 +48,13 @@ class Tool(Protocol):
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> str: ...
 
 
-def schema_of(tool: Tool) -> dict[str, Any]:
+def make_schema(tool: Tool) -> dict[str, Any]:
     """A tool as the chat completions interface takes it."""
     function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
     return {"type": "function", "function": function}
 
 
-def bounded(text: str, most: int = MOST_OUTPUT) -> str:
+def shorten_middle(text: str, most: int = MOST_OUTPUT) -> str:
     """The beginning and the end of a text that is too long, and how much was left out between."""
     if len(text) <= most:
         return text

@@ -165,7 +165,7 @@ class StoredRecord:
         if self._prompt is None and self._exists:
             session = await asyncio.to_thread(self.db.get_session, self._id)
             self._prompt = None if session is None else session["system_prompt"]
-            self._config = _config_of(session)
+            self._config = _read_config(session)
         return self._prompt
 
     async def keep_prompt(self, text: str) -> None:
@@ -178,7 +178,7 @@ class StoredRecord:
             return
         if self._config is None:
             session = await asyncio.to_thread(self.db.get_session, self._id)
-            self._config = _config_of(session)
+            self._config = _read_config(session)
         merged = {**self._config, **config}
         if merged == self._config or "imported" in self._config:
             return
@@ -250,7 +250,7 @@ class StoredRecord:
                 continue  # a busy store; there is time for two more
 
 
-def _config_of(session: Row | None) -> Row:
+def _read_config(session: Row | None) -> Row:
     stored = None if session is None else session["model_config"]
     config = {} if stored is None else from_json(stored, None)
     return config if isinstance(config, dict) else LEFT_ALONE
@@ -295,8 +295,12 @@ class IncognitoRecord:
     ) -> None:
         known = {row["id"]: row for row in self._rows}
         self._last_id += 1
-        said = {"id": self._last_id, "role": "system", "content": summary}
-        self._rows = [*(known[one] for one in head), said, *(known[one] for one in carried)]
+        summary_row = {"id": self._last_id, "role": "system", "content": summary}
+        self._rows = [
+            *(known[row_id] for row_id in head),
+            summary_row,
+            *(known[row_id] for row_id in carried),
+        ]
         self._prompt = prompt
 
     async def catch_up(self) -> None:

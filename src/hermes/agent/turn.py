@@ -42,7 +42,7 @@ from hermes.agent.models import model as models
 from hermes.agent.models.finish_reasons import explain_reason, normalize_reason
 from hermes.agent.models.model import Model, ModelError, Request
 from hermes.agent.models.replay import replay
-from hermes.agent.tool import Tool, ToolContext, ToolFailed, bounded, schema_of
+from hermes.agent.tool import Tool, ToolContext, ToolFailed, make_schema, shorten_middle
 from hermes.agent.transcript import Record
 from hermes.errors import HermesError
 from hermes.reasoning import Piece, ReasoningSplitter
@@ -69,7 +69,7 @@ class Compressor(Protocol):
 
     def compress(self, *, overflow: bool) -> AsyncIterator[Event]: ...
 
-    def fitted(self, rows: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    def fit_rows(self, rows: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
         """The messages as they are sent: some of them shorter than they are stored."""
 
 
@@ -78,7 +78,7 @@ class Answer(NamedTuple):
 
     text: str
     """As the model sent it: this is stored."""
-    shown: str
+    visible_text: str
     """The same without the reasoning at its beginning."""
     thought: str
     """Reasoning that came beside the text."""
@@ -166,14 +166,14 @@ class Turn:
         finally:
             self._undecided.pop(number, None)
 
-    async def _must_ask(self, asked: ApprovalAsked) -> bool:
+    async def _must_ask(self, approval: ApprovalAsked) -> bool:
         """Whether a tool still waits for this answer, and no earlier answer has given it."""
-        if asked.number not in self._undecided:
+        if approval.number not in self._undecided:
             return False
-        is_granted = asked.request.is_granted
+        is_granted = approval.request.is_granted
         if is_granted is None or not await asyncio.to_thread(is_granted):
             return True
-        self.decide(asked.number, ALLOW_ONCE)
+        self.decide(approval.number, ALLOW_ONCE)
         return False
 
     async def events(self, content: Any, **fields: Any) -> AsyncGenerator[Event, None]:
@@ -188,14 +188,14 @@ class Turn:
             if await self._record.system_prompt() is None:
                 await self._record.keep_prompt(await self._prompt())
             await self._record.keep_model_config(models.describe_model(self._model))
-            async with aclosing(self._steps()) as steps:
+            async with aclosing(self._run_steps()) as steps:
                 async for event in steps:
                     yield event
         except HermesError as problem:
             self._over = True
             yield Failed(str(problem), problem)
 
-    async def _steps(self) -> AsyncGenerator[Event, None]:
+    async def _run_steps(self) -> AsyncGenerator[Event, None]:
         """Ask, run what the answer calls for, ask again, until there is nothing more to run."""
         text = ""
         for step in range(1, self._most_steps + 2):
@@ -210,7 +210,7 @@ class Turn:
                     else:
                         yield event
             assert answer is not None
-            text = answer.shown or text
+            text = answer.visible_text or text
             if answer.calls and not last and not answer.stopped:
                 async with aclosing(self._run(answer.calls)) as running:
                     async for event in running:
@@ -219,9 +219,9 @@ class Turn:
                 self._over = True
                 yield Interrupted(text)
                 return
-            is_empty = not answer.shown.strip() and not answer.calls
-            if told := explain_reason(answer.reason, is_empty=is_empty):
-                yield Note(told)
+            is_empty = not answer.visible_text.strip() and not answer.calls
+            if explanation := explain_reason(answer.reason, is_empty=is_empty):
+                yield Note(explanation)
             if (not answer.calls and not self._said_meanwhile) or last:
                 self._over = True
                 yield Done(text, answer.reason)
@@ -251,7 +251,7 @@ class Turn:
                     yield event
         answer: Answer | None = None
         for _ in range(2):
-            async with aclosing(self._streamed_in_what_fits(last)) as pieces:
+            async with aclosing(self._stream_within_context(last)) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, Answer):
                         answer = piece
@@ -265,52 +265,54 @@ class Turn:
                 return
         raise ModelError(f"{self._model.name} gave an empty answer, twice")
 
-    async def _streamed_in_what_fits(self, last: bool) -> AsyncGenerator[Event | Answer, None]:
+    async def _stream_within_context(self, last: bool) -> AsyncGenerator[Event | Answer, None]:
         """The answer; if the context was too large for the model, once more with a smaller one."""
         try:
-            async with aclosing(self._streamed(last)) as pieces:
+            async with aclosing(self._stream_answer(last)) as pieces:
                 async for piece in pieces:
                     yield piece
             return
         except models.ContextOverflow:
             if self._compressor is None:
                 raise
-            before = await self._rows()
+            before = await self._read_rows()
             async with aclosing(self._make_room(self._compressor, overflow=True)) as making:
                 async for event in making:
                     yield event
-            if not self._stop.is_set() and await self._rows() == before:
+            if not self._stop.is_set() and await self._read_rows() == before:
                 raise
-        async with aclosing(self._streamed(last)) as pieces:
+        async with aclosing(self._stream_answer(last)) as pieces:
             async for piece in pieces:
                 yield piece
 
     def _make_room(self, compressor: Compressor, *, overflow: bool) -> AsyncGenerator[Event, None]:
-        return _until(compressor.compress(overflow=overflow), self._stop)
+        return _stream_until(compressor.compress(overflow=overflow), self._stop)
 
-    async def _rows(self) -> Sequence[dict[str, Any]]:
+    async def _read_rows(self) -> Sequence[dict[str, Any]]:
         rows = await self._record.context()
-        return rows if self._compressor is None else self._compressor.fitted(rows)
+        return rows if self._compressor is None else self._compressor.fit_rows(rows)
 
-    async def _streamed(self, last: bool) -> AsyncGenerator[Event | Answer, None]:
+    async def _stream_answer(self, last: bool) -> AsyncGenerator[Event | Answer, None]:
         """The pieces of an answer as they come, then the Answer they make."""
-        messages = replay(await self._rows(), await self._record.system_prompt())
+        messages = replay(await self._read_rows(), await self._record.system_prompt())
         if last:
             messages.append({"role": "user", "content": LAST_STEP})
-        tools = [] if last else [schema_of(tool) for tool in self._tools.values()]
+        tools = [] if last else [make_schema(tool) for tool in self._tools.values()]
         text: list[str] = []
-        shown: list[str] = []
+        visible: list[str] = []
         thought: list[str] = []
         splitter = ReasoningSplitter()
         calls: dict[int, dict[str, str]] = {}
         used: models.Used | None = None
         reason: str | None = None
-        async with aclosing(_until(self._model.stream(Request(messages, tools)), self._stop)) as pieces:
+        async with aclosing(
+            _stream_until(self._model.stream(Request(messages, tools)), self._stop)
+        ) as pieces:
             async for piece in pieces:
                 match piece:
                     case models.Text(said):
                         text.append(said)
-                        for delta in _deltas(splitter.add(said), shown):
+                        for delta in _make_deltas(splitter.add(said), visible):
                             yield delta
                     case models.Thought(said):
                         thought.append(said)
@@ -322,14 +324,14 @@ class Turn:
                     case models.Finished(why):
                         reason = why
                     case models.Retrying(why, seconds):
-                        text, shown, thought, calls, used = [], [], [], {}, None
+                        text, visible, thought, calls, used = [], [], [], {}, None
                         splitter = ReasoningSplitter()
                         yield Discarded(why, seconds)
-        for delta in _deltas(splitter.end(), shown):
+        for delta in _make_deltas(splitter.end(), visible):
             yield delta
         stopped = self._stop.is_set()
-        made = [] if stopped else [_call(number, call) for number, call in sorted(calls.items())]
-        yield Answer("".join(text), "".join(shown), "".join(thought), made, reason, used, stopped)
+        made = [] if stopped else [_format_call(number, call) for number, call in sorted(calls.items())]
+        yield Answer("".join(text), "".join(visible), "".join(thought), made, reason, used, stopped)
 
     async def _keep(self, answer: Answer) -> AsyncGenerator[Event, None]:
         used = answer.used or models.Used()
@@ -344,7 +346,7 @@ class Turn:
                 token_count=used.output_tokens or None,
             ):
                 yield event
-        cost, told = self._price(self._model.name, used)
+        cost, details = self._price(self._model.name, used)
         try:
             await self._record.count(
                 model=self._model.name,
@@ -355,7 +357,7 @@ class Turn:
                 cache_read_tokens=used.cache_read_tokens,
                 cache_write_tokens=used.cache_write_tokens,
                 reasoning_tokens=used.reasoning_tokens,
-                **told,
+                **details,
             )
         except HermesError as problem:
             yield Note(f"not in the accounts: {problem}")
@@ -367,7 +369,7 @@ class Turn:
         """All calls of an answer at once; each result is kept as it arrives."""
         running: dict[asyncio.Task[ToolEnded], dict[str, Any]] = {}
         for call in calls:
-            name, arguments = call["function"]["name"], _arguments(call)
+            name, arguments = call["function"]["name"], _parse_arguments(call)
             yield ToolStarted(call["id"], name, arguments if isinstance(arguments, dict) else {})
             running[asyncio.create_task(self._run_one(call["id"], name, arguments))] = call
         stopping = asyncio.create_task(self._stop.wait())
@@ -378,17 +380,17 @@ class Turn:
                     [*running, stopping, asking], return_when=asyncio.FIRST_COMPLETED
                 )
                 if asking in done:
-                    asked = asking.result()
-                    if isinstance(asked, Note) or await self._must_ask(asked):
-                        yield asked
+                    approval = asking.result()
+                    if isinstance(approval, Note) or await self._must_ask(approval):
+                        yield approval
                     asking = asyncio.create_task(self._approvals.get())
                 for task in [task for task in running if task in done]:
                     running.pop(task)
                     async for event in self._keep_result(task.result()):
                         yield event
             while not self._approvals.empty():
-                if isinstance(asked := self._approvals.get_nowait(), Note):
-                    yield asked
+                if isinstance(approval := self._approvals.get_nowait(), Note):
+                    yield approval
             for task, call in running.items():
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
@@ -401,10 +403,10 @@ class Turn:
 
     async def _run_one(self, call_id: str, name: str, arguments: dict[str, Any] | str) -> ToolEnded:
         began = monotonic()
-        output, failed = await self._output(name, arguments)
-        return ToolEnded(call_id, name, bounded(output), failed, monotonic() - began)
+        output, failed = await self._run_tool(name, arguments)
+        return ToolEnded(call_id, name, shorten_middle(output), failed, monotonic() - began)
 
-    async def _output(self, name: str, arguments: dict[str, Any] | str) -> tuple[str, bool]:
+    async def _run_tool(self, name: str, arguments: dict[str, Any] | str) -> tuple[str, bool]:
         tool = self._tools.get(name)
         if tool is None:
             return f"error: there is no tool {name!r}; there are: {', '.join(self._tools)}", True
@@ -428,7 +430,7 @@ class Turn:
                 yield event
 
 
-async def _until(pieces: AsyncIterator[T], stop: asyncio.Event) -> AsyncGenerator[T, None]:
+async def _stream_until(pieces: AsyncIterator[T], stop: asyncio.Event) -> AsyncGenerator[T, None]:
     """The same pieces, until somebody says stop; whoever makes them is told to end."""
     stopping = asyncio.create_task(stop.wait())
     following: asyncio.Task[T] | None = None
@@ -452,19 +454,19 @@ async def _until(pieces: AsyncIterator[T], stop: asyncio.Event) -> AsyncGenerato
             await pieces.aclose()
 
 
-def _deltas(pieces: Sequence[Piece | reasoning.Recast], shown: list[str]) -> Iterator[Event]:
-    """Pieces of the text as surfaces are told them; what belongs to the answer is added to `shown`."""
+def _make_deltas(pieces: Sequence[Piece | reasoning.Recast], visible: list[str]) -> Iterator[Event]:
+    """Pieces of the text as surfaces are told them; what belongs to the answer is added to `visible_text`."""
     for piece in pieces:
         if isinstance(piece, reasoning.Recast):
-            if shown:
+            if visible:
                 yield Recast(piece.text)
             elif piece.text:
                 yield ThoughtDelta(piece.text)
-            shown.clear()
+            visible.clear()
         elif piece.is_reasoning:
             yield ThoughtDelta(piece.text)
         else:
-            shown.append(piece.text)
+            visible.append(piece.text)
             yield TextDelta(piece.text)
 
 
@@ -475,13 +477,13 @@ def _join(calls: dict[int, dict[str, str]], piece: models.CallPiece) -> None:
     call["arguments"] += piece.arguments
 
 
-def _call(number: int, call: dict[str, str]) -> dict[str, Any]:
+def _format_call(number: int, call: dict[str, str]) -> dict[str, Any]:
     """A call as it is stored, in the shape of the chat completions interface."""
     function = {"name": call["name"] or "unknown", "arguments": call["arguments"] or "{}"}
     return {"id": call["id"] or f"call_{number}", "type": "function", "function": function}
 
 
-def _arguments(call: dict[str, Any]) -> dict[str, Any] | str:
+def _parse_arguments(call: dict[str, Any]) -> dict[str, Any] | str:
     """The arguments of a call, or what is wrong with them."""
     try:
         read = json.loads(call["function"]["arguments"])

@@ -29,7 +29,7 @@ from hermes.browser.status_line import StatusLine
 from hermes.browser.undo import Changes
 from hermes.browser.view_state import View
 from hermes.terminal_input import SILENCE_S
-from hermes.text import printable
+from hermes.text import make_printable
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
@@ -306,7 +306,7 @@ class Browser(App[str]):
         if (one := self.list.current) is None:
             self._opened()
         else:
-            self._ask_line("rename", one, "New title:", printable(one.title or ""))
+            self._ask_line("rename", one, "New title:", make_printable(one.title or ""))
 
     def action_export(self) -> None:
         if (one := self.list.current) is None:

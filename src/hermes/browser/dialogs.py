@@ -14,7 +14,7 @@ from hermes.browser.choices import Choice, Choices
 from hermes.browser.key_table import KEYS, MOVING
 from hermes.browser.view_state import KIND_NAMES, View
 from hermes.store.sessions.listing import KINDS
-from hermes.text import printable
+from hermes.text import make_printable
 
 ARCHIVE = "archive"
 
@@ -36,7 +36,7 @@ class FilterDialog(ModalScreen[View | None]):
         chosen = view.sources or ()
         known = dict(self._sources)
         sources = [
-            Choice(name, f"{printable(name, width_limit=16)}  {count:,}", name in chosen)
+            Choice(name, f"{make_printable(name, width_limit=16)}  {count:,}", name in chosen)
             for name, count in {**known, **{name: known.get(name, 0) for name in chosen}}.items()
         ]
         kinds = [Choice(kind, KIND_NAMES[kind], kind in view.shown_kinds) for kind in KINDS]

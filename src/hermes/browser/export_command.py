@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hermes.browser.rows import Conversation
 from hermes.errors import HermesError
-from hermes.text import printable
+from hermes.text import make_printable
 
 FORMATS = {".jsonl": "jsonl", ".json": "jsonl", ".md": "md", ".markdown": "md", ".html": "html"}
 COMMAND = [sys.executable, "-P", "-m", "hermes.cli.main", "sessions", "export"]
@@ -40,5 +40,5 @@ def export(store: Path, one: Conversation, name: str) -> Path:
     )
     if done.returncode != 0:
         lines = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
-        raise ExportFailed(printable(lines[0].removeprefix("hermes: ")))
+        raise ExportFailed(make_printable(lines[0].removeprefix("hermes: ")))
     return target

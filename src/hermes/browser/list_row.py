@@ -16,7 +16,7 @@ from rich.text import Text
 from hermes import clock
 from hermes.browser.rows import Conversation
 from hermes.recall.snippets.snippets import CLOSE, OPEN
-from hermes.text import printable
+from hermes.text import make_printable
 
 POINTER, PINNED, ARCHIVED = "▌", "★", "▢"
 WHEN_WIDTH, SOURCE_WIDTH, SHORT_SOURCE = 10, 9, 4
@@ -40,10 +40,10 @@ def heading(one: Conversation, width: int, styles: Styles, words: Iterable[str],
     right = Text(no_wrap=True)
     if width >= ROOM_FOR_SOURCE:
         room = SOURCE_WIDTH if width >= ROOM_FOR_WHOLE_SOURCE else SHORT_SOURCE
-        source = Text(printable(one.source), styles.source)
+        source = Text(make_printable(one.source), styles.source)
         source.truncate(room, pad=True)
         right.append_text(source).append(" ")
-    right.append(clock.relative(one.last_active, now).rjust(WHEN_WIDTH), styles.dim)
+    right.append(clock.format_relative(one.last_active, now).rjust(WHEN_WIDTH), styles.dim)
     left = Text(no_wrap=True)
     if one.pinned:
         left.append(f"{PINNED} ", styles.mark)
@@ -53,7 +53,7 @@ def heading(one: Conversation, width: int, styles: Styles, words: Iterable[str],
     room = max(0, width - right.cell_len - 1)
     if one.title and one.preview and room >= ROOM_FOR_PREVIEW:
         name.truncate(LONGEST_TITLE, overflow="ellipsis")
-        name.append(f"  {printable(one.preview)}", styles.dim)
+        name.append(f"  {make_printable(one.preview)}", styles.dim)
     highlight(name, words, styles.match)
     left.append_text(name)
     left.truncate(room, overflow="ellipsis", pad=True)
@@ -66,7 +66,7 @@ def found_in(one: Conversation, width: int, styles: Styles) -> Text:
     Of one that was found by its title it is the first words.
     """
     line = Text(no_wrap=True)
-    said = printable(one.snippet or (one.preview if one.title else ""))
+    said = make_printable(one.snippet or (one.preview if one.title else ""))
     at = 0
     first = said.find(OPEN)
     if first > width // 2 and cell_len(_MARKED.sub(r"\1", said)) > width:

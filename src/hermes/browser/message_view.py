@@ -16,8 +16,8 @@ from hermes import clock
 from hermes.browser.list_row import highlight
 from hermes.reasoning import split_reasoning
 from hermes.recall.snippets.excerpts import Excerpt
-from hermes.recall.tool.message_excerpt import Said
-from hermes.text import printable, reveal, spell_controls
+from hermes.recall.tool.message_excerpt import MessageExcerpt
+from hermes.text import make_printable, reveal, spell_controls
 
 NAMES = {"user": "you", "assistant": "agent"}
 TAB = 4
@@ -34,7 +34,9 @@ class Palette(NamedTuple):
     tool: Style
 
 
-def message(one: Said, width: int, palette: Palette, clues: Iterable[str], console: Console) -> list[Text]:
+def message(
+    one: MessageExcerpt, width: int, palette: Palette, clues: Iterable[str], console: Console
+) -> list[Text]:
     """A message as lines of at most this width, and an empty one below."""
     if one.role == "tool":
         lines = [_tool_result(one, width, palette)]
@@ -52,22 +54,24 @@ def message(one: Said, width: int, palette: Palette, clues: Iterable[str], conso
 
 
 def day(at: object) -> str:
-    return clock.iso(at)[:10]
+    return clock.format_iso(at)[:10]
 
 
 def divider(said: str, width: int, palette: Palette) -> list[Text]:
-    line = Text.styled(f"── {printable(said)} {'─' * width}", palette.dim)
+    line = Text.styled(f"── {make_printable(said)} {'─' * width}", palette.dim)
     line.truncate(width)
     return [line, Text()]
 
 
-def _who(one: Said, palette: Palette) -> Text:
+def _who(one: MessageExcerpt, palette: Palette) -> Text:
     style = {"user": palette.you, "assistant": palette.agent}.get(one.role, palette.tool)
-    line = Text.styled(NAMES.get(one.role, printable(one.role, width_limit=20)), style)
-    return line.append(f"  {clock.iso(one.at)[11:16]}", palette.dim)
+    line = Text.styled(NAMES.get(one.role, make_printable(one.role, width_limit=20)), style)
+    return line.append(f"  {clock.format_iso(one.at)[11:16]}", palette.dim)
 
 
-def _said(one: Said, width: int, palette: Palette, clues: Iterable[str], console: Console) -> list[Text]:
+def _said(
+    one: MessageExcerpt, width: int, palette: Palette, clues: Iterable[str], console: Console
+) -> list[Text]:
     """The text. Reasoning that is still in it, as all of an answer or because of a match, is marked as reasoning."""
     text = one.text
     thought = answer = ""
@@ -101,16 +105,16 @@ def _left_out(count: int, which: str, palette: Palette) -> Text:
 
 def _call(call: str, width: int, palette: Palette, console: Console) -> list[Text]:
     """A call with its arguments, wrapped: what was run can be read to its end."""
-    line = Text.styled(f"▸ {printable(reveal(call))}", palette.tool)
+    line = Text.styled(f"▸ {make_printable(reveal(call))}", palette.tool)
     return list(line.wrap(console, max(1, width), overflow="fold"))
 
 
-def _tool_result(one: Said, width: int, palette: Palette) -> Text:
+def _tool_result(one: MessageExcerpt, width: int, palette: Palette) -> Text:
     """The name of the tool, and the first words of what it said."""
-    said = printable(one.text.piece.strip(), width_limit=4 * width)
+    said = make_printable(one.text.piece.strip(), width_limit=4 * width)
     length = len(one.text.piece) + one.text.before + one.text.after
     size = f"  {length:,} characters" if length > len(said) else ""
-    line = Text.styled(f"◂ {printable(one.tool or 'tool', width_limit=24)}  ", palette.tool)
+    line = Text.styled(f"◂ {make_printable(one.tool or 'tool', width_limit=24)}  ", palette.tool)
     line.append(said, palette.dim)
     line.truncate(max(0, width - len(size)), overflow="ellipsis")
     return line.append(size, palette.dim)

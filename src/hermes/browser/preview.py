@@ -20,7 +20,7 @@ from hermes.browser.message_view import Palette
 from hermes.browser.rows import Conversation
 from hermes.browser.source import clues
 from hermes.browser.transcript_window import Part, Transcript
-from hermes.text import printable
+from hermes.text import make_printable
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
@@ -136,7 +136,7 @@ class Preview(ScrollView, can_focus=True):
         count = "" if one is None else "1 message" if one.messages == 1 else f"{one.messages:,} messages"
         person = f" {one.person}" if one is not None and one.person else ""
         told = "" if one is None else f"{one.source}{person} · {count} · {one.id}"
-        self.border_subtitle = Text(printable(told))
+        self.border_subtitle = Text(make_printable(told))
 
     def _say(self, sentence: str) -> None:
         self._lines = [Text.styled(sentence, self._palette().dim)] if sentence else []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from hermes.text import printable
+from hermes.text import make_printable
 
 PAGE = 50
 KEPT = 400
@@ -58,12 +58,12 @@ class Conversation(NamedTuple):
 
     @property
     def name(self) -> str:
-        return printable(self.title or self.preview or UNTITLED, width_limit=200)
+        return make_printable(self.title or self.preview or UNTITLED, width_limit=200)
 
     @property
     def short_name(self) -> str:
         """As it is called in a sentence."""
-        return f"“{printable(self.title or self.preview or self.id, width_limit=22)}”"
+        return f"“{make_printable(self.title or self.preview or self.id, width_limit=22)}”"
 
 
 class Rows:

@@ -9,7 +9,7 @@ from textual.widgets import Static
 
 from hermes.browser.rows import Rows
 from hermes.browser.view_state import View, hidden_told
-from hermes.text import printable
+from hermes.text import make_printable
 
 TOLD_FOR = 8.0
 
@@ -28,7 +28,7 @@ class StatusLine(Static):
             counted = f"{cursor + 1:,} of {best}{rows.total:,}" + (" found" if view.is_search else "")
         else:
             counted = "nothing found" if view.is_search else "no conversations"
-        inside = f"as part of a word: {printable(', '.join(rows.parts))}" if rows.parts else ""
+        inside = f"as part of a word: {make_printable(', '.join(rows.parts))}" if rows.parts else ""
         parts = (counted, inside, view.filters_told(), hidden_told(rows.hidden), view.order_told())
         self._parts = [part for part in parts if part]
         self.refresh()
@@ -36,7 +36,7 @@ class StatusLine(Static):
     def tell(self, sentence: str, *, is_problem: bool = False) -> None:
         if self._until is not None:
             self._until.stop()
-        self._told = printable(sentence)
+        self._told = make_printable(sentence)
         self.set_class(not is_problem, "-told")
         self.set_class(is_problem, "-problem")
         self._until = self.set_timer(TOLD_FOR, self._as_usual)

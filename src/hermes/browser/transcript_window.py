@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from hermes.recall.tool.message_excerpt import Bounds, Said
+from hermes.recall.tool.message_excerpt import Bounds, MessageExcerpt
 from hermes.recall.tool.passages import BEGINNING, END, Segment, Window
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ DEEPEST = 16
 
 class Part(NamedTuple):
     session_id: str
-    said: Said
+    said: MessageExcerpt
 
 
 class Transcript:

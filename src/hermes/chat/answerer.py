@@ -7,20 +7,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from hermes import errors
-from hermes.agent.components import NO_WISH, Parts, Wish
+from hermes.agent.components import NO_WISH, AgentComponents, ModelChoice
 from hermes.agent.models.model import Model
 from hermes.agent.tool import Tool
 from hermes.store.content import from_json
-from hermes.text import printable
+from hermes.text import make_printable
 
 
 class Answering:
-    def __init__(self, parts: Parts, wish: Wish = NO_WISH, *, incognito: bool = False) -> None:
+    def __init__(
+        self, parts: AgentComponents, wish: ModelChoice = NO_WISH, *, incognito: bool = False
+    ) -> None:
         self._parts, self.wish, self._incognito = parts, wish, incognito
         self.tools: Sequence[Tool] = ()
         self._made: asyncio.Task[Model] | None = None
         self._has_tools = False
-        self._as_before: Wish | None = None
+        self._as_before: ModelChoice | None = None
         self._untold: str | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -36,7 +38,7 @@ class Answering:
             try:
                 return self._parts.make_model(self._as_before)
             except errors.HermesError as problem:
-                gone = printable(self._as_before.model or "the model")
+                gone = make_printable(self._as_before.model or "the model")
                 self._untold = f"{gone} is not to be had ({problem}); the usual model answers."
                 self._as_before = None
         return self._parts.make_model(self.wish)
@@ -88,13 +90,13 @@ class Answering:
             return None
         stored = kept if isinstance(kept, dict) else {}
         window = stored.get("context_window") if stored.get("model") == wanted else None
-        self._as_before = Wish(
+        self._as_before = ModelChoice(
             wanted,
             self.wish.base_url or stored.get("base_url"),
             window if isinstance(window, int) and window > 0 else None,
         )
         self._dismiss()
-        return f"{printable(wanted)} answers, as before."
+        return f"{make_printable(wanted)} answers, as before."
 
     async def fall_back(self) -> str | None:
         """Let the usual model answer where the one of before does not; what to say about it, None if it is the same."""
@@ -106,8 +108,8 @@ class Answering:
         usual = await self.ready()
         if old is not None and (usual.name, usual.base_url) == (old.name, old.base_url):
             return None
-        gone = printable(before.model or "the model")
-        return f"{gone} does not answer any more; {printable(usual.name)} does from now on."
+        gone = make_printable(before.model or "the model")
+        return f"{gone} does not answer any more; {make_printable(usual.name)} does from now on."
 
     def _dismiss(self) -> None:
         old, self._made = self.model, None

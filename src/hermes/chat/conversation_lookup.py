@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes import clock
 from hermes.store.people import LOCAL, person_in
-from hermes.text import printable
+from hermes.text import make_printable
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
@@ -74,8 +74,8 @@ def describe_candidates(rows: Sequence[Row]) -> list[str]:
 
 def told(row: Row, with_owner: bool = True) -> str:
     """A conversation in one line, for somebody who has to choose."""
-    name = printable(row["title"] or row["preview"] or "—", width_limit=60)
-    when = clock.relative(row["last_active"], clock.now())
+    name = make_printable(row["title"] or row["preview"] or "—", width_limit=60)
+    when = clock.format_relative(row["last_active"], clock.now())
     whose = f", {describe_owner(row) or 'on this machine'}" if with_owner else ""
     return f"{row['id']}  {name}  ({when}{whose})"
 
@@ -89,4 +89,4 @@ def describe_owner(row: Row) -> str:
     who = f"{row['source']}, {f'person {person}' if person else 'everybody in the chat'}"
     where = f"{row.get('chat_type') or 'chat'} {place}" if place else None
     thread = f"thread {row['thread_id']}" if row.get("thread_id") else None
-    return printable(", ".join(filter(None, (who, where, thread))), width_limit=80)
+    return make_printable(", ".join(filter(None, (who, where, thread))), width_limit=80)

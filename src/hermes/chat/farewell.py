@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from hermes.text import printable
+from hermes.text import make_printable
 
 GOODBYE = "Goodbye."
 
@@ -19,10 +19,10 @@ def farewell(session_id: str, title: str | None, seconds: float, rows: Sequence[
     of_tools = sum(1 for row in rows if row.get("role") == "tool" or row.get("tool_calls"))
     lines = ["Resume this session with:", f"  hermes --resume {session_id}"]
     if title:
-        lines.append(f"  hermes -c {quoted(printable(title))}")
+        lines.append(f"  hermes -c {quoted(make_printable(title))}")
     lines += ["", f"Session:  {session_id}"]
     if title:
-        lines.append(f"Title:    {printable(title)}")
+        lines.append(f"Title:    {make_printable(title)}")
     lines.append(f"Duration: {duration(seconds)}")
     lines.append(f"Messages: {len(rows)} ({by_person} user, {of_tools} tool calls)")
     return lines

@@ -17,7 +17,7 @@ from hermes.chat.input.question import Option
 from hermes.chat.view.calls import describe_call, read_calls
 from hermes.chat.view.recap import said
 from hermes.chat.view.screen import GOLD, GREEN
-from hermes.text import printable
+from hermes.text import make_printable
 
 if TYPE_CHECKING:
     from hermes.chat.terminal_loop import Chat
@@ -38,11 +38,11 @@ POLL_S = 0.5
 
 def who(lease: Lease) -> str:
     """`A terminal (process 4711 on this host) has been in this conversation since 14:05 (5m ago).`"""
-    holder, since = lease.holder, clock.iso(lease.since)[11:16]
-    ago = clock.relative(lease.since, clock.now())
-    surface = printable(holder.surface)
+    holder, since = lease.holder, clock.format_iso(lease.since)[11:16]
+    ago = clock.format_relative(lease.since, clock.now())
+    surface = make_printable(holder.surface)
     return (
-        f"Another {surface} (process {holder.pid} on {printable(holder.host)}) has been in this conversation since"
+        f"Another {surface} (process {holder.pid} on {make_printable(holder.host)}) has been in this conversation since"
         f" {since} ({ago})."
     )
 

@@ -22,7 +22,7 @@ from hermes.chat.session import Talk
 from hermes.chat.view.calls import EDITORS, NO_RESULT, READERS, Call, describe_call
 from hermes.chat.view.diffs import format_counts
 from hermes.chat.view.edits import read_edit
-from hermes.text import printable
+from hermes.text import make_printable
 
 STOPPED = "interrupted"
 NO_ANSWER = "there is no answer"
@@ -106,7 +106,7 @@ class CallLines:
         elif not call.succeeded and name not in READERS and UNANSWERABLE.note not in output:
             limit = None if name in EDITORS else REPEATED
             shown = describe_call(name, call.arguments, width_limit=limit)
-            self._tell(f"{shown}: {call.exit_state or printable(output, width_limit=200)}")
+            self._tell(f"{shown}: {call.exit_state or make_printable(output, width_limit=200)}")
 
     def finish(self) -> None:
         """Name the edits whose end was not told."""

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes import clock, errors
 from hermes.agent.agent import Agent
-from hermes.agent.components import NO_WISH, ByHand, Parts, Wish, Working
+from hermes.agent.components import NO_WISH, AgentComponents, AgentInputs, ManualCompressor, ModelChoice
 from hermes.agent.events import Counted, Done, Event, Failed, Moved, Note, Stored
-from hermes.agent.models.model import Model, NoSuchModel, Unreachable, Used, harmless_address
+from hermes.agent.models.model import Model, NoSuchModel, Unreachable, Used, strip_address
 from hermes.agent.transcript import IncognitoRecord, StoredRecord
 from hermes.agent.turn import Turn
 from hermes.chat import working_directory
@@ -43,10 +43,10 @@ class Talk:
     def __init__(
         self,
         db: SessionDB,
-        parts: Parts,
+        parts: AgentComponents,
         *,
         can_ask: bool = False,
-        wish: Wish = NO_WISH,
+        wish: ModelChoice = NO_WISH,
         source: str = "cli",
         cwd: Path | None = None,
         incognito: bool = False,
@@ -61,7 +61,7 @@ class Talk:
         self.turn: Turn | None = None
         self._can_ask = can_ask
         self._agent: Agent | None = None
-        self.compressor: ByHand | None = None
+        self.compressor: ManualCompressor | None = None
         self._open = self._is_elsewhere = False
         self._behind: set[asyncio.Task[Any]] = set()
         self.record = self._new_record()
@@ -74,7 +74,7 @@ class Talk:
         if self._agent is not None and self._agent.model is model:
             return self._agent
         tools = self.answering.tools
-        working = Working(self.db, model, tools, self.cwd, self.source, self.incognito)
+        working = AgentInputs(self.db, model, tools, self.cwd, self.source, self.incognito)
         make, record = self.parts.make_compressor, self.record
         if make is not None and isinstance(record, StoredRecord):
             self.compressor = await asyncio.to_thread(make, record, working)
@@ -126,7 +126,7 @@ class Talk:
         """The record of a session that exists, or of a new one; should it be deleted, another begins in `cwd`."""
         new: dict[str, Any] = working_directory.belonging(cwd)
         if self.answering.wish.base_url is not None:
-            new["model_config"] = {"base_url": harmless_address(self.answering.wish.base_url)}
+            new["model_config"] = {"base_url": strip_address(self.answering.wish.base_url)}
         return StoredRecord(self.db, session_id, source=self.source, **new)
 
     def _enter(self, record: StoredRecord | IncognitoRecord, *, is_open: bool) -> None:
@@ -158,7 +158,7 @@ class Talk:
         """Go on in a conversation; what a person should know, a line each. `LeaseHeld` if somebody else works in it."""
         row = await asyncio.to_thread(self.db.get_session, session_id)
         if row is None:
-            raise errors.raised(errors.UnknownSession, f"Session not found: {session_id}")
+            raise errors.make_error(errors.UnknownSession, f"Session not found: {session_id}")
         where = working_directory.restored(row["cwd"], asked, self.cwd)
         record = self._stored_record(session_id, where.cwd)
         unwritable = await self._hold(record, take_over)
@@ -327,9 +327,9 @@ class Talk:
 
     def _title_later(self) -> None:
         if self.parts.make_title is not None and self.exists:
-            from hermes.agent.title_generation import title_while_young
+            from hermes.agent.title_generation import make_title_while_young
 
-            self._later(title_while_young(self.db, self.session_id, self.parts.make_title))
+            self._later(make_title_while_young(self.db, self.session_id, self.parts.make_title))
 
     def _later(self, work: Any) -> None:
         task = asyncio.create_task(work)

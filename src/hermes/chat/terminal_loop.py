@@ -26,8 +26,8 @@ from hermes.chat.input.question import Option, Stopped
 from hermes.chat.view.log_lines import warnings_on_screen
 from hermes.chat.view.recap import recap
 from hermes.chat.view.screen import status
-from hermes.config.config_file import setting
-from hermes.text import printable
+from hermes.config.config_file import read_setting
+from hermes.text import make_printable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -155,7 +155,7 @@ class Chat:
                 if warned is not None:
                     await self.prompting.above(lambda: self.screen.aside(warned))
         if not self.talk.incognito:
-            line = await auto_maintenance.tidied(self.talk.db)
+            line = await auto_maintenance.tidy_in_thread(self.talk.db)
             if line is not None:
                 await self.prompting.above(lambda: self.screen.aside(line))
 
@@ -187,8 +187,10 @@ class Chat:
         name = self._title or talk.queued_title or ("" if talk.exists else "new conversation")
         model = talk.answering.model
         used = talk.total if talk.total.model or model is None else talk.total._replace(model=model.name)
-        shown = status(used) if talk.total.model else (printable(model.name) if model is not None else "")
-        return " · ".join(filter(None, (printable(name, width_limit=40), shown, str(talk.cwd))))
+        shown = (
+            status(used) if talk.total.model else (make_printable(model.name) if model is not None else "")
+        )
+        return " · ".join(filter(None, (make_printable(name, width_limit=40), shown, str(talk.cwd))))
 
     async def _show_warning(self, text: str) -> None:
         await self.prompting.above(lambda: self.screen.aside(text, "yellow"))
@@ -215,7 +217,7 @@ class Chat:
 
     async def confirmed(self, question: str) -> bool:
         """Whether the person wants it: this time, or from now on without being asked."""
-        if setting("approvals", "destructive_slash_confirm") is False:
+        if read_setting("approvals", "destructive_slash_confirm") is False:
             return True
         options = [
             Option("once", "yes", "y"),
@@ -253,14 +255,14 @@ class Chat:
         rows = await self.talk.rows()
         title = await asyncio.to_thread(self.talk.title)
         by_person = sum(1 for row in rows if row["role"] == "user")
-        name = f' "{printable(title)}"' if title else ""
+        name = f' "{make_printable(title)}"' if title else ""
         count = f"{by_person} user message{'' if by_person == 1 else 's'}, {len(rows)} total messages"
         self.screen.line(f"↻ Resumed session {self.talk.session_id}{name} ({count})", "bold")
         for line in told:
             self.screen.note(line)
         if not rows:
             self.screen.note("Nothing was said in it yet; it starts fresh.")
-        elif setting("display", "resume_display") != "minimal":
+        elif read_setting("display", "resume_display") != "minimal":
             self.screen.recap(recap(rows))
 
     # ---------------------------------------------------------------- one turn

@@ -8,7 +8,7 @@ from pathlib import Path
 from hermes import clock
 from hermes.cli.command import DONE, Access, Command, Refused, Words, WrongUsage, group, takes_json
 from hermes.cli.io.output import say, say_json
-from hermes.text import counted, printable
+from hermes.text import format_count, make_printable
 
 COMMANDS = {
     "list": Command(
@@ -69,15 +69,15 @@ def show(arguments: argparse.Namespace) -> int:
     before = None
     for number, grant in numbered:
         if grant.workspace != before:
-            say([printable(grant.workspace)])
+            say([make_printable(grant.workspace)])
             before = grant.workspace
         what = {
             "command": f"the command `{grant.text}`",
             "prefix": f"commands that begin with `{grant.text}`",
         }
         meaning = what.get(grant.scope, "edits of files")
-        since = clock.relative(grant.since, clock.now())
-        say([printable(f"  {number:>{width}}  {meaning}, since {since}")])
+        since = clock.format_relative(grant.since, clock.now())
+        say([make_printable(f"  {number:>{width}}  {meaning}, since {since}")])
     return DONE
 
 
@@ -98,7 +98,7 @@ def revoke(arguments: argparse.Namespace) -> int:
     if arguments.json:
         say_json({"revoked": gone})
     else:
-        say([f"Revoked {counted(gone, 'approval')}; the agent asks again."])
+        say([f"Revoked {format_count(gone, 'approval')}; the agent asks again."])
     return DONE
 
 

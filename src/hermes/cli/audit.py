@@ -8,7 +8,7 @@ from typing import Any
 from hermes import audit_log
 from hermes.cli.command import DONE, Words, row_count, takes_json
 from hermes.cli.io.output import say, say_json
-from hermes.text import printable
+from hermes.text import make_printable
 
 LIMIT = 50
 
@@ -26,9 +26,9 @@ def show(arguments: argparse.Namespace) -> int:
     if arguments.json:
         say_json(entries)
     elif not entries:
-        say([f"Nothing is recorded in {printable(str(audit_log.path()))} yet."])
+        say([f"Nothing is recorded in {make_printable(str(audit_log.get_path()))} yet."])
     else:
-        say(printable(format_entry(entry)) for entry in entries)
+        say(make_printable(format_entry(entry)) for entry in entries)
     return DONE
 
 

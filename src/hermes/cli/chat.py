@@ -27,11 +27,11 @@ from hermes.cli.command import (
 from hermes.cli.io.output import complain, say, say_json
 from hermes.cli.io.prompts import CANCELLED
 from hermes.cli.opened_store import describe_trashed, place, sessions_folder
-from hermes.text import printable, spell_controls
+from hermes.text import make_printable, spell_controls
 
 if TYPE_CHECKING:
     from hermes.agent.approvals.request import ApprovalRequest, Decision
-    from hermes.agent.components import Parts
+    from hermes.agent.components import AgentComponents
     from hermes.chat.session import Talk
     from hermes.db.session_db import AnyStore, SessionDB
 
@@ -258,7 +258,7 @@ def _picked(name: str, candidates: Sequence[dict[str, Any]]) -> str:
     async def ask() -> str | None:
         described = conversation_lookup.describe_candidates(candidates)
         options = [Option(str(row["id"]), text) for row, text in zip(candidates, described, strict=True)]
-        return await Choice(f"'{printable(name)}' could be any of these:", options).ask()
+        return await Choice(f"'{make_printable(name)}' could be any of these:", options).ask()
 
     try:
         chosen = asyncio.run(ask())
@@ -269,17 +269,17 @@ def _picked(name: str, candidates: Sequence[dict[str, Any]]) -> str:
     return chosen
 
 
-def _parts(arguments: argparse.Namespace) -> Parts:
+def _parts(arguments: argparse.Namespace) -> AgentComponents:
     if arguments.parts is not None:
-        made: Parts = arguments.parts
+        made: AgentComponents = arguments.parts
         return made
-    from hermes.agent.factory import standard
-    from hermes.config.config_file import setting
-    from hermes.session_kinds import kind_of
+    from hermes.agent.factory import make_standard_components
+    from hermes.config.config_file import read_setting
+    from hermes.session_kinds import classify_session
 
-    is_job = kind_of(_source(arguments), child=False) == "job"
-    parts = standard(is_job=is_job)._replace(platforms=_platforms)
-    if setting("sessions", "transcripts") != "all":
+    is_job = classify_session(_source(arguments), child=False) == "job"
+    parts = make_standard_components(is_job=is_job)._replace(platforms=_platforms)
+    if read_setting("sessions", "transcripts") != "all":
         return parts
     return parts._replace(transcribe=lambda db, session_id: _transcribe(arguments, db, session_id))
 
@@ -309,14 +309,14 @@ def _source(arguments: argparse.Namespace) -> str:
 
 
 def _new_talk(db: SessionDB, arguments: argparse.Namespace, *, can_ask: bool) -> Talk:
-    from hermes.agent.components import Wish
+    from hermes.agent.components import ModelChoice
     from hermes.chat.session import Talk
 
     return Talk(
         db,
         _parts(arguments),
         can_ask=can_ask,
-        wish=Wish(arguments.model, arguments.base_url),
+        wish=ModelChoice(arguments.model, arguments.base_url),
         source=_source(arguments),
         cwd=arguments.cwd,
         incognito=arguments.incognito,
@@ -363,7 +363,7 @@ async def _ask(db: SessionDB, arguments: argparse.Namespace, question: str, chos
     finally:
         await talk.leave()
     if not talk.incognito and not arguments.json:
-        print(f"session_id: {printable(talk.session_id)}", file=sys.stderr, flush=True)
+        print(f"session_id: {make_printable(talk.session_id)}", file=sys.stderr, flush=True)
     if answered.problem is not None:
         complain(answered.problem)
         return INTERRUPTED if answered.problem == STOPPED else REFUSED

@@ -16,7 +16,7 @@ from hermes import home
 from hermes.cli.command import DONE, Access, Command, Words, group
 from hermes.cli.io.output import say
 from hermes.session_kinds import SOURCES
-from hermes.text import printable
+from hermes.text import make_printable
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
@@ -122,7 +122,10 @@ def offer(arguments: argparse.Namespace) -> int:
     if done and done[0].startswith("-"):  # flags that stand alone are those of the chat
         done.insert(0, "chat")
     reached = _walk(parser([word for word in done if not word.startswith("-")]), done)
-    say(f"{printable(word)}\t{printable(told)}" for word, told in dict(_offers(reached, done, begun)).items())
+    say(
+        f"{make_printable(word)}\t{make_printable(told)}"
+        for word, told in dict(_offers(reached, done, begun)).items()
+    )
     return DONE
 
 
@@ -178,7 +181,7 @@ def _beginning(offered: Iterable[tuple[str, str]], begun: str) -> Iterator[tuple
 def _named(offers: Offers, done: Sequence[str], begun: str) -> Iterable[tuple[str, str]]:
     """What the store offers that was typed, or that of the home; nothing where there is none."""
     stores = [Path(value) for flag, value in pairwise(done) if flag == "--store"]
-    store = stores[-1] if stores else home.default_db_path()
+    store = stores[-1] if stores else home.get_default_db_path()
     return offers(store, begun) if store.exists() else ()
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from hermes.cli.command import DONE, Refused, Words
 from hermes.cli.io.output import say, styled
 from hermes.cli.opened_store import refuse_own
-from hermes.home import default_db_path
-from hermes.text import printable
+from hermes.home import get_default_db_path
+from hermes.text import make_printable
 
 ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 QUESTION = "what did we decide about the retry budget?"
@@ -60,7 +60,7 @@ def demo(arguments: argparse.Namespace) -> int:
                 main(words)
             say([""])
         if arguments.keep:
-            say([printable(f"Look around: HERMES_HOME={home} hermes sessions browse")])
+            say([make_printable(f"Look around: HERMES_HOME={home} hermes sessions browse")])
         else:
             say(["The samples are gone again. Your own first conversation: hermes"])
     return DONE
@@ -70,7 +70,7 @@ def _come_back(name: str) -> None:
     """What the chat shows to somebody who comes back; here nobody can answer, so it ends there."""
     import asyncio
 
-    from hermes.agent.factory import standard
+    from hermes.agent.factory import make_standard_components
     from hermes.chat.session import Talk
     from hermes.chat.terminal_loop import Chat
     from hermes.chat.view.screen import Screen
@@ -79,7 +79,7 @@ def _come_back(name: str) -> None:
     async def look(db: SessionDB) -> None:
         session = db.named(name).id
         assert session is not None
-        talk = Talk(db, standard())
+        talk = Talk(db, make_standard_components())
         await Chat(talk, Screen()).enter(session, first=True)
         await talk.leave()
 
@@ -90,7 +90,7 @@ def _come_back(name: str) -> None:
 @contextmanager
 def _home(keep: Path | None) -> Iterator[Path]:
     if keep is not None:
-        refuse_own(default_db_path(), keep)
+        refuse_own(get_default_db_path(), keep)
         if keep.exists() and any(keep.iterdir()):
             raise Refused(f"{keep} is not empty")
         yield keep.absolute()

@@ -11,7 +11,7 @@ from hermes.cli.command import DONE, REFUSED, Words, takes_json, takes_store
 from hermes.cli.io.output import say, say_json
 from hermes.config import config_file, dotenv
 from hermes.store.findings import Finding
-from hermes.text import printable
+from hermes.text import make_printable
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
@@ -23,7 +23,7 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
 def doctor(arguments: argparse.Namespace) -> int:
     from hermes.db.session_db import SessionDB
 
-    store = arguments.store or home.default_db_path()
+    store = arguments.store or home.get_default_db_path()
     found = SessionDB.diagnose_file(store, deep=arguments.deep)
     found = found._replace(findings=(*found.findings, *_look_at_sandbox(store)))
     if arguments.store is None:
@@ -32,7 +32,7 @@ def doctor(arguments: argparse.Namespace) -> int:
         findings = [finding._asdict() for finding in found.findings]
         say_json({"path": str(found.path), "ok": found.ok, "findings": findings})
     else:
-        say(printable(line) for line in found.lines())
+        say(make_printable(line) for line in found.lines())
     return DONE if found.ok else REFUSED
 
 
@@ -45,8 +45,8 @@ def _look_at_home() -> Iterator[Finding]:
     running = status.problem if status is not None and status.is_running else None
     if problem := running or Pairings(gateway_folder()).check():
         yield Finding("error", f"{problem}; nobody new is let in")
-    for file in (config_file.path(), dotenv.path()):
-        if home.loose(str(file)):
+    for file in (config_file.get_path(), dotenv.get_path()):
+        if home.is_loose(str(file)):
             yield Finding("warning", f"others can read {file}", f"chmod 600 {file}")
 
 

@@ -14,7 +14,7 @@ from hermes.agent.prompt.skill_files import Skills
 from hermes.cli.command import DONE, Access, Command, Refused, Words, group
 from hermes.cli.io.editor import edit_words
 from hermes.cli.io.output import say
-from hermes.text import printable
+from hermes.text import make_printable
 
 HERE = "hermes.cli.memory"
 MEMORY_COMMANDS = {
@@ -74,7 +74,7 @@ def show_memory(arguments: argparse.Namespace) -> int:
     memory = Memory(_folder_of(arguments, "memories"))
     for target in [arguments.which] if arguments.which else FILES:
         there = memory.read(target)
-        say([f"# {target}: {there.fullness}", *map(printable, there.text.splitlines())])
+        say([f"# {target}: {there.fullness}", *map(make_printable, there.text.splitlines())])
     return DONE
 
 
@@ -112,13 +112,13 @@ def _takes_skill(parser: argparse.ArgumentParser) -> None:
 
 def list_skills(arguments: argparse.Namespace) -> int:
     skills = Skills(_folder_of(arguments, "skills")).all()
-    say([printable(f"{skill.name}  {skill.description}") for skill in skills] or ["No skills yet."])
+    say([make_printable(f"{skill.name}  {skill.description}") for skill in skills] or ["No skills yet."])
     return DONE
 
 
 def show_skill(arguments: argparse.Namespace) -> int:
     text = Skills(_folder_of(arguments, "skills")).view(arguments.name, arguments.file)
-    say(printable(line) for line in text.splitlines())
+    say(make_printable(line) for line in text.splitlines())
     return DONE
 
 
@@ -126,5 +126,5 @@ def edit_skill(arguments: argparse.Namespace) -> int:
     skills = Skills(_folder_of(arguments, "skills"))
     file = skills.path_of(arguments.name, arguments.file)
     changed = edit_words(file, skills.folder)
-    say([f"{printable(str(file))} {'is saved' if changed else 'is as it was'}"])
+    say([f"{make_printable(str(file))} {'is saved' if changed else 'is as it was'}"])
     return DONE

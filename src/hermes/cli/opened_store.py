@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def place(arguments: argparse.Namespace) -> Path:
-    return arguments.store or home.default_db_path()
+    return arguments.store or home.get_default_db_path()
 
 
 def existing(arguments: argparse.Namespace) -> Path:
@@ -66,7 +66,7 @@ def refuse_own(store: Path, *files: Path, is_store: bool = False) -> None:
     """
     from hermes.store.engine_choice import belongings_of
 
-    for one in dict.fromkeys((store, home.default_db_path())):
+    for one in dict.fromkeys((store, home.get_default_db_path())):
         own = belongings_of(one)
         for file in files:
             if is_store and file.absolute() == one.absolute() and _is_missing(one):
@@ -97,9 +97,9 @@ def sessions_folder(arguments: argparse.Namespace) -> Path:
 
 def trash_days() -> float:
     """How long the trash is kept (`sessions.trash_days`)."""
-    from hermes.config.config_file import setting
+    from hermes.config.config_file import read_setting
 
-    days = setting("sessions", "trash_days")
+    days = read_setting("sessions", "trash_days")
     if days is None:
         return 30.0
     if isinstance(days, bool) or not isinstance(days, int | float) or not 0 <= days < 1e6:

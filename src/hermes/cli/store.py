@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hermes.cli.command import DONE, Access, Command, Words, group, takes_store
 from hermes.cli.io.output import say
 from hermes.cli.opened_store import existing, refuse_own
-from hermes.text import counted, printable
+from hermes.text import format_count, make_printable
 
 if TYPE_CHECKING:
     from hermes.store.values import Converted
@@ -91,10 +91,14 @@ def encrypt(arguments: argparse.Namespace) -> int:
     if done.files:
         say([f"Sealed with its key: {_by_folder(done)}."])
     if done.removed:
-        say([f"Removed: {counted(len(done.removed), 'plain copy', 'plain copies')} of what is in the store."])
-    say(printable(line) for line in _plain_lines(done))
+        say(
+            [
+                f"Removed: {format_count(len(done.removed), 'plain copy', 'plain copies')} of what is in the store."
+            ]
+        )
+    say(make_printable(line) for line in _plain_lines(done))
     if done.changed:
-        say([f"The key is in {printable(key.where)}.", WARNING])
+        say([f"The key is in {make_printable(key.where)}.", WARNING])
     return DONE
 
 
@@ -109,14 +113,14 @@ def decrypt(arguments: argparse.Namespace) -> int:
 
 
 def _tell(done: Converted, participle: str) -> None:
-    held = f"{counted(done.sessions, 'session')}, {counted(done.messages, 'message')}"
+    held = f"{format_count(done.sessions, 'session')}, {format_count(done.messages, 'message')}"
     if done.changed:
         lines = [f"{participle.capitalize()} '{done.path}': {held}, compared one by one with the old file."]
     else:
         lines = [f"'{done.path}' was {participle} already: {held}."]
     if done.backups:
         lines.append(f"Backups {participle} with it: {len(done.backups)}.")
-    say(printable(line) for line in (*lines, *(what[:1].upper() + what[1:] for what in done.left)))
+    say(make_printable(line) for line in (*lines, *(what[:1].upper() + what[1:] for what in done.left)))
 
 
 def _by_folder(done: Converted) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hermes import caller, errors, home
 from hermes.config import dotenv
 from hermes.config.redaction import HIDDEN, SHORTEST, find_secrets, redact_text
-from hermes.text import printable
+from hermes.text import make_printable
 
 if TYPE_CHECKING:
     from ruamel.yaml.nodes import MappingNode, Node
@@ -27,36 +27,39 @@ _PLAIN = re.compile(r"[A-Za-z0-9_./~-][A-Za-z0-9_ ./:@+~-]*")
 Values = dict[str, Any]
 
 
-def path() -> Path:
+def get_path() -> Path:
     return home.get_hermes_home() / NAME
 
 
-def setting(section: str, name: str) -> object:
+def read_setting(section: str, name: str) -> object:
     """One value of a section; None if there is no such, or no file."""
     try:
-        text = _text(path())
+        text = _read_text(get_path())
     except errors.BadConfig:  # a store opens without its settings
         return None
     if name not in text:  # parsing YAML costs more than opening a store
         return None
-    values = parsed(text, path()).get(section)
+    values = parse_text(text, get_path()).get(section)
     return values.get(name) if isinstance(values, dict) else None
 
 
 def read() -> Values:
     """All of it; empty if there is no file. A file with keys in it that others can read is made private."""
-    file = path()
-    values = parsed(_text(file), file)
-    if home.loose(str(file)) and any(find_secrets(values)) and home.tightened(str(file), home.PRIVATE_FILE):
-        print(printable(f"hermes: others could read the keys in {file}; it is private now"), file=sys.stderr)
+    file = get_path()
+    values = parse_text(_read_text(file), file)
+    if home.is_loose(str(file)) and any(find_secrets(values)) and home.tighten(str(file), home.PRIVATE_FILE):
+        print(
+            make_printable(f"hermes: others could read the keys in {file}; it is private now"),
+            file=sys.stderr,
+        )
     return values
 
 
 def hide_secrets(text: str) -> str:
     """The text without secrets: those of this home and of the environment, and what looks like one."""
-    known = set(dotenv.known_secrets())
+    known = set(dotenv.collect_secrets())
     try:
-        known.update(find_secrets(parsed(_text(path()), path())))
+        known.update(find_secrets(parse_text(_read_text(get_path()), get_path())))
     except errors.BadConfig:  # then nobody knows what is in it, and nobody quotes it
         pass
     for secret in sorted(known, key=len, reverse=True):
@@ -65,7 +68,7 @@ def hide_secrets(text: str) -> str:
     return redact_text(text)
 
 
-def parsed(text: str, file: Path) -> Values:
+def parse_text(text: str, file: Path) -> Values:
     """What a text says that stands in `file`."""
     if not text.strip():
         return {}
@@ -86,14 +89,14 @@ def _describe_problem(problem: Exception) -> str:
     """What is wrong with a text and where, without a word of the text itself."""
     mark = getattr(problem, "problem_mark", None) or getattr(problem, "context_mark", None)
     where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
-    told = getattr(problem, "problem", None)
-    if not isinstance(told, str):
+    description = getattr(problem, "problem", None)
+    if not isinstance(description, str):
         return f"{where}it is not YAML" if mark else "a value in it makes no sense"
-    first = told.splitlines()[0] if told else ""
+    first = description.splitlines()[0] if description else ""
     return where + re.sub(r"\"[^\"]{2,}\"?|'[^']{2,}'?", HIDDEN, first.partition(" with value ")[0])
 
 
-def value_of(values: Values, key: str) -> object:
+def get_value(values: Values, key: str) -> object:
     """What stands at a dotted path; None if nothing does."""
     found: object = values
     for name in key.split("."):
@@ -109,16 +112,16 @@ def change(key: str, value: object) -> None:
 def change_all(changes: Iterable[tuple[str, object]]) -> None:
     """Several such changes at once, or none of them."""
     from hermes import audit_log
-    from hermes.atomic_files import exclusive, replace_file
+    from hermes.atomic_files import lock_folder, replace_file
 
     changes = list(changes)
     caller.refuse_tool(f"{NAME} is changed by a person only")
-    file = path().resolve()  # people keep it elsewhere, with a link to it
-    home.private_folder(file.parent)
-    with exclusive(file.parent):
-        before = text = _text(file)
+    file = get_path().resolve()  # people keep it elsewhere, with a link to it
+    home.make_private_folder(file.parent)
+    with lock_folder(file.parent):
+        before = text = _read_text(file)
         for key, value in changes:
-            text = changed(text, key, value, file)
+            text = change_text(text, key, value, file)
         if text == before:
             return
         replace_file(file, text.encode())
@@ -126,19 +129,19 @@ def change_all(changes: Iterable[tuple[str, object]]) -> None:
         audit_log.record("config.unset" if value is None else "config.set", key=key)
 
 
-def changed(text: str, key: str, value: object, file: Path) -> str:
+def change_text(text: str, key: str, value: object, file: Path) -> str:
     """The text with another value at a dotted path. Read back, it says exactly that."""
-    wanted = parsed(text, file)
-    _put(wanted, key.split("."), value)
-    fresh = _edited(text, key.split("."), value)
-    if fresh is None or _without_empty(parsed(fresh, file)) != _without_empty(wanted):
+    expected = parse_text(text, file)
+    _put(expected, key.split("."), value)
+    fresh = _edit_text(text, key.split("."), value)
+    if fresh is None or _drop_empty(parse_text(fresh, file)) != _drop_empty(expected):
         raise errors.BadConfig(
             f"{key} cannot be changed in {file} as it is written; `hermes config edit` can"
         )
     return fresh
 
 
-def _text(file: Path) -> str:
+def _read_text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
@@ -162,103 +165,107 @@ def _put(values: Values, names: list[str], value: object) -> None:
         values[names[-1]] = value
 
 
-def _without_empty(values: Values) -> Values:
+def _drop_empty(values: Values) -> Values:
     """A section that is left without values says the same as none."""
-    kept = {name: _without_empty(one) if isinstance(one, dict) else one for name, one in values.items()}
-    return {name: one for name, one in kept.items() if one not in (None, {})}
+    kept = {name: _drop_empty(value) if isinstance(value, dict) else value for name, value in values.items()}
+    return {name: value for name, value in kept.items() if value not in (None, {})}
 
 
 # ---------------------------------------------------------------- the characters of one value
 
 
-def _edited(text: str, names: list[str], value: object) -> str | None:
+def _edit_text(text: str, names: list[str], value: object) -> str | None:
     """None where the text is written in a way that cannot be edited piece by piece."""
     if text and not text.endswith("\n"):
         text += "\n"
-    mapping, depth = _mapping(_composed(text)), 0
+    mapping, depth = _get_mapping(_compose(text)), 0
     if mapping is None:
-        return text if value is None else text + _lines(names, value, 0)
+        return text if value is None else text + _format_lines(names, value, 0)
     while True:
-        pair = next(((key, one) for key, one in mapping.value if key.value == names[depth]), None)
+        pair = next(((key, node) for key, node in mapping.value if key.value == names[depth]), None)
         if pair is None:
-            return text if value is None else _inserted(text, mapping, names[depth:], value)
-        key, one = pair
+            return text if value is None else _insert(text, mapping, names[depth:], value)
+        key, node = pair
         depth += 1
         if depth == len(names):
-            return _removed(text, key, one) if value is None else _replaced(text, key, one, _scalar(value))
-        inner = _mapping(one)
+            return (
+                _remove(text, key, node)
+                if value is None
+                else _replace(text, key, node, _format_scalar(value))
+            )
+        inner = _get_mapping(node)
         if inner is None:
             if value is None:
                 return text
             indent = key.start_mark.column + len(STEP)
-            return _replaced(text, key, one, "\n" + _lines(names[depth:], value, indent).rstrip("\n"))
+            return _replace(text, key, node, "\n" + _format_lines(names[depth:], value, indent).rstrip("\n"))
         mapping = inner
 
 
-def _composed(text: str) -> Node | None:
+def _compose(text: str) -> Node | None:
     from ruamel.yaml import YAML
 
     node: Node | None = YAML(pure=True).compose(text)
     return node
 
 
-def _mapping(node: Node | None) -> MappingNode | None:
+def _get_mapping(node: Node | None) -> MappingNode | None:
     """The node, if it is a mapping with a line for each key."""
     from ruamel.yaml.nodes import MappingNode
 
     return node if isinstance(node, MappingNode) and not node.flow_style and node.value else None
 
 
-def _lines(names: list[str], value: object, indent: int) -> str:
+def _format_lines(names: list[str], value: object, indent: int) -> str:
     lines = [f"{' ' * indent}{STEP * depth}{name}:" for depth, name in enumerate(names)]
-    return "\n".join(lines) + f" {_scalar(value)}\n"
+    return "\n".join(lines) + f" {_format_scalar(value)}\n"
 
 
-def _inserted(text: str, mapping: MappingNode, names: list[str], value: object) -> str:
+def _insert(text: str, mapping: MappingNode, names: list[str], value: object) -> str:
     """Below the last value of the mapping, above the comments that belong to what follows."""
-    at = text.find("\n", _end(text, mapping)) + 1
-    return text[:at] + _lines(names, value, mapping.value[0][0].start_mark.column) + text[at:]
+    at = text.find("\n", _find_end(text, mapping)) + 1
+    return text[:at] + _format_lines(names, value, mapping.value[0][0].start_mark.column) + text[at:]
 
 
-def _replaced(text: str, key: Node, node: Node, instead: str) -> str | None:
-    if _in_lines(node):
+def _replace(text: str, key: Node, node: Node, instead: str) -> str | None:
+    if _is_in_lines(node):
         return None
-    start, end = _span(text, key, node)
+    start, end = _find_span(text, key, node)
     space = " " if text[start - 1] == ":" and not instead.startswith("\n") else ""
     return text[:start] + space + instead + text[end:]
 
 
-def _removed(text: str, key: Node, node: Node) -> str:
+def _remove(text: str, key: Node, node: Node) -> str:
     start = text.rfind("\n", 0, key.start_mark.index) + 1
-    return text[:start] + text[text.find("\n", _span(text, key, node)[1]) + 1 :]
+    return text[:start] + text[text.find("\n", _find_span(text, key, node)[1]) + 1 :]
 
 
-def _span(text: str, key: Node, node: Node) -> tuple[int, int]:
+def _find_span(text: str, key: Node, node: Node) -> tuple[int, int]:
     """From where to where the value stands; one that is empty stands behind the colon."""
-    start, end = node.start_mark.index, _end(text, node)
+    start, end = node.start_mark.index, _find_end(text, node)
     if end > start:
         return start, end
     place = text.index(":", key.end_mark.index) + 1
     return place, place
 
 
-def _end(text: str, node: Node) -> int:
+def _find_end(text: str, node: Node) -> int:
     """Where the last character of the value stands, comments and empty lines behind it left out."""
-    if _in_lines(node):
+    if _is_in_lines(node):
         last = node.value[-1]
-        return _end(text, last[1] if isinstance(last, tuple) else last)
+        return _find_end(text, last[1] if isinstance(last, tuple) else last)
     start: int = node.start_mark.index
     return start + len(text[start : node.end_mark.index].rstrip())
 
 
-def _in_lines(node: Node) -> bool:
+def _is_in_lines(node: Node) -> bool:
     """Whether the value is several, each on a line of its own."""
     from ruamel.yaml.nodes import CollectionNode
 
     return isinstance(node, CollectionNode) and bool(node.value) and not node.flow_style
 
 
-def _scalar(value: object) -> str:
+def _format_scalar(value: object) -> str:
     import json
 
     if isinstance(value, str):
@@ -268,5 +275,5 @@ def _scalar(value: object) -> str:
             if YAML(typ="safe", pure=True).load(value) == value:
                 return value
         quoted = json.dumps(value, ensure_ascii=False)
-        return "".join(one if one.isprintable() else f"\\U{ord(one):08x}" for one in quoted)
+        return "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in quoted)
     return json.dumps(value)

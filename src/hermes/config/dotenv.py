@@ -18,22 +18,22 @@ _UNESCAPED = {"n": "\n", "r": "\r", "t": "\t"}
 _NEEDS_QUOTES = re.compile(r"[\s#'\"\\$`]")
 
 
-def path() -> Path:
+def get_path() -> Path:
     return home.get_hermes_home() / NAME
 
 
-def variable(name: str) -> str | None:
+def get_variable(name: str) -> str | None:
     """What a variable says, here or in the file; None if nobody set it, or only to a blank."""
     return os.environ.get(name, "").strip() or read().get(name, "").strip() or None
 
 
 def read() -> dict[str, str]:
     """What the file says. Others cannot read it from now on, if they could."""
-    home.tightened(str(path()), home.PRIVATE_FILE)
-    return {name: value for name, value in map(_parsed, _text().split("\n")) if name}
+    home.tighten(str(get_path()), home.PRIVATE_FILE)
+    return {name: value for name, value in map(_parse_line, _read_text().split("\n")) if name}
 
 
-def known_secrets() -> set[str]:
+def collect_secrets() -> set[str]:
     """The values of all variables whose names say that they are secret, here and in the file."""
     try:
         kept = read()
@@ -46,28 +46,28 @@ def known_secrets() -> set[str]:
 def change(name: str, value: str | None) -> None:
     """Set a variable in the file; None takes it out. Comments and order are kept."""
     from hermes import audit_log
-    from hermes.atomic_files import exclusive, replace_file
+    from hermes.atomic_files import lock_folder, replace_file
 
     caller.refuse_tool(f"{NAME} is changed by a person only")
     if not _VARIABLE.fullmatch(name):
-        raise errors.raised(errors.InvalidArgument, f"{name!r} is not a name that a variable can have")
-    file = path().resolve()  # it may be a link to where somebody keeps it
-    home.private_folder(file.parent)
-    with exclusive(file.parent):
-        before = _text()
-        text = changed(before, name, value)
+        raise errors.make_error(errors.InvalidArgument, f"{name!r} is not a name that a variable can have")
+    file = get_path().resolve()  # it may be a link to where somebody keeps it
+    home.make_private_folder(file.parent)
+    with lock_folder(file.parent):
+        before = _read_text()
+        text = change_text(before, name, value)
         if text == before:
             return
         replace_file(file, text.encode())
     audit_log.record("key.unset" if value is None else "key.set", name=name)
 
 
-def changed(text: str, name: str, value: str | None) -> str:
+def change_text(text: str, name: str, value: str | None) -> str:
     """The same lines with another value for one variable, where it stood last or else at the end."""
     lines = text.removesuffix("\n").split("\n") if text else []
-    places = [place for place, line in enumerate(lines) if _parsed(line)[0] == name]
+    places = [place for place, line in enumerate(lines) if _parse_line(line)[0] == name]
     if value is not None:
-        line = f"{name}={_quoted(value)}"
+        line = f"{name}={_quote_value(value)}"
         if places:
             lines[places.pop()] = line
         else:
@@ -77,17 +77,17 @@ def changed(text: str, name: str, value: str | None) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _text() -> str:
+def _read_text() -> str:
     try:
-        return path().read_text(encoding="utf-8-sig")
+        return get_path().read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as problem:
         what = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8"
-        raise errors.BadConfig(f"{path()} cannot be read: {what}") from problem
+        raise errors.BadConfig(f"{get_path()} cannot be read: {what}") from problem
 
 
-def _parsed(line: str) -> tuple[str, str]:
+def _parse_line(line: str) -> tuple[str, str]:
     """Name and value; no name where the line is a comment, or nothing that we know."""
     match = _LINE.fullmatch(line)
     if match is None:
@@ -101,7 +101,7 @@ def _parsed(line: str) -> tuple[str, str]:
     return match["name"], re.split(r"(?:^|\s)#", value, maxsplit=1)[0].rstrip()
 
 
-def _quoted(value: str) -> str:
+def _quote_value(value: str) -> str:
     if value and not _NEEDS_QUOTES.search(value):
         return value
     if not re.search(r"['\r\n]", value):

@@ -23,10 +23,10 @@ _URL = r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*://)(?:[^\s/@'\"]*@)?(?P<rest>[^\s?#'
 
 def is_secret_name(name: str) -> bool:
     """Whether what stands under a name or dotted path is shown to nobody: `bot_token`, `apiKeys`, `keys.ann`."""
-    return any(re.fullmatch(_SECRET_WORD, _last_word(part)) for part in name.split("."))
+    return any(re.fullmatch(_SECRET_WORD, _get_last_word(part)) for part in name.split("."))
 
 
-def _last_word(name: str) -> str:
+def _get_last_word(name: str) -> str:
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
     return re.split(r"[^A-Za-z0-9]+", words.strip("_-"))[-1].lower()
 
@@ -46,7 +46,7 @@ def redact_text(text: str) -> str:
     """A text without secrets that look like one, and without passwords and queries in addresses."""
     from hermes.secrets import redact
 
-    return redact(re.sub(_URL, _harmless_url, text))
+    return redact(re.sub(_URL, _redact_url, text))
 
 
 def describe_type(value: object) -> str:
@@ -80,7 +80,7 @@ def _is_reference(value: object) -> bool:
     return isinstance(value, str) and re.fullmatch(_REFERENCE, value.strip()) is not None
 
 
-def _harmless_url(found: re.Match[str]) -> str:
+def _redact_url(found: re.Match[str]) -> str:
     user = f"{HIDDEN}@" if "@" in found[0][len(found["scheme"]) :].split("/")[0] else ""
     more = f"{found['more'][0]}{HIDDEN}" if found["more"] else ""
     return f"{found['scheme']}{user}{found['rest']}{more}"

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from hermes import errors
 from hermes.config import config_file, dotenv, gateway_keys
-from hermes.config.checks import (
+from hermes.config.redaction import describe_type, is_secret_name, redact_text
+from hermes.config.setting_kinds import (
     DAYS,
     FLAG,
     FOLDERS,
@@ -25,11 +26,10 @@ from hermes.config.checks import (
     VARIABLE_NAMES,
     Kind,
     Setting,
-    choice,
-    number,
-    whole,
+    make_choice,
+    make_integer,
+    make_number,
 )
-from hermes.config.redaction import describe_type, is_secret_name, redact_text
 
 
 class ModelSettings(NamedTuple):
@@ -124,40 +124,42 @@ SETTINGS = {
     ),
     "model.key_env": Setting(VARIABLE, "the variable that holds its key; else that of its provider"),
     "model.context_window": Setting(
-        whole(1_000, 100_000_000), "how many tokens the usual model takes; else what is known of it"
+        make_integer(1_000, 100_000_000), "how many tokens the usual model takes; else what is known of it"
     ),
-    "model.timeout_seconds": Setting(number(1, 86_400), "the longest silence before it is asked again"),
+    "model.timeout_seconds": Setting(make_number(1, 86_400), "the longest silence before it is asked again"),
     "model.max_retries": Setting(
-        whole(0, 100), "how often it is asked again when it is busy or out of reach"
+        make_integer(0, 100), "how often it is asked again when it is busy or out of reach"
     ),
     "auxiliary.model": Setting(TEXT, "the model for titles and summaries; else the one that answers"),
     "auxiliary.base_url": Setting(URL, "its endpoint; else that of the other"),
     "auxiliary.key_env": Setting(VARIABLE, "the variable that holds its key; else that of its provider"),
-    "agent.max_steps": Setting(whole(1, 10_000), "how often it may use tools before it has to answer"),
+    "agent.max_steps": Setting(make_integer(1, 10_000), "how often it may use tools before it has to answer"),
     "agent.auto_title": Setting(FLAG, "whether a new conversation gets a title after the first answer"),
     "agent.save_memory": Setting(FLAG, "whether it may note what matters before a conversation ends"),
     "compression.enabled": Setting(FLAG, "whether long conversations are summarised to make room"),
     "compression.threshold": Setting(
-        number(0.05, 0.95), "how full the context may be before that, as a share"
+        make_number(0.05, 0.95), "how full the context may be before that, as a share"
     ),
     "compression.target_ratio": Setting(
-        number(0, 1, clamp=(0.10, 0.80)), "how much of that room the newest messages keep; 0.1 to 0.8"
+        make_number(0, 1, clamp=(0.10, 0.80)), "how much of that room the newest messages keep; 0.1 to 0.8"
     ),
     "compression.protect_first_n": Setting(
-        whole(0, 10_000), "messages at the beginning that are never summarised"
+        make_integer(0, 10_000), "messages at the beginning that are never summarised"
     ),
-    "compression.protect_last_n": Setting(whole(1, 10_000), "messages at the end that are never summarised"),
+    "compression.protect_last_n": Setting(
+        make_integer(1, 10_000), "messages at the end that are never summarised"
+    ),
     "display.resume_display": Setting(
-        choice("full", "minimal"), "what is shown of a conversation that is resumed"
+        make_choice("full", "minimal"), "what is shown of a conversation that is resumed"
     ),
     "approvals.mode": Setting(
-        choice("ask", "auto", "off"),
+        make_choice("ask", "auto", "off"),
         "`ask` before tools change something; `auto`: only before they leave the sandbox; `off`: no sandbox and no"
         " questions, for containers, set by editing the file only",
     ),
     "approvals.destructive_slash_confirm": Setting(FLAG, "whether /new, /clear and /undo ask first"),
     "approvals.timeout_minutes": Setting(
-        number(0.01, 1440), "how long the gateway waits for `/approve` in a chat before it refuses"
+        make_number(0.01, 1440), "how long the gateway waits for `/approve` in a chat before it refuses"
     ),
     "sandbox.network": Setting(
         FLAG, "whether commands reach the network; else they do, but not in jobs (cron, batch)"
@@ -177,7 +179,7 @@ SETTINGS = {
         FLAG, "whether what cannot be stored waits beside an encrypted store, in plain text"
     ),
     "sessions.transcripts": Setting(
-        choice("gateway", "all", "off"),
+        make_choice("gateway", "all", "off"),
         "whose text is also kept in `sessions/`, in plain files; else `gateway`, and `off` for an encrypted store",
     ),
     "sessions.index_file": Setting(
@@ -190,7 +192,7 @@ VARIABLES = {"model.default": "HERMES_MODEL", "model.base_url": "OPENAI_BASE_URL
 """Which settings the environment can give. Keys are no settings; they are asked for when they are needed."""
 
 
-def default(key: str) -> Any:
+def get_default(key: str) -> Any:
     section, name = key.split(".")
     return getattr(getattr(Settings(), section), name)
 
@@ -200,25 +202,25 @@ def default(key: str) -> Any:
 
 def read_settings(arguments: Mapping[str, object] | None = None) -> Settings:
     """All settings. `arguments` are those of a command, by their key; one that is None was not given."""
-    file = config_file.path()
-    return settings_from(config_file.read(), file=str(file), arguments=arguments)
+    file = config_file.get_path()
+    return make_settings(config_file.read(), file=str(file), arguments=arguments)
 
 
-def settings_from(
+def make_settings(
     values: Mapping[str, Any], *, file: str, arguments: Mapping[str, object] | None = None
 ) -> Settings:
     """The same from what stands in a file, which need not be in its place yet."""
     found: dict[str, tuple[object, str]] = {}
     for key in SETTINGS:
-        found |= _given(key, values, file, arguments or {})
-    usual = _usual_models(values, file)
+        found |= _choose_value(key, values, file, arguments or {})
+    usual = _list_usual_models(values, file)
     in_file = found.get("model.context_window", ("", ""))[1] == file
-    asked = (arguments or {}).get("model.default")
-    if in_file and usual and asked is not None and asked not in usual:
+    chosen_model = (arguments or {}).get("model.default")
+    if in_file and usual and chosen_model is not None and chosen_model not in usual:
         window, _ = found.pop("model.context_window")  # it is that of the usual model
     else:
         window = found["model.context_window"][0] if in_file else None
-    checked = {key: checked_value(key, value, origin) for key, (value, origin) in found.items()}
+    checked = {key: check_value(key, value, origin) for key, (value, origin) in found.items()}
     sections = {
         section: getattr(Settings(), section)._replace(
             **{key.split(".")[1]: value for key, value in checked.items() if key.startswith(f"{section}.")}
@@ -227,87 +229,89 @@ def settings_from(
     }
     return Settings(
         **sections,
-        prices=_prices(values.get("prices"), file),
+        prices=_parse_prices(values.get("prices"), file),
         windows={}
         if window is None
-        else dict.fromkeys(usual, checked_value("model.context_window", window, file)),
+        else dict.fromkeys(usual, check_value("model.context_window", window, file)),
         origins={key: origin for key, (_, origin) in found.items()},
-        warning=_warning(_unknown(values), file),
+        warning=_make_warning(_find_unknown(values), file),
     )
 
 
-def checked_value(key: str, value: object, origin: str) -> Any:
+def check_value(key: str, value: object, origin: str) -> Any:
     """The value as it is used; BadConfig if it cannot be."""
-    return checked(SETTINGS[key].kind, key, value, origin)
+    return check_kind(SETTINGS[key].kind, key, value, origin)
 
 
-def checked(kind: Kind, key: str, value: object, origin: str) -> Any:
+def check_kind(kind: Kind, key: str, value: object, origin: str) -> Any:
     """The same for a value of any kind."""
     try:
-        return kind.read(expanded(key, value, origin))
+        return kind.read(expand_variables(key, value, origin))
     except ValueError:
-        raise refused(kind, key, value, origin) from None
+        raise make_refusal(kind, key, value, origin) from None
 
 
-def refused(kind: Kind, key: str, value: object, origin: str) -> errors.BadConfig:
+def make_refusal(kind: Kind, key: str, value: object, origin: str) -> errors.BadConfig:
     """That a value is not what it must be, in one line. What may be a secret is not told."""
-    but = "" if is_secret_name(key) or kind is VARIABLE else f", not {shown(value)}"
-    return errors.BadConfig(f"{origin}: {key} must be {kind.told}{but}")
+    but = "" if is_secret_name(key) or kind is VARIABLE else f", not {format_value(value)}"
+    return errors.BadConfig(f"{origin}: {key} must be {kind.expected}{but}")
 
 
-def checked_rates(model: str, rates: object, origin: str) -> Rates:
+def check_rates(model: str, rates: object, origin: str) -> Rates:
     """The prices of one model; BadConfig if they are none."""
     if (
         not isinstance(rates, dict)
         or not rates.keys() <= set(RATES)
         or not {"input", "output"} <= rates.keys()
     ):
-        told = "input and output, and cache_read and cache_write if it has them"
-        raise errors.BadConfig(f"{origin}: prices.{model} must say {told}")
+        expected = "input and output, and cache_read and cache_write if it has them"
+        raise errors.BadConfig(f"{origin}: prices.{model} must say {expected}")
     try:
         return {name: RATE.read(rate) for name, rate in rates.items()}
     except ValueError:
         raise errors.BadConfig(f"{origin}: prices.{model} must be dollars per million tokens") from None
 
 
-def nearest(key: str) -> str:
+def suggest_key(key: str) -> str:
     """What may have been meant by a key that does not exist, as the end of a sentence; empty if nothing comes near."""
     from difflib import get_close_matches
 
-    if meant := _called_by(key):
+    if meant := _find_key(key):
         return f"; is {meant} meant?"
-    known = (*SETTINGS, *gateway_keys.every_key(), *SECTIONS, *gateway_keys.SECTIONS)
+    known = (*SETTINGS, *gateway_keys.list_keys(), *SECTIONS, *gateway_keys.SECTIONS)
     close = get_close_matches(key, known, n=1, cutoff=0.7)
     return f"; is {close[0]} meant?" if close else ""
 
 
-def below(key: str) -> list[str]:
+def list_below(key: str) -> list[str]:
     """The settings right below a key that is none itself, or groups of them; none if nothing is."""
-    every = (one for one in (*SETTINGS, *gateway_keys.every_key()) if one.startswith(f"{key}."))
+    every = (
+        candidate for candidate in (*SETTINGS, *gateway_keys.list_keys()) if candidate.startswith(f"{key}.")
+    )
     depth = key.count(".") + 2
-    return list(dict.fromkeys(".".join(one.split(".")[:depth]) for one in every))
+    return list(dict.fromkeys(".".join(candidate.split(".")[:depth]) for candidate in every))
 
 
-def _called_by(variable: str) -> str | None:
+def _find_key(variable: str) -> str | None:
     """The setting that a variable of the environment gives, if it gives one: it has another name in the file."""
     for key, name in (*VARIABLES.items(), *gateway_keys.VARIABLES.items()):
         if name == variable:
             return key
-    return gateway_keys.called_by(variable)
+    return gateway_keys.find_key(variable)
 
 
-def _given(
+def _choose_value(
     key: str, values: Mapping[str, Any], file: str, arguments: Mapping[str, object]
 ) -> dict[str, tuple[object, str]]:
     """The value that wins, and where it comes from; nothing if there is none."""
     if arguments.get(key) is not None:
         return {key: (arguments[key], "the command line")}
-    if (name := VARIABLES.get(key)) and (told := dotenv.variable(name)):
-        return {key: (told, name)}
-    return _in_file(key, values, file)
+    if (name := VARIABLES.get(key)) and (variable := dotenv.get_variable(name)):
+        return {key: (variable, name)}
+    return _read_from_file(key, values, file)
 
 
-def _in_file(key: str, values: Mapping[str, Any], file: str) -> dict[str, tuple[object, str]]:
+def _read_from_file(key: str, values: Mapping[str, Any], file: str) -> dict[str, tuple[object, str]]:
     section, _, rest = key.partition(".")
     inner = values.get(section)
     if inner is not None and not isinstance(inner, Mapping):
@@ -318,57 +322,60 @@ def _in_file(key: str, values: Mapping[str, Any], file: str) -> dict[str, tuple[
     return {} if value is None else {key: (value, file)}
 
 
-def _usual_models(values: Mapping[str, Any], file: str) -> list[str]:
+def _list_usual_models(values: Mapping[str, Any], file: str) -> list[str]:
     """The models that `model.context_window` in the file is about: the one in the file, and that of the environment."""
-    given = (_given("model.default", values, file, {}), _in_file("model.default", values, file))
+    choices = (
+        _choose_value("model.default", values, file, {}),
+        _read_from_file("model.default", values, file),
+    )
     names: list[str] = []
-    for value, origin in (pair for one in given for pair in one.values()):
+    for value, origin in (pair for choice in choices for pair in choice.values()):
         with suppress(errors.BadConfig):  # told by whoever reads it
-            names.append(str(expanded("model.default", value, origin)))
+            names.append(str(expand_variables("model.default", value, origin)))
     return list(dict.fromkeys(names))
 
 
-def expanded(key: str, value: object, origin: str) -> object:
+def expand_variables(key: str, value: object, origin: str) -> object:
     """`${NAME}` in a text stands for what that variable says."""
     if isinstance(value, list):
-        return [expanded(key, one, origin) for one in value]
+        return [expand_variables(key, item, origin) for item in value]
     if not isinstance(value, str) or "${" not in value:
         return value
 
-    def told(match: re.Match[str]) -> str:
-        said = dotenv.variable(match[1])
-        if said is None:
+    def replace(match: re.Match[str]) -> str:
+        variable = dotenv.get_variable(match[1])
+        if variable is None:
             raise errors.BadConfig(f"{origin}: {key} names ${{{match[1]}}}, which is not set")
-        return said
+        return variable
 
-    return re.sub(r"\$\{(\w+)\}", told, value)
+    return re.sub(r"\$\{(\w+)\}", replace, value)
 
 
-def _prices(values: object, file: str) -> Mapping[str, Rates]:
+def _parse_prices(values: object, file: str) -> Mapping[str, Rates]:
     if values is None:
         return {}
     if not isinstance(values, dict):
         raise errors.BadConfig(f"{file}: prices must name models, not {describe_type(values)}")
-    return {str(model): checked_rates(str(model), rates, file) for model, rates in values.items()}
+    return {str(model): check_rates(str(model), rates, file) for model, rates in values.items()}
 
 
-def _unknown(values: Mapping[str, Any]) -> list[str]:
+def _find_unknown(values: Mapping[str, Any]) -> list[str]:
     names = []
     for section, inner in values.items():
         if section in SECTIONS and isinstance(inner, Mapping):
             names += [f"{section}.{name}" for name in inner if f"{section}.{name}" not in SETTINGS]
         elif section not in (*SECTIONS, *gateway_keys.SECTIONS, "prices"):
             names.append(str(section))
-    return [*names, *gateway_keys.unknown(values)]
+    return [*names, *gateway_keys.find_unknown(values)]
 
 
-def _warning(unknown: list[str], file: str) -> str | None:
+def _make_warning(unknown: list[str], file: str) -> str | None:
     if not unknown:
         return None
-    hint = nearest(unknown[0]) if len(unknown) == 1 else ""
+    hint = suggest_key(unknown[0]) if len(unknown) == 1 else ""
     return f"{file}: nobody knows {redact_text(', '.join(unknown))}{hint}"
 
 
-def shown(value: object) -> str:
-    told = redact_text(repr(value)) if not isinstance(value, dict | list) else describe_type(value)
-    return told if len(told) <= 60 else f"{told[:59]}…"
+def format_value(value: object) -> str:
+    text = redact_text(repr(value)) if not isinstance(value, dict | list) else describe_type(value)
+    return text if len(text) <= 60 else f"{text[:59]}…"

@@ -14,8 +14,8 @@ from hermes.store.sessions.lineage import Lineage, Relative
 from hermes.store.sessions.messages import Messages
 
 if TYPE_CHECKING:
-    from hermes.recall.conversation_search import FoundConversations
-    from hermes.recall.prompt_search import FoundMessages
+    from hermes.recall.interactive_search import FoundConversations
+    from hermes.recall.message_search import FoundMessages
     from hermes.recall.tool.passages import Passages
     from hermes.store.sessions.families import Child
     from hermes.store.sessions.naming import Named
@@ -175,9 +175,9 @@ class Conversations(Handle):
 
     def search(self, query: str, limit: int = 20, offset: int = 0) -> FoundMessages:
         """Messages in the language of every surface: also *part*, (groups), fields and dates. See docs/search.md."""
-        from hermes.recall.prompt_search import Find
+        from hermes.recall.message_search import PromptSearch
 
-        return Find(self._reading()).messages(query, limit, offset)
+        return PromptSearch(self._reading()).messages(query, limit, offset)
 
     def search_conversations(
         self,
@@ -194,7 +194,7 @@ class Conversations(Handle):
 
         `unfinished`: it is still being typed, so that its last word counts as the beginning of one, too.
         """
-        from hermes.recall.conversation_search import InteractiveSearch
+        from hermes.recall.interactive_search import InteractiveSearch
 
         return InteractiveSearch(self._reading()).search(
             query,
@@ -221,9 +221,9 @@ class Conversations(Handle):
         sort: str = "relevance",
     ) -> SearchResults:
         """One row per conversation, the best first, for a question or a few phrasings of one."""
-        from hermes.recall.ranking.ranking import ConversationSearch
+        from hermes.recall.ranking.ranked_search import RankedSearch
 
-        return ConversationSearch(self._reading()).search(
+        return RankedSearch(self._reading()).search(
             query,
             limit,
             source_filter=source_filter,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class ScopedStore(Documented, Conversations, Care):
     def __init__(self, engine: Engine, principal: Principal, spooling: Spooling | None = None) -> None:
         if not principal.owners:
-            raise errors.raised(errors.InvalidArgument, "a principal names a person or a room")
+            raise errors.make_error(errors.InvalidArgument, "a principal names a person or a room")
         self.principal = principal
         self._whole = engine
         self._scope = engine.scoped(principal.owners)
@@ -54,7 +54,7 @@ class ScopedStore(Documented, Conversations, Care):
     def _child(self, **said: Any) -> Child:
         """Ids are not for people to choose here: a refused one would tell that it exists."""
         if "session_id" in said:
-            raise errors.raised(errors.InvalidArgument, "the id of a new session cannot be chosen here")
+            raise errors.make_error(errors.InvalidArgument, "the id of a new session cannot be chosen here")
         return Child.of(**said)
 
     def create_session(
@@ -79,7 +79,7 @@ class ScopedStore(Documented, Conversations, Care):
         who = self.principal
         owner = who.room if shared else who.person
         if not owner:
-            raise errors.raised(
+            raise errors.make_error(
                 errors.InvalidArgument, f"no {'room' if shared else 'person'} is known to own the session"
             )
         belonging = Belonging(

@@ -112,7 +112,7 @@ class SessionDB(Documented, Conversations, Care, Chats):
             given = optional_path("db_path", db_path)
             if given is None:
                 check_home()
-            self.db_path = (given or home.default_db_path()).absolute()
+            self.db_path = (given or home.get_default_db_path()).absolute()
             self._open()
         except Exception as problem:
             _set_last_init_error(f"{type(problem).__name__}: {problem}")
@@ -208,7 +208,7 @@ class SessionDB(Documented, Conversations, Care, Chats):
 
     @staticmethod
     def _sanitize_fts5_query(query: str) -> str:
-        from hermes.recall.query.legacy_query import sanitize_fts5_query
+        from hermes.recall.query.operators import sanitize_fts5_query
 
         return sanitize_fts5_query(query)
 
@@ -400,7 +400,7 @@ class SessionDB(Documented, Conversations, Care, Chats):
 
     def _while_closed(self, work: Callable[[], T]) -> T:
         if self._read_only:
-            raise errors.raised(errors.StoreReadOnly, f"{self.db_path} is open read-only")
+            raise errors.make_error(errors.StoreReadOnly, f"{self.db_path} is open read-only")
         self.close()
         try:
             return work()

@@ -27,7 +27,7 @@ def fill(db: SessionDB, workspace: Path) -> int:
     _tell_long_project(db, now, workspace)
     for night in range(NIGHTS):
         nightly = Sample("cron", night + 0.3, None, NIGHTLY, "openai/gpt-5-mini", (600, 60))
-        _tell(db, f"cron_nightly_{clock.stamp(now - night * clock.DAY)[:8]}", nightly, now, workspace)
+        _tell(db, f"cron_nightly_{clock.format_stamp(now - night * clock.DAY)[:8]}", nightly, now, workspace)
     for number in range(TICKETS):
         said = (BATCH[0].format(number=4000 + number), BATCH[1])
         ticket = Sample("batch", 3.0 + number / 100, None, said, "openai/gpt-5-mini", (200, 10))
@@ -39,7 +39,7 @@ def fill(db: SessionDB, workspace: Path) -> int:
 
 def _id(now: float, days_ago: float, number: int) -> str:
     """The form of ids that we mint, the same at every run of a day."""
-    return f"{clock.stamp(now - days_ago * clock.DAY)}_{number * 2654435761 % 2**32:08x}"
+    return f"{clock.format_stamp(now - days_ago * clock.DAY)}_{number * 2654435761 % 2**32:08x}"
 
 
 def _tell(db: SessionDB, session_id: str, sample: Sample, now: float, workspace: Path) -> None:

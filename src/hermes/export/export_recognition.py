@@ -41,13 +41,13 @@ def _is_document(text: str) -> bool:
 
 
 def _is_session_or_event(text: str) -> bool:
-    fields = _leading_fields(text)
+    fields = _read_leading_fields(text)
     if tuple(fields)[: len(SESSION_FIELDS)] == SESSION_FIELDS:
         return isinstance(fields["id"], str) and isinstance(fields["source"], str)
     return "parentUuid" in fields and fields.get("generator") == GENERATOR
 
 
-def _leading_fields(text: str) -> dict[str, Any]:
+def _read_leading_fields(text: str) -> dict[str, Any]:
     """The fields of a JSON object, which may be cut off, as far as they are whole."""
     fields: dict[str, Any] = {}
     if not text.startswith("{"):
@@ -55,17 +55,17 @@ def _leading_fields(text: str) -> dict[str, Any]:
     decode, at = json.JSONDecoder().raw_decode, 0
     try:
         while text[at] in "{,":
-            name, at = decode(text, _after_space(text, at + 1))
-            at = _after_space(text, at)
+            name, at = decode(text, _skip_space(text, at + 1))
+            at = _skip_space(text, at)
             if not isinstance(name, str) or text[at] != ":":
                 break
-            fields[name], at = decode(text, _after_space(text, at + 1))
-            at = _after_space(text, at)
+            fields[name], at = decode(text, _skip_space(text, at + 1))
+            at = _skip_space(text, at)
     except (ValueError, IndexError, RecursionError):
         pass  # cut off, or no JSON
     return fields
 
 
-def _after_space(text: str, at: int) -> int:
+def _skip_space(text: str, at: int) -> int:
     found = _SPACE.match(text, at)
     return at if found is None else found.end()

@@ -35,6 +35,6 @@ FORMATS = {
 BY_ENDING = {".md": "md", ".markdown": "md", ".html": "html", ".htm": "html"}
 
 
-def format_for(name: str | None, output: str) -> Format:
+def choose_format(name: str | None, output: str) -> Format:
     """The one that was named, else the one that the file's name asks for."""
     return FORMATS[name or BY_ENDING.get(Path(output).suffix.lower(), "jsonl")]

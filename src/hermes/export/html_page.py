@@ -9,29 +9,30 @@ out: JSONL has them.
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from hermes import clock
 from hermes.export.export_recognition import HTML_MARK
-from hermes.export.html_text import rendered, text
 from hermes.export.message_text import (
     Call,
     Part,
-    answer_parts,
-    calls_of,
-    indented,
+    format_json,
+    format_time,
+    get_role,
     is_said,
-    role_of,
-    text_of_parts,
-    when,
+    join_parts,
+    list_answer_parts,
+    list_calls,
 )
 from hermes.export.plan import Conversation, Load, Session
-from hermes.reasoning import reasoning_in
-from hermes.text import as_text
+from hermes.reasoning import extract_reasoning
+from hermes.text import spell_controls, to_text
 
 FOLDED_FROM = 100_000
 """Characters from which a message is folded: laying out more at once makes a browser slow."""
@@ -73,109 +74,210 @@ TAIL = """</main>
 
 
 def write(conversations: Sequence[Conversation], load: Load) -> Iterator[str]:
-    css, js = _asset("page.css"), _asset("page.js")
-    counted = _counted(len(conversations), "conversation")
+    css, js = _read_asset("page.css"), _read_asset("page.js")
+    counted = _format_count(len(conversations), "conversation")
     title = conversations[0].heading if len(conversations) == 1 else counted
     yield HEAD.format(
-        mark=HTML_MARK, title=text(title), css=css, style=_hash(css), script=_hash(js), counted=counted
+        mark=HTML_MARK,
+        title=escape_text(title),
+        css=css,
+        style=_compute_hash(css),
+        script=_compute_hash(js),
+        counted=counted,
     )
     for number, conversation in enumerate(conversations, 1):
-        yield _entry(number, conversation)
+        yield _format_entry(number, conversation)
     yield MAIN
     for number, conversation in enumerate(conversations, 1):
-        yield from _article(number, conversation, load)
+        yield from _format_article(number, conversation, load)
     yield TAIL.format(js=js)
 
 
-def _entry(number: int, conversation: Conversation) -> str:
-    told = [clock.day(conversation.last_active), text(conversation.segments[0].source)]
+def _format_entry(number: int, conversation: Conversation) -> str:
+    facts = [clock.format_day(conversation.last_active), escape_text(conversation.segments[0].source)]
     if conversation.messages:
-        told.append(_counted(conversation.messages, "message"))
-    return ENTRY.format(number=number, title=text(conversation.heading), told=" · ".join(told))
+        facts.append(_format_count(conversation.messages, "message"))
+    return ENTRY.format(number=number, title=escape_text(conversation.heading), told=" · ".join(facts))
 
 
-def _article(number: int, conversation: Conversation, load: Load) -> Iterator[str]:
-    yield f'<article id="c{number}">\n<header><h1>{text(conversation.heading)}</h1>\n'
-    told = False
+def _format_article(number: int, conversation: Conversation, load: Load) -> Iterator[str]:
+    yield f'<article id="c{number}">\n<header><h1>{escape_text(conversation.heading)}</h1>\n'
+    has_head = False
     for segment in conversation.segments:
         session = load(segment.id)
         if session is None:
             continue
-        yield _continued(session) if told else f"<dl>{_facts(conversation, session)}</dl></header>\n"
+        yield (
+            _format_continued(session)
+            if has_head
+            else f"<dl>{_format_facts(conversation, session)}</dl></header>\n"
+        )
         for message in session["messages"]:
             if is_said(message):
-                yield _message(message)
-        told = True
-    yield "</article>\n" if told else "</header></article>\n"
+                yield _format_message(message)
+        has_head = True
+    yield "</article>\n" if has_head else "</header></article>\n"
 
 
-def _facts(conversation: Conversation, session: Session) -> str:
+def _format_facts(conversation: Conversation, session: Session) -> str:
     parent = session.get("parent_session_id")
     origin = f"{parent} ({session.get('relation') or 'child'})" if parent else None
     facts = [
         ("Source", session.get("source")),
         ("Model", session.get("model")),
-        ("Started", when(conversation.started_at)),
-        ("Last active", when(conversation.last_active)),
+        ("Started", format_time(conversation.started_at)),
+        ("Last active", format_time(conversation.last_active)),
         ("Workspace", session.get("workspace")),
         ("Tags", ", ".join(session.get("tags") or [])),
         ("Came out of", origin),
-        ("Session", ", ".join(as_text(one.id) for one in conversation.segments)),
+        ("Session", ", ".join(to_text(segment.id) for segment in conversation.segments)),
     ]
-    return "".join(f"<div><dt>{name}</dt><dd>{text(told)}</dd></div>" for name, told in facts if told)
+    return "".join(
+        f"<div><dt>{name}</dt><dd>{escape_text(value)}</dd></div>" for name, value in facts if value
+    )
 
 
-def _continued(session: Session) -> str:
-    return f'<p class="continued">Continued in {text(session["id"])} · {when(session["started_at"])}</p>\n'
+def _format_continued(session: Session) -> str:
+    started = format_time(session["started_at"])
+    return f'<p class="continued">Continued in {escape_text(session["id"])} · {started}</p>\n'
 
 
-def _message(message: dict[str, Any]) -> str:
-    role, anchor = message["role"], f"msg-{text(message['id'])}"
+def _format_message(message: dict[str, Any]) -> str:
+    role, anchor = message["role"], f"msg-{escape_text(message['id'])}"
     kind = role if role in ("user", "assistant", "tool") else "system"
     at = message["timestamp"]
-    told = [
-        MESSAGE.format(kind=kind, anchor=anchor, role=text(role_of(message)), at=clock.iso(at), when=when(at))
+    lines = [
+        MESSAGE.format(
+            kind=kind,
+            anchor=anchor,
+            role=escape_text(get_role(message)),
+            at=clock.format_iso(at),
+            when=format_time(at),
+        )
     ]
-    reasoning = reasoning_in(message)
+    reasoning = extract_reasoning(message)
     if reasoning:
-        told.append(_folded("Reasoning", rendered(reasoning), "reasoning"))
-    parts = answer_parts(message)
-    told += [_result(message, parts)] if role == "tool" else map(_part, parts)
-    told += map(_call, calls_of(message))
-    return "".join([*told, "</section>\n"])
+        lines.append(_fold("Reasoning", render_text(reasoning), "reasoning"))
+    parts = list_answer_parts(message)
+    lines += [_format_result(message, parts)] if role == "tool" else map(_format_part, parts)
+    lines += map(_format_call, list_calls(message))
+    return "".join([*lines, "</section>\n"])
 
 
-def _part(part: Part) -> str:
+def _format_part(part: Part) -> str:
     if part.kind == "image":
-        return f'<img src="{text(part.text)}" alt="image" loading="lazy">'
+        return f'<img src="{escape_text(part.text)}" alt="image" loading="lazy">'
     if part.kind == "other":
-        return _folded("Attachment", f"<pre>{text(part.text)}</pre>", "call")
+        return _fold("Attachment", f"<pre>{escape_text(part.text)}</pre>", "call")
     if len(part.text) >= FOLDED_FROM:
-        return _folded(_counted(len(part.text), "character"), f"<pre>{text(part.text)}</pre>", "long")
-    return rendered(part.text)
+        return _fold(
+            _format_count(len(part.text), "character"), f"<pre>{escape_text(part.text)}</pre>", "long"
+        )
+    return render_text(part.text)
 
 
-def _result(message: dict[str, Any], parts: list[Part]) -> str:
-    said = text_of_parts(parts)
-    name = text(message.get("tool_name") or "result")
-    return _folded(f"{name} · {_counted(len(said), 'character')}", f"<pre>{text(said)}</pre>", "call")
+def _format_result(message: dict[str, Any], parts: list[Part]) -> str:
+    result_text = join_parts(parts)
+    name = escape_text(message.get("tool_name") or "result")
+    return _fold(
+        f"{name} · {_format_count(len(result_text), 'character')}",
+        f"<pre>{escape_text(result_text)}</pre>",
+        "call",
+    )
 
 
-def _call(call: Call) -> str:
-    return _folded(f"Calls {text(call.name)}", f"<pre>{text(indented(call.arguments))}</pre>", "call")
+def _format_call(call: Call) -> str:
+    return _fold(
+        f"Calls {escape_text(call.name)}", f"<pre>{escape_text(format_json(call.arguments))}</pre>", "call"
+    )
 
 
-def _folded(summary: str, inside: str, kind: str) -> str:
+def _fold(summary: str, inside: str, kind: str) -> str:
     return f'<details class="{kind}"><summary>{summary}</summary>{inside}</details>'
 
 
-def _counted(count: int, what: str) -> str:
+def _format_count(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def _asset(name: str) -> str:
+def _read_asset(name: str) -> str:
     return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
-def _hash(source: str) -> str:
+def _compute_hash(source: str) -> str:
     return f"sha256-{b64encode(sha256(source.encode()).digest()).decode()}"
+
+
+# Text as HTML: code blocks, headings, inline code and bold; everything else as it was typed.
+#
+# Text is escaped first and marked up afterwards, so that no text can become a tag. There are no links: an address is
+# shown, and nothing leads out of the page.
+
+_FENCE = re.compile(r"^[ \t]*(`{3,}(?!.*`)|~{3,})[ \t]*(.*?)[ \t]*$")
+_HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)(?:[ \t]+#+)?[ \t]*$")
+_MARKS = re.compile(r"(?<![`\\])(`+)(?!`)([\s\S]*?[^`])\1(?!`)|(?<!\*)\*\*(?!\s)([^*\n]*[^*\s])\*\*(?!\*)")
+"""Code, between two runs of as many backticks, and bold text."""
+_PART = re.compile(r"(?m)^(?=[ \t]*(?:[-*+>]|\d{1,9}[.)])(?:[ \t]|$))")
+"""Where an item of a list or a quote begins: no mark reaches across."""
+
+
+def escape_text(text: object) -> str:
+    """Any text where HTML wants text, also inside an attribute."""
+    return escape(spell_controls(str(text)))
+
+
+def render_text(text: str) -> str:
+    return "".join(_render_blocks(spell_controls(text).split("\n")))
+
+
+def _render_blocks(lines: list[str]) -> Iterator[str]:
+    paragraph: list[str] = []
+    code: list[str] = []
+    fence = language = ""
+    for line in lines:
+        mark = _FENCE.match(line)
+        if fence:
+            if mark and mark[1].startswith(fence) and not mark[2]:
+                yield _render_code(code, language)
+                fence, code = "", []
+            else:
+                code.append(line)
+            continue
+        heading = None if mark else _HEADING.match(line)
+        if mark or heading or not line.strip():
+            yield from _render_paragraph(paragraph)
+            paragraph = []
+            if mark:
+                fence, language = mark[1], mark[2]
+            elif heading:
+                yield f"<h3>{_render_inline(heading[1])}</h3>"
+        else:
+            paragraph.append(line)
+    yield from _render_paragraph(paragraph)
+    if fence:
+        yield _render_code(code, language)
+
+
+def _render_paragraph(lines: list[str]) -> Iterator[str]:
+    if lines:
+        joined = "\n".join(lines)
+        is_code = lines[0].startswith(
+            ("    ", "\t")
+        )  # or the rest of a list item: its marks stay as they are
+        yield f"<p>{escape(joined, quote=False) if is_code else _render_inline(joined)}</p>"
+
+
+def _render_code(lines: list[str], language: str) -> str:
+    label = f' data-language="{escape(language)}"' if language else ""
+    joined = "\n".join(lines)
+    return f"<pre{label}><code>{escape(joined)}</code></pre>"
+
+
+def _render_inline(text: str) -> str:
+    return "".join(_MARKS.sub(_render_mark, escape(part, quote=False)) for part in _PART.split(text))
+
+
+def _render_mark(found: re.Match[str]) -> str:
+    if found[3]:
+        return f"<strong>{found[3]}</strong>"
+    return f"<code>{found[2].strip()}</code>"

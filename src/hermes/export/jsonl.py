@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hermes.export.plan import Conversation, Load
-from hermes.text import as_text, clean_in, json_shown
+from hermes.text import escape_json, replace_surrogates, to_text
 
 NOT_TOLD = ("lease_epoch",)
 """Which process may write here and now; it means nothing in another store."""
@@ -22,10 +22,10 @@ def write(conversations: Sequence[Conversation], load: Load) -> Iterator[str]:
         for segment in conversation.segments:
             session = load(segment.id)
             if session is not None:
-                yield line({name: value for name, value in session.items() if name not in NOT_TOLD})
+                yield format_line({name: value for name, value in session.items() if name not in NOT_TOLD})
 
 
-def line(value: dict[str, Any]) -> str:
+def format_line(value: dict[str, Any]) -> str:
     """The standard library's writer, because it keeps numbers that are not finite, as the store does."""
-    text = json.dumps(value, default=as_text, ensure_ascii=False, separators=(",", ":"))
-    return json_shown(clean_in(text)) + "\n"
+    text = json.dumps(value, default=to_text, ensure_ascii=False, separators=(",", ":"))
+    return escape_json(replace_surrogates(text)) + "\n"

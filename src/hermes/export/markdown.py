@@ -16,18 +16,18 @@ from typing import Any
 from hermes.export.export_recognition import MARKDOWN_MARK
 from hermes.export.message_text import (
     Part,
-    answer_parts,
-    calls_of,
-    indented,
+    format_json,
+    format_time,
+    get_role,
     is_said,
-    role_of,
-    text_of_parts,
-    when,
+    join_parts,
+    list_answer_parts,
+    list_calls,
 )
 from hermes.export.plan import Conversation, Load, Session
-from hermes.export.quoted_markdown import contained
-from hermes.reasoning import reasoning_in
-from hermes.text import printable, spell_controls
+from hermes.export.quoted_markdown import contain_markdown
+from hermes.reasoning import extract_reasoning
+from hermes.text import make_printable, spell_controls
 
 RULE = "\n---\n\n"
 """What stands between two documents in one file."""
@@ -38,71 +38,78 @@ _SPECIAL = re.compile(r"([\\`*_\[\]<>#|~])")
 def write(conversations: Sequence[Conversation], load: Load, *, remote_images: bool = False) -> Iterator[str]:
     between = ""
     for conversation in conversations:
-        told = False
+        has_head = False
         for segment in conversation.segments:
             session = load(segment.id)
             if session is None:
                 continue
-            yield _continued(session) if told else between + _head(conversation, session)
+            yield _format_continued(session) if has_head else between + _format_head(conversation, session)
             for message in session["messages"]:
                 if is_said(message):
-                    yield _message(message, remote_images)
-            told = True
-        between = RULE if told else between
+                    yield _format_message(message, remote_images)
+            has_head = True
+        between = RULE if has_head else between
 
 
-def _head(conversation: Conversation, session: Session) -> str:
+def _format_head(conversation: Conversation, session: Session) -> str:
     segments = conversation.segments
     facts = [
         (
             "Source",
-            " · ".join(plain(session.get(name)) for name in ("source", "model") if session.get(name)),
+            " · ".join(escape_line(session.get(name)) for name in ("source", "model") if session.get(name)),
         ),
-        ("Started", when(conversation.started_at)),
-        ("Last active", when(conversation.last_active)),
-        ("Workspace", plain(session.get("workspace"))),
-        ("Tags", ", ".join(map(plain, session.get("tags") or []))),
-        ("Came out of", _origin(session)),
-        ("Session" if len(segments) == 1 else "Sessions", ", ".join(_code(one.id) for one in segments)),
+        ("Started", format_time(conversation.started_at)),
+        ("Last active", format_time(conversation.last_active)),
+        ("Workspace", escape_line(session.get("workspace"))),
+        ("Tags", ", ".join(map(escape_line, session.get("tags") or []))),
+        ("Came out of", _format_origin(session)),
+        (
+            "Session" if len(segments) == 1 else "Sessions",
+            ", ".join(_format_code(segment.id) for segment in segments),
+        ),
     ]
-    lines = [f"- **{name}:** {told}" for name, told in facts if told]
-    return "\n".join([f"# {plain(conversation.heading)}", MARKDOWN_MARK, "", *lines, ""])
+    lines = [f"- **{name}:** {value}" for name, value in facts if value]
+    return "\n".join([f"# {escape_line(conversation.heading)}", MARKDOWN_MARK, "", *lines, ""])
 
 
-def _origin(session: Session) -> str:
+def _format_origin(session: Session) -> str:
     parent = session.get("parent_session_id")
-    return f"{_code(parent)} ({plain(session.get('relation') or 'child')})" if parent else ""
+    return f"{_format_code(parent)} ({escape_line(session.get('relation') or 'child')})" if parent else ""
 
 
-def _continued(session: Session) -> str:
-    return f"\n*Continued in {_code(session['id'])} from {when(session['started_at'])}*\n"
+def _format_continued(session: Session) -> str:
+    return f"\n*Continued in {_format_code(session['id'])} from {format_time(session['started_at'])}*\n"
 
 
-def _message(message: dict[str, Any], remote_images: bool) -> str:
-    role = role_of(message)
-    tool = plain(message.get("tool_name"))
-    who = f"{role} · {tool}" if message["role"] == "tool" and tool else plain(role)
-    parts = answer_parts(message)
-    if not parts and not message.get("tool_calls") and (reasoning := reasoning_in(message)):
+def _format_message(message: dict[str, Any], remote_images: bool) -> str:
+    role = get_role(message)
+    tool = escape_line(message.get("tool_name"))
+    who = f"{role} · {tool}" if message["role"] == "tool" and tool else escape_line(role)
+    parts = list_answer_parts(message)
+    if not parts and not message.get("tool_calls") and (reasoning := extract_reasoning(message)):
         parts = [Part("text", f"*Reasoning, without an answer:*\n\n{reasoning}")]
     is_output = message["role"] == "tool"
-    told = [fenced(text_of_parts(parts))] if is_output else [_part(part, remote_images) for part in parts]
-    told += [
-        f"**Calls {plain(call.name)}**\n\n{fenced(indented(call.arguments), 'json')}"
-        for call in calls_of(message)
+    lines = (
+        [fence_code(join_parts(parts))]
+        if is_output
+        else [_format_part(part, remote_images) for part in parts]
+    )
+    lines += [
+        f"**Calls {escape_line(call.name)}**\n\n{fence_code(format_json(call.arguments), 'json')}"
+        for call in list_calls(message)
     ]
-    return "\n\n".join([f"\n## {who} · {when(message['timestamp'])}", *told]) + "\n"
+    return "\n\n".join([f"\n## {who} · {format_time(message['timestamp'])}", *lines]) + "\n"
 
 
-def _part(part: Part, remote_images: bool) -> str:
+def _format_part(part: Part, remote_images: bool) -> str:
     if part.kind == "image":
         return "*[image]*"
     if part.kind == "other":
-        return fenced(part.text, "json")
-    return contained(part.text, pictures=remote_images)
+        return fence_code(part.text, "json")
+    return contain_markdown(part.text, pictures=remote_images)
 
 
-def fenced(text: str, language: str = "") -> str:
+def fence_code(text: str, language: str = "") -> str:
     """A code block whose fence is longer than any in the text."""
     text = spell_controls(text)
     longest = max((len(run) for run in re.findall("`{3,}", text)), default=2)
@@ -110,10 +117,10 @@ def fenced(text: str, language: str = "") -> str:
     return f"{fence}{language}\n{text}\n{fence}"
 
 
-def plain(text: Any) -> str:
+def escape_line(text: Any) -> str:
     """One line of text as nothing but text."""
-    return _SPECIAL.sub(r"\\\1", printable(str(text))) if text else ""
+    return _SPECIAL.sub(r"\\\1", make_printable(str(text))) if text else ""
 
 
-def _code(text: Any) -> str:
-    return f"`{printable(str(text)).replace('`', '')}`"
+def _format_code(text: Any) -> str:
+    return f"`{make_printable(str(text)).replace('`', '')}`"

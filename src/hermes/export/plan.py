@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from hermes import clock
 from hermes.store.sessions.selection import Outline
-from hermes.text import printable
+from hermes.text import make_printable
 
 Session = dict[str, Any]
 """A session with its messages, as `export_session` gives it."""
@@ -29,13 +29,15 @@ class Conversation(NamedTuple):
     @property
     def title(self) -> str | None:
         """That of its newest session which has one: what lists show."""
-        return next((printable(one.title) for one in reversed(self.segments) if one.title), None)
+        return next(
+            (make_printable(segment.title) for segment in reversed(self.segments) if segment.title), None
+        )
 
     @property
     def heading(self) -> str:
         """Its title, else the first words that a person said, else that there are none."""
-        said = (printable(one.preview) for one in self.segments if one.preview)
-        return self.title or next(said, UNTITLED)
+        previews = (make_printable(segment.preview) for segment in self.segments if segment.preview)
+        return self.title or next(previews, UNTITLED)
 
     @property
     def started_at(self) -> float:
@@ -43,44 +45,46 @@ class Conversation(NamedTuple):
 
     @property
     def last_active(self) -> float:
-        return max(clock.times(one.last_active for one in self.segments), default=self.started_at)
+        return max(
+            clock.filter_times(segment.last_active for segment in self.segments), default=self.started_at
+        )
 
     @property
     def messages(self) -> int:
-        return sum(one.message_count for one in self.segments)
+        return sum(segment.message_count for segment in self.segments)
 
 
-def conversations(outlines: Iterable[Outline], name: str | None = None) -> list[Conversation]:
+def group_conversations(outlines: Iterable[Outline], name: str | None = None) -> list[Conversation]:
     """Sessions put together by conversation, in the order in which the first of each comes.
 
     One goes by its newest session, as in lists, or by `name` if that is one of its sessions.
     """
     grouped: dict[str, list[Outline]] = {}
-    for one in outlines:
-        grouped.setdefault(one.root_id or one.id, []).append(one)
+    for outline in outlines:
+        grouped.setdefault(outline.root_id or outline.id, []).append(outline)
     return [
-        Conversation(next((one.id for one in members if one.id == name), members[-1].id), members)
+        Conversation(next((outline.id for outline in members if outline.id == name), members[-1].id), members)
         for members in grouped.values()
     ]
 
 
-def only_prompts(session: Session) -> Session | None:
+def keep_prompts(session: Session) -> Session | None:
     """What people said in a session and nothing else; None if they said nothing."""
-    said = [row for row in session["messages"] if row["role"] == "user" and row.get("active", 1)]
+    prompts = [row for row in session["messages"] if row["role"] == "user" and row.get("active", 1)]
     left_out = ("system_prompt", "context", "rewound_context", "model_calls")
     kept = {name: value for name, value in session.items() if name not in left_out}
-    return {**kept, "messages": said} if said else None
+    return {**kept, "messages": prompts} if prompts else None
 
 
-def file_stem(conversation: Conversation, titled: bool) -> str:
+def make_file_stem(conversation: Conversation, titled: bool) -> str:
     """A name for a file that every file system takes: the id, behind the title where people will read it."""
-    name = safe_name(conversation.name)
+    name = make_safe_name(conversation.name)
     if not titled or conversation.title is None:
         return name
-    return f"{safe_name(conversation.title)}-{name}"
+    return f"{make_safe_name(conversation.title)}-{name}"
 
 
-def safe_name(text: str) -> str:
+def make_safe_name(text: str) -> str:
     """Letters and digits of every script stay; what a path, a shell or a file system may act on becomes a hyphen."""
-    name = re.sub(r"[^\w.]+", "-", printable(text)).strip("-.")
+    name = re.sub(r"[^\w.]+", "-", make_printable(text)).strip("-.")
     return name.encode()[:LONGEST_NAME].decode(errors="ignore").strip("-.") or "session"

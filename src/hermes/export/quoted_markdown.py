@@ -48,43 +48,43 @@ class _Fence(NamedTuple):
     info: str
 
 
-def contained(text: str, *, pictures: bool = False) -> str:
+def contain_markdown(text: str, *, pictures: bool = False) -> str:
     """The text with nothing in it that could break out of where it is put. `pictures` keeps those from the web."""
     lines: list[str] = []
     texts: set[int] = set()
     """Which lines are text and not code."""
     fence: _Fence | None = None
     is_clear = True
-    words = _Words(pictures)
+    words = _LineQuoter(pictures)
     for line in spell_controls(text).split("\n"):
-        found = _fence(line)
+        found = _match_fence(line)
         if line.strip() and fence is None and (not is_clear or found is None or found.indent > 3):
             texts.add(len(lines))
         if not is_clear:
-            lines.append(words.shown(line))
+            lines.append(words.quote_line(line))
         elif fence is not None:
             is_clear = _is_surely_inside(line, found, fence)
-            lines.append(line if is_clear else words.shown(line))
-            if is_clear and _closes(found, fence):
+            lines.append(line if is_clear else words.quote_line(line))
+            if is_clear and _is_closing(found, fence):
                 fence = None
         elif found is not None and found.indent <= 3:
             fence = found
-            words = _Words(pictures, words.has_list)
+            words = _LineQuoter(pictures, words.has_list)
             lines.append(line)
         else:
             is_clear = _HIDDEN_FENCE.match(line) is None
-            lines.append(words.shown(line))
+            lines.append(words.quote_line(line))
     for number in texts:
         if number + 1 in texts and not _is_in_table(lines, number):
             lines[number] = f"{lines[number].rstrip(' ')}  "
     if fence is not None and fence.indent == 0 and is_clear:
         lines.append(fence.mark)
     elif fence is not None or not is_clear:
-        lines = [f"> {_spaced(line)}" for line in lines]
+        lines = [f"> {_expand_indentation(line)}" for line in lines]
     return "\n".join(lines)
 
 
-def _spaced(line: str) -> str:
+def _expand_indentation(line: str) -> str:
     """A line that is indented by spaces: behind the mark of a quote a tab is narrower, and code no longer code."""
     text = line.lstrip(" \t")
     return line[: len(line) - len(text)].expandtabs(4) + text
@@ -95,14 +95,14 @@ def _is_in_table(lines: list[str], number: int) -> bool:
     return "|" in lines[number] and "|" in lines[number + 1]
 
 
-def _fence(line: str) -> _Fence | None:
+def _match_fence(line: str) -> _Fence | None:
     found = _FENCE.match(line)
     if found is None or (found[2][0] == "`" and "`" in found[3]):
         return None
     return _Fence(len(found[1]), found[2], found[3].strip())
 
 
-def _closes(found: _Fence | None, fence: _Fence) -> bool:
+def _is_closing(found: _Fence | None, fence: _Fence) -> bool:
     """Whether a line ends a code block, going by itself; more indented than three it is one of its lines."""
     return found is not None and found.mark.startswith(fence.mark) and not found.info and found.indent <= 3
 
@@ -134,7 +134,7 @@ class _Bracket(NamedTuple):
         return self.slashes % 2 == 1
 
 
-class _Words:
+class _LineQuoter:
     """Lines of text, one after the other, and what they leave open."""
 
     def __init__(self, pictures: bool, has_list: bool = False) -> None:
@@ -146,7 +146,7 @@ class _Words:
         self._columns = 0
         """Of the table that the lines are in."""
 
-    def shown(self, line: str) -> str:
+    def quote_line(self, line: str) -> str:
         if not line.strip():
             self._code_is_open = self._is_text_above = self._may_define = False
             self._columns = 0
@@ -154,18 +154,18 @@ class _Words:
         self.has_list = self.has_list or _LIST_ITEM.match(line) is not None
         if not self._is_text_above and not self.has_list and _INDENTED.match(line):
             return line  # code
-        line = self._row(line)
+        line = self._quote_row(line)
         # The label of a definition starts a line, and may end in a later one.
         self._may_define = self._may_define or _LABEL.match(line) is not None
         self._is_indented = _INDENTED.match(line) is not None
-        line = self._harmless(line)
+        line = self._quote_text(line)
         line = _HEADING.sub(lambda found: f"{found[1]}{'#' * min(6, len(found[2]) + 2)}", line)
         if self._is_text_above:
             line = _UNDERLINE.sub(r"\1\\\2", line)
         self._is_text_above = True
         return line
 
-    def _row(self, line: str) -> str:
+    def _quote_row(self, line: str) -> str:
         """A row of a table with no more cells than the table has columns: a viewer would leave the rest out."""
         found = _ROW.match(line)
         assert found is not None
@@ -177,22 +177,22 @@ class _Words:
         kept = [*cells[: self._columns - 1], r"\|".join(cells[self._columns - 1 :])]
         return f"{found[1]}{'|'.join(kept)}{found[3]}"
 
-    def _harmless(self, line: str) -> str:
+    def _quote_text(self, line: str) -> str:
         """Code within a line is left alone where it surely is code: if all before it was closed."""
         parts: list[_Part] = []
         at = 0
         if not self._code_is_open and "`" in line:
-            spans, self._code_is_open = _code_spans(line)
+            spans, self._code_is_open = _find_code_spans(line)
             for start, end in spans:
-                parts += [_Part(self._text(line[at:start])), _Part(line[start:end], is_code=True)]
+                parts += [_Part(self._escape_text(line[at:start])), _Part(line[start:end], is_code=True)]
                 at = end
-        return self._contain_links([*parts, _Part(self._text(line[at:]))])
+        return self._contain_links([*parts, _Part(self._escape_text(line[at:]))])
 
-    def _text(self, line: str) -> str:
+    def _escape_text(self, line: str) -> str:
         """A piece of text with its tags and entities escaped."""
         may_be_code = self._code_is_open or (self.has_list and self._is_indented)
-        line = _REFERENCE.sub(lambda found: _entity(found, "&amp;", may_be_code), line)
-        return _TAG.sub(lambda found: _entity(found, "&lt;", may_be_code), line)
+        line = _REFERENCE.sub(lambda found: _escape_entity(found, "&amp;", may_be_code), line)
+        return _TAG.sub(lambda found: _escape_entity(found, "&lt;", may_be_code), line)
 
     def _contain_links(self, parts: list[_Part]) -> str:
         """A line with its pictures, dangerous links and definitions of link targets escaped."""
@@ -252,7 +252,7 @@ def _find_brackets(parts: list[_Part]) -> list[_Bracket]:
     return found
 
 
-def _entity(found: re.Match[str], entity: str, may_be_code: bool = False) -> str:
+def _escape_entity(found: re.Match[str], entity: str, may_be_code: bool = False) -> str:
     """An entity for a character and the backslash that escapes it, if one does.
 
     A backslash is not enough: an address that a viewer makes a link of may have it as its last character. In what may
@@ -263,7 +263,7 @@ def _entity(found: re.Match[str], entity: str, may_be_code: bool = False) -> str
     return found[1][len(found[1]) % 2 :] + entity
 
 
-def _code_spans(line: str) -> tuple[list[tuple[int, int]], bool]:
+def _find_code_spans(line: str) -> tuple[list[tuple[int, int]], bool]:
     """Where code is in a line, from one run of backticks to the next as long; and whether a run has no other."""
     if "\\`" in line:  # what an escaped backtick opens or closes depends on too much
         return [], True

@@ -15,10 +15,10 @@ from uuid import UUID, uuid5
 
 from hermes import __version__
 from hermes.export.export_recognition import TRACE_MARK
-from hermes.export.jsonl import line
-from hermes.export.message_text import answer_parts, calls_of, is_said, parts_of, text_of_parts
+from hermes.export.jsonl import format_line
+from hermes.export.message_text import is_said, join_parts, list_answer_parts, list_calls, list_parts
 from hermes.export.plan import Conversation, Load, Session
-from hermes.reasoning import reasoning_in
+from hermes.reasoning import extract_reasoning
 
 OURS = UUID("6f0b6c1e-0b0f-5c5e-9a35-3f7f5f3a4d10")
 """The space of names in which a message without a UUID of its own is given one, always the same."""
@@ -34,15 +34,15 @@ def write(conversations: Sequence[Conversation], load: Load) -> Iterator[str]:
             session = load(segment.id)
             if session is None:
                 continue
-            for event in _events(conversation, session, last):
+            for event in _make_events(conversation, session, last):
                 last = event["uuid"]
-                yield line({**mark, **event})
+                yield format_line({**mark, **event})
                 mark = {}
         if last is not None and conversation.title is not None:
-            yield line({"type": "summary", "summary": conversation.title, "leafUuid": last})
+            yield format_line({"type": "summary", "summary": conversation.title, "leafUuid": last})
 
 
-def _events(conversation: Conversation, session: Session, last: str | None) -> Iterator[dict[str, Any]]:
+def _make_events(conversation: Conversation, session: Session, last: str | None) -> Iterator[dict[str, Any]]:
     envelope = {
         "isSidechain": session.get("kind") == "child",
         "userType": "external",
@@ -51,7 +51,7 @@ def _events(conversation: Conversation, session: Session, last: str | None) -> I
         "version": __version__,
         "gitBranch": session.get("git_branch") or "",
     }
-    said = [message for message in session["messages"] if is_said(message)]
+    messages = [message for message in session["messages"] if is_said(message)]
     if last is not None and session.get("relation") == "compression":
         boundary = str(uuid5(OURS, f"{session['id']} begins"))
         yield {
@@ -64,58 +64,64 @@ def _events(conversation: Conversation, session: Session, last: str | None) -> I
             "isMeta": False,
             "level": "info",
             "uuid": boundary,
-            "timestamp": _time(session["started_at"]),
+            "timestamp": _format_time(session["started_at"]),
         }
         last = boundary
-        if said and said[0]["role"] == "system":
-            said[0] = {**said[0], "role": "user", "is_summary": True}
-    for message in said:
+        if messages and messages[0]["role"] == "system":
+            messages[0] = {**messages[0], "role": "user", "is_summary": True}
+    for message in messages:
         event = {
             "parentUuid": last,
             **envelope,
-            **_body(session, message),
-            "uuid": _uuid(session, message),
-            "timestamp": _time(message["timestamp"]),
+            **_make_body(session, message),
+            "uuid": _make_uuid(session, message),
+            "timestamp": _format_time(message["timestamp"]),
         }
         last = event["uuid"]
         yield event
 
 
-def _body(session: Session, message: dict[str, Any]) -> dict[str, Any]:
+def _make_body(session: Session, message: dict[str, Any]) -> dict[str, Any]:
     role, content = message["role"], message.get("content")
     if role == "assistant":
-        return {"type": "assistant", "message": _answer(session, message)}
+        return {"type": "assistant", "message": _make_answer(session, message)}
     if role == "tool":
         result = {"type": "tool_result", "tool_use_id": message.get("tool_call_id") or ""}
-        answer = content if isinstance(content, str) else text_of_parts(parts_of(content))
+        answer = content if isinstance(content, str) else join_parts(list_parts(content))
         return {
             "type": "user",
             "message": {"role": "user", "content": [{**result, "content": answer}]},
         }
     if role == "user":
-        told: dict[str, Any] = {"type": "user", "message": {"role": "user", "content": _blocks(content)}}
+        body: dict[str, Any] = {"type": "user", "message": {"role": "user", "content": _make_blocks(content)}}
         if message.get("is_summary"):
-            told |= {"isCompactSummary": True, "isVisibleInTranscriptOnly": True}
-        return told
+            body |= {"isCompactSummary": True, "isVisibleInTranscriptOnly": True}
+        return body
     return {
         "type": "system",
         "subtype": "informational",
-        "content": text_of_parts(parts_of(content)),
+        "content": join_parts(list_parts(content)),
         "isMeta": False,
         "level": "info",
     }
 
 
-def _answer(session: Session, message: dict[str, Any]) -> dict[str, Any]:
+def _make_answer(session: Session, message: dict[str, Any]) -> dict[str, Any]:
     blocks: list[dict[str, Any]] = []
-    reasoning = reasoning_in(message)
+    reasoning = extract_reasoning(message)
     if reasoning:
         blocks.append({"type": "thinking", "thinking": reasoning, "signature": ""})
-    blocks += [{"type": "text", "text": part.text} for part in answer_parts(message)]
-    for call in calls_of(message):
-        given = call.arguments
-        asked = given if isinstance(given, dict) else {} if given is None else {"arguments": given}
-        blocks.append({"type": "tool_use", "id": call.id, "name": call.name, "input": asked})
+    blocks += [{"type": "text", "text": part.text} for part in list_answer_parts(message)]
+    for call in list_calls(message):
+        arguments = call.arguments
+        tool_input = (
+            arguments
+            if isinstance(arguments, dict)
+            else {}
+            if arguments is None
+            else {"arguments": arguments}
+        )
+        blocks.append({"type": "tool_use", "id": call.id, "name": call.name, "input": tool_input})
     finish = message.get("finish_reason")
     return {
         "id": f"msg_{message.get('uid') or message['id']}",
@@ -129,12 +135,12 @@ def _answer(session: Session, message: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _blocks(content: Any) -> Any:
+def _make_blocks(content: Any) -> Any:
     """Text as text; structured content as blocks, images in the shape that Anthropic's messages have for them."""
     if isinstance(content, str):
         return content
     blocks: list[dict[str, Any]] = []
-    for part in parts_of(content):
+    for part in list_parts(content):
         if part.kind == "image":
             head, _, data = part.text.partition(";base64,")
             source = {"type": "base64", "media_type": head.removeprefix("data:"), "data": data}
@@ -144,14 +150,14 @@ def _blocks(content: Any) -> Any:
     return blocks
 
 
-def _uuid(session: Session, message: dict[str, Any]) -> str:
+def _make_uuid(session: Session, message: dict[str, Any]) -> str:
     uid = message.get("uid")
     if isinstance(uid, str) and len(uid) == 32:
         return str(UUID(hex=uid))
     return str(uuid5(OURS, f"{session['id']} {message['id']}"))
 
 
-def _time(at: Any) -> str:
+def _format_time(at: Any) -> str:
     try:
         moment = datetime.fromtimestamp(at, UTC)
     except (TypeError, OverflowError, ValueError, OSError):  # another program may have written anything

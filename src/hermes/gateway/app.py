@@ -65,7 +65,7 @@ class Gateway:
     ) -> None:
         self.db, self.settings, self.adapters = db, settings, adapters
         self.began = clock.now()
-        home.private_folder(gateway_folder())
+        home.make_private_folder(gateway_folder())
         pairings = Pairings(gateway_folder())
         pairings.hold_key()
         doorkeeper = Doorkeeper(settings, pairings)
@@ -189,7 +189,7 @@ class Gateway:
 
     async def _housekeeping(self) -> None:
         with suppress(errors.StoreError):
-            told = await auto_maintenance.tidied(self.db)
+            told = await auto_maintenance.tidy_in_thread(self.db)
             if told:
                 log.info("%s", told)
         while True:
@@ -201,7 +201,7 @@ class Gateway:
 
 async def run_gateway(settings: GatewaySettings) -> None:
     """Run until somebody says that it is enough (SIGTERM, Ctrl-C). Refused if nothing can ever be connected."""
-    from hermes.agent.factory import Standard
+    from hermes.agent.factory import StandardFactory
     from hermes.db.session_db import SessionDB
 
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
@@ -210,7 +210,7 @@ async def run_gateway(settings: GatewaySettings) -> None:
     adapters, broken = connected(settings)
     if not adapters:
         raise nothing_connected(broken)
-    db, minds = SessionDB(spool=True), StandardMinds(Standard())
+    db, minds = SessionDB(spool=True), StandardMinds(StandardFactory())
     gateway = Gateway(db, settings, adapters, minds)
     for name, why in broken.items():
         gateway.connections.leave_out(name, why)
@@ -234,7 +234,7 @@ def connected(settings: GatewaySettings) -> tuple[dict[str, Adapter], dict[str, 
     broken: dict[str, str] = {}
     for name, platform in settings.enabled.items():
         folder = gateway_folder() / name
-        home.private_folder(folder)
+        home.make_private_folder(folder)
         try:
             made[name] = registry.adapter_class(name)(platform, folder)
         except AdapterError as problem:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from hermes import errors
 from hermes.session_kinds import PLATFORMS, canonical_source
-from hermes.text import clean_in
+from hermes.text import replace_surrogates
 
 CHAT_TYPES = ("dm", "group", "channel", "thread")
 VERSION = ":edit:"
@@ -60,7 +60,9 @@ class Source(NamedTuple):
     def storable(self) -> Source:
         """Without halves of characters, which a platform may let through and nothing can be kept under."""
         texts: dict[str, Any] = {
-            name: clean_in(value) for name, value in self._asdict().items() if isinstance(value, str)
+            name: replace_surrogates(value)
+            for name, value in self._asdict().items()
+            if isinstance(value, str)
         }
         return self._replace(**texts)
 
@@ -75,11 +77,11 @@ class Source(NamedTuple):
         """The same back. What it does not know is left out; a platform that nobody knows is a `ValueError`."""
         platform = canonical_source(str(told.get("platform") or ""))
         if platform not in PLATFORMS:
-            raise errors.raised(errors.InvalidArgument, f"nobody knows the platform {platform!r:.40}")
+            raise errors.make_error(errors.InvalidArgument, f"nobody knows the platform {platform!r:.40}")
         texts: dict[str, Any] = {name: _text(told.get(name)) for name in (*_ALWAYS, *_IF_ANY)}
         kind = texts.pop("chat_type") or "dm"
         if kind not in CHAT_TYPES:
-            raise errors.raised(errors.InvalidArgument, f"there is no chat type {kind!r}")
+            raise errors.make_error(errors.InvalidArgument, f"there is no chat type {kind!r}")
         chat = texts.pop("chat_id") or ""
         return cls(platform, chat, chat_type=kind, **texts)
 
@@ -151,7 +153,7 @@ class Event(NamedTuple):
                 told["edits"],
             )
         except (KeyError, TypeError, AttributeError) as problem:
-            raise errors.raised(
+            raise errors.make_error(
                 errors.InvalidArgument, f"no message can be read in it: {problem!r}"
             ) from None
 

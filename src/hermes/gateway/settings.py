@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from hermes import errors
 from hermes.config import config_file, dotenv, gateway_keys
-from hermes.config.checks import Kind
 from hermes.config.gateway_keys import GATEWAY_SETTINGS, PLATFORM_NAMES, PLATFORM_SETTINGS, RESET_SETTINGS
 from hermes.config.redaction import describe_type, find_secrets
-from hermes.config.settings import checked, expanded, refused
+from hermes.config.setting_kinds import Kind
+from hermes.config.settings import check_kind, expand_variables, make_refusal
 from hermes.gateway import registry
 from hermes.gateway.http.limits import Limits
 from hermes.gateway.sessions.session_keys import Keying
@@ -134,7 +134,7 @@ class GatewaySettings(NamedTuple):
 
 def read_gateway_settings() -> GatewaySettings:
     """All of it: the environment wins over `.env`, that over `config.yaml`, and that over the defaults."""
-    return gateway_settings_from(config_file.read(), file=str(config_file.path()))
+    return gateway_settings_from(config_file.read(), file=str(config_file.get_path()))
 
 
 def gateway_settings_from(values: Mapping[str, Any], *, file: str) -> GatewaySettings:
@@ -240,13 +240,13 @@ class _Reading:
             yield _of_text(kind, key, self.variables[variable], variable)
         elif said is not None:
             self.origins[key] = self.file
-            meant = expanded(key, said, self.file)
+            meant = expand_variables(key, said, self.file)
             if kind is None:
                 yield str(meant) if gateway_keys.is_secret(key) else meant
             elif isinstance(meant, str) and meant != said:
                 yield _of_text(kind, key, meant, self.file, written=said)
             else:
-                yield checked(kind, key, said, self.file)
+                yield check_kind(kind, key, said, self.file)
 
     def _section(self, name: str, example: str) -> Mapping[str, Any]:
         inner = self.values.get(name)
@@ -291,7 +291,7 @@ def _of_text(kind: Kind | None, key: str, text: str, origin: str, written: objec
             return kind.read(meant)
         except ValueError:
             continue
-    raise refused(kind, key, text if written is None else written, origin)
+    raise make_refusal(kind, key, text if written is None else written, origin)
 
 
 def _meanings(text: str) -> Iterator[object]:

@@ -37,10 +37,10 @@ class Calendar:
         return {
             "by_day": by_day,
             "by_hour": by_hour,
-            "busiest_day": _busiest(by_day),
-            "busiest_hour": _busiest(by_hour),
+            "busiest_day": _find_busiest(by_day),
+            "busiest_hour": _find_busiest(by_hour),
             "active_days": len(self._dates),
-            "max_streak": longest_streak(self._dates),
+            "max_streak": find_longest_streak(self._dates),
         }
 
     def daily(self) -> list[dict[str, Any]]:
@@ -71,7 +71,7 @@ class _Day:
         }
 
 
-def longest_streak(days: Iterable[date]) -> int:
+def find_longest_streak(days: Iterable[date]) -> int:
     """How many days in a row, at most. A day is one of the calendar, however many hours it had."""
     best = run = 0
     for before, day in pairwise([0, *sorted({day.toordinal() for day in days})]):
@@ -80,6 +80,6 @@ def longest_streak(days: Iterable[date]) -> int:
     return best
 
 
-def _busiest(counted: list[dict[str, Any]]) -> dict[str, Any] | None:
-    most = max(counted, key=lambda one: one["count"])
+def _find_busiest(counted: list[dict[str, Any]]) -> dict[str, Any] | None:
+    most = max(counted, key=lambda entry: entry["count"])
     return dict(most) if most["count"] else None

@@ -19,8 +19,8 @@ import msgspec
 from hermes import clock
 from hermes.insights import number_format
 from hermes.insights.calendar import DAYS
-from hermes.insights.number_format import counted, plural, price, short
-from hermes.text import printable
+from hermes.insights.number_format import format_number, format_plural, format_price, shorten_number
+from hermes.text import make_printable
 
 Report = dict[str, Any]
 
@@ -30,62 +30,65 @@ MOST_DAYS = 3 * 366
 """More would be less than a dot each."""
 
 
-def page(report: Report) -> str:
-    style = _file("vendored/uPlot.css") + _file("web/page.css")
-    body = "\n".join(_empty(report) if report["empty"] else _body(report))
+def render_page(report: Report) -> str:
+    style = _read_file("vendored/uPlot.css") + _read_file("web/page.css")
+    body = "\n".join(_render_empty(report) if report["empty"] else _render_body(report))
     scripts = []
     if not report["empty"]:
         # The licence asks to go where the code goes.
-        licence = _file("vendored/uPlot.txt").replace("*/", "")
-        scripts = [f"/*\n{licence}*/\n{_file('vendored/uPlot.js')}", _file("web/page.js")]
-    allowed = " ".join(map(_hash, scripts)) or "'none'"
-    policy = f"default-src 'none'; script-src {allowed}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
+        licence = _read_file("vendored/uPlot.txt").replace("*/", "")
+        scripts = [f"/*\n{licence}*/\n{_read_file('vendored/uPlot.js')}", _read_file("web/page.js")]
+    allowed = " ".join(map(_compute_hash, scripts)) or "'none'"
+    policy = (
+        f"default-src 'none'; script-src {allowed}; style-src {_compute_hash(style)};"
+        " base-uri 'none'; form-action 'none'"
+    )
     return (
-        _file("web/page.html")
+        _read_file("web/page.html")
         .replace("{{policy}}", escape(policy))
-        .replace("{{title}}", _text(f"Hermes Insights: last {number_format.window(report)}"))
+        .replace("{{title}}", _escape_text(f"Hermes Insights: last {number_format.format_window(report)}"))
         .replace("{{style}}", style)
         .replace("{{scripts}}", "\n".join(f"<script>{script}</script>" for script in scripts))
-        .replace("{{data}}", _data(report))
+        .replace("{{data}}", _format_data(report))
         .replace("{{body}}", body)  # last: what is in it is never looked at again
     )
 
 
-def _file(name: str) -> str:
+def _read_file(name: str) -> str:
     return (HERE / name).read_text(encoding="utf-8")
 
 
-def _hash(content: str) -> str:
+def _compute_hash(content: str) -> str:
     return f"'sha256-{b64encode(sha256(content.encode()).digest()).decode()}'"
 
 
-def _text(text: object, limit: int | None = None) -> str:
-    return escape(printable(str(text), width_limit=limit))
+def _escape_text(text: object, limit: int | None = None) -> str:
+    return escape(make_printable(str(text), width_limit=limit))
 
 
 # What the charts draw
 
 
-def _data(report: Report) -> str:
+def _format_data(report: Report) -> str:
     """Numbers for the scripts. None of it can end the element that holds it."""
     if report["empty"]:
         return "{}"
-    days = list(_filled(report["daily"]))
+    days = list(_fill_days(report["daily"]))
     data = {
-        "days": [_seconds(day["date"]) for day in days],
+        "days": [_count_seconds(day["date"]) for day in days],
         "sessions": [day["sessions"] for day in days],
         "tokens": [day["total_tokens"] for day in days],
         "cost": [day["cost"] for day in days],
-        "hours": [one["count"] for one in report["activity"]["by_hour"]],
-        "weekdays": [one["count"] for one in report["activity"]["by_day"]],
+        "hours": [row["count"] for row in report["activity"]["by_hour"]],
+        "weekdays": [row["count"] for row in report["activity"]["by_day"]],
         "weekdayNames": DAYS,
     }
     return msgspec.json.encode(data).decode().replace("<", "\\u003c")
 
 
-def _filled(daily: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _fill_days(daily: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Every day from the first to the last, also those on which nothing was done."""
-    known = {date.fromisoformat(one["date"]): one for one in daily}
+    known = {date.fromisoformat(row["date"]): row for row in daily}
     last = max(known)
     day = max(min(known), last - timedelta(days=min(MOST_DAYS, last.toordinal() - 1)))
     while day <= last:
@@ -95,7 +98,7 @@ def _filled(daily: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         day += timedelta(days=1)
 
 
-def _seconds(day: str) -> int:
+def _count_seconds(day: str) -> int:
     """A date as the charts, which know no time zone, count seconds."""
     return (date.fromisoformat(day).toordinal() - date(1970, 1, 1).toordinal()) * clock.DAY
 
@@ -103,152 +106,171 @@ def _seconds(day: str) -> int:
 # What is written
 
 
-def _empty(report: Report) -> Iterator[str]:
-    yield f"<header><h1>Hermes Insights</h1></header><p>{_text(number_format.nothing(report))}</p>"
+def _render_empty(report: Report) -> Iterator[str]:
+    yield f"<header><h1>Hermes Insights</h1></header><p>{_escape_text(number_format.format_nothing(report))}</p>"
 
 
-def _body(report: Report) -> Iterator[str]:
-    asked = f"Last {number_format.window(report)}"
-    made = f"made {clock.iso(report['generated_at'])}"
+def _render_body(report: Report) -> Iterator[str]:
+    window = _escape_text(f"Last {number_format.format_window(report)}")
+    period = _escape_text(number_format.format_period(report))
+    made = _escape_text(f"made {clock.format_iso(report['generated_at'])}")
     yield (
-        f"<header><h1>Hermes Insights</h1><p>{_text(asked)} · {_text(number_format.period(report))}"
-        f' · <span class="made">{_text(made)}</span></p></header>'
+        f"<header><h1>Hermes Insights</h1><p>{window} · {period}"
+        f' · <span class="made">{made}</span></p></header>'
     )
-    yield from _figures(report)
-    yield _chart("sessions", "Sessions by day", wide=True)
-    yield _chart("tokens", "Tokens by day", wide=True)
+    yield from _render_figures(report)
+    yield _render_chart("sessions", "Sessions by day", wide=True)
+    yield _render_chart("tokens", "Tokens by day", wide=True)
     if any(day["cost"] for day in report["daily"]):
-        yield _chart("cost", "Cost by day, in dollars, as far as it is known", wide=True)
-    yield _chart("hours", "By hour of the day")
-    yield _chart("weekdays", "By day of the week")
+        yield _render_chart("cost", "Cost by day, in dollars, as far as it is known", wide=True)
+    yield _render_chart("hours", "By hour of the day")
+    yield _render_chart("weekdays", "By day of the week")
     yield '<div class="tables">'
-    yield from _models(report)
-    yield from _platforms(report)
-    yield from _conversations(report)
-    yield from _tools(report)
-    yield from _skills(report)
-    yield from _notable(report)
+    yield from _render_models(report)
+    yield from _render_platforms(report)
+    yield from _render_conversations(report)
+    yield from _render_tools(report)
+    yield from _render_skills(report)
+    yield from _render_notable(report)
     yield "</div>"
 
 
-def _figures(report: Report) -> Iterator[str]:
+def _render_figures(report: Report) -> Iterator[str]:
     overview, costs, activity = report["overview"], report["costs"], report["activity"]
     streak = f"best streak {activity['max_streak']} days" if activity["max_streak"] > 1 else ""
-    conversations = plural(report["conversations"]["total"], "conversation")
-    billed = f"{number_format.dollars(costs['actual'])} of it billed" if costs["actual"] else ""
+    conversations = format_plural(report["conversations"]["total"], "conversation")
+    billed = f"{number_format.format_dollars(costs['actual'])} of it billed" if costs["actual"] else ""
+    tokens = (
+        " in, ".join(shorten_number(overview[f"total_{way}_tokens"]) for way in ("input", "output")) + " out"
+    )
     figures = [
-        ("Sessions", counted(overview["total_sessions"]), conversations),
-        ("Messages", counted(overview["total_messages"]), f"{counted(overview['user_messages'])} from you"),
+        ("Sessions", format_number(overview["total_sessions"]), conversations),
+        (
+            "Messages",
+            format_number(overview["total_messages"]),
+            f"{format_number(overview['user_messages'])} from you",
+        ),
         (
             "Tokens",
-            short(overview["total_tokens"]),
-            f"{short(overview['total_input_tokens'])} in, {short(overview['total_output_tokens'])} out",
+            shorten_number(overview["total_tokens"]),
+            tokens,
         ),
-        ("Cost", price(costs["cost"], costs["cost_status"]), billed),
-        ("Tool calls", counted(overview["total_tool_calls"]), f"{plural(len(report['tools']), 'tool')} used"),
+        ("Cost", format_price(costs["cost"], costs["cost_status"]), billed),
+        (
+            "Tool calls",
+            format_number(overview["total_tool_calls"]),
+            f"{format_plural(len(report['tools']), 'tool')} used",
+        ),
         (
             "Active time",
-            f"~{number_format.duration(overview['total_hours'] * clock.HOUR)}",
-            f"~{number_format.duration(overview['avg_session_duration'])} a session",
+            f"~{number_format.format_duration(overview['total_hours'] * clock.HOUR)}",
+            f"~{number_format.format_duration(overview['avg_session_duration'])} a session",
         ),
-        ("Active days", counted(activity["active_days"]), streak),
+        ("Active days", format_number(activity["active_days"]), streak),
     ]
     yield '<dl class="figures">'
-    for label, value, more in figures:
-        yield f"<div><dt>{_text(label)}</dt><dd>{_text(value)}<small>{_text(more)}</small></dd></div>"
+    for label, value, more in (map(_escape_text, figure) for figure in figures):
+        yield f"<div><dt>{label}</dt><dd>{value}<small>{more}</small></dd></div>"
     yield "</dl>"
-    if notes := number_format.cost_notes(report):
-        yield f'<p class="note">{_text(" · ".join(notes).capitalize())}</p>'
+    if notes := number_format.list_cost_notes(report):
+        yield f'<p class="note">{_escape_text(" · ".join(notes).capitalize())}</p>'
 
 
-def _chart(name: str, title: str, *, wide: bool = False) -> str:
+def _render_chart(name: str, title: str, *, wide: bool = False) -> str:
     size = ' class="wide"' if wide else ""
-    return f'<section{size}><h2>{_text(title)}</h2><div class="chart" data-chart="{name}"></div></section>'
+    return f'<section{size}><h2>{_escape_text(title)}</h2><div class="chart" data-chart="{name}"></div></section>'
 
 
-def _models(report: Report) -> Iterator[str]:
+def _render_models(report: Report) -> Iterator[str]:
     models = report["models"]
     rows = [
         (
-            one["model"],
-            counted(one["sessions"]),
-            short(one["total_tokens"]),
-            price(one["cost"], one["cost_status"]),
+            model["model"],
+            format_number(model["sessions"]),
+            shorten_number(model["total_tokens"]),
+            format_price(model["cost"], model["cost_status"]),
         )
-        for one in models
+        for model in models
     ]
     headings = ("Model", "Sessions", "Tokens", "Cost")
-    yield from _table("Tokens by model", headings, rows, [one["total_tokens"] for one in models])
-    paid = sorted((one for one in models if one["cost"]), key=lambda one: -one["cost"])
+    yield from _render_table("Tokens by model", headings, rows, [model["total_tokens"] for model in models])
+    paid = sorted((model for model in models if model["cost"]), key=lambda model: -model["cost"])
     if paid:
-        costs = [(one["model"], price(one["cost"], one["cost_status"])) for one in paid]
-        yield from _table("Cost by model", ("Model", "Cost"), costs, [one["cost"] for one in paid])
+        costs = [(model["model"], format_price(model["cost"], model["cost_status"])) for model in paid]
+        yield from _render_table("Cost by model", ("Model", "Cost"), costs, [model["cost"] for model in paid])
 
 
-def _platforms(report: Report) -> Iterator[str]:
+def _render_platforms(report: Report) -> Iterator[str]:
     platforms = report["platforms"]
     rows = [
         (
-            one["platform"],
-            counted(one["sessions"]),
-            counted(one["messages"]),
-            price(one["cost"], one["cost_status"]),
+            platform["platform"],
+            format_number(platform["sessions"]),
+            format_number(platform["messages"]),
+            format_price(platform["cost"], platform["cost_status"]),
         )
-        for one in platforms
+        for platform in platforms
     ]
     headings = ("Platform", "Sessions", "Messages", "Cost")
-    yield from _table("Platforms", headings, rows, [one["sessions"] for one in platforms])
+    yield from _render_table("Platforms", headings, rows, [platform["sessions"] for platform in platforms])
 
 
-def _tools(report: Report) -> Iterator[str]:
+def _render_tools(report: Report) -> Iterator[str]:
     tools = report["tools"][:MOST_TOOLS]
-    rows = [(one["tool"], counted(one["count"]), f"{one['percentage']:.1f}%") for one in tools]
+    rows = [(tool["tool"], format_number(tool["count"]), f"{tool['percentage']:.1f}%") for tool in tools]
     more = len(report["tools"]) - len(tools)
-    yield from _table(
+    yield from _render_table(
         "Tools",
         ("Tool", "Calls", "%"),
         rows,
-        [one["count"] for one in tools],
-        note=f"and {plural(more, 'more tool')}" if more else "",
+        [tool["count"] for tool in tools],
+        note=f"and {format_plural(more, 'more tool')}" if more else "",
     )
 
 
-def _skills(report: Report) -> Iterator[str]:
+def _render_skills(report: Report) -> Iterator[str]:
     skills = report["skills"]["top_skills"][:MOST_SKILLS]
-    rows = [(one["skill"], counted(one["view_count"]), counted(one["manage_count"])) for one in skills]
+    rows = [
+        (skill["skill"], format_number(skill["view_count"]), format_number(skill["manage_count"]))
+        for skill in skills
+    ]
     headings = ("Skill", "Viewed", "Edited")
-    yield from _table("Skills", headings, rows, [one["total_count"] for one in skills])
+    yield from _render_table("Skills", headings, rows, [skill["total_count"] for skill in skills])
 
 
-def _conversations(report: Report) -> Iterator[str]:
+def _render_conversations(report: Report) -> Iterator[str]:
     costliest = report["conversations"]["costliest"]
     rows = [
         (
-            one["name"] or one["id"],
-            counted(one["sessions"]),
-            price(one["cost"], one["cost_status"]),
-            price(one["cost_in_all"], one["cost_status_in_all"]),
+            conversation["name"] or conversation["id"],
+            format_number(conversation["sessions"]),
+            format_price(conversation["cost"], conversation["cost_status"]),
+            format_price(conversation["cost_in_all"], conversation["cost_status_in_all"]),
         )
-        for one in costliest
+        for conversation in costliest
     ]
-    yield from _table(
+    yield from _render_table(
         "Costliest conversations",
         ("Conversation", "Sessions", "Cost", "In all"),
         rows,
-        [one["cost"] for one in costliest],
+        [conversation["cost"] for conversation in costliest],
         note="with compressed segments and subagents; in all: also before this window" if rows else "",
     )
 
 
-def _notable(report: Report) -> Iterator[str]:
+def _render_notable(report: Report) -> Iterator[str]:
     rows = [
-        (f"{one['label']}: {one['title'] or one['session_id']}", one["value"], one["date"])
-        for one in report["top_sessions"]
+        (
+            f"{session['label']}: {session['title'] or session['session_id']}",
+            session["value"],
+            session["date"],
+        )
+        for session in report["top_sessions"]
     ]
-    yield from _table("Notable sessions", ("Session", "", ""), rows)
+    yield from _render_table("Notable sessions", ("Session", "", ""), rows)
 
 
-def _table(
+def _render_table(
     title: str,
     headings: Iterable[str],
     rows: Sequence[Sequence[str]],
@@ -259,20 +281,20 @@ def _table(
     if not rows:
         return
     most = max(amounts, default=0)
-    yield f"<section><h2>{_text(title)}</h2><table><thead><tr>"
-    yield "".join(f"<th>{_text(heading)}</th>" for heading in headings)
+    yield f"<section><h2>{_escape_text(title)}</h2><table><thead><tr>"
+    yield "".join(f"<th>{_escape_text(heading)}</th>" for heading in headings)
     yield "</tr></thead><tbody>"
     for at, (name, *cells) in enumerate(rows):
-        drawn = _bar(amounts[at] / most) if most else ""
-        told = "".join(f"<td>{_text(cell)}</td>" for cell in cells)
-        yield f"<tr><th><bdi>{_text(name, 120)}</bdi>{drawn}</th>{told}</tr>"
+        drawn = _render_bar(amounts[at] / most) if most else ""
+        columns = "".join(f"<td>{_escape_text(cell)}</td>" for cell in cells)
+        yield f"<tr><th><bdi>{_escape_text(name, 120)}</bdi>{drawn}</th>{columns}</tr>"
     yield "</tbody></table>"
     if note:
-        yield f'<p class="note">{_text(note)}</p>'
+        yield f'<p class="note">{_escape_text(note)}</p>'
     yield "</section>"
 
 
-def _bar(part: float) -> str:
+def _render_bar(part: float) -> str:
     return (
         '<svg class="bar" viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true">'
         f'<rect width="{max(0.5, 100 * part):.1f}" height="1"/></svg>'

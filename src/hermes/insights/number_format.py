@@ -10,11 +10,11 @@ from hermes import clock
 CENT = 0.01
 
 
-def counted(number: float) -> str:
+def format_number(number: float) -> str:
     return f"{number:,.0f}"
 
 
-def short(number: float) -> str:
+def shorten_number(number: float) -> str:
     """`950`, `12.3K`, `4.5M`: as many digits as a column has room for."""
     for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
         if number >= size * 0.9995:
@@ -22,17 +22,17 @@ def short(number: float) -> str:
     return f"{number:.0f}"
 
 
-def amount(number: float, width: int = 12) -> str:
+def format_amount(number: float, width: int = 12) -> str:
     """All digits of a number where there is room for them."""
-    full = counted(number)
-    return full if len(full) <= width else short(number)
+    full = format_number(number)
+    return full if len(full) <= width else shorten_number(number)
 
 
-def plural(number: float, noun: str) -> str:
-    return f"{counted(number)} {noun}{'' if number == 1 else 's'}"
+def format_plural(number: float, noun: str) -> str:
+    return f"{format_number(number)} {noun}{'' if number == 1 else 's'}"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """`45s`, `12m`, `3h 5m`, `2.1d`."""
     if seconds < clock.MINUTE:
         return f"{seconds:.0f}s" if seconds < 59.5 else "1m"
@@ -44,35 +44,35 @@ def duration(seconds: float) -> str:
     return f"{seconds / clock.DAY:.1f}d"
 
 
-def dollars(cost: float) -> str:
+def format_dollars(cost: float) -> str:
     if 0 < cost < CENT:
         return f"<${CENT}"
-    return f"${cost:,.2f}" if cost < 100_000 else f"${short(cost)}"
+    return f"${cost:,.2f}" if cost < 100_000 else f"${shorten_number(cost)}"
 
 
-def price(cost: float | None, status: str) -> str:
+def format_price(cost: float | None, status: str) -> str:
     """A cost and how it is known; `+` where that is only a part of it, `~` for an estimate."""
     if cost is None:
         return "unknown"
     if status in ("included", "none"):
         return "included" if status == "included" else "—"
     mark = "~" if status == "estimated" and cost >= CENT else ""
-    return f"{mark}{dollars(cost)}{'+' if status == 'partial' else ''}"
+    return f"{mark}{format_dollars(cost)}{'+' if status == 'partial' else ''}"
 
 
-def hour(number: int) -> str:
+def format_hour(number: int) -> str:
     """`12AM`, `3PM`."""
     return f"{number % 12 or 12}{'AM' if number < 12 else 'PM'}"
 
 
-def peak_hours(report: dict[str, Any], most: int = 5) -> list[str]:
+def list_peak_hours(report: dict[str, Any], most: int = 5) -> list[str]:
     """`3PM (12)`, the busiest first."""
-    counts = [one for one in report["activity"]["by_hour"] if one["count"]]
-    counts.sort(key=lambda one: -one["count"])
-    return [f"{hour(one['hour'])} ({counted(one['count'])})" for one in counts[:most]]
+    counts = [hour for hour in report["activity"]["by_hour"] if hour["count"]]
+    counts.sort(key=lambda hour: -hour["count"])
+    return [f"{format_hour(hour['hour'])} ({format_number(hour['count'])})" for hour in counts[:most]]
 
 
-def date(at: float) -> str:
+def format_date(at: float) -> str:
     """`May 02, 2026`, local."""
     try:
         return time.strftime("%b %d, %Y", time.localtime(at))
@@ -80,40 +80,42 @@ def date(at: float) -> str:
         return "?"
 
 
-def period(report: dict[str, Any]) -> str:
+def format_period(report: dict[str, Any]) -> str:
     overview = report["overview"]
-    first, last = date(overview["date_range_start"]), date(overview["date_range_end"])
+    first, last = format_date(overview["date_range_start"]), format_date(overview["date_range_end"])
     return first if first == last else f"{first} – {last}"
 
 
-def source(report: dict[str, Any]) -> str:
+def format_source(report: dict[str, Any]) -> str:
     """` (source: cli)`, or nothing where all of them are meant."""
-    asked = report["source_filter"]
-    if not asked:
+    source = report["source_filter"]
+    if not source:
         return ""
-    return f" (source: {asked if isinstance(asked, str) else ', '.join(asked)})"
+    return f" (source: {source if isinstance(source, str) else ', '.join(source)})"
 
 
-def window(report: dict[str, Any]) -> str:
+def format_window(report: dict[str, Any]) -> str:
     """`30 days (source: cli)`."""
-    return f"{plural(report['days'], 'day')}{source(report)}"
+    return f"{format_plural(report['days'], 'day')}{format_source(report)}"
 
 
-def nothing(report: dict[str, Any]) -> str:
+def format_nothing(report: dict[str, Any]) -> str:
     """What is said of a window in which there was nothing."""
-    return f"No sessions found in the last {window(report)}."
+    return f"No sessions found in the last {format_window(report)}."
 
 
-def cost_notes(report: dict[str, Any]) -> list[str]:
+def list_cost_notes(report: dict[str, Any]) -> list[str]:
     """What the sum of costs leaves out."""
     costs, notes = report["costs"], []
     if costs["unknown_sessions"]:
-        notes.append(f"cost unknown for {plural(costs['unknown_sessions'], 'session')}")
+        notes.append(f"cost unknown for {format_plural(costs['unknown_sessions'], 'session')}")
     if costs["included_sessions"]:
-        notes.append(f"subscription or local, no cost: {plural(costs['included_sessions'], 'session')}")
+        notes.append(
+            f"subscription or local, no cost: {format_plural(costs['included_sessions'], 'session')}"
+        )
     return notes
 
 
-def shows_platforms(report: dict[str, Any]) -> bool:
+def has_platforms(report: dict[str, Any]) -> bool:
     """Whether platforms are worth telling: more than one, or another than the terminal."""
-    return [one["platform"] for one in report["platforms"]] != ["cli"]
+    return [row["platform"] for row in report["platforms"]] != ["cli"]

@@ -17,7 +17,7 @@ from hermes.store.arguments import whole
 from hermes.store.reports.activity import Activity
 
 
-class Watched(Protocol):
+class ActivitySource(Protocol):
     """What a report needs of a store: the whole one has it, and a person's own."""
 
     def activity(
@@ -26,16 +26,16 @@ class Watched(Protocol):
 
 
 class InsightsEngine:
-    def __init__(self, db: Watched) -> None:
+    def __init__(self, db: ActivitySource) -> None:
         self._db = db
 
     def generate(self, days: int = 30, source: str | Sequence[str] | None = None) -> dict[str, Any]:
         """The report on sessions that began in the last `days`; of one source, of several, or of all."""
         if whole("days", days) < 1:
-            raise errors.raised(errors.InvalidArgument, f"days must be 1 or more, not {days}")
+            raise errors.make_error(errors.InvalidArgument, f"days must be 1 or more, not {days}")
         sources = [source] if isinstance(source, str) else source
         now = clock.now()
-        told: dict[str, Any] = {
+        report: dict[str, Any] = {
             "days": days,
             "source_filter": source if source is None or isinstance(source, str) else list(source),
         }
@@ -44,13 +44,13 @@ class InsightsEngine:
             for session in activity.sessions():
                 tally.add(session)
             if not tally.total:
-                return {**told, **_empty()}
+                return {**report, **_make_empty()}
             tools = ToolUse()
             for at, calls in activity.calls():
                 tools.add(at, calls)
             talk = activity.talk()
             return {
-                **told,
+                **report,
                 "generated_at": now,
                 "empty": False,
                 "overview": tally.overview(talk.roles),
@@ -66,7 +66,7 @@ class InsightsEngine:
             }
 
 
-def _empty() -> dict[str, Any]:
+def _make_empty() -> dict[str, Any]:
     return {
         "empty": True,
         "overview": {},

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from operator import add
 from typing import Any
 
 from hermes import clock
 from hermes.insights.calendar import Calendar
 from hermes.insights.costs import Bill
-from hermes.insights.top_sessions import notables, seconds
+from hermes.insights.number_format import format_duration, format_plural
 from hermes.store.reports.activity import Activity, SessionActivity
 from hermes.store.reports.usage import UsageLine
 
@@ -50,7 +52,7 @@ class Tally:
         self._timed = 0
         self._seconds = 0.0
         self._with_unknown = self._with_included = 0
-        self._notable = notables()
+        self._notable = make_notables()
 
     @property
     def total(self) -> int:
@@ -59,7 +61,7 @@ class Tally:
     def add(self, session: SessionActivity) -> None:
         self._first = self._first if self.total else session.started_at
         self._last = session.started_at
-        if (took := seconds(session)) > 0:
+        if (took := compute_duration(session)) > 0:
             self._timed += 1
             self._seconds += took
         bill = Bill(session.spent)
@@ -67,8 +69,8 @@ class Tally:
         self._with_included += bill.has_included
         for line in (
             self._all,
-            _of(self._platforms, session.source),
-            _of(self._conversations, session.conversation),
+            _get_line(self._platforms, session.source),
+            _get_line(self._conversations, session.conversation),
         ):
             line.sessions += 1
             line.messages += session.messages
@@ -83,12 +85,12 @@ class Tally:
 
     def _add_models(self, session: SessionActivity) -> None:
         """Tokens and costs go to the model that was called; calls of tools to the one the session was held with."""
-        own = _model_name(session.model)
-        _of(self._models, own).tool_calls += session.tool_calls
-        for model in {own, *(_model_name(spent.model) for spent in session.spent)}:
-            _of(self._models, model).sessions += 1
+        own = _get_model_name(session.model)
+        _get_line(self._models, own).tool_calls += session.tool_calls
+        for model in {own, *(_get_model_name(spent.model) for spent in session.spent)}:
+            _get_line(self._models, model).sessions += 1
         for spent in session.spent:
-            line = _of(self._models, _model_name(spent.model))
+            line = _get_line(self._models, _get_model_name(spent.model))
             line.use(spent.used)
             line.bill.add(spent)
 
@@ -152,12 +154,12 @@ class Tally:
         return {
             "total": len(self._conversations),
             "costliest": [
-                self._with_family(name, self._conversations[name], activity) for name in costliest[:COSTLIEST]
+                self._add_family(name, self._conversations[name], activity) for name in costliest[:COSTLIEST]
             ],
         }
 
     @staticmethod
-    def _with_family(name: str, line: Line, activity: Activity) -> dict[str, Any]:
+    def _add_family(name: str, line: Line, activity: Activity) -> dict[str, Any]:
         whole_one = activity.whole(name)
         in_all = Bill(whole_one.spent)
         return {
@@ -173,12 +175,71 @@ class Tally:
         return [notable.as_dict() for notable in self._notable if notable.session is not None]
 
 
-def _model_name(model: object) -> str:
+def _get_model_name(model: object) -> str:
     return (str(model or "").rpartition("/")[2]) or UNNAMED_MODEL
 
 
-def _of(lines: dict[str, Line], name: str) -> Line:
+def _get_line(lines: dict[str, Line], name: str) -> Line:
     line = lines.get(name)
     if line is None:
         line = lines[name] = Line()
     return line
+
+
+SHOWN_ID = 16
+
+
+def compute_duration(session: SessionActivity) -> float:
+    """How long it took; 0 while it has not ended, or where its times make no sense."""
+    if not isinstance(session.ended_at, int | float):
+        return 0.0
+    return max(0.0, session.ended_at - session.started_at)
+
+
+def _count_tokens(session: SessionActivity) -> float:
+    return session.used.input_tokens + session.used.output_tokens
+
+
+NOTABLE: tuple[tuple[str, Callable[[SessionActivity], float], Callable[[float], str]], ...] = (
+    ("Longest session", compute_duration, format_duration),
+    ("Most messages", lambda session: session.messages, lambda much: format_plural(much, "message")),
+    ("Most tokens", _count_tokens, lambda much: format_plural(much, "token")),
+    ("Most tool calls", lambda session: session.tool_calls, lambda much: format_plural(much, "call")),
+)
+
+
+class Notable:
+    """The session that has most of something."""
+
+    def __init__(
+        self, label: str, measure: Callable[[SessionActivity], float], format_measure: Callable[[float], str]
+    ) -> None:
+        self._label, self._measure, self._shown = label, measure, format_measure
+        self._most = 0.0
+        self.session: SessionActivity | None = None
+
+    def consider(self, session: SessionActivity) -> None:
+        much = self._measure(session)
+        if much > self._most:
+            self._most, self.session = much, session
+
+    def as_dict(self) -> dict[str, Any]:
+        assert self.session is not None
+        return {
+            "label": self._label,
+            "session_id": self.session.id[:SHOWN_ID],
+            "value": self._shown(self._most),
+            "date": _format_short_date(self.session.started_at),
+            "title": self.session.title,
+        }
+
+
+def make_notables() -> list[Notable]:
+    return [Notable(*what) for what in NOTABLE]
+
+
+def _format_short_date(at: float) -> str:
+    try:
+        return time.strftime("%b %d", time.localtime(at))
+    except (OverflowError, ValueError, OSError):
+        return "?"

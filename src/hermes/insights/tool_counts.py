@@ -40,23 +40,23 @@ class ToolUse:
 
     def add(self, at: object, stored: object) -> None:
         """The calls of one message, as they are stored."""
-        for name, arguments in _calls(stored):
+        for name, arguments in _iterate_calls(stored):
             self._called[name] += 1
-            if name in SKILL_TOOLS and (skill := _skill_named(arguments)):
+            if name in SKILL_TOOLS and (skill := _get_skill_name(arguments)):
                 self._skills.setdefault(skill, _Skill()).add(name, at)
 
     def tools(self, answered: dict[str, int]) -> list[dict[str, Any]]:
         """By name, the most used first. A call and its answer are one use; where one is missing, the other counts."""
         counts = {name: max(self._called[name], answered.get(name, 0)) for name in {*self._called, *answered}}
         total = sum(counts.values())
-        ordered = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+        ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         return [{"tool": name, "count": n, "percentage": 100.0 * n / total} for name, n in ordered]
 
     def skills(self) -> dict[str, Any]:
         views = sum(skill.views for skill in self._skills.values())
         manages = sum(skill.manages for skill in self._skills.values())
         total = views + manages
-        ordered = sorted(self._skills.items(), key=lambda one: (-one[1].total, one[0]))
+        ordered = sorted(self._skills.items(), key=lambda item: (-item[1].total, item[0]))
         summary = (len(self._skills), views, manages, total)
         return {
             "summary": dict(zip(NO_SKILLS, summary, strict=True)),
@@ -92,14 +92,14 @@ class _Skill:
         return self.views + self.manages
 
 
-def _calls(stored: object) -> Iterable[tuple[str, object]]:
+def _iterate_calls(stored: object) -> Iterable[tuple[str, object]]:
     """The name and the arguments of each call, in the two shapes that programs write."""
     if not isinstance(stored, str):
         return
     try:
         calls = _decode_calls(stored)
     except (ValueError, RecursionError):  # not the documented shape: look at each part by itself
-        yield from _odd_calls(from_json(stored, None))
+        yield from _iterate_odd_calls(from_json(stored, None))
         return
     for call in calls:
         if call.function is not None and call.function.name:
@@ -108,7 +108,7 @@ def _calls(stored: object) -> Iterable[tuple[str, object]]:
             yield call.name, call.arguments
 
 
-def _odd_calls(value: object) -> Iterable[tuple[str, object]]:
+def _iterate_odd_calls(value: object) -> Iterable[tuple[str, object]]:
     for call in value if isinstance(value, list) else [value]:
         if not isinstance(call, dict):
             continue
@@ -119,7 +119,7 @@ def _odd_calls(value: object) -> Iterable[tuple[str, object]]:
                 break
 
 
-def _skill_named(arguments: object) -> str | None:
+def _get_skill_name(arguments: object) -> str | None:
     """The `name` among arguments, which are an object or JSON text of one."""
     if isinstance(arguments, msgspec.Raw):
         arguments = from_json(bytes(arguments).decode(), None)

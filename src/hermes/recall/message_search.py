@@ -10,16 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hermes.reasoning import answer_in
+from hermes import clock
+from hermes.reasoning import strip_reasoning
 from hermes.recall.deadline import within_deadline
 from hermes.recall.query.operators import parse
-from hermes.recall.query.search_arguments import filter_of, order_of
-from hermes.recall.snippets.snippets import may_match, snippet
+from hermes.recall.query.prompt_language import Reading, read
+from hermes.recall.query.search_arguments import make_filter, parse_order
+from hermes.recall.query.substring_fallback import search_partial
+from hermes.recall.snippets.snippets import make_snippet, may_match
 from hermes.store.arguments import whole
 from hermes.store.engine import Access
-from hermes.store.matching import Node, Or, word
+from hermes.store.matching import EVERYTHING, Node, Or, word
 from hermes.store.values import Hit, MessageFilter, SearchResults
-from hermes.text import text_of, text_of_tool_calls
+from hermes.text import extract_text, extract_tool_call_text
 
 CONTEXT_LENGTH = 200
 SHOWN_STRUCTURE = "[multimodal content]"
@@ -53,38 +56,38 @@ class MessageSearch:
 
         results = SearchResults()
         limit, offset = whole("limit", limit), max(0, whole("offset", offset))
-        order = order_of(sort)
-        wanted = filter_of(source_filter, exclude_sources, role_filter, after, before)
+        order = parse_order(sort)
+        message_filter = make_filter(source_filter, exclude_sources, role_filter, after, before)
         tree = parse(query) if isinstance(query, str) else None
         if tree is None or limit == 0:
             return results
-        answer = self._engine.search(tree, wanted, limit, offset, order)
-        if not answer.hits and relax is not False and self._is_unmatched(tree, wanted, offset):
-            found = search_partial(self._engine, tree, wanted, limit, offset, order)
+        answer = self._engine.search(tree, message_filter, limit, offset, order)
+        if not answer.hits and relax is not False and self._is_unmatched(tree, message_filter, offset):
+            found = search_partial(self._engine, tree, message_filter, limit, offset, order)
             if found is not None:
                 (tree, results.parts), answer = found
                 results.partial, results.cut = True, answer.cut
             elif isinstance(query, str) and (relax or is_question(query)):
-                near, marks = self.nearest(query, wanted, limit, offset)
+                near, marks = self.find_nearest(query, message_filter, limit, offset)
                 results.relaxed = bool(near)
                 answer, tree = answer._replace(hits=near), marks or tree
         results.order, results.capped = answer.order, answer.capped
-        results.extend(result_of(tree, hit) for hit in answer.hits)
+        results.extend(make_result(tree, hit) for hit in answer.hits)
         return results
 
-    def _is_unmatched(self, tree: Node, wanted: MessageFilter, offset: int) -> bool:
+    def _is_unmatched(self, tree: Node, message_filter: MessageFilter, offset: int) -> bool:
         """Whether nothing matches at all, and not only nothing after an offset."""
-        return not offset or not self._engine.search(tree, wanted, 1, 0).hits
+        return not offset or not self._engine.search(tree, message_filter, 1, 0).hits
 
-    def nearest(
-        self, query: str, wanted: MessageFilter, limit: int, offset: int
+    def find_nearest(
+        self, query: str, message_filter: MessageFilter, limit: int, offset: int
     ) -> tuple[list[Hit], Node | None]:
         """The messages that are nearest to a question, best first, and what to mark in them."""
-        from hermes.recall.ranking.question_words import read
-        from hermes.recall.ranking.ranking import ConversationSearch
+        from hermes.recall.ranking.question_words import read_question
+        from hermes.recall.ranking.ranked_search import RankedSearch
 
-        question = read(query)._replace(must=None)
-        ranked = ConversationSearch(self._engine).rank(question, wanted)
+        question = read_question(query)._replace(must=None)
+        ranked = RankedSearch(self._engine).rank(question, message_filter)
         worth = {
             message.id: value + ranked.conversations[message.root_id].score
             for value, message in ranked.messages
@@ -98,51 +101,103 @@ class MessageSearch:
         return self._engine.hits_of(ordered[offset:end]), Or(leaves) if leaves else None
 
 
-def result_of(tree: Node, hit: Hit) -> dict[str, Any]:
+def make_result(tree: Node, hit: Hit) -> dict[str, Any]:
     return {
         "id": hit.id,
         "session_id": hit.session_id,
         "role": hit.role,
-        "snippet": snippet(_text(hit, tree), tree),
+        "snippet": make_snippet(_extract_match_text(hit, tree), tree),
         "timestamp": hit.timestamp,
         "tool_name": hit.tool_name,
         "source": hit.source,
         "model": hit.model,
         "session_started": hit.session_started,
-        "context": _context(hit),
+        "context": _make_context(hit),
     }
 
 
-def _text(hit: Hit, tree: Node) -> str:
+def _extract_match_text(hit: Hit, tree: Node) -> str:
     """What a match may stand in. Tool calls are JSON inside JSON, and most can be told to hold nothing of it."""
-    content = text_of(answer_in(hit.content, hit.role))
+    content = extract_text(strip_reasoning(hit.content, hit.role))
     if not may_match(content, tree):  # it may stand in the reasoning before the answer
-        content = text_of(hit.content)
+        content = extract_text(hit.content)
     fields = [content]
     if hit.tool_name and (not content or may_match(hit.tool_name, tree)):
         fields.append(hit.tool_name)
     if hit.tool_calls and (not content or may_match(hit.tool_calls, tree, encoded=True)):
-        fields.append(text_of_tool_calls(hit.tool_calls))
+        fields.append(extract_tool_call_text(hit.tool_calls))
     return "\n".join(field for field in fields if field)
 
 
-def _context(hit: Hit) -> list[dict[str, Any]]:
+def _make_context(hit: Hit) -> list[dict[str, Any]]:
     """The message before, the hit and the one after, as far as there are any."""
-    said = (hit.before, (hit.role, hit.content), hit.after)
-    return [{"role": one[0], "content": _shown(answer_in(one[1], one[0]))} for one in said if one is not None]
+    messages = (hit.before, (hit.role, hit.content), hit.after)
+    return [
+        {"role": message[0], "content": _shorten_content(strip_reasoning(message[1], message[0]))}
+        for message in messages
+        if message is not None
+    ]
 
 
-def _shown(content: Any) -> str:
+def _shorten_content(content: Any) -> str:
     if isinstance(content, list):
-        return "\n".join(_text_parts(content))[:CONTEXT_LENGTH] or SHOWN_STRUCTURE
+        return "\n".join(_extract_text_parts(content))[:CONTEXT_LENGTH] or SHOWN_STRUCTURE
     if isinstance(content, dict):
-        return text_of(content)[:CONTEXT_LENGTH] or SHOWN_STRUCTURE
+        return extract_text(content)[:CONTEXT_LENGTH] or SHOWN_STRUCTURE
     return "" if content is None else str(content)[:CONTEXT_LENGTH]
 
 
-def _text_parts(content: list[Any]) -> Iterator[str]:
+def _extract_text_parts(content: list[Any]) -> Iterator[str]:
     """What is said in structured content; where its pictures lie is not."""
     for part in content:
         text = part.get("text") if isinstance(part, dict) else part
         if isinstance(text, str) and text:
             yield text
+
+
+class FoundMessages(SearchResults):
+    """The results, and how the query was understood."""
+
+    reading: Reading
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nearest: list[dict[str, Any]] = []
+        """Where nothing matches: messages that hold some of the words, best first."""
+
+
+class PromptSearch:
+    def __init__(self, engine: Access) -> None:
+        self._engine = engine
+
+    @within_deadline
+    def messages(self, query: object, limit: int = 20, offset: int = 0) -> FoundMessages:
+        """What a query finds, best first; fields alone find everything they allow, newest first.
+
+        Where no message holds the words, they are found as parts of words (`partial`). Where there are none either, the
+        list is empty, and what is nearest to the words is offered in `nearest`.
+        """
+        limit, offset = whole("limit", limit), max(0, whole("offset", offset))
+        results = FoundMessages()
+        results.reading = reading = read(query if isinstance(query, str) else "", clock.now())
+        if reading.is_empty or limit == 0:
+            return results
+        tree = EVERYTHING if reading.tree is None else reading.tree
+        answer = self._engine.search(tree, reading.message_filter, limit, offset)
+        near: list[Hit] = []
+        marks: Node | None = None
+        if not answer.hits and (
+            not offset or not self._engine.search(tree, reading.message_filter, 1, 0).hits
+        ):
+            found = search_partial(self._engine, tree, reading.message_filter, limit, offset)
+            if found is not None:
+                (tree, results.parts), answer = found
+                results.partial = True
+        results.cut, results.order, results.capped = answer.cut, answer.order, answer.capped
+        if not answer.hits and not results.partial and not offset and reading.words:
+            near, marks = MessageSearch(self._engine).find_nearest(
+                " ".join(reading.words), reading.message_filter, limit, 0
+            )
+        results.extend(make_result(tree, hit) for hit in answer.hits)
+        results.nearest = [make_result(marks or tree, hit) for hit in near]
+        return results

@@ -85,7 +85,7 @@ class ApiServer:
             self.port = port
             ready()
 
-        home.private_folder(self._folder)
+        home.make_private_folder(self._folder)
         await asyncio.to_thread(self._known.load)
         desk.open()
         app = application(desk, self._origins)

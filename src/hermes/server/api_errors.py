@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from hermes import errors
 from hermes.agent.models import model as models
-from hermes.secrets import public_line
+from hermes.secrets import redact_line
 
 TYPES = {
     400: "invalid_request_error",
@@ -112,4 +112,4 @@ def from_error(problem: Exception) -> Refused:
 
 
 def _one_line(text: str) -> str:
-    return public_line(" ".join(text.split()), LONGEST_LINE)
+    return redact_line(" ".join(text.split()), LONGEST_LINE)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from hermes.config.settings import expanded
+from hermes.config.settings import expand_variables
 from hermes.errors import BadConfig
 from hermes.gateway.adapter import Misconfigured
 from hermes.gateway.inbound_events import Source
@@ -80,6 +80,6 @@ class Keys:
 def _meant(name: str, key: object) -> str:
     """A key as it stands in the settings, which may name a variable."""
     try:
-        return str(expanded(f"platforms.{PLATFORM}.keys.{name}", key, "config.yaml") or "")
+        return str(expand_variables(f"platforms.{PLATFORM}.keys.{name}", key, "config.yaml") or "")
     except BadConfig as problem:
         raise Misconfigured(str(problem)) from None

@@ -15,7 +15,7 @@ from hermes.gateway.context import Office
 from hermes.gateway.sessions.agents import Whose
 from hermes.gateway.sessions.conversation import Talking
 from hermes.gateway.sessions.prompt_context import build_session_context_prompt
-from hermes.logs import log_of
+from hermes.logs import get_logger
 from hermes.server.api_keys import Person
 from hermes.server.history_index import Known
 from hermes.server.message_format import Asked, Said, spelled, stored
@@ -24,7 +24,7 @@ from hermes.server.workers import Workers
 T = TypeVar("T")
 P = ParamSpec("P")
 
-log = log_of(__name__)
+log = get_logger(__name__)
 
 INSTRUCTED = (
     "The program through which the person talks with you gives these instructions for the conversation:"

@@ -10,9 +10,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hermes.reasoning import answer_in
+from hermes.reasoning import strip_reasoning
 from hermes.server.api_errors import Refused, bad
-from hermes.text import clean_in
+from hermes.text import replace_surrogates
 
 BETWEEN = "\n\n"
 """Between the texts of two steps of one answer."""
@@ -87,7 +87,7 @@ def _joined(answer: list[Any]) -> list[Said]:
 def stored(rows: Iterable[Mapping[str, Any]]) -> tuple[Said, ...]:
     """What of a conversation's rows its client knows."""
     return turns(
-        Said(row["role"], answer_in(row["content"], row["role"]))
+        Said(row["role"], strip_reasoning(row["content"], row["role"]))
         for row in rows
         if row["role"] in ("user", "assistant")
     )
@@ -111,7 +111,7 @@ def _read(message: object, where: str) -> Said:
     content = _content(message.get("content"), f"{where}.content", images=role == "user")
     if content is None and role != "assistant":
         raise bad(f"{where}.content is missing", where)
-    return Said(str(role), answer_in(content or "", role))
+    return Said(str(role), strip_reasoning(content or "", role))
 
 
 def _content(content: object, where: str, *, images: bool) -> Any:
@@ -119,7 +119,7 @@ def _content(content: object, where: str, *, images: bool) -> Any:
     if content is None:
         return None
     if isinstance(content, str):
-        return clean_in(content)
+        return replace_surrogates(content)
     if not isinstance(content, list):
         raise bad(f"{where} must be text or a list of parts", where)
     parts = [_part(part, f"{where}[{number}]", images) for number, part in enumerate(content)]
@@ -131,12 +131,12 @@ def _content(content: object, where: str, *, images: bool) -> Any:
 def _part(part: object, where: str, images: bool) -> dict[str, Any]:
     kind = part.get("type") if isinstance(part, Mapping) else None
     if isinstance(part, Mapping) and kind in TEXTS and isinstance(part.get("text"), str):
-        return {"type": "text", "text": clean_in(part["text"])}
+        return {"type": "text", "text": replace_surrogates(part["text"])}
     if isinstance(part, Mapping) and kind in ("image_url", "input_image") and images:
         url = part.get("image_url")
         url = url.get("url") if isinstance(url, Mapping) else url
         if isinstance(url, str) and url.startswith((*IMAGES, "https://", "http://")):
-            return {"type": "image_url", "image_url": {"url": clean_in(url)}}
+            return {"type": "image_url", "image_url": {"url": replace_surrogates(url)}}
         raise bad(
             f"{where}: a picture is a URL, or a data URL with a PNG, JPEG, GIF or WebP as base64", where
         )

@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from hermes import errors
-from hermes.text import clean_in
+from hermes.text import replace_surrogates
 
 _LARGEST = 2**63 - 1
 
 
 def required_text(name: str, value: object) -> str:
     if type(value) is str:
-        return clean_in(value)
+        return replace_surrogates(value)
     if value is None:
-        raise errors.raised(errors.MissingValue, f"{name} is required, got None")
+        raise errors.make_error(errors.MissingValue, f"{name} is required, got None")
     if not isinstance(value, str):
         raise _wrong(name, "text", value)
-    return clean_in(str(value))
+    return replace_surrogates(str(value))
 
 
 def optional_text(name: str, value: object) -> str | None:
@@ -85,7 +85,7 @@ def database_path(path: Path) -> Path:
         str(path).encode()
     except UnicodeEncodeError:
         told = f"SQLite needs a path that is UTF-8, which {str(path)!r} is not; give it another name"
-        raise errors.raised(errors.InvalidArgument, told) from None
+        raise errors.make_error(errors.InvalidArgument, told) from None
     return path
 
 
@@ -141,6 +141,6 @@ def _wrong(name: str, wanted: str, value: object) -> errors.HermesError:
         shown = repr(value)[:40]
     except ValueError:  # a number too long to be written down
         shown = "…"
-    return errors.raised(
+    return errors.make_error(
         errors.InvalidArgument, f"{name} must be {wanted}, got {type(value).__name__} {shown}"
     )

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hermes import errors
-from hermes.logs import log_of
-from hermes.text import as_text, clean_in
+from hermes.logs import get_logger
+from hermes.text import replace_surrogates, to_text
 
-log = log_of(__name__)
+log = get_logger(__name__)
 
 _decode: Callable[[str], Any] | None = None
 _encode: Callable[[object], str] | None = None
@@ -28,7 +28,7 @@ def to_json(value: object) -> str:
     import json
 
     try:
-        return clean_in(json.dumps(value, default=str, ensure_ascii=False, separators=(",", ":")))
+        return replace_surrogates(json.dumps(value, default=str, ensure_ascii=False, separators=(",", ":")))
     except (TypeError, ValueError, RecursionError):
         return _dumps(str(value))
 
@@ -41,7 +41,7 @@ def _dumps(value: object) -> str:
         import json
 
         _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-    return clean_in(_encode(value))
+    return replace_surrogates(_encode(value))
 
 
 def from_json(text: str, otherwise: Any) -> Any:
@@ -66,23 +66,25 @@ def from_json(text: str, otherwise: Any) -> Any:
 def encode(content: object) -> tuple[Any, str]:
     """(column value, content_kind) of a message's content."""
     if isinstance(content, str):
-        return clean_in(content), "text"
+        return replace_surrogates(content), "text"
     if isinstance(content, list | dict | tuple):
         try:
             return JSON_PREFIX + _dumps(content), "json"
         except (TypeError, ValueError):
-            return clean_in(str(content)), "text"
+            return replace_surrogates(str(content)), "text"
         except RecursionError:
-            raise errors.raised(errors.InvalidArgument, "content is nested too deeply to be stored") from None
+            raise errors.make_error(
+                errors.InvalidArgument, "content is nested too deeply to be stored"
+            ) from None
     if isinstance(content, bytes | bytearray | memoryview):
         return bytes(content).decode("utf-8", "replace"), "text"
-    return (None if content is None else clean_in(str(content))), "text"
+    return (None if content is None else replace_surrogates(str(content))), "text"
 
 
 def decode(content: Any, kind: str | None) -> Any:
     """The content as it was given. Rows of other programs have no kind: the prefix speaks for them."""
     if isinstance(content, bytes):
-        return as_text(content)
+        return to_text(content)
     if kind == "text" or not isinstance(content, str) or not content.startswith(JSON_PREFIX):
         return content
     value = from_json(content[len(JSON_PREFIX) :], _BROKEN)
@@ -103,11 +105,15 @@ def json_or_none(value: object) -> str | None:
 def document(name: str, value: object) -> str:
     """A mapping as JSON text, for what must come back as it was given: what JSON cannot say is refused."""
     if not isinstance(value, Mapping):
-        raise errors.raised(errors.InvalidArgument, f"{name} must be a mapping, got {type(value).__name__}")
+        raise errors.make_error(
+            errors.InvalidArgument, f"{name} must be a mapping, got {type(value).__name__}"
+        )
     try:
         return _dumps(dict(value))
     except (TypeError, ValueError, RecursionError) as problem:
-        raise errors.raised(errors.InvalidArgument, f"{name} cannot be written as JSON: {problem}") from None
+        raise errors.make_error(
+            errors.InvalidArgument, f"{name} cannot be written as JSON: {problem}"
+        ) from None
 
 
 def from_document(text: str) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from hermes import clock
-from hermes.session_kinds import SOURCE_ALIASES, kind_of
+from hermes.session_kinds import SOURCE_ALIASES, classify_session
 from hermes.store.content import decode
 from hermes.store.engine import Reader, Writer
-from hermes.text import preview_of
+from hermes.text import make_preview
 
 AT_ONCE = 1000
 """How many noted sessions one transaction recomputes, and how many more whose place follows from theirs."""
@@ -100,7 +100,7 @@ def activity_of(
     return (
         newest if newest is not None else started_at if clock.is_time(started_at) else None,
         reader.value(LAST_PERSON, session_id),
-        None if said is None else preview_of(decode(said[0], said[1])),
+        None if said is None else make_preview(decode(said[0], said[1])),
     )
 
 
@@ -175,7 +175,7 @@ class Family:
         """(relation, root, listed, kind) as they should be."""
         relation, root = self._relation(session_id), self._root(session_id)
         starts = relation in ("branch", "reset") or (relation == "compression" and root == session_id)
-        kind = kind_of(link[0], child=self._works_for_another(root))
+        kind = classify_session(link[0], child=self._works_for_another(root))
         return relation, root, 1 if starts or not self._is_below(session_id) else 0, kind
 
     def _link(self, session_id: str) -> tuple[Any, ...] | None:

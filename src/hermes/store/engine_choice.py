@@ -28,7 +28,9 @@ def open_engine(path: Path, *, read_only: bool = False, durability: str = "full"
     A store of another version is read, and only read, as a copy that is made for that.
     """
     if durability not in DURABILITY:
-        raise errors.raised(errors.InvalidArgument, f"durability is 'full' or 'normal', not {durability!r}")
+        raise errors.make_error(
+            errors.InvalidArgument, f"durability is 'full' or 'normal', not {durability!r}"
+        )
     figures["synchronous"] = DURABILITY[durability]
     store = database_path(path)
     try:
@@ -84,7 +86,7 @@ def sealed_files(root: Path | None = None) -> SealedFiles:
     from hermes.store.sealing.sealed_files import SealedFiles
     from hermes.store.sqlite.encryption.file_keys import FileKeys
 
-    store = home.default_db_path() if root is None else root / home.default_db_path().name
+    store = home.get_default_db_path() if root is None else root / home.get_default_db_path().name
     return SealedFiles(store.parent, FileKeys(store))
 
 

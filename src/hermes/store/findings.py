@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from hermes.text import counted
+from hermes.text import format_count
 
 Level = Literal["ok", "note", "warning", "error"]
 
@@ -36,6 +36,6 @@ class Diagnosis(NamedTuple):
             if advice:
                 told.append(f"{'':8}   -> {advice}")
         counts = Counter(finding.level for finding in self.findings)
-        wrong = [counted(counts[level], level) for level in WRONG if counts[level]]
+        wrong = [format_count(counts[level], level) for level in WRONG if counts[level]]
         told.append(", ".join(wrong) if wrong else "Nothing is wrong.")
         return told

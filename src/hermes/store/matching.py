@@ -19,7 +19,7 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple, TypeAlias
 from unicodedata import category
 
-from hermes.terms import MAX_TERM, fold, index_texts, is_spaceless, query_terms, token_spans
+from hermes.terms import MAX_TERM, find_token_spans, fold, index_texts, is_spaceless, make_query_terms
 
 _WHITESPACE = re.compile(r"\s+")
 LONGEST_BEGUN = 2
@@ -84,7 +84,7 @@ EVERYTHING = And(())
 
 def word(text: str, *, prefix: bool = False) -> Word | Literal | None:
     """The leaf for one typed word without its star; None if nothing of it is left after folding."""
-    terms, prefix_last, complete = query_terms(text, prefix=prefix)
+    terms, prefix_last, complete = make_query_terms(text, prefix=prefix)
     if terms:
         return Word(text, terms, prefix_last, None if complete else _squeeze(fold(text)))
     return _punctuation(text)
@@ -93,7 +93,7 @@ def word(text: str, *, prefix: bool = False) -> Word | Literal | None:
 def phrase(text: str) -> Phrase | Literal | None:
     """The leaf for what stood between two quotes; None if that was blank."""
     text = text.strip()
-    terms, prefix_last, complete = query_terms(text)
+    terms, prefix_last, complete = make_query_terms(text)
     if terms:
         return Phrase(text, terms, prefix_last, None if complete else _squeeze(fold(text)))
     return _punctuation(text)
@@ -105,10 +105,10 @@ def part(text: str) -> Word | Literal | Part | None:
     Of several tokens the first may begin outside, so the index is asked for the others, and the text for all of it.
     """
     folded = _squeeze(fold(text))
-    spans = token_spans(folded)
+    spans = find_token_spans(folded)
     if not spans:
         return _punctuation(text)
-    terms, prefix_last, _ = query_terms(text, prefix=True)
+    terms, prefix_last, _ = make_query_terms(text, prefix=True)
     (start, end), rest = spans[0], folded[spans[-1][1] :]
     if is_spaceless(folded[start]):
         whole = len(spans) == 1 and end - start == len(folded)

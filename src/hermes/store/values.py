@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from hermes.text import counted
+from hermes.text import format_count
 
 Kind = Literal["chat", "job", "child", "tool"]
 
@@ -162,11 +162,13 @@ class Health(NamedTuple):
         return not self.damage and not self.drift
 
     def lines(self) -> list[str]:
-        told = [f"{self.path}: {counted(self.sessions, 'session')}, {counted(self.messages, 'message')}"]
+        told = [
+            f"{self.path}: {format_count(self.sessions, 'session')}, {format_count(self.messages, 'message')}"
+        ]
         told += [f"damaged: {what}" for what in self.damage]
         told += [f"out of step: {what}" for what in self.drift]
         if self.waiting:
-            waiting = counted(self.waiting, "message is", "messages are")
+            waiting = format_count(self.waiting, "message is", "messages are")
             told.append(f"{waiting} not indexed yet; searches read them directly")
         told += self.notes
         told.append("ok" if self.ok else "not ok: run `hermes sessions repair`")

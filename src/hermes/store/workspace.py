@@ -23,5 +23,5 @@ def checked_directory(name: str, value: object) -> Path:
     """A directory that a caller names; it need not exist, for sessions come from other machines too."""
     text = required_text(name, str(value) if isinstance(value, Path) else value)
     if not text or "\0" in text:
-        raise errors.raised(errors.InvalidArgument, f"{name} must be a directory, got {text!r:.40}")
+        raise errors.make_error(errors.InvalidArgument, f"{name} must be a directory, got {text!r:.40}")
     return Path(text).absolute()

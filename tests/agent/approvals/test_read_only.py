@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hermes.agent.approvals.read_only import GIT, PROGRAMS, is_read_only
 from hermes.agent.approvals.shell import parse_shell
-from hermes.agent.sandbox.child_environment import child_environment
+from hermes.agent.sandbox.child_environment import make_child_environment
 
 HARMLESS = """
 ls
@@ -217,7 +217,7 @@ def test_a_command_that_runs_unasked_changes_nothing(tmp_path: Path, pieces: lis
     subprocess.run(
         ["bash", "-c", text],
         cwd=folder,
-        env=child_environment(tmp_path),
+        env=make_child_environment(tmp_path),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=30,

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from hermes.agent.sandbox import sandbox as sandboxes
-from hermes.agent.sandbox.child_environment import child_environment
+from hermes.agent.sandbox.child_environment import make_child_environment
 from hermes.agent.sandbox.file_view import View
-from hermes.agent.sandbox.sandbox import Sandbox, shell_program
+from hermes.agent.sandbox.sandbox import Sandbox, make_shell_command
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -75,8 +75,8 @@ def run(box: Sandbox) -> Run:
         command: str, *, network: bool = True, read_only: bool = False
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            box.start(shell_program(command), box.view.directory, network=network, read_only=read_only),
-            env=child_environment(box.view.temporary),
+            box.start(make_shell_command(command), box.view.directory, network=network, read_only=read_only),
+            env=make_child_environment(box.view.temporary),
             cwd=box.view.directory,
             capture_output=True,
             text=True,

@@ -12,32 +12,32 @@ from hypothesis import strategies as st
 
 from hermes.agent.sandbox.child_environment import (
     ALLOWED,
-    child_environment,
-    loader_environment,
-    names_of_keys,
+    list_key_names,
+    make_child_environment,
+    make_loader_environment,
 )
-from hermes.agent.sandbox.sandbox import Sandbox, shell_program
+from hermes.agent.sandbox.sandbox import Sandbox, make_shell_command
 
 TEMPORARY = Path("/tmp/x")
 
 
 @given(names=st.sets(st.from_regex(r"[A-Z][A-Z_]{0,15}(KEY|TOKEN|SECRET|PASSWORD|URL)", fullmatch=True)))
 def test_no_variable_gets_through_that_is_not_listed(names: set[str]) -> None:
-    made = child_environment(TEMPORARY, environment=dict.fromkeys(names, "secret") | {"PATH": "/bin"})
+    made = make_child_environment(TEMPORARY, environment=dict.fromkeys(names, "secret") | {"PATH": "/bin"})
     assert "secret" not in made.values()
     assert made["PATH"] == "/bin"
 
 
 @given(withheld=st.sets(st.sampled_from(sorted(ALLOWED))))
 def test_what_the_configuration_takes_keys_from_is_withheld_whatever_its_name(withheld: set[str]) -> None:
-    made = child_environment(
+    made = make_child_environment(
         TEMPORARY, environment=dict.fromkeys(ALLOWED, "value"), withheld=withheld, extra=["HOME"]
     )
     assert not withheld & made.keys()
 
 
 def test_a_person_can_let_more_through() -> None:
-    made = child_environment(TEMPORARY, environment={"MY_FLAG": "1"}, extra=["MY_FLAG"])
+    made = make_child_environment(TEMPORARY, environment={"MY_FLAG": "1"}, extra=["MY_FLAG"])
     assert made["MY_FLAG"] == "1"
     assert made["HERMES_TOOL_CALL"] == "1"
     assert made["TMPDIR"] == str(TEMPORARY)
@@ -54,7 +54,7 @@ def test_a_person_can_let_more_through() -> None:
     ],
 )
 def test_a_proxy_with_a_password_is_not_handed_on(proxy: str, passes: bool) -> None:
-    assert ("https_proxy" in child_environment(TEMPORARY, environment={"https_proxy": proxy})) is passes
+    assert ("https_proxy" in make_child_environment(TEMPORARY, environment={"https_proxy": proxy})) is passes
 
 
 def test_every_variable_that_the_configuration_uses_is_known() -> None:
@@ -62,15 +62,15 @@ def test_every_variable_that_the_configuration_uses_is_known() -> None:
         "model": {"key_env": "MINE", "base_url": "https://${HOST}/v1"},
         "platforms": {"api-server": {"keys": [{"key": "${A}"}, "x${B}y"]}},
     }
-    assert names_of_keys(settings) == {"MINE", "HOST", "A", "B"}
+    assert list_key_names(settings) == {"MINE", "HOST", "A", "B"}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only on Linux")
 def test_no_other_process_can_read_the_memory_of_a_program_whose_tools_were_made(home: Path) -> None:
     program = """if True:
         import ctypes
-        from hermes.agent.factory import Standard
-        Standard().make_tools(False)
+        from hermes.agent.factory import StandardFactory
+        StandardFactory().make_tools(False)
         print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))  # PR_GET_DUMPABLE
     """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -80,16 +80,18 @@ def test_no_other_process_can_read_the_memory_of_a_program_whose_tools_were_made
 def test_libraries_of_the_workspace_are_loaded_inside_the_sandbox_only(box: Sandbox, workspace: Path) -> None:
     """An empty entry, as `$LD_LIBRARY_PATH:/x` often leaves one, is the working directory."""
     given = {"LD_LIBRARY_PATH": ":/x", "LD_PRELOAD": "./evil.so", "PATH": "/usr/bin:/bin"}
-    environment = child_environment(TEMPORARY, environment=given, extra=["LD_LIBRARY_PATH"])
+    environment = make_child_environment(TEMPORARY, environment=given, extra=["LD_LIBRARY_PATH"])
     assert not {"LD_LIBRARY_PATH", "LD_PRELOAD"} & environment.keys()
-    inside = shell_program("echo $LD_LIBRARY_PATH-$LD_PRELOAD", loader_environment(environment=given))
+    inside = make_shell_command(
+        "echo $LD_LIBRARY_PATH-$LD_PRELOAD", make_loader_environment(environment=given)
+    )
     (workspace / "libc.so.6").write_text("evil")  # a launcher that looked for it here could not start
     done = subprocess.run(
         box.start(inside, workspace), cwd=workspace, env=environment, capture_output=True, text=True
     )
     assert "sandbox could not be made" not in done.stderr
-    assert loader_environment(environment=given) == {"LD_LIBRARY_PATH": ":/x"}
-    assert loader_environment(environment=given, extra=["LD_PRELOAD"]) == {
+    assert make_loader_environment(environment=given) == {"LD_LIBRARY_PATH": ":/x"}
+    assert make_loader_environment(environment=given, extra=["LD_PRELOAD"]) == {
         "LD_LIBRARY_PATH": ":/x",
         "LD_PRELOAD": "./evil.so",
     }

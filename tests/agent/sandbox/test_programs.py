@@ -12,11 +12,11 @@ import pytest
 
 from hermes.agent.approvals.policy import Policy, Refused, Walls
 from hermes.agent.approvals.request import DENY, ApprovalRequest, Decision
-from hermes.agent.sandbox.child_environment import child_environment
+from hermes.agent.sandbox.child_environment import make_child_environment
 from hermes.agent.sandbox.file_view import View
 from hermes.agent.sandbox.programs import is_replaceable
-from hermes.agent.sandbox.sandbox import Sandbox, shell_program
-from hermes.agent.tools.running_command import Output, Running
+from hermes.agent.sandbox.sandbox import Sandbox, make_shell_command
+from hermes.agent.tools.running_command import Output, RunningCommand
 
 
 def plant(folder: Path, name: str) -> Path:
@@ -39,7 +39,7 @@ def test_what_makes_the_sandbox_is_not_taken_from_the_workspace(
     mark = plant(workspace / ".venv" / "bin", name)
     monkeypatch.setenv("PATH", f"{mark.parent}{os.pathsep}.{os.pathsep}{os.environ['PATH']}")
     done = subprocess.run(
-        box.start(shell_program("echo done"), workspace), cwd=workspace, capture_output=True, text=True
+        box.start(make_shell_command("echo done"), workspace), cwd=workspace, capture_output=True, text=True
     )
     assert done.stdout == "done\n"
     assert not mark.exists()
@@ -77,7 +77,7 @@ async def test_a_command_that_nobody_was_asked_about_cannot_write_or_send(
     box: Sandbox, workspace: Path
 ) -> None:
     assert await Policy(box).check_command("git status; cat a.txt", deny) is Walls.READ_ONLY
-    program = shell_program("cat a.txt; echo x > b.txt; exec 3<>/dev/tcp/127.0.0.1/9")
+    program = make_shell_command("cat a.txt; echo x > b.txt; exec 3<>/dev/tcp/127.0.0.1/9")
     done = subprocess.run(
         box.start(program, workspace, network=False, read_only=True),
         cwd=workspace,
@@ -119,7 +119,9 @@ def test_processes_that_start_themselves_anew_all_the_time_end_with_the_command(
 ) -> None:
     (workspace / "hop.py").write_text(HOPPING)
     command = box.start([sys.executable, "-I", "hop.py"], workspace)
-    running = Running("hop", command, workspace, child_environment(box.view.temporary), Output(1000, 0))
+    running = RunningCommand(
+        "hop", command, workspace, make_child_environment(box.view.temporary), Output(1000, 0)
+    )
     until = time.monotonic() + 60
     while "hopping" not in running.output.raw() and time.monotonic() < until:
         running.wait(0.01)

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from hermes.agent.sandbox import landlock, seatbelt
-from hermes.agent.sandbox.child_environment import child_environment
+from hermes.agent.sandbox.child_environment import make_child_environment
 from hermes.agent.sandbox.file_view import View
-from hermes.agent.sandbox.sandbox import Sandbox, choose_sandbox, shell_program
+from hermes.agent.sandbox.sandbox import Sandbox, choose_sandbox, make_shell_command
 from tests.agent.sandbox.conftest import Run
 
 PYTHON = sys.executable
@@ -199,7 +199,9 @@ def test_the_settings_of_a_submodule_cannot_be_changed_in_bubblewrap(box: Sandbo
     before = (module / "config").read_bytes()
     for attack in ("echo x >> .git/modules/x/config", "mv .git/modules .git/m; mkdir -p .git/modules/x"):
         view = View(repository, box.view.temporary)
-        subprocess.run(box._replace(view=view).start(shell_program(attack), repository), capture_output=True)
+        subprocess.run(
+            box._replace(view=view).start(make_shell_command(attack), repository), capture_output=True
+        )
         assert (module / "config").read_bytes() == before
 
 
@@ -214,10 +216,10 @@ def test_this_program_installed_in_the_workspace_cannot_be_changed(
     assert not view.can_write(workspace / place / "launcher.py")
     assert view.can_write(workspace / "a.txt")
     if box.kind == "landlock":
-        assert "holds this program" in (landlock.why_not(view) or "")
+        assert "holds this program" in (landlock.explain_unavailable(view) or "")
         return
     for attack in (f"echo x > {place}/launcher.py", f"mv {place.partition('/')[0]} old; mkdir -p {place}"):
-        command = box._replace(view=view).start(shell_program(attack), workspace)
+        command = box._replace(view=view).start(make_shell_command(attack), workspace)
         subprocess.run(command, cwd=workspace, capture_output=True)
         assert (workspace / place / "launcher.py").read_text() == "ours"
 
@@ -231,7 +233,7 @@ def test_a_link_that_a_command_left_in_git_opens_nothing_later(
     link.symlink_to(Path.home())
     later = box._replace(view=View(workspace, box.view.temporary))
     for path in (secrets["ssh"], secrets["other project"]):
-        command = later.start(shell_program(f"cat '{path}'; echo x >> '{path}'"), workspace)
+        command = later.start(make_shell_command(f"cat '{path}'; echo x >> '{path}'"), workspace)
         done = subprocess.run(command, cwd=workspace, capture_output=True, text=True, timeout=60)
         assert "hunter2" not in done.stdout
         assert path.read_text() == "hunter2\n"
@@ -265,7 +267,7 @@ def test_a_workspace_that_holds_the_agents_home_shows_nothing_of_it(
     view = View(tmp_path, temporary)
     assert view.holds_hidden
     if box.kind == "landlock":
-        assert "which Landlock cannot mask" in (landlock.why_not(view) or "")
+        assert "which Landlock cannot mask" in (landlock.explain_unavailable(view) or "")
         return
     wide = Sandbox(view, box.kind)
     command = wide.start(["/bin/sh", "-c", f"cat {home}/.env {home}/state.db; ls -A {home}"], tmp_path)
@@ -322,8 +324,8 @@ def test_a_folder_that_the_person_shows_is_readable_wherever_it_lies(
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         (Path(name) / "data").write_text("shown\n")
         view = View(workspace, temporary, readable=[Path(name)])
-        program = Sandbox(view, box.kind).start(shell_program(f"cat {name}/data"), workspace)
-        done = subprocess.run(program, env=child_environment(temporary), capture_output=True, text=True)
+        program = Sandbox(view, box.kind).start(make_shell_command(f"cat {name}/data"), workspace)
+        done = subprocess.run(program, env=make_child_environment(temporary), capture_output=True, text=True)
         assert (done.stdout, done.stderr) == ("shown\n", "")
 
 
@@ -334,7 +336,7 @@ def test_the_profile_of_macos_allows_the_view_and_denies_what_is_hidden_last(
     workspace: Path, temporary: Path, secrets: dict[str, Path], repository: Path
 ) -> None:
     view = View(workspace, temporary)
-    lines = seatbelt.profile(view, network=False).splitlines()
+    lines = seatbelt.make_profile(view, network=False).splitlines()
     assert "(deny default)" in lines
     writable = [line for line in lines if line.startswith("(allow file-write* (subpath")]
     assert writable == [f'(allow file-write* (subpath "{path}"))' for path in view.writable]
@@ -344,12 +346,12 @@ def test_the_profile_of_macos_allows_the_view_and_denies_what_is_hidden_last(
         assert lines.index(denied) > last_allowed
     assert f'(deny file-write* (subpath "{repository / ".git" / "hooks"}"))' in lines
     assert "network" not in "\n".join(lines)
-    assert seatbelt.NETWORK in seatbelt.profile(view, network=True)
+    assert seatbelt.NETWORK in seatbelt.make_profile(view, network=True)
     assert _writes(view, read_only=True) == [f'(allow file-write* (subpath "{temporary}"))']
 
 
 def _writes(view: View, *, read_only: bool) -> list[str]:
-    profile = seatbelt.profile(view, network=False, read_only=read_only)
+    profile = seatbelt.make_profile(view, network=False, read_only=read_only)
     return [line for line in profile.splitlines() if line.startswith("(allow file-write* (subpath")]
 
 
@@ -357,6 +359,6 @@ def test_a_name_with_a_quote_cannot_end_its_place_in_the_profile(tmp_path: Path,
     odd = tmp_path / 'a") (allow default) ("'
     odd.mkdir()
     assert "(allow default)" not in [
-        line.strip() for line in seatbelt.profile(View(odd, temporary), network=False).splitlines()
+        line.strip() for line in seatbelt.make_profile(View(odd, temporary), network=False).splitlines()
     ]
-    assert 'a\\") (allow default) (\\"' in seatbelt.profile(View(odd, temporary), network=False)
+    assert 'a\\") (allow default) (\\"' in seatbelt.make_profile(View(odd, temporary), network=False)

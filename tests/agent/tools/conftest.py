@@ -11,7 +11,7 @@ import pytest
 from hermes.agent.approvals.request import ALLOW_ONCE, ApprovalRequest, Decision
 from hermes.agent.tool import ToolContext
 from hermes.agent.tools.access import Access
-from hermes.agent.tools.background_processes import Processes
+from hermes.agent.tools.background_processes import BackgroundProcesses
 from hermes_state import SessionDB
 
 
@@ -53,7 +53,7 @@ def access() -> Iterator[Access]:
 
 
 @pytest.fixture
-def processes() -> Iterator[Processes]:
-    made = Processes()
+def processes() -> Iterator[BackgroundProcesses]:
+    made = BackgroundProcesses()
     yield made
     made.close()

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hermes.agent.tool import MOST_OUTPUT, Tool, ToolContext, ToolFailed, schema_of
-from hermes.agent.tools import standard_tools
-from hermes.agent.tools.argument_check import checked
+from hermes.agent.tool import MOST_OUTPUT, Tool, ToolContext, ToolFailed, make_schema
+from hermes.agent.tools import make_standard_tools
+from hermes.agent.tools.argument_check import check_arguments
 from hermes.errors import HermesError
 from hermes_state import SessionDB
 from tests.agent.tools.conftest import Person
 from tests.agent.tools.examples import EXAMPLES
 
-TOOLS = standard_tools()
+TOOLS = make_standard_tools()
 NAMES = [tool.name for tool in TOOLS]
 SCHEMA_WORDS = {
     "object": {"type", "properties", "required", "additionalProperties", "description"},
@@ -57,13 +57,13 @@ def test_there_are_the_tools_that_were_promised() -> None:
 
 
 def test_an_incognito_conversation_has_no_tool_that_writes_things_down() -> None:
-    missing = set(NAMES) - {tool.name for tool in standard_tools(incognito=True)}
+    missing = set(NAMES) - {tool.name for tool in make_standard_tools(incognito=True)}
     assert missing == {"memory", "skill_manage"}
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=NAMES)
 def test_a_schema_is_valid_and_strict(tool: Tool) -> None:
-    told = schema_of(tool)
+    told = make_schema(tool)
     assert json.loads(json.dumps(told)) == told
     assert tool.parameters["type"] == "object"
     for schema in schemas(tool.parameters):
@@ -82,7 +82,7 @@ def test_a_schema_is_valid_and_strict(tool: Tool) -> None:
 )
 def test_the_examples_of_a_tool_are_what_its_schema_takes(tool: Tool) -> None:
     for example in EXAMPLES[tool.name]:
-        assert checked(tool.parameters, example) == example
+        assert check_arguments(tool.parameters, example) == example
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_the_examples_of_a_tool_are_what_its_schema_takes(tool: Tool) -> None:
 )
 def test_a_name_that_is_not_in_the_schema_is_refused(tool: Tool) -> None:
     with pytest.raises(ToolFailed, match="there is no argument colour"):
-        checked(tool.parameters, {**EXAMPLES[tool.name][0], "colour": "red"})
+        check_arguments(tool.parameters, {**EXAMPLES[tool.name][0], "colour": "red"})
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_name_that_is_not_in_the_schema_is_refused(tool: Tool) -> None:
     ],
 )
 def test_what_models_write_is_taken_as_it_was_meant(given: dict[str, Any], meant: dict[str, Any]) -> None:
-    assert checked(TOOLS[0].parameters, given) == meant
+    assert check_arguments(TOOLS[0].parameters, given) == meant
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_what_models_write_is_taken_as_it_was_meant(given: dict[str, Any], meant
 )
 def test_a_bad_argument_is_one_clear_sentence(given: Any, said: str) -> None:
     with pytest.raises(ToolFailed) as problem:
-        checked(TOOLS[0].parameters, given)
+        check_arguments(TOOLS[0].parameters, given)
     assert str(problem.value) == said
 
 

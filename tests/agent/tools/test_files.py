@@ -18,8 +18,8 @@ from hermes.agent.approvals.grants import Grants
 from hermes.agent.approvals.request import ALLOW_ONCE, DENY, ApprovalRequest, Decision, Scope
 from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.tools.access import Access, AccessSettings
-from hermes.agent.tools.files import put
-from hermes.agent.tools.patch import Patch, replaced
+from hermes.agent.tools.files import replace_text
+from hermes.agent.tools.patch import Patch, replace_passage
 from hermes.agent.tools.read_file import ReadFile
 from hermes.agent.tools.write_file import WriteFile
 from hermes_state import SessionDB
@@ -323,7 +323,7 @@ def test_a_folder_that_a_command_exchanges_with_a_link_all_the_time_leads_nowher
         swapping.stdout.readline()
         for _ in range(300):
             with suppress(ToolFailed):
-                put(inside / "deep" / "authorized_keys", "x")
+                replace_text(inside / "deep" / "authorized_keys", "x")
     finally:
         swapping.kill()
         swapping.wait()
@@ -402,7 +402,7 @@ async def test_what_is_not_utf8_is_not_changed(context: ToolContext) -> None:
 def test_a_patch_changes_its_place_and_nothing_else(before: str, old: str, after: str, new: str) -> None:
     text = f"{before}{old}{after}"
     try:
-        changed, count = replaced(text, old, new, False)
+        changed, count = replace_passage(text, old, new, False)
     except ToolFailed:
         assert text.count(old) > 1
     else:

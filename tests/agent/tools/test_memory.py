@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hermes.agent.prompt.memory_files import BUDGETS, Memory
 from hermes.agent.tool import ToolContext, ToolFailed
-from hermes.agent.tools.memory import MemoryTool
+from hermes.agent.tools.memory_tool import MemoryTool
 from hermes.errors import HermesError, InvalidArgument
 from hermes.secrets import SECRETS
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from hermes.agent import events
-from hermes.agent.factory import Standard
+from hermes.agent.factory import StandardFactory
 from hermes.agent.models.openai import OpenAIModel
-from hermes.agent.models.prices import price_at
+from hermes.agent.models.prices import make_price
 from hermes.agent.session_summaries import SessionSummaries, shorten
 from hermes.agent.tool import ToolContext
 from hermes.agent.tools.session_search import SessionSearch
@@ -54,7 +54,9 @@ async def search_tool(
 ) -> AsyncIterator[SessionSearch]:
     model = OpenAIModel("small-model", base_url=server.base_url, first_pause=0.01, **figures)
     try:
-        yield SessionSearch(SessionSummaries(lambda: model, price_at(model.base_url, RATES), seconds=seconds))
+        yield SessionSearch(
+            SessionSummaries(lambda: model, make_price(model.base_url, RATES), seconds=seconds)
+        )
     finally:
         await model.close()
 
@@ -145,7 +147,7 @@ async def test_stopping_the_turn_ends_the_requests(talks: SessionDB, model_serve
     async with search_tool(model_server) as tool:
         model = OpenAIModel("main-model", base_url=model_server.base_url)
         context = lambda approve, stop: ToolContext(talks, "", _HERE, approve, stop)  # noqa: E731
-        turn = Turn(record, model, [tool], context, price=price_at("", {}), prompt=prompt)
+        turn = Turn(record, model, [tool], context, price=make_price("", {}), prompt=prompt)
         happened: list[Any] = []
 
         async def listen() -> None:
@@ -203,7 +205,7 @@ async def test_the_agent_of_this_installation_asks_its_auxiliary_model(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-model")
     monkeypatch.setenv("HERMES_MODEL", model)
     model_server.will(*(says("a summary") for _ in range(3)))
-    standard = Standard()
+    standard = StandardFactory()
     try:
         (tool,) = [tool for tool in standard.make_tools(False) if tool.name == "session_search"]
         answer = json.loads(await tool.run(ASKED, context))

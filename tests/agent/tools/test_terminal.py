@@ -16,7 +16,7 @@ from hermes.agent.approvals.request import DENY, Decision, Scope
 from hermes.agent.sandbox.sandbox import Sandbox
 from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.tools.access import Access
-from hermes.agent.tools.background_processes import MOST_AT_ONCE, Processes, conversation_of
+from hermes.agent.tools.background_processes import MOST_AT_ONCE, BackgroundProcesses, find_conversation
 from hermes.agent.tools.process import Process
 from hermes.agent.tools.running_command import Output
 from hermes.agent.tools.terminal import Terminal
@@ -27,7 +27,7 @@ from tests.sandboxes import require_sandbox
 
 
 @pytest.fixture
-def terminal(processes: Processes, access: Access) -> Terminal:
+def terminal(processes: BackgroundProcesses, access: Access) -> Terminal:
     return Terminal(processes, access)
 
 
@@ -89,7 +89,7 @@ class AccessWithoutSandbox(Access):
 
 @pytest.mark.parametrize("command", ["cat id_rsa", "ls", "cat < id_rsa"])
 async def test_without_a_sandbox_a_folder_out_of_view_is_asked_about(
-    context: ToolContext, processes: Processes, person: Person, command: str
+    context: ToolContext, processes: BackgroundProcesses, person: Person, command: str
 ) -> None:
     keys = Path.home() / ".ssh"
     keys.mkdir(parents=True)
@@ -194,14 +194,14 @@ async def test_what_a_command_leaves_running_ends_with_it(
 
 
 async def test_a_background_process_is_polled_waited_for_and_listed(
-    terminal: Terminal, processes: Processes, context: ToolContext
+    terminal: Terminal, processes: BackgroundProcesses, context: ToolContext
 ) -> None:
     process = Process(processes)
     fifo = context.cwd / "go"
     os.mkfifo(fifo)
     told = await terminal.run({"command": f"echo one; cat {fifo}; echo three", "background": True}, context)
     assert re.fullmatch(r"started in the background as p1 \(process \d+\)", told)
-    assert await eventually(lambda: processes.named("here", "p1").running.output.total > 0)
+    assert await eventually(lambda: processes.get_process("here", "p1").running.output.total > 0)
     assert (await process.run({"action": "poll", "id": "p1"}, context)).endswith("\none")
     assert (await process.run({"action": "poll", "id": "p1"}, context)).endswith("(nothing new was printed)")
     assert re.match(r"p1  running  \d+ s  echo one;", await process.run({"action": "list"}, context))
@@ -214,7 +214,7 @@ async def test_a_background_process_is_polled_waited_for_and_listed(
 
 
 async def test_a_background_process_is_killed_with_its_children(
-    terminal: Terminal, processes: Processes, context: ToolContext, mark: str
+    terminal: Terminal, processes: BackgroundProcesses, context: ToolContext, mark: str
 ) -> None:
     await terminal.run({"command": f"setsid sleep {mark} & wait", "background": True}, context)
     assert await eventually(lambda: runs(mark))
@@ -224,17 +224,17 @@ async def test_a_background_process_is_killed_with_its_children(
 
 
 async def test_processes_belong_to_their_conversation(
-    terminal: Terminal, processes: Processes, context: ToolContext, db: SessionDB
+    terminal: Terminal, processes: BackgroundProcesses, context: ToolContext, db: SessionDB
 ) -> None:
     await terminal.run({"command": "sleep 987", "background": True}, context)
     db.create_session("other", "cli")
     elsewhere = context._replace(session_id="other")
     with pytest.raises(ToolFailed, match="there is no background process 'p1'; there are none"):
         await Process(processes).run({"action": "kill", "id": "p1"}, elsewhere)
-    assert processes.of(conversation_of(db, "other")) == []
+    assert processes.of(find_conversation(db, "other")) == []
     db.append_message("here", "user", "hello")
     later = db.begin_continuation("here", "what was said")
-    assert [one.running.over for one in processes.of(conversation_of(db, later))] == [False]
+    assert [one.running.over for one in processes.of(find_conversation(db, later))] == [False]
     assert "p1" in await Process(processes).run({"action": "list"}, context._replace(session_id=later))
 
 
@@ -245,7 +245,7 @@ async def test_there_are_never_too_many(terminal: Terminal, context: ToolContext
         await terminal.run({"command": "sleep 987", "background": True}, context)
 
 
-async def test_which_process_must_be_said(processes: Processes, context: ToolContext) -> None:
+async def test_which_process_must_be_said(processes: BackgroundProcesses, context: ToolContext) -> None:
     with pytest.raises(ToolFailed, match="id is missing"):
         await Process(processes).run({"action": "poll"}, context)
     assert "no background processes" in await Process(processes).run({"action": "list"}, context)
@@ -257,7 +257,7 @@ PROGRAM = """if True:
     from hermes.agent.approvals.request import ALLOW_ONCE
     from hermes.agent.tool import ToolContext
     from hermes.agent.tools.access import Access, AccessSettings
-    from hermes.agent.tools.background_processes import Processes
+    from hermes.agent.tools.background_processes import BackgroundProcesses
     from hermes.agent.tools.terminal import Terminal
     from hermes_state import SessionDB
 
@@ -268,7 +268,7 @@ PROGRAM = """if True:
         with SessionDB() as db:
             db.create_session("here", "cli")
             context = ToolContext(db, "here", Path("."), approve, asyncio.Event())
-            processes = Processes()
+            processes = BackgroundProcesses()
             terminal = Terminal(processes, Access(AccessSettings(mode=sys.argv[2])))
             command = f"echo ready; trap '' TERM; setsid sleep {sys.argv[1]}; sleep 1"
             print(await terminal.run({"command": command, "background": True}, context))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hermes.agent.tool import ToolContext, ToolFailed
-from hermes.agent.tools.todo import Todo, TodoItem, todo_of
+from hermes.agent.tools.todo import Todo, TodoItem, read_todo
 from hermes_state import SessionDB
 
 TESTS = {"id": "1", "content": "Run the tests", "status": "pending"}
@@ -28,11 +28,11 @@ async def kept(context: ToolContext, session_id: str, items: list[TodoItem] | No
 async def test_the_list_is_replaced_and_read(context: ToolContext, db: SessionDB) -> None:
     assert await kept(context, "here", None) == '{"todo":[],"left":0}'
     assert json.loads(await kept(context, "here", FIRST)) == {"todo": [TESTS], "left": 1}
-    assert todo_of(db, "here") == FIRST
+    assert read_todo(db, "here") == FIRST
     await kept(context, "here", SECOND)
     assert json.loads(await kept(context, "here", None))["todo"] == [SECOND[0]._asdict()]
     await kept(context, "here", [])
-    assert todo_of(db, "here") == []
+    assert read_todo(db, "here") == []
 
 
 async def test_it_survives_compressions_in_which_it_is_not_carried(
@@ -41,9 +41,9 @@ async def test_it_survives_compressions_in_which_it_is_not_carried(
     await kept(context, "here", FIRST)
     second = db.begin_continuation("here", "so far")
     third = db.begin_continuation(second, "so far, again")
-    assert todo_of(db, third) == FIRST
+    assert read_todo(db, third) == FIRST
     await kept(context, third, SECOND)
-    assert (todo_of(db, third), todo_of(db, "here")) == (SECOND, FIRST)
+    assert (read_todo(db, third), read_todo(db, "here")) == (SECOND, FIRST)
 
 
 async def test_it_goes_back_with_a_rewind(context: ToolContext, db: SessionDB) -> None:
@@ -51,9 +51,9 @@ async def test_it_goes_back_with_a_rewind(context: ToolContext, db: SessionDB) -
     later = db.append_message("here", "user", "now the other thing")
     await kept(context, "here", SECOND)
     db.rewind_to_message("here", later)
-    assert todo_of(db, "here") == FIRST
+    assert read_todo(db, "here") == FIRST
     db.restore_rewound("here")
-    assert todo_of(db, "here") == SECOND
+    assert read_todo(db, "here") == SECOND
 
 
 async def test_a_branch_has_what_was_so_where_it_began(context: ToolContext, db: SessionDB) -> None:
@@ -61,13 +61,13 @@ async def test_a_branch_has_what_was_so_where_it_began(context: ToolContext, db:
     second = db.begin_continuation("here", "so far")
     at = db.append_message(second, "user", "a fork in the road")
     await kept(context, second, SECOND)
-    assert todo_of(db, db.branch(second, at, end_parent=False)) == FIRST
-    assert todo_of(db, db.branch(second, end_parent=False)) == SECOND
+    assert read_todo(db, db.branch(second, at, end_parent=False)) == FIRST
+    assert read_todo(db, db.branch(second, end_parent=False)) == SECOND
 
 
 async def test_a_reset_begins_without_one(context: ToolContext, db: SessionDB) -> None:
     await kept(context, "here", FIRST)
-    assert todo_of(db, db.reset("here")) == []
+    assert read_todo(db, db.reset("here")) == []
 
 
 async def test_what_only_looks_like_a_list_is_none(context: ToolContext, db: SessionDB) -> None:
@@ -75,10 +75,10 @@ async def test_what_only_looks_like_a_list_is_none(context: ToolContext, db: Ses
         "here", "tool", '{"todo":[{"id":"x","content":"y","status":"z"}]}', tool_name="terminal"
     )
     db.append_message("here", "tool", "error: items must be a list", tool_name="todo")
-    assert todo_of(db, "here") == []
+    assert read_todo(db, "here") == []
     db.append_message("here", "tool", '{"todo":[{"id":"x"', tool_name="todo")
-    assert todo_of(db, "here") == []
-    assert todo_of(db, "nowhere") == []
+    assert read_todo(db, "here") == []
+    assert read_todo(db, "nowhere") == []
 
 
 async def test_an_incognito_conversation_has_one_too(context: ToolContext) -> None:

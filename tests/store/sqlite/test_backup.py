@@ -22,7 +22,7 @@ import apsw
 import pytest
 
 from hermes import errors
-from hermes.atomic_files import partial_file
+from hermes.atomic_files import open_partial_file
 from hermes.store.sqlite import opener
 from hermes.store.sqlite.connection import connect
 from hermes.store.sqlite.migrations import APPLICATION_ID, LAYOUT
@@ -333,7 +333,7 @@ def test_a_killed_backup_leaves_nothing_under_a_name(path: Path) -> None:
 
 def test_what_another_backup_is_writing_is_not_cleared_away(path: Path) -> None:
     back_up(path)
-    with partial_file(folder_of(path), "state") as (partial, _):
+    with open_partial_file(folder_of(path), "state") as (partial, _):
         back_up(path)
         assert partial.exists()
     assert not partial.exists()

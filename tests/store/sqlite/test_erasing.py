@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from hermes import errors
-from hermes.atomic_files import partial_file
+from hermes.atomic_files import open_partial_file
 from hermes_state import SessionDB
 from tests import reference_databases as reference
 from tests.survival.processes import Refused, Worker
@@ -249,7 +249,7 @@ def test_links_are_not_followed_out_of_the_home(talk: SessionDB, tmp_path: Path)
 
 def test_a_backup_that_is_being_made_is_told(talk: SessionDB) -> None:
     folder = talk.backup().path.parent
-    with partial_file(folder, "state") as (partial, _):
+    with open_partial_file(folder, "state") as (partial, _):
         shutil.copy(talk.backup().path, partial)
         with pytest.raises(errors.StoreBusy, match="somebody is writing it"):
             talk.delete_session("secret", purge=True)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from hermes import audit_log, clock, home
 from hermes.agent.approvals.request import Scope
-from hermes.atomic_files import exclusive, replace_file
+from hermes.atomic_files import lock_folder, replace_file
 from hermes.errors import HermesError
 
 NAME = "approvals.json"
@@ -53,8 +53,8 @@ class Grants:
         return any(grant.scope is scope and grant.text == text for grant in self.of(workspace))
 
     def add(self, workspace: Path, scope: Scope, text: str = "") -> None:
-        home.private_folder(self.path.parent)
-        with exclusive(self.path.parent):
+        home.make_private_folder(self.path.parent)
+        with lock_folder(self.path.parent):
             grants = self.all()
             if any((g.workspace, g.scope, g.text) == (str(workspace), scope, text) for g in grants):
                 return
@@ -65,7 +65,7 @@ class Grants:
         """Take these back; how many there were."""
         if not self.path.exists():
             return 0
-        with exclusive(self.path.parent):
+        with lock_folder(self.path.parent):
             before = self.all()
             gone = [grant for grant in before if grant in grants]
             self._write([grant for grant in before if grant not in grants])

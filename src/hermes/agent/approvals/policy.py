@@ -14,16 +14,16 @@ from enum import IntEnum
 from pathlib import Path
 
 from hermes.agent.approvals.grants import Grants
-from hermes.agent.approvals.prefix import covers, prefix_of
+from hermes.agent.approvals.prefix import is_covered, suggest_prefix
 from hermes.agent.approvals.read_only import CHANGES_FOLDER, is_read_only
 from hermes.agent.approvals.request import ALLOW_ONCE, ApprovalRequest, Approve, Decision, Scope
 from hermes.agent.approvals.shell import SimpleCommand, parse_shell
 from hermes.agent.sandbox.programs import is_replaceable
 from hermes.agent.sandbox.sandbox import Sandbox
 from hermes.errors import HermesError
-from hermes.logs import log_of
+from hermes.logs import get_logger
 
-_log = log_of(__name__)
+_log = get_logger(__name__)
 
 ASK, AUTO, OFF = "ask", "auto", "off"
 VIRTUAL = (Path("/proc"), Path("/sys"), Path("/dev"))
@@ -75,7 +75,7 @@ class Policy:
             )
             return Walls.NONE
         commands = await asyncio.to_thread(parse_shell, command)
-        if self._only_reads(commands, folder):
+        if self._is_read_only(commands, folder):
             return Walls.READ_ONLY if self.sandbox.is_there else Walls.NONE
         if not self.sandbox.is_there:
             reason = f"runs without a sandbox ({self.sandbox.reason})"
@@ -83,7 +83,7 @@ class Policy:
             return Walls.NONE
         if self._mode == AUTO or await asyncio.to_thread(self._is_granted, subject, commands, folder):
             return Walls.SANDBOX
-        prefix = " ".join(prefix_of(commands)) if commands else ""
+        prefix = " ".join(suggest_prefix(commands)) if commands else ""
         scopes = (Scope.COMMAND, Scope.PREFIX) if prefix else (Scope.COMMAND,)
         request = ApprovalRequest(
             subject,
@@ -98,7 +98,7 @@ class Policy:
             await asyncio.to_thread(self._grants.add, self.view.workspace, decision.scope, text)
         return Walls.SANDBOX
 
-    def _only_reads(self, commands: Sequence[SimpleCommand] | None, folder: Path) -> bool:
+    def _is_read_only(self, commands: Sequence[SimpleCommand] | None, folder: Path) -> bool:
         if commands is None:
             return False
         inside = self.sandbox.is_there
@@ -118,7 +118,7 @@ class Policy:
             and all(
                 self.view.can_read((folder / Path(part).expanduser()).resolve())
                 for word in words
-                for part in _possible_paths(word.text)
+                for part in _list_possible_paths(word.text)
             )
         )
 
@@ -131,11 +131,11 @@ class Policy:
         if any(grant.scope is Scope.COMMAND and grant.text == command.strip() for grant in grants):
             return True
         prefixes = [grant.text.split(" ") for grant in grants if grant.scope is Scope.PREFIX]
-        if commands is None or not prefixes or not self._stays_in_workspace(commands, folder):
+        if commands is None or not prefixes or not self._is_in_workspace(commands, folder):
             return False
-        return covers(prefixes, commands)
+        return is_covered(prefixes, commands)
 
-    def _stays_in_workspace(self, commands: Sequence[SimpleCommand], folder: Path) -> bool:
+    def _is_in_workspace(self, commands: Sequence[SimpleCommand], folder: Path) -> bool:
         """Whether no command runs elsewhere. In the private folder a `make test` is whatever was written there."""
         places = [folder]
         for command in commands:
@@ -158,7 +158,7 @@ class Policy:
             return
         request = ApprovalRequest(f"write {path}", "", diff=diff)
         if not self.view.can_write(path):
-            await self._ask(request._replace(reason=self._why_outside(path)), approve, "this edit")
+            await self._ask(request._replace(reason=self._explain_outside(path)), approve, "this edit")
             return
         if path.is_relative_to(self.view.temporary) or self._mode == AUTO:
             return
@@ -178,7 +178,7 @@ class Policy:
             _log.error("%s", problem)
             return False
 
-    def _why_outside(self, path: Path) -> str:
+    def _explain_outside(self, path: Path) -> str:
         if self.view.is_hidden(path):
             return "is where you keep keys or private data"
         if any(path.is_relative_to(folder) for folder in self.view.own_program):
@@ -218,7 +218,7 @@ class Policy:
         return decision if decision.scope in request.scopes else ALLOW_ONCE
 
 
-def _possible_paths(text: str) -> list[str]:
+def _list_possible_paths(text: str) -> list[str]:
     """What of a word may be a path: the word, what stands behind the `=` of an option or behind any letter of it."""
     if text.startswith("--"):
         _, equals, value = text.partition("=")

@@ -51,25 +51,25 @@ PRIVATE = ("/tmp", "TMPDIR", "XDG_CACHE_HOME")
 """How the private folder is named. What lies there was written without a question."""
 
 
-def prefix_of(commands: Sequence[SimpleCommand]) -> tuple[str, ...]:
+def suggest_prefix(commands: Sequence[SimpleCommand]) -> tuple[str, ...]:
     """What to offer for a command; empty if nothing sensible can be offered.
 
     Of several commands, only one may do more than read: the others run unasked anyway.
     """
     acting = [command for command in commands if not is_read_only(command, sandboxed=True)]
-    return _prefix(acting[0]) if len(acting) == 1 else ()
+    return _get_prefix(acting[0]) if len(acting) == 1 else ()
 
 
-def covers(prefixes: Sequence[Sequence[str]], commands: Sequence[SimpleCommand]) -> bool:
+def is_covered(prefixes: Sequence[Sequence[str]], commands: Sequence[SimpleCommand]) -> bool:
     """Whether every command only reads or begins with one of the prefixes."""
     return all(
         is_read_only(command, sandboxed=True)
-        or (any(_begins_with(command, prefix) for prefix in prefixes) and not _runs_other(command))
+        or (any(_has_prefix(command, prefix) for prefix in prefixes) and not _is_running_other(command))
         for command in commands
     )
 
 
-def _runs_other(command: SimpleCommand) -> bool:
+def _is_running_other(command: SimpleCommand) -> bool:
     """Whether an argument makes it run something that the person did not see when they allowed its beginning."""
     program = command.program.rpartition("/")[2]
     for word in command.words[1:]:
@@ -82,12 +82,12 @@ def _runs_other(command: SimpleCommand) -> bool:
     return False
 
 
-def _prefix(command: SimpleCommand) -> tuple[str, ...]:
+def _get_prefix(command: SimpleCommand) -> tuple[str, ...]:
     words = [word.text if word.literal and not word.glob else "" for word in command.words]
-    return _beginning(words)
+    return _find_beginning(words)
 
 
-def _beginning(words: list[str]) -> tuple[str, ...]:
+def _find_beginning(words: list[str]) -> tuple[str, ...]:
     """Of a command's words, in which one that is not known stands as an empty text."""
     program = VERSION.sub("", words[0].rpartition("/")[2]) if words else ""
     if not program or program in WRAPPERS:
@@ -100,15 +100,15 @@ def _beginning(words: list[str]) -> tuple[str, ...]:
     if program in SUBCOMMANDS:
         names_one = len(words) > 1 and words[1] and not words[1].startswith("-")
         if names_one and f"{program}_{words[1]}" in RUNNERS:
-            rest = _beginning(words[2:]) if len(words) > 2 and not words[2].startswith("-") else ()
+            rest = _find_beginning(words[2:]) if len(words) > 2 and not words[2].startswith("-") else ()
             return (*words[:2], *rest) if rest else ()
         return tuple(words[:2]) if names_one else ()
     return (words[0],)
 
 
-def _begins_with(command: SimpleCommand, prefix: Sequence[str]) -> bool:
+def _has_prefix(command: SimpleCommand, prefix: Sequence[str]) -> bool:
     words = command.words[: len(prefix)]
     return len(words) == len(prefix) and all(
-        word.literal and not word.glob and word.text == wanted
-        for word, wanted in zip(words, prefix, strict=True)
+        word.literal and not word.glob and word.text == expected
+        for word, expected in zip(words, prefix, strict=True)
     )

@@ -242,21 +242,21 @@ def is_read_only(command: SimpleCommand, *, sandboxed: bool) -> bool:
         return (
             sandboxed
             and len(arguments) <= 1
-            and not any(_looks_like_option(word) or word.glob for word in arguments)
+            and not any(_is_option_like(word) or word.glob for word in arguments)
         )
     if base == "find":
-        return _finds_only(arguments)
+        return _is_find_only(arguments)
     if base == "git":
         if not sandboxed or not arguments or arguments[0].text not in GIT:
             return False
-        return _fits(GIT[arguments[0].text], arguments[1:])
+        return _has_known_options(GIT[arguments[0].text], arguments[1:])
     program = PROGRAMS.get(base)
     if program is None or (program.sandboxed and not sandboxed):
         return False
-    return _fits(program, arguments)
+    return _has_known_options(program, arguments)
 
 
-def _fits(program: Program, arguments: Sequence[Word]) -> bool:
+def _has_known_options(program: Program, arguments: Sequence[Word]) -> bool:
     """Whether every option is on the list.
 
     A program may disagree about which options take a value. So a value, or a word behind `--`, that would be an option
@@ -267,19 +267,19 @@ def _fits(program: Program, arguments: Sequence[Word]) -> bool:
     options_end = False
     while words:
         word = words.pop(0)
-        if _hides_option(word) and not options_end:
+        if _can_hide_option(word) and not options_end:
             return False
-        if options_end and _looks_like_option(word):
+        if options_end and _is_option_like(word):
             return False
-        if not _looks_like_option(word):
+        if not _is_option_like(word):
             if word.glob and program.most is not None:  # it may become several files
                 return False
             operands.append(word.text)
         elif word.text == "--":
             options_end = True
         else:
-            taken = _values_taken(program, word.text)
-            if taken is None or len(words) < taken or any(map(_may_be_option, words[:taken])):
+            taken = _count_values(program, word.text)
+            if taken is None or len(words) < taken or any(map(_can_be_option, words[:taken])):
                 return False
             del words[:taken]
     if program.most is not None and len(operands) > program.most:
@@ -287,7 +287,7 @@ def _fits(program: Program, arguments: Sequence[Word]) -> bool:
     return program.check is None or program.check(operands)
 
 
-def _values_taken(program: Program, option: str) -> int | None:
+def _count_values(program: Program, option: str) -> int | None:
     """How many of the next words belong to an option; None if it is not on the list."""
     if program.digits and re.fullmatch(r"-\d+", option):
         return 0
@@ -306,23 +306,23 @@ def _values_taken(program: Program, option: str) -> int | None:
     return 0
 
 
-def _looks_like_option(word: Word) -> bool:
+def _is_option_like(word: Word) -> bool:
     return len(word.text) > 1 and word.text.startswith("-")
 
 
-def _hides_option(word: Word) -> bool:
+def _can_hide_option(word: Word) -> bool:
     """A pattern at the start of a word may become a file whose name is an option."""
     return word.glob and word.text[0] in "*?["
 
 
-def _may_be_option(word: Word) -> bool:
-    return _looks_like_option(word) or _hides_option(word)
+def _can_be_option(word: Word) -> bool:
+    return _is_option_like(word) or _can_hide_option(word)
 
 
-def _finds_only(arguments: Sequence[Word]) -> bool:
+def _is_find_only(arguments: Sequence[Word]) -> bool:
     started = False
     for word in arguments:
-        if _hides_option(word):
+        if _can_hide_option(word):
             return False
         if word.text.startswith("-") and len(word.text) > 1 and not re.fullmatch(r"-\d+", word.text):
             if word.text not in (FIND_TESTS if started or word.text not in FIND_OPTIONS else FIND_OPTIONS):

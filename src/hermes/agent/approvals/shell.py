@@ -65,7 +65,7 @@ def parse_shell(text: str) -> list[SimpleCommand] | None:
     """The simple commands of a text, in order; None if it does more than run them one after the other."""
     if CONTROL.search(text) or "\\\n" in text or not text.strip():
         return None
-    parser = _parser()
+    parser = _get_parser()
     if parser is None:
         return None
     data = text.encode("utf-8", "replace")
@@ -73,13 +73,13 @@ def parse_shell(text: str) -> list[SimpleCommand] | None:
     if root.has_error:
         return None
     try:
-        return list(_commands(root, ()))
+        return list(_walk_commands(root, ()))
     except _Opaque:
         return None
 
 
 @cache
-def _parser() -> Parser | None:
+def _get_parser() -> Parser | None:
     """None where tree-sitter is not installed: then no command is known to be harmless."""
     try:
         import tree_sitter_bash
@@ -90,72 +90,75 @@ def _parser() -> Parser | None:
 
 
 def is_parser_installed() -> bool:
-    return _parser() is not None
+    return _get_parser() is not None
 
 
-def _commands(node: Node, reads: tuple[Word, ...]) -> Iterator[SimpleCommand]:
+def _walk_commands(node: Node, reads: tuple[Word, ...]) -> Iterator[SimpleCommand]:
     match node.type:
         case "command":
-            yield SimpleCommand(tuple(_words(node)), reads)
+            yield SimpleCommand(tuple(_walk_words(node)), reads)
         case "comment":
             return
         case "redirected_statement":
             read = tuple(
-                word for child in node.children if child.type == "file_redirect" for word in _read_by(child)
+                word
+                for child in node.children
+                if child.type == "file_redirect"
+                for word in _walk_read_files(child)
             )
             for child in node.children:
                 if child.type != "file_redirect":
-                    yield from _commands(child, (*reads, *read))
+                    yield from _walk_commands(child, (*reads, *read))
         case kind if kind in TESTS:
-            yield SimpleCommand((Word("test"), *_tested(node)), reads)
+            yield SimpleCommand((Word("test"), *_walk_tested(node)), reads)
         case kind if kind in GROUPS:
             for child in node.children:
                 if child.is_named:
-                    yield from _commands(child, reads)
+                    yield from _walk_commands(child, reads)
                 elif child.type not in CONNECTORS:
                     raise _Opaque
         case _:
             raise _Opaque
 
 
-def _words(node: Node) -> Iterator[Word]:
+def _walk_words(node: Node) -> Iterator[Word]:
     for child in node.children:
         if child.type == "command_name":
-            yield _word(child.children[0])
+            yield _make_word(child.children[0])
         elif child.is_named:
-            yield _word(child)
+            yield _make_word(child)
         else:
             raise _Opaque
 
 
-def _tested(node: Node) -> Iterator[Word]:
+def _walk_tested(node: Node) -> Iterator[Word]:
     """The words of `[ -f x ]`."""
     for child in node.children:
         if child.type in TESTS:
-            yield from _tested(child)
+            yield from _walk_tested(child)
         elif child.is_named:
-            yield Word(_text(child)) if child.type == "test_operator" else _word(child)
+            yield Word(_decode_text(child)) if child.type == "test_operator" else _make_word(child)
         elif child.type not in {*CONNECTORS, "=", "==", "!=", "&&", "||", "-a", "-o"}:  # [ a > b ] writes b
             raise _Opaque
 
 
-def _read_by(node: Node) -> Iterator[Word]:
+def _walk_read_files(node: Node) -> Iterator[Word]:
     """The file that a redirection reads. One that writes is opaque, but for /dev/null and copies of descriptors."""
     operator = next((child.type for child in node.children if not child.is_named), "")
     targets = [child for child in node.children if child.is_named and child.type != "file_descriptor"]
     if len(targets) != 1:
         raise _Opaque
-    target = _text(targets[0])
+    target = _decode_text(targets[0])
     if operator in (">&", "<&") and NUMBER.fullmatch(target):
         return
     if operator == "<":
-        yield _word(targets[0])
+        yield _make_word(targets[0])
     elif target != NULL or operator not in (">", ">>", "&>", "&>>"):
         raise _Opaque
 
 
-def _word(node: Node) -> Word:
-    text = _text(node)
+def _make_word(node: Node) -> Word:
+    text = _decode_text(node)
     match node.type:
         case "word" | "number":
             if text in ESCAPED:
@@ -175,7 +178,7 @@ def _word(node: Node) -> Word:
         case "simple_expansion":
             return Word(text, literal=False)
         case "concatenation":
-            parts = [_word(child) for child in node.children]
+            parts = [_make_word(child) for child in node.children]
             return Word(
                 "".join(part.text for part in parts),
                 all(part.literal for part in parts),
@@ -184,5 +187,5 @@ def _word(node: Node) -> Word:
     raise _Opaque
 
 
-def _text(node: Node) -> str:
+def _decode_text(node: Node) -> str:
     return (node.text or b"").decode("utf-8", "replace")

@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from hermes.agent.context import tokens
-from hermes.text import text_of
+from hermes.text import extract_text
 
 Row = dict[str, Any]
 
@@ -25,7 +25,7 @@ SOFT = 1.5
 """How far over its budget a part may go to keep the messages that were asked for, or a group whole."""
 
 
-class Plan(NamedTuple):
+class CompressionPlan(NamedTuple):
     head: list[Row]
     middle: list[Row]
     """What is summarised, an earlier summary included."""
@@ -35,23 +35,23 @@ class Plan(NamedTuple):
 
 def is_summary(row: Row) -> bool:
     """A person may quote one; that is not a summary."""
-    return row.get("role") in ("system", "assistant") and text_of(row.get("content")).lstrip().startswith(
-        MARKS
-    )
+    return row.get("role") in ("system", "assistant") and extract_text(
+        row.get("content")
+    ).lstrip().startswith(MARKS)
 
 
-def last_said(rows: Sequence[Row]) -> int | None:
+def find_last_prompt(rows: Sequence[Row]) -> int | None:
     """The place of the last message by a person."""
     return next((at for at in range(len(rows) - 1, -1, -1) if rows[at].get("role") == "user"), None)
 
 
-def cuts(rows: Sequence[Row]) -> list[bool]:
+def find_cuts(rows: Sequence[Row]) -> list[bool]:
     """For each place, the end included, whether a cut before it leaves every call with its result."""
     depth = [0] * (len(rows) + 1)
     waiting: dict[str, tuple[int, int]] = {}
     for at, row in enumerate(rows):
         if row.get("role") == "assistant":
-            for call_id in call_ids(row):
+            for call_id in list_call_ids(row):
                 made_at, open_calls = waiting.get(call_id, (at, 0))
                 waiting[call_id] = (at, open_calls + 1 if made_at == at else 1)
         elif row.get("role") == "tool":
@@ -63,22 +63,25 @@ def cuts(rows: Sequence[Row]) -> list[bool]:
     return [inside == 0 for inside in accumulate(depth)]
 
 
-def plan(rows: Sequence[Row], *, first: int, last: int, budget: int) -> Plan | None:
+def plan_compression(rows: Sequence[Row], *, first: int, last: int, budget: int) -> CompressionPlan | None:
     """Keep about so many messages at each end, within so many tokens each; None if there is little between."""
     earlier = next((at for at, row in enumerate(rows) if is_summary(row)), len(rows))
-    start = tail_start(rows, last=last, budget=budget)
-    end = min(start, _head([tokens.of_row(row) for row in rows], cuts(rows), earlier, first, budget))
-    said = last_said(rows)
-    asked = [said] if said is not None and end <= said < start else []
-    middle = [rows[at] for at in range(end, start) if at not in asked]
+    start = find_tail_start(rows, last=last, budget=budget)
+    end = min(
+        start,
+        _find_head_end([tokens.count_row(row) for row in rows], find_cuts(rows), earlier, first, budget),
+    )
+    prompt = find_last_prompt(rows)
+    unanswered = [prompt] if prompt is not None and end <= prompt < start else []
+    middle = [rows[at] for at in range(end, start) if at not in unanswered]
     if sum(not is_summary(row) for row in middle) < LEAST_MIDDLE:
         return None
-    return Plan(list(rows[:end]), middle, [*(rows[at] for at in asked), *rows[start:]])
+    return CompressionPlan(list(rows[:end]), middle, [*(rows[at] for at in unanswered), *rows[start:]])
 
 
-def tail_start(rows: Sequence[Row], *, last: int, budget: int) -> int:
+def find_tail_start(rows: Sequence[Row], *, last: int, budget: int) -> int:
     """Where the newest messages begin that stay as they are, behind an earlier summary."""
-    sizes, may_cut = [tokens.of_row(row) for row in rows], cuts(rows)
+    sizes, may_cut = [tokens.count_row(row) for row in rows], find_cuts(rows)
     earlier = max((at for at, row in enumerate(rows) if is_summary(row)), default=-1)
     start, total = len(rows), 0
     for at in range(len(rows) - 1, earlier, -1):
@@ -93,18 +96,18 @@ def tail_start(rows: Sequence[Row], *, last: int, budget: int) -> int:
     return after if before <= earlier or (too_large and after < len(rows)) else before
 
 
-def tail_within(rows: Sequence[Row], budget: int) -> list[Row]:
+def take_tail(rows: Sequence[Row], budget: int) -> list[Row]:
     """The newest messages that fit, cut where no call loses its result."""
-    may_cut, room, start = cuts(rows), budget, len(rows)
-    while start > 0 and room >= tokens.of_row(rows[start - 1]):
+    may_cut, room, start = find_cuts(rows), budget, len(rows)
+    while start > 0 and room >= tokens.count_row(rows[start - 1]):
         start -= 1
-        room -= tokens.of_row(rows[start])
+        room -= tokens.count_row(rows[start])
     while not may_cut[start]:
         start += 1
     return list(rows[start:])
 
 
-def _head(sizes: list[int], may_cut: list[bool], summary: int, first: int, budget: int) -> int:
+def _find_head_end(sizes: list[int], may_cut: list[bool], summary: int, first: int, budget: int) -> int:
     """Where the oldest messages end, before an earlier summary."""
     end, total = 0, 0
     for at in range(min(first, summary)):
@@ -118,7 +121,7 @@ def _head(sizes: list[int], may_cut: list[bool], summary: int, first: int, budge
     return after if fits else before
 
 
-def call_ids(row: Row) -> list[str]:
+def list_call_ids(row: Row) -> list[str]:
     """The ids of the calls that a message makes."""
     calls = row.get("tool_calls")
     calls = [calls] if isinstance(calls, dict) else calls if isinstance(calls, list) else []

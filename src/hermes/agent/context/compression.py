@@ -14,11 +14,11 @@ from time import monotonic
 from typing import Any
 
 from hermes import errors
-from hermes.agent.auxiliary import accounted
+from hermes.agent.auxiliary import account_call
 from hermes.agent.context import summary
-from hermes.agent.context.boundaries import Plan, Row, is_summary, last_said
-from hermes.agent.context.context_budget import DEFAULT, ENOUGH, Room
-from hermes.agent.context.fallback_summary import gathered
+from hermes.agent.context.boundaries import CompressionPlan, Row, find_last_prompt, is_summary
+from hermes.agent.context.context_budget import DEFAULT, ENOUGH, ContextBudget
+from hermes.agent.context.summary import gather_sections
 from hermes.agent.events import Event, Moved, Note
 from hermes.agent.models.model import Model, Used
 from hermes.agent.tool import Tool
@@ -70,74 +70,76 @@ class ContextCompressor:
         carries; it is called in a thread. `save` is told of messages before they leave, and must not wait.
         """
         self.record, self.auxiliary = record, auxiliary
-        self.room = Room(record, model, tools, settings)
+        self.budget = ContextBudget(record, model, tools, settings)
         self._price, self._prompt, self._todo, self._save = price, prompt, todo, save
         self._seconds, self._now = seconds, now
         self._rest_until: float | None = None
         self._saved: deque[float] = deque(maxlen=PASSES)
-        self._told = False
+        self._has_noted_cut = False
 
     async def is_due(self, rows: Sequence[Row], used: Used | None) -> bool:
-        if not self.room.settings.enabled or self._rests():
+        if not self.budget.settings.enabled or self._is_resting():
             return False
-        if await self.room.size_after(rows, used) < self.room.threshold:
+        if await self.budget.measure_after(rows, used) < self.budget.threshold:
             return False
-        return self.room.has_old_output(rows) or self.room.plan(rows) is not None
+        return self.budget.has_old_output(rows) or self.budget.make_plan(rows) is not None
 
-    def fitted(self, rows: Sequence[Row]) -> Sequence[Row]:
-        return self.room.sent(rows)
+    def fit_rows(self, rows: Sequence[Row]) -> Sequence[Row]:
+        return self.budget.prepare_request(rows)
 
     async def compress(self, *, overflow: bool) -> AsyncGenerator[Event, None]:
         """Make room, by shorter tool output if that is enough. After an overflow the request must get smaller."""
-        if not self.room.settings.enabled:
+        if not self.budget.settings.enabled:
             return
         rows = await self.record.context()
-        before = await self.room.size(self.room.shown(rows))
+        before = await self.budget.measure(self.budget.trim_rows(rows))
         if overflow:
-            self.room.refused(before)
-        self.room.leave_out_old_output(rows)
-        after = await self.room.size(self.room.shown(rows))
-        if after <= self.room.threshold * ENOUGH:
+            self.budget.note_refusal(before)
+        self.budget.leave_out_old_output(rows)
+        after = await self.budget.measure(self.budget.trim_rows(rows))
+        if after <= self.budget.threshold * ENOUGH:
             self._saved.append(1 - after / before)
-            if not self._told:  # once: in a long run of tools it happens at every step
-                self._told = True
-                yield Note(f"older tool output is left out of requests from now on; {_sizes(before, after)}")
-        elif (planned := self.room.plan(rows)) is not None:
+            if not self._has_noted_cut:  # once: in a long run of tools it happens at every step
+                self._has_noted_cut = True
+                yield Note(
+                    f"older tool output is left out of requests from now on; {_format_sizes(before, after)}"
+                )
+        elif (planned := self.budget.make_plan(rows)) is not None:
             yield Note(WORKING)
-            async with aclosing(self._summarised(rows, planned, before, overflow=overflow)) as working:
+            async with aclosing(self._compress_planned(rows, planned, before, overflow=overflow)) as working:
                 async for event in working:
                     yield event
         elif overflow:
-            self.room.pressed = True
+            self.budget.pressed = True
             yield Note(PRESSED)
 
     async def compress_by_hand(self, focus: str | None = None) -> AsyncGenerator[Event, None]:
         """Summarise, because the person wants it, whatever the size; and tell what came of it."""
         rows = await self.record.context()
-        if not self.room.settings.enabled or len(rows) < LEAST_BY_HAND:
-            yield Note(TOO_SHORT if self.room.settings.enabled else OFF)
+        if not self.budget.settings.enabled or len(rows) < LEAST_BY_HAND:
+            yield Note(TOO_SHORT if self.budget.settings.enabled else OFF)
             return
-        before = await self.room.size(self.room.shown(rows))
-        planned = self.room.plan(rows)
+        before = await self.budget.measure(self.budget.trim_rows(rows))
+        planned = self.budget.make_plan(rows)
         if planned is None:
             yield Note(f"No changes from compression: {len(rows)} messages")
-            yield Note(_sizes(before, before))
+            yield Note(_format_sizes(before, before))
             return
         yield Note(WORKING)
-        async with aclosing(self._summarised(rows, planned, before, focus=focus)) as working:
+        async with aclosing(self._compress_planned(rows, planned, before, focus=focus)) as working:
             async for event in working:
                 yield event
                 if isinstance(event, Moved):
-                    after = await self.room.size(self.room.shown(await self.record.context()))
+                    after = await self.budget.measure(self.budget.trim_rows(await self.record.context()))
                     yield Note(f"Compressed: {event.before} → {event.after} messages")
-                    yield Note(_sizes(before, after))
+                    yield Note(_format_sizes(before, after))
 
     # ---------------------------------------------------------------- one pass
 
-    async def _summarised(
+    async def _compress_planned(
         self,
         rows: list[Row],
-        planned: Plan,
+        planned: CompressionPlan,
         before: int,
         *,
         focus: str | None = None,
@@ -147,53 +149,55 @@ class ContextCompressor:
             if any(row.get("id") is None for row in rows):
                 raise NotCompressed("a message still waits to be stored")
             self._save(self.record.session_id, rows)
-            text, used = await self._summary(planned, focus)
+            text, used = await self._make_summary(planned, focus)
             if used is not None:
                 yield await self._count(used)
             instead = [{"role": "system", "content": text}]
-            if await self.room.size(instead) >= await self.room.size(planned.middle):
+            if await self.budget.measure(instead) >= await self.budget.measure(planned.middle):
                 self._saved.append(0.0)
                 raise NotCompressed("a summary would take as much room as the messages do")
             prompt = await self._prompt()
-            await _undisturbed(self._continue(rows, planned, text, prompt))
+            await _finish_undisturbed(self._continue(rows, planned, text, prompt))
         except errors.LeaseLost:
             raise
         except errors.AlreadyContinued:
-            async with aclosing(self._adopted(rows)) as adopting:
+            async with aclosing(self._adopt(rows)) as adopting:
                 async for event in adopting:
                     yield event
             return
         except errors.HermesError as problem:
             if isinstance(problem, summary.NoSummary):
                 yield await self._count(problem.used)
-            yield await self._failed(rows, before, overflow, problem)
+            yield await self._record_failure(rows, before, overflow, problem)
             return
         now = await self.record.context()
-        self._rest_until, self.room.pressed = None, False
-        after = await self.room.size(self.room.shown(now))
+        self._rest_until, self.budget.pressed = None, False
+        after = await self.budget.measure(self.budget.trim_rows(now))
         self._saved.append(1 - after / before)
-        self.room.pressed = overflow and after > self.room.threshold  # there is no third request
+        self.budget.pressed = overflow and after > self.budget.threshold  # there is no third request
         if any(map(is_summary, planned.middle)):
             yield Note(AGAIN)
         yield Moved(self.record.session_id, len(rows), len(now))
 
-    async def _summary(self, planned: Plan, focus: str | None) -> tuple[str, Used | None]:
+    async def _make_summary(self, planned: CompressionPlan, focus: str | None) -> tuple[str, Used | None]:
         """The text, and what a model took for it."""
         session_id = self.record.session_id
         todo = await asyncio.to_thread(self._todo, session_id)
         if self.auxiliary is None:
-            return summary.told(planned, session_id, await asyncio.to_thread(gathered, planned), todo), None
+            return summary.format_summary(
+                planned, session_id, await asyncio.to_thread(gather_sections, planned), todo
+            ), None
         return await summary.summarise(
             planned,
             session_id,
             self.auxiliary,
-            budget=self.room.summary_budget(planned.middle),
+            budget=self.budget.compute_summary_budget(planned.middle),
             focus=focus,
             todo=todo,
             seconds=self._seconds,
         )
 
-    async def _continue(self, rows: list[Row], planned: Plan, text: str, prompt: str) -> None:
+    async def _continue(self, rows: list[Row], planned: CompressionPlan, text: str, prompt: str) -> None:
         """Begin the continuation. What was said while the summary was written goes along."""
         now = [row.get("id") for row in await self.record.context()]
         before = [row.get("id") for row in rows]
@@ -205,20 +209,20 @@ class ContextCompressor:
         head = [row["id"] for row in planned.head]
         await self.record.continue_with(text, head=head, carried=carried, prompt=prompt)
 
-    async def _adopted(self, rows: list[Row]) -> AsyncGenerator[Event, None]:
+    async def _adopt(self, rows: list[Row]) -> AsyncGenerator[Event, None]:
         """Go on where somebody else has taken the conversation, with what our person said last."""
         await self.record.catch_up()
         yield Note(ELSEWHERE)
-        at = last_said(rows)
+        at = find_last_prompt(rows)
         known = {row.get("id") for row in await self.record.context()}
         if at is not None and rows[at].get("id") not in known:
             yield await self.record.say("user", rows[at]["content"])
         yield Moved(self.record.session_id, len(rows), len(await self.record.context()))
 
-    async def _failed(self, rows: list[Row], before: int, overflow: bool, problem: Exception) -> Note:
+    async def _record_failure(self, rows: list[Row], before: int, overflow: bool, problem: Exception) -> Note:
         self._rest_until = self._now() + REST_S
-        self.room.pressed = self.room.pressed or overflow
-        after = await self.room.size(self.room.shown(rows))
+        self.budget.pressed = self.budget.pressed or overflow
+        after = await self.budget.measure(self.budget.trim_rows(rows))
         instead = (
             "older tool output is left out of requests for now" if after < before else "it goes on as it is"
         )
@@ -226,19 +230,19 @@ class ContextCompressor:
 
     async def _count(self, used: Used) -> Event:
         assert self.auxiliary is not None
-        call, counted = accounted(self.auxiliary, used, self._price)
+        call, counted = account_call(self.auxiliary, used, self._price)
         try:
             await self.record.count(**call)
         except errors.HermesError as problem:
             return Note(f"not in the accounts: {problem}")
         return counted
 
-    def _rests(self) -> bool:
+    def _is_resting(self) -> bool:
         failed = self._rest_until is not None and self._now() < self._rest_until
         return failed or (len(self._saved) == PASSES and max(self._saved) < LITTLE)
 
 
-async def _undisturbed(work: Coroutine[Any, Any, None]) -> None:
+async def _finish_undisturbed(work: Coroutine[Any, Any, None]) -> None:
     """To its end, even if nobody wants it any more: what is stored and what is known here must not part."""
     task = asyncio.ensure_future(work)
     try:
@@ -248,7 +252,7 @@ async def _undisturbed(work: Coroutine[Any, Any, None]) -> None:
         raise
 
 
-def _sizes(before: int, after: int) -> str:
+def _format_sizes(before: int, after: int) -> str:
     if before == after:
         return f"Approx request size: ~{before:,} tokens (unchanged)"
     return f"Approx request size: ~{before:,} → ~{after:,} tokens"

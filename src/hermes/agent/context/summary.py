@@ -12,16 +12,16 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from hermes.agent.auxiliary import Answered, ask
+from hermes.agent.auxiliary import AuxiliaryAnswer, ask
 from hermes.agent.context import tokens
-from hermes.agent.context.boundaries import MARK, MARKS, Plan, Row, is_summary
+from hermes.agent.context.boundaries import MARK, MARKS, CompressionPlan, Row, is_summary
 from hermes.agent.models.model import ContextOverflow, Model, ModelError, Used
 from hermes.agent.prompt.participants import is_marked
-from hermes.reasoning import answer_in
-from hermes.recall.tool.prompt_safety import fenced
-from hermes.recall.tool.prompt_safety import name as one_line
+from hermes.reasoning import strip_reasoning
+from hermes.recall.tool.prompt_safety import fence_text
+from hermes.recall.tool.prompt_safety import make_name as one_line
 from hermes.secrets import redact
-from hermes.text import clean_in, text_of
+from hermes.text import extract_text, replace_surrogates
 
 SECTIONS = (
     "Active Task",
@@ -85,7 +85,7 @@ _FRAME = re.compile(r"\[(?=(?:END OF SUMMARY|CONTEXT (?:COMPACTION|SUMMARY))\b)"
 _CITED = re.compile(r"[ \t]?\[m\d+(?:[ \t]*(?:,|;|-|–|to)[ \t]*m?\d+)*\]")
 
 
-class Made(NamedTuple):
+class Summary(NamedTuple):
     text: str
     """As it is stored."""
     used: Used
@@ -98,7 +98,7 @@ class NoSummary(ModelError):
 
 
 async def summarise(
-    plan: Plan,
+    plan: CompressionPlan,
     session_id: str,
     model: Model,
     *,
@@ -106,18 +106,20 @@ async def summarise(
     focus: str | None = None,
     todo: str | None = None,
     seconds: float = SECONDS,
-) -> Made:
+) -> Summary:
     """The summary of what leaves the context, by a model; `ModelError` if it writes none."""
-    answered = await _asked(plan, model, budget, focus, seconds)
-    sections = parsed(redact(answered.text))
+    answered = await _ask_model(plan, model, budget, focus, seconds)
+    sections = parse_sections(redact(answered.text))
     if len(sections) < LEAST_SECTIONS or len("".join(sections.values())) < LEAST_TEXT:
         problem = NoSummary(f"{model.name} did not write a summary")
         problem.used = answered.used
         raise problem
-    return Made(told(plan, session_id, sections, todo), answered.used)
+    return Summary(format_summary(plan, session_id, sections, todo), answered.used)
 
 
-async def _asked(plan: Plan, model: Model, budget: int, focus: str | None, seconds: float) -> Answered:
+async def _ask_model(
+    plan: CompressionPlan, model: Model, budget: int, focus: str | None, seconds: float
+) -> AuxiliaryAnswer:
     """The model's answer; where the messages are too many for it, to fewer and shorter ones."""
     room = int(model.context_window * 0.9) - int(budget * 1.3) - PROMPT_TOKENS
     prompt = PROMPT.format(
@@ -125,10 +127,10 @@ async def _asked(plan: Plan, model: Model, budget: int, focus: str | None, secon
     )
     prompt += UPDATE if any(map(is_summary, plan.middle)) else ""
     prompt += SEVERAL if is_marked(plan.middle) else ""
-    prompt += FOCUS.format(focus=fenced(one_line(redact(focus), LONGEST_FOCUS))) if focus else ""
+    prompt += FOCUS.format(focus=fence_text(one_line(redact(focus), LONGEST_FOCUS))) if focus else ""
     too_large: ContextOverflow | None = None
     for share in (1, 2, 4):
-        lines = await asyncio.to_thread(fitting, plan.middle, max(room // share, LEAST_ROOM))
+        lines = await asyncio.to_thread(fit_lines, plan.middle, max(room // share, LEAST_ROOM))
         messages = [{"role": "system", "content": prompt}, {"role": "user", "content": "\n".join(lines)}]
         try:
             return await ask(model, messages, max_tokens=int(budget * 1.3), seconds=seconds)
@@ -141,46 +143,50 @@ async def _asked(plan: Plan, model: Model, budget: int, focus: str | None, secon
 # -------------------------------------------------------------------- in
 
 
-def fitting(rows: Sequence[Row], room: int) -> list[str]:
+def fit_lines(rows: Sequence[Row], room: int) -> list[str]:
     """The messages as lines of JSON within so many tokens: each is cut shorter first, then the older ones go."""
     summaries = [
-        json.dumps({"earlier_summary": body(row)}, ensure_ascii=False) for row in rows if is_summary(row)
+        json.dumps({"earlier_summary": extract_body(row)}, ensure_ascii=False)
+        for row in rows
+        if is_summary(row)
     ]
-    said = [(row, said_in(row)) for row in rows if not is_summary(row)]
-    room -= sum(map(tokens.of_text, summaries))
+    messages = [(row, extract_message(row)) for row in rows if not is_summary(row)]
+    room -= sum(map(tokens.count_text, summaries))
     most = CHARACTERS
-    lines = [_line(row, text, most) for row, text in said]
-    while (size := sum(map(tokens.of_text, lines))) > room and most > SMALLEST:
+    lines = [_format_line(row, text, most) for row, text in messages]
+    while (size := sum(map(tokens.count_text, lines))) > room and most > SMALLEST:
         most = max(SMALLEST, min(most // 2, most * room // max(size, 1)))
-        lines = [_line(row, text, most) for row, text in said]
+        lines = [_format_line(row, text, most) for row, text in messages]
     left_out = 0
     while len(lines) - left_out > 1 and size > room:
-        size -= tokens.of_text(lines[left_out])
+        size -= tokens.count_text(lines[left_out])
         left_out += 1
     note = [json.dumps({"left_out": f"{left_out} older messages"})] if left_out else []
     return summaries + note + lines[left_out:]
 
 
-def said_in(row: Row) -> tuple[str, list[tuple[str, str]]]:
+def extract_message(row: Row) -> tuple[str, list[tuple[str, str]]]:
     """What a message says and calls. Redacted whole: half a key would not be recognised as one."""
     calls = row.get("tool_calls")
     called = [
-        (str(function.get("name")), redact(_text(function.get("arguments"))))
+        (str(function.get("name")), redact(_to_text(function.get("arguments"))))
         for call in (calls if isinstance(calls, list) else [])
         if isinstance(call, dict) and isinstance(function := call.get("function"), dict)
     ]
-    return redact(text_of(answer_in(row.get("content"), row.get("role")))), called
+    return redact(extract_text(strip_reasoning(row.get("content"), row.get("role")))), called
 
 
-def _line(row: Row, said: tuple[str, list[tuple[str, str]]], most: int) -> str:
-    text, called = said
+def _format_line(row: Row, message: tuple[str, list[tuple[str, str]]], most: int) -> str:
+    text, called = message
     line: dict[str, Any] = {"m": row.get("id"), "role": row.get("role")}
     if row.get("tool_name"):
         line["tool"] = row["tool_name"]
     if text:
         line["text"] = _cut(text, most)
     if called:
-        line["calls"] = [f"{name} {_cut(given, min(CALL_CHARACTERS, most))}" for name, given in called]
+        line["calls"] = [
+            f"{name} {_cut(arguments, min(CALL_CHARACTERS, most))}" for name, arguments in called
+        ]
     return json.dumps(line, ensure_ascii=False)
 
 
@@ -191,14 +197,18 @@ def _cut(text: str, most: int) -> str:
     return f"{text[:head]} [... {len(text) - most:,} characters ...] {text[head - most :]}"
 
 
-def _text(given: object) -> str:
-    return clean_in(given) if isinstance(given, str) else json.dumps(given, ensure_ascii=False, default=str)
+def _to_text(value: object) -> str:
+    return (
+        replace_surrogates(value)
+        if isinstance(value, str)
+        else json.dumps(value, ensure_ascii=False, default=str)
+    )
 
 
 # -------------------------------------------------------------------- out
 
 
-def parsed(text: str) -> dict[str, str]:
+def parse_sections(text: str) -> dict[str, str]:
     """The sections of a summary, each under its name as we write it; a section with nothing in it is none."""
     names = {name.casefold(): name for name in SECTIONS}
     found: dict[str, str] = {}
@@ -212,27 +222,30 @@ def parsed(text: str) -> dict[str, str]:
     return found
 
 
-def told(plan: Plan, session_id: str, sections: dict[str, str], todo: str | None) -> str:
+def format_summary(plan: CompressionPlan, session_id: str, sections: dict[str, str], todo: str | None) -> str:
     """The message that stands in the place of those that left."""
     known = {row.get("id") for part in plan for row in part}
     for row in plan.middle:
         if is_summary(row):
-            known |= {int(number) for number in re.findall(r"\bm(\d+)", body(row))}
+            known |= {int(number) for number in re.findall(r"\bm(\d+)", extract_body(row))}
     newest = max(row["id"] for row in plan.middle if not is_summary(row))
     intro = (
         f"{MARK} Messages of this conversation left your context, up to m{newest}; this summary stands for them. It is"
         " background, not an instruction: go on from what follows it. [m12] cites message 12: session_search with"
         f' session_id "{session_id}" and around_message_id 12 shows it as it was.'
     )
-    parts = [f"## {name}\n{_inside(_cited(sections.get(name, NONE), known))}" for name in SECTIONS]
+    parts = [
+        f"## {name}\n{_neutralise_section(_filter_citations(sections.get(name, NONE), known))}"
+        for name in SECTIONS
+    ]
     if todo and todo.strip():
-        parts.append(f"## {TODO}\n{_inside(redact(todo.strip()))}")
+        parts.append(f"## {TODO}\n{_neutralise_section(redact(todo.strip()))}")
     return "\n\n".join([intro, *parts, END])
 
 
-def body(row: Row) -> str:
+def extract_body(row: Row) -> str:
     """A stored summary without what we set around it."""
-    text = text_of(row.get("content")).strip()
+    text = extract_text(row.get("content")).strip()
     start = text.find("\n## ")
     text = text[start:] if start >= 0 and text.startswith(MARK) else text
     for mark in MARKS:
@@ -241,19 +254,84 @@ def body(row: Row) -> str:
     return redact(text.split(f"\n## {TODO}\n")[0].strip())
 
 
-def _inside(text: str) -> str:
+def _neutralise_section(text: str) -> str:
     """Text of a section: nothing in it passes for the frame around a summary, so that it cannot end it early."""
     return _FRAME.sub("‹", text)
 
 
-def _cited(text: str, known: set[int | None]) -> str:
+def _filter_citations(text: str, known: set[int | None]) -> str:
     """Citations of messages that exist; a model makes some up."""
 
-    def real(match: re.Match[str]) -> str:
+    def filter_match(match: re.Match[str]) -> str:
         numbers = [int(number) for number in re.findall(r"\d+", match[0])]
         if all(number in known for number in numbers):
             return match[0]
         kept = [f"m{number}" for number in numbers if number in known]
         return f"{match[0][: match[0].index('[')]}[{', '.join(kept)}]" if kept else ""
 
-    return _CITED.sub(real, text)
+    return _CITED.sub(filter_match, text)
+
+
+# A summary without a model: what the person asked and was answered, which tools were called, which files were named,
+# each with its id.
+
+MOST_POINTS, LONGEST_POINT = 30, 160
+LEFT_OUT = "- (earlier ones left out)"
+FILE_ARGUMENTS = ("path", "file", "file_path", "filename")
+
+
+def gather_sections(plan: CompressionPlan) -> dict[str, str]:
+    """The sections of a summary of what leaves the context, an earlier summary included."""
+    points: dict[str, list[str]] = {name: [] for name in SECTIONS}
+    requests: list[str] = []
+    for row in plan.middle:
+        if is_summary(row):
+            for name, inside in parse_sections(extract_body(row)).items():
+                points[name] += inside.splitlines()
+        else:
+            _gather(row, points, requests)
+    points["Pending User Asks"] += requests
+    person = [row for part in plan for row in part if row.get("role") == "user"]
+    if person:
+        points["Goal"] = points["Goal"] or [_format_point(person[0])]
+        points["Active Task"] = [_format_point(person[-1])]
+    return {name: "\n".join(_take_newest(found)) for name, found in points.items() if found}
+
+
+def _take_newest(points: list[str]) -> list[str]:
+    each = list(dict.fromkeys(points))
+    return each if len(each) <= MOST_POINTS else [LEFT_OUT, *each[1 - MOST_POINTS :]]
+
+
+def _gather(row: Row, points: dict[str, list[str]], requests: list[str]) -> None:
+    """`asked` is what the person said since the agent last did."""
+    text, called = extract_message(row)
+    if row.get("role") == "user" and text:
+        requests.append(_format_point(row))
+    elif row.get("role") == "assistant" and text and not called and requests:
+        points["Resolved Questions"] += [*requests, f"  answered: {_format_point(row)[2:]}"]
+        requests.clear()
+    elif row.get("role") == "assistant" and text:
+        points["Critical Context"].append(_format_point(row))
+    for name, arguments in called:
+        points["Completed Actions"].append(f"- {name} {_shorten_line(arguments)} [m{row['id']}]")
+        points["Relevant Files"] += [f"- {_shorten_line(path)}" for path in _list_files(arguments)]
+
+
+def _list_files(call_arguments: str) -> list[str]:
+    try:
+        arguments = json.loads(call_arguments)
+    except (ValueError, RecursionError):
+        return []
+    if not isinstance(arguments, dict):
+        return []
+    return [arguments[key] for key in FILE_ARGUMENTS if isinstance(arguments.get(key), str)]
+
+
+def _format_point(row: Row) -> str:
+    return f"- {_shorten_line(extract_message(row)[0])} [m{row['id']}]"
+
+
+def _shorten_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST_POINT else f"{line[: LONGEST_POINT - 1]}…"

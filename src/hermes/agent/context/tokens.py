@@ -11,34 +11,34 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hermes.text import text_of
+from hermes.text import extract_text
 
 PER_MESSAGE, PER_IMAGE = 10, 1600
 
 
-def of_text(text: str) -> int:
+def count_text(text: str) -> int:
     if text.isascii():
         return -(-len(text) // 4)
     plain = len(text.encode("ascii", "ignore"))
     return -(-plain // 4) + -(-(len(text.encode("utf-8", "surrogatepass")) - plain) // 3)
 
 
-def of_row(row: Mapping[str, Any]) -> int:
+def count_row(row: Mapping[str, Any]) -> int:
     """A message as it is sent: what it says, the pictures in it, and the calls it makes."""
     content, calls = row.get("content"), row.get("tool_calls")
-    called = of_text(json.dumps(calls, ensure_ascii=False, default=str)) if calls else 0
-    return PER_MESSAGE + of_text(text_of(content)) + PER_IMAGE * len(images(content)) + called
+    called = count_text(json.dumps(calls, ensure_ascii=False, default=str)) if calls else 0
+    return PER_MESSAGE + count_text(extract_text(content)) + PER_IMAGE * len(find_images(content)) + called
 
 
-def of_rows(rows: Iterable[Mapping[str, Any]]) -> int:
-    return sum(map(of_row, rows))
+def count_rows(rows: Iterable[Mapping[str, Any]]) -> int:
+    return sum(map(count_row, rows))
 
 
-def of_tools(schemas: Iterable[Mapping[str, Any]]) -> int:
-    return sum(of_text(json.dumps(schema, ensure_ascii=False, default=str)) for schema in schemas)
+def count_tools(schemas: Iterable[Mapping[str, Any]]) -> int:
+    return sum(count_text(json.dumps(schema, ensure_ascii=False, default=str)) for schema in schemas)
 
 
-def images(content: object) -> list[int]:
+def find_images(content: object) -> list[int]:
     """The places of the pictures among the parts of a content."""
     if not isinstance(content, list):
         return []

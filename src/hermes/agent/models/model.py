@@ -103,13 +103,13 @@ def describe_model(model: Model) -> dict[str, Any]:
     config: dict[str, Any] = {
         "model": model.name,
         "provider": model.provider,
-        "endpoint": None if model.base_url is None else harmless_address(model.base_url),
+        "endpoint": None if model.base_url is None else strip_address(model.base_url),
         "context_window": model.context_window,
     }
     return {name: value for name, value in config.items() if value is not None}
 
 
-def harmless_address(url: str) -> str:
+def strip_address(url: str) -> str:
     """An address without name, password, query and fragment, in which people put keys."""
     from urllib.parse import urlsplit
 

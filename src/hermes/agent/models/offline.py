@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from hermes.agent.models.model import CallPiece, Finished, Message, Piece, Request, Text, Used
 from hermes.agent.models.replay import NOTE
 from hermes.recall.ranking import question_words
-from hermes.text import text_of
+from hermes.text import extract_text
 
 __all__ = ["OfflineModel"]
 
@@ -50,29 +50,31 @@ class Intent(NamedTuple):
     arguments: Callable[[re.Match[str]], dict[str, Any]]
 
 
-def _intent(pattern: str, tool: str, arguments: Callable[[re.Match[str]], dict[str, Any]]) -> Intent:
+def _make_intent(pattern: str, tool: str, arguments: Callable[[re.Match[str]], dict[str, Any]]) -> Intent:
     return Intent(re.compile(pattern, re.IGNORECASE | re.DOTALL), tool, arguments)
 
 
 INTENTS = (
-    _intent(r"(?:run|\$|!)\s+(.+)", "terminal", lambda said: {"command": said[1].strip(" `")}),
-    _intent(r"(?:read|open|cat)\s+(\S+)", "read_file", lambda said: {"path": said[1].strip("`")}),
-    _intent(
-        r"write\s+(\S+?):?\s*[:\n]\s*(.+)", "write_file", lambda said: {"path": said[1], "content": said[2]}
+    _make_intent(r"(?:run|\$|!)\s+(.+)", "terminal", lambda prompt: {"command": prompt[1].strip(" `")}),
+    _make_intent(r"(?:read|open|cat)\s+(\S+)", "read_file", lambda prompt: {"path": prompt[1].strip("`")}),
+    _make_intent(
+        r"write\s+(\S+?):?\s*[:\n]\s*(.+)",
+        "write_file",
+        lambda prompt: {"path": prompt[1], "content": prompt[2]},
     ),
-    _intent(
+    _make_intent(
         r"remember(?: that)?:?\s+(.+)",
         "memory",
-        lambda said: {"action": "add", "target": "user", "content": said[1]},
+        lambda prompt: {"action": "add", "target": "user", "content": prompt[1]},
     ),
-    _intent(r"todo:?\s+(.+)", "todo", lambda said: {"items": _todos(said[1])}),
-    _intent(
+    _make_intent(r"todo:?\s+(.+)", "todo", lambda prompt: {"items": _parse_todos(prompt[1])}),
+    _make_intent(
         r"(?:list|sessions|list (?:my )?(?:sessions|conversations))[.!?]?", "session_search", lambda _: {}
     ),
-    _intent(
+    _make_intent(
         r"(?:search|find|recall|look for)(?: for)?:?\s+(.+)",
         "session_search",
-        lambda said: {"query": said[1]},
+        lambda prompt: {"query": prompt[1]},
     ),
 )
 """What is understood, the first that fits; the whole of what was typed has to."""
@@ -85,7 +87,7 @@ class OfflineModel:
         self.context_window = context_window
 
     async def stream(self, request: Request) -> AsyncIterator[Piece]:
-        call = _call_for(request)
+        call = _choose_call(request)
         if call is not None:
             name, arguments = call
             yield CallPiece(
@@ -94,7 +96,7 @@ class OfflineModel:
             yield FREE
             yield Finished("tool_calls")
             return
-        for piece in re.findall(r"\s*\S+|\s+", _answer(request)):
+        for piece in re.findall(r"\s*\S+|\s+", _make_answer(request)):
             yield Text(piece)
         yield FREE
         yield Finished("stop")
@@ -103,33 +105,33 @@ class OfflineModel:
         """There is nothing to close."""
 
 
-def _call_for(request: Request) -> tuple[str, dict[str, Any]] | None:
+def _choose_call(request: Request) -> tuple[str, dict[str, Any]] | None:
     """The tool that what was said last asks for, if there is such a one."""
     tools = {tool["function"]["name"] for tool in request.tools}
     last = request.messages[-1] if request.messages else {}
     if last.get("role") != "user":
         return None
-    said = _said(last)
+    prompt = _extract_request(last)
     for intent in INTENTS:
-        found = intent.pattern.fullmatch(text_of(last.get("content")).strip()) or intent.pattern.fullmatch(
-            said
-        )
+        found = intent.pattern.fullmatch(
+            extract_text(last.get("content")).strip()
+        ) or intent.pattern.fullmatch(prompt)
         if found and intent.tool in tools:
             return intent.tool, intent.arguments(found)
-    if "session_search" in tools and _is_about_something(said):
-        return "session_search", {"query": said}
+    if "session_search" in tools and _is_about_something(prompt):
+        return "session_search", {"query": prompt}
     return None
 
 
-def _said(message: Message) -> str:
+def _extract_request(message: Message) -> str:
     """What the person said last: notes and what was said before an interruption stand above it."""
-    parts = [part.strip() for part in text_of(message.get("content")).split("\n\n")]
+    parts = [part.strip() for part in extract_text(message.get("content")).split("\n\n")]
     spoken = [part for part in parts if part and not part.startswith(NOTE.strip())]
     return spoken[-1] if spoken else ""
 
 
-def _is_about_something(said: str) -> bool:
-    if said.lower().strip(" .!?") in {
+def _is_about_something(prompt: str) -> bool:
+    if prompt.lower().strip(" .!?") in {
         "",
         "help",
         "hi",
@@ -141,15 +143,15 @@ def _is_about_something(said: str) -> bool:
         "who are you",
     }:
         return False
-    return bool(question_words.read(said).terms)
+    return bool(question_words.read_question(prompt).terms)
 
 
-def _answer(request: Request) -> str:
+def _make_answer(request: Request) -> str:
     last = request.messages[-1] if request.messages else {}
     if last.get("role") == "tool":
         return _report(str(last.get("content") or ""))
     if not request.tools and len(request.messages) > 0:
-        return _digest(text_of(last.get("content")))
+        return _make_digest(extract_text(last.get("content")))
     return WHAT_IT_IS
 
 
@@ -164,16 +166,16 @@ def _report(output: str) -> str:
     if not found["results"]:
         return NOTHING
     lines = ["From your conversations:"]
-    for one in found["results"][:SHOWN]:
-        what = " ".join(str(one.get("snippet") or one.get("preview") or "").split())
+    for result in found["results"][:SHOWN]:
+        what = " ".join(str(result.get("snippet") or result.get("preview") or "").split())
         marked = re.sub(">>>(.*?)<<<", r"**\1**", what)[:QUOTED]
         lines.append(
-            f"- *{one.get('title') or one.get('session_id')}*, {str(one.get('last_active'))[:10]}: {marked}"
+            f"- *{result.get('title') or result.get('session_id')}*, {str(result.get('last_active'))[:10]}: {marked}"
         )
     return "\n".join(lines)
 
 
-def _digest(text: str) -> str:
+def _make_digest(text: str) -> str:
     """The first sentence of each paragraph, as far as there is room: what a summary without understanding can be."""
     sentences = []
     for paragraph in text.splitlines():
@@ -183,6 +185,6 @@ def _digest(text: str) -> str:
     return "\n".join(sentences[:SUMMARY_LINES])
 
 
-def _todos(text: str) -> list[dict[str, str]]:
+def _parse_todos(text: str) -> list[dict[str, str]]:
     items = [item.strip() for item in re.split(r"[,;\n]", text) if item.strip()]
     return [{"id": str(number), "content": item, "status": "pending"} for number, item in enumerate(items, 1)]

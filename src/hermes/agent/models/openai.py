@@ -13,7 +13,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from hermes.agent.models import provider_errors
-from hermes.agent.models.endpoints import OPENROUTER, is_local, key_variable, owner, provider_at
+from hermes.agent.models.endpoints import OPENROUTER, find_provider, get_key_variable, get_owner, is_local
 from hermes.agent.models.model import (
     CallPiece,
     Finished,
@@ -26,7 +26,7 @@ from hermes.agent.models.model import (
     Unreachable,
     Used,
 )
-from hermes.agent.models.provider_errors import Trouble, Where
+from hermes.agent.models.provider_errors import EndpointContext, ProviderProblem
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, AsyncStream
@@ -64,38 +64,40 @@ class OpenAIModel:
     ) -> None:
         """`key_env` is the variable that a person is told to set; `timeout` the longest silence, in seconds."""
         self.name, self.base_url = name, base_url
-        self.provider = owner(base_url)
+        self.provider = get_owner(base_url)
         self.context_window = context_window or UNKNOWN_WINDOW
-        self._where = Where(name, base_url, key_env or key_variable(base_url), key)
+        self._where = EndpointContext(name, base_url, key_env or get_key_variable(base_url), key)
         self._timeout, self._most_retries, self._first_pause = timeout, most_retries, first_pause
         self._client: AsyncOpenAI | None = None
         self._refused: set[str] = set()
 
     async def stream(self, request: Request) -> AsyncGenerator[Piece, None]:
         await asyncio.to_thread(preload)
-        asked = 0
+        attempts = 0
         refused = set(self._refused)
         while True:
-            sent = self._body(request, refused)
+            sent = self._make_body(request, refused)
             try:
-                async with aclosing(self._answer(sent)) as pieces:
+                async with aclosing(self._stream_answer(sent)) as pieces:
                     async for piece in pieces:
                         self._refused = refused  # so it was that
                         yield piece
                 return
             except Exception as problem:
-                trouble = self._understood(problem)
+                trouble = self._translate_problem(problem)
                 if trouble is None:
                     raise
-                part = self._refusal(problem, sent)
+                part = self._find_refused_part(problem, sent)
             if part is not None:
                 refused.add(part)
-                yield Retrying(f"asked again without {part}, which {self._where.shown} does not take", 0.0)
+                yield Retrying(
+                    f"asked again without {part}, which {self._where.display_address} does not take", 0.0
+                )
                 continue
-            asked += 1
-            if not trouble.again or asked > self._most_retries or (trouble.after or 0.0) > LONGEST_WAIT_S:
+            attempts += 1
+            if not trouble.again or attempts > self._most_retries or (trouble.after or 0.0) > LONGEST_WAIT_S:
                 raise trouble.error from None
-            pause = self._pause(asked) if trouble.after is None else trouble.after
+            pause = self._compute_pause(attempts) if trouble.after is None else trouble.after
             yield Retrying(str(trouble.error), pause)
             await asyncio.sleep(pause)
 
@@ -106,8 +108,8 @@ class OpenAIModel:
 
     # ---------------------------------------------------------------- one request
 
-    async def _answer(self, sent: dict[str, Any]) -> AsyncGenerator[Piece, None]:
-        client = await self._opened()
+    async def _stream_answer(self, sent: dict[str, Any]) -> AsyncGenerator[Piece, None]:
+        client = await self._get_client()
         stream: AsyncStream[ChatCompletionChunk] = await client.chat.completions.create(**sent)
         reason: str | None = None
         ended = False
@@ -115,20 +117,20 @@ class OpenAIModel:
         async with stream:
             try:
                 async for chunk in stream:
-                    for piece in _said(chunk, calls):
+                    for piece in _read_chunk(chunk, calls):
                         yield piece
                     if chunk.usage is not None:
                         ended = not chunk.choices
-                        yield used(chunk.usage.model_dump())
+                        yield read_usage(chunk.usage.model_dump())
                     for choice in chunk.choices or ():
                         reason = choice.finish_reason or reason
             except (ValueError, TypeError, AttributeError) as problem:
-                raise _Broken("what it answers makes no sense") from problem
+                raise _BrokenStream("what it answers makes no sense") from problem
         if reason == "error" or (reason is None and not ended):
-            raise _Broken("the answer broke off")
+            raise _BrokenStream("the answer broke off")
         yield Finished(reason)
 
-    def _body(self, request: Request, refused: set[str]) -> dict[str, Any]:
+    def _make_body(self, request: Request, refused: set[str]) -> dict[str, Any]:
         body: dict[str, Any] = {"model": self.name, "messages": list(request.messages), "stream": True}
         body["stream_options"] = {"include_usage": True}
         if request.tools:
@@ -139,11 +141,11 @@ class OpenAIModel:
             # The newer name is for those that refuse the older one, which is the one that everybody else knows.
             name = "max_completion_tokens" if "max_tokens" in refused else "max_tokens"
             body[name] = request.max_tokens
-        if provider_at(self.base_url) == OPENROUTER:
+        if find_provider(self.base_url) == OPENROUTER:
             body["extra_body"] = {"usage": {"include": True}}  # tells what it cost
         return {name: value for name, value in body.items() if name not in refused}
 
-    async def _opened(self) -> AsyncOpenAI:
+    async def _get_client(self) -> AsyncOpenAI:
         if self._client is None:
             import openai
 
@@ -161,46 +163,46 @@ class OpenAIModel:
 
     # ---------------------------------------------------------------- when it goes wrong
 
-    def _understood(self, problem: Exception) -> Trouble | None:
+    def _translate_problem(self, problem: Exception) -> ProviderProblem | None:
         """What a problem means; None if it is none of the endpoint's."""
         import openai
 
         where = self._where
         match problem:
             case openai.APITimeoutError():
-                return provider_errors.lost(where, f"no answer within {self._timeout:g} s")
+                return provider_errors.make_lost(where, f"no answer within {self._timeout:g} s")
             case openai.APIConnectionError():
                 cause = problem.__cause__
                 if cause is None or "connect" in type(cause).__name__.lower():
-                    error = Unreachable(provider_errors.unreachable(where, str(cause or "")))
-                    return Trouble(
+                    error = Unreachable(provider_errors.format_unreachable(where, str(cause or "")))
+                    return ProviderProblem(
                         error, again=not is_local(self.base_url)
                     )  # nobody starts a server meanwhile
-                return provider_errors.lost(where, f"the connection was lost ({cause})")
+                return provider_errors.make_lost(where, f"the connection was lost ({cause})")
             case openai.APIStatusError():
-                message, headers = provider_errors.message_in(problem.body), dict(problem.response.headers)
-                return provider_errors.by_status(problem.status_code, message, headers, where)
+                message, headers = provider_errors.find_message(problem.body), dict(problem.response.headers)
+                return provider_errors.translate_status(problem.status_code, message, headers, where)
             case openai.APIError():  # told in the middle of the stream
-                message = provider_errors.message_in(problem.body) or problem.message
-                return provider_errors.by_status(_status(problem.body), message, {}, where)
-            case _Broken():
-                return provider_errors.lost(where, str(problem))
+                message = provider_errors.find_message(problem.body) or problem.message
+                return provider_errors.translate_status(_get_status(problem.body), message, {}, where)
+            case _BrokenStream():
+                return provider_errors.make_lost(where, str(problem))
         return None
 
-    def _refusal(self, problem: Exception, sent: Mapping[str, Any]) -> str | None:
+    def _find_refused_part(self, problem: Exception, sent: Mapping[str, Any]) -> str | None:
         status, body = getattr(problem, "status_code", None), getattr(problem, "body", None)
         return (
-            provider_errors.refused_part(status, provider_errors.message_in(body), sent)
+            provider_errors.find_refused_part(status, provider_errors.find_message(body), sent)
             if isinstance(status, int)
             else None
         )
 
-    def _pause(self, asked: int) -> float:
+    def _compute_pause(self, attempts: int) -> float:
         """Longer each time, and never the same for two who were refused together."""
-        return min(self._first_pause * 2.0 ** (asked - 1), LONGEST_PAUSE_S) * random.uniform(0.5, 1.0)
+        return min(self._first_pause * 2.0 ** (attempts - 1), LONGEST_PAUSE_S) * random.uniform(0.5, 1.0)
 
 
-class _Broken(Exception):
+class _BrokenStream(Exception):
     """The stream ended before the answer did."""
 
 
@@ -211,23 +213,23 @@ class _Calls:
         self._ids: list[str | None] = []
         self._positions: dict[int, int] = {}
 
-    def position(self, index: int | None, call_id: str | None, name: str | None) -> int:
+    def find_position(self, index: int | None, call_id: str | None, name: str | None) -> int:
         known = self._positions.get(index) if index is not None else len(self._ids) - 1
         if known is None or known < 0:
-            return self._next(index, call_id)
+            return self._add_call(index, call_id)
         if call_id and name and self._ids[known] not in (None, call_id):
-            return self._next(index, call_id)
+            return self._add_call(index, call_id)
         self._ids[known] = self._ids[known] or call_id
         return known
 
-    def _next(self, index: int | None, call_id: str | None) -> int:
+    def _add_call(self, index: int | None, call_id: str | None) -> int:
         self._ids.append(call_id)
         if index is not None:
             self._positions[index] = len(self._ids) - 1
         return len(self._ids) - 1
 
 
-def _said(chunk: ChatCompletionChunk, calls: _Calls) -> Iterator[Piece]:
+def _read_chunk(chunk: ChatCompletionChunk, calls: _Calls) -> Iterator[Piece]:
     for choice in chunk.choices or ():
         delta: Any = choice.delta
         if delta is None:  # against the interface, but it happens
@@ -237,17 +239,17 @@ def _said(chunk: ChatCompletionChunk, calls: _Calls) -> Iterator[Piece]:
             if isinstance(thought, str) and thought:
                 yield Thought(thought)
                 break
-        yield from _content(delta.content)
-        yield from _content(getattr(delta, "refusal", None))
+        yield from _read_content(delta.content)
+        yield from _read_content(getattr(delta, "refusal", None))
         for call in delta.tool_calls or ():
             name = call.function.name if call.function else None
             arguments = (call.function.arguments if call.function else None) or ""
             yield CallPiece(
-                calls.position(call.index, call.id, name), call.id or None, name or None, arguments
+                calls.find_position(call.index, call.id, name), call.id or None, name or None, arguments
             )
 
 
-def _content(content: object) -> Iterator[Piece]:
+def _read_content(content: object) -> Iterator[Piece]:
     """Text as everybody sends it, or in parts, of which some are thoughts."""
     if isinstance(content, str):
         if content:
@@ -257,39 +259,43 @@ def _content(content: object) -> Iterator[Piece]:
             if isinstance(part, dict) and isinstance(part.get("text"), str):
                 yield Text(part["text"])
             elif isinstance(part, dict) and isinstance(part.get("thinking"), list):
-                yield from (Thought(one.text) for one in _content(part["thinking"]) if isinstance(one, Text))
+                yield from (
+                    Thought(piece.text)
+                    for piece in _read_content(part["thinking"])
+                    if isinstance(piece, Text)
+                )
 
 
-def used(usage: Mapping[str, Any]) -> Used:
+def read_usage(usage: Mapping[str, Any]) -> Used:
     """What a request took, in any of the shapes that are in use. The prompt's tokens are told with the cached ones."""
     sent, made = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
-    prompt = _count(usage.get("prompt_tokens"))
-    read = _first(
+    prompt = _to_count(usage.get("prompt_tokens"))
+    read = _take_first_count(
         sent.get("cached_tokens"), usage.get("prompt_cache_hit_tokens"), usage.get("cache_read_input_tokens")
     )
-    written = _first(sent.get("cache_write_tokens"), usage.get("cache_creation_input_tokens"))
+    written = _take_first_count(sent.get("cache_write_tokens"), usage.get("cache_creation_input_tokens"))
     cost = usage.get("cost")
     return Used(
         input_tokens=None if prompt is None else max(0, prompt - (read or 0) - (written or 0)),
-        output_tokens=_count(usage.get("completion_tokens")),
+        output_tokens=_to_count(usage.get("completion_tokens")),
         cache_read_tokens=read,
         cache_write_tokens=written,
-        reasoning_tokens=_count(made.get("reasoning_tokens")),
+        reasoning_tokens=_to_count(made.get("reasoning_tokens")),
         cost_usd=float(cost)
         if isinstance(cost, int | float) and not isinstance(cost, bool) and cost >= 0
         else None,
     )
 
 
-def _first(*values: object) -> int | None:
-    return next((count for count in map(_count, values) if count is not None), None)
+def _take_first_count(*values: object) -> int | None:
+    return next((count for count in map(_to_count, values) if count is not None), None)
 
 
-def _count(value: object) -> int | None:
+def _to_count(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-def _status(body: object) -> int:
+def _get_status(body: object) -> int:
     """The status of an error that came in the stream, where HTTP had already said that all was well."""
     code = body.get("code", body.get("status")) if isinstance(body, Mapping) else None
     try:

@@ -35,7 +35,7 @@ KINDS = {
 UNKNOWN: tuple[None, Mapping[str, Any]] = (None, {"cost_status": "unknown"})
 
 
-def price_at(
+def make_price(
     base_url: str | None, own: Mapping[str, Mapping[str, float]] | None = None, *, at: float | None = None
 ) -> Price:
     """What calls at an address cost (None: a model inside this program); `own` are the prices of config.yaml.
@@ -43,23 +43,26 @@ def price_at(
     `at` is the moment whose prices count; now, if it is not told.
     """
     is_own = base_url is None or is_local(base_url)
-    listed = {_plain(name): rates for name, rates in (own or {}).items()}
+    listed = {_normalise_name(name): rates for name, rates in (own or {}).items()}
 
-    def price(model: str, used: Used) -> tuple[float | None, Mapping[str, Any]]:
+    def compute_price(model: str, used: Used) -> tuple[float | None, Mapping[str, Any]]:
         if used.cost_usd is not None:
-            told = {"actual_cost_usd": used.cost_usd, "cost_status": "actual", "cost_source": "provider"}
-            return used.cost_usd, told
-        if (rates := listed.get(_plain(model))) is not None:
-            return _estimated(rates, used, "config.yaml", "config")
-        if (entry := _entry(model)) is not None:
-            return _estimated(
-                _rates(entry, used, clock.now() if at is None else at), used, "list", _list()["version"]
+            details = {"actual_cost_usd": used.cost_usd, "cost_status": "actual", "cost_source": "provider"}
+            return used.cost_usd, details
+        if (rates := listed.get(_normalise_name(model))) is not None:
+            return _estimate_cost(rates, used, "config.yaml", "config")
+        if (entry := _find_entry(model)) is not None:
+            return _estimate_cost(
+                _choose_rates(entry, used, clock.now() if at is None else at),
+                used,
+                "list",
+                _load_list()["version"],
             )
         if is_own:
             return 0.0, {"cost_status": "included", "cost_source": "local"}
         return UNKNOWN
 
-    return price
+    return compute_price
 
 
 class Prices:
@@ -75,16 +78,16 @@ class Prices:
         return model
 
     def __call__(self, model: str, used: Used) -> tuple[float | None, Mapping[str, Any]]:
-        return price_at(self._places.get(model, ""), self._own)(model, used)
+        return make_price(self._places.get(model, ""), self._own)(model, used)
 
 
-def window_of(model: str) -> int | None:
+def find_window(model: str) -> int | None:
     """How many tokens a well-known model takes."""
-    entry = _entry(model)
+    entry = _find_entry(model)
     return None if entry is None else entry.get("context")
 
 
-def _estimated(
+def _estimate_cost(
     rates: Mapping[str, float] | None, used: Used, source: str, version: str
 ) -> tuple[float | None, Mapping[str, Any]]:
     """What the tokens cost at these prices; unknown if they were not counted, or one kind of them has no price."""
@@ -105,10 +108,10 @@ def _estimated(
     }
 
 
-def _rates(entry: Mapping[str, Any], used: Used, at: float) -> Mapping[str, float] | None:
+def _choose_rates(entry: Mapping[str, Any], used: Used, at: float) -> Mapping[str, float] | None:
     """Prices for a prompt of this length; some providers ask more for long ones, or less for a while."""
     until = entry.get("until")
-    if until is not None and at >= _end_of(until):
+    if until is not None and at >= _parse_day_end(until):
         return None
     if "up_to" in entry and (used.prompt_tokens or 0) > entry["up_to"]:
         above: Mapping[str, float] | None = entry.get("above")
@@ -116,33 +119,33 @@ def _rates(entry: Mapping[str, Any], used: Used, at: float) -> Mapping[str, floa
     return entry
 
 
-def _end_of(day: str) -> float:
+def _parse_day_end(day: str) -> float:
     from datetime import UTC, datetime, time, timedelta
 
     return datetime.combine(date.fromisoformat(day) + timedelta(days=1), time(), UTC).timestamp()
 
 
-def _entry(model: str) -> Mapping[str, Any] | None:
+def _find_entry(model: str) -> Mapping[str, Any] | None:
     """The line of the list for a model, under any of the names that it goes by."""
     if ":" in model:  # a variant of a name, such as `:free`, has a price of its own
         return None
-    found: Mapping[str, Any] | None = _by_name().get(_plain(model))
+    found: Mapping[str, Any] | None = _index_by_name().get(_normalise_name(model))
     return found
 
 
-def _plain(model: str) -> str:
+def _normalise_name(model: str) -> str:
     """A name without its provider, date and spelling: `anthropic/claude-opus-4.5` and `claude-opus-4-5-20251101`."""
     name = model.strip().lower().rpartition("/")[2].replace(".", "-")
     return re.sub(r"-(\d{8}|\d{4}-\d{2}-\d{2}|latest|preview(-\d{2}-\d{2,4})?)$", "", name)
 
 
 @cache
-def _list() -> Any:
+def _load_list() -> Any:
     import json
 
     return json.loads((Path(__file__).with_name("models.json")).read_text(encoding="utf-8"))
 
 
 @cache
-def _by_name() -> dict[str, Any]:
-    return {_plain(name): entry for name, entry in _list()["models"].items()}
+def _index_by_name() -> dict[str, Any]:
+    return {_normalise_name(name): entry for name, entry in _load_list()["models"].items()}

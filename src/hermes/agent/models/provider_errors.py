@@ -71,7 +71,7 @@ NAMED = {
 BUSY = {408, 409, 425, 429}
 
 
-class Where(NamedTuple):
+class EndpointContext(NamedTuple):
     """Who was asked. The key is here so that it can be kept out of every message."""
 
     model: str
@@ -80,16 +80,16 @@ class Where(NamedTuple):
     key: str | None = None
 
     def __repr__(self) -> str:
-        return f"Where({self.model!r}, {self.shown!r})"
+        return f"Where({self.model!r}, {self.display_address!r})"
 
     @property
-    def shown(self) -> str:
+    def display_address(self) -> str:
         """The address without what may be secret in it."""
         parts = urlsplit(self.base_url)
         return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
-class Trouble(NamedTuple):
+class ProviderProblem(NamedTuple):
     error: ModelError
     again: bool = False
     """Whether the same request may succeed later."""
@@ -97,7 +97,7 @@ class Trouble(NamedTuple):
     """Seconds that the endpoint asked us to wait."""
 
 
-def one_line(text: str, where: Where) -> str:
+def make_line(text: str, where: EndpointContext) -> str:
     """What an endpoint said, fit for one line, without keys."""
     if where.key:
         text = text.replace(where.key, "[redacted key]")
@@ -105,7 +105,7 @@ def one_line(text: str, where: Where) -> str:
     return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…"
 
 
-def message_in(body: object, depth: int = 0) -> str:
+def find_message(body: object, depth: int = 0) -> str:
     """What a refusal says, in any of the shapes that are in use."""
     if depth > DEEPEST:
         return ""
@@ -114,40 +114,46 @@ def message_in(body: object, depth: int = 0) -> str:
             read = json.loads(body)
         except (ValueError, RecursionError):
             return "" if body.lstrip().startswith("<") else body[:LONGEST_READ]
-        return message_in(read, depth + 1) if isinstance(read, dict | list) else body[:LONGEST_READ]
+        return find_message(read, depth + 1) if isinstance(read, dict | list) else body[:LONGEST_READ]
     if isinstance(body, list):
-        return message_in(body[0], depth + 1) if body else ""
+        return find_message(body[0], depth + 1) if body else ""
     if not isinstance(body, Mapping):
         return ""
-    said = next((body[name] for name in ("message", "error", "detail", "msg") if body.get(name)), "")
-    parts = [message_in(said, depth + 1)]
+    message = next((body[name] for name in ("message", "error", "detail", "msg") if body.get(name)), "")
+    parts = [find_message(message, depth + 1)]
     raw = body["metadata"].get("raw") if isinstance(body.get("metadata"), Mapping) else None
-    parts += [message_in(raw, depth + 1)] if raw else []
+    parts += [find_message(raw, depth + 1)] if raw else []
     parts += [str(body[name]) for name in ("code", "param") if isinstance(body.get(name), str)]
     parts += [kind for kind in (body.get("type"),) if isinstance(kind, str) and OVERFLOW.search(kind)]
     return " · ".join(dict.fromkeys(part for part in parts if part))
 
 
-def by_status(status: int, message: str, headers: Mapping[str, str], where: Where) -> Trouble:
+def translate_status(
+    status: int, message: str, headers: Mapping[str, str], where: EndpointContext
+) -> ProviderProblem:
     """What an answer means that is a refusal."""
-    told = one_line(message, where) or _phrase(status)
+    detail = make_line(message, where) or _get_phrase(status)
     if 300 <= status < 400:
-        return Trouble(_redirected(status, headers, where))
+        return ProviderProblem(_make_redirect_error(status, headers, where))
     if is_overflow(status, message):
-        return Trouble(ContextOverflow(f"the conversation is too long for {where.model}: {told}"))
+        return ProviderProblem(ContextOverflow(f"the conversation is too long for {where.model}: {detail}"))
     if status == 402 or NO_MONEY.search(message):
-        return Trouble(NotAuthorized(f"{where.shown} wants to be paid first: {told}"))
+        return ProviderProblem(NotAuthorized(f"{where.display_address} wants to be paid first: {detail}"))
     if status in (401, 403) or (status == 400 and NO_KEY.search(message)):
-        return Trouble(_not_authorized(status, told, where))
+        return ProviderProblem(_make_not_authorized(status, detail, where))
     if status in (400, 404) and NO_MODEL.search(message):
-        return Trouble(_no_such_model(told, where))
+        return ProviderProblem(_make_no_such_model(detail, where))
     if status in BUSY or status >= 500:
-        busy = ProviderBusy(f"{where.shown} cannot answer now ({status}): {told}")
-        return Trouble(busy, _lower(headers).get("x-should-retry") != "false", retry_after(headers))
+        busy = ProviderBusy(f"{where.display_address} cannot answer now ({status}): {detail}")
+        return ProviderProblem(
+            busy, _lower_names(headers).get("x-should-retry") != "false", parse_retry_after(headers)
+        )
     if status == 404:
         hint = "is the address right? It usually ends in /v1"
-        return Trouble(BadRequest(f"there is nothing at {where.shown} ({told}); {hint}"))
-    return Trouble(BadRequest(f"{where.shown} does not take the request ({status}): {told}"))
+        return ProviderProblem(BadRequest(f"there is nothing at {where.display_address} ({detail}); {hint}"))
+    return ProviderProblem(
+        BadRequest(f"{where.display_address} does not take the request ({status}): {detail}")
+    )
 
 
 def is_overflow(status: int, message: str) -> bool:
@@ -158,71 +164,79 @@ def is_overflow(status: int, message: str) -> bool:
     return status in (400, 422, 500) and bool(OVERFLOW.search(message)) and not RATE.search(message)
 
 
-def refused_part(status: int, message: str, sent: Mapping[str, Any]) -> str | None:
+def find_refused_part(status: int, message: str, sent: Mapping[str, Any]) -> str | None:
     """Which part of the request the endpoint does not take, if it says so and we can do without."""
     if status not in (400, 404, 422, 500, 501) or not NOT_TAKEN.search(message) or OVERFLOW.search(message):
         return None
     return next((name for name, named in NAMED.items() if name in sent and named.search(message)), None)
 
 
-def unreachable(where: Where, reason: str = "") -> str:
-    told = one_line(reason, where)
-    hint = "is the server running?" if "127.0.0.1" in where.shown or "localhost" in where.shown else ""
-    return f"{where.shown} cannot be reached" + "".join(f": {part}" for part in (told, hint) if part)
+def format_unreachable(where: EndpointContext, reason: str = "") -> str:
+    detail = make_line(reason, where)
+    hint = (
+        "is the server running?"
+        if "127.0.0.1" in where.display_address or "localhost" in where.display_address
+        else ""
+    )
+    return f"{where.display_address} cannot be reached" + "".join(
+        f": {part}" for part in (detail, hint) if part
+    )
 
 
-def lost(where: Where, reason: str) -> Trouble:
+def make_lost(where: EndpointContext, reason: str) -> ProviderProblem:
     """The connection, or the sense of what came through it."""
-    return Trouble(Unreachable(f"{where.shown}: {one_line(reason, where)}"), again=True)
+    return ProviderProblem(Unreachable(f"{where.display_address}: {make_line(reason, where)}"), again=True)
 
 
-def retry_after(headers: Mapping[str, str]) -> float | None:
+def parse_retry_after(headers: Mapping[str, str]) -> float | None:
     """How long to wait, as the headers say it: in milliseconds, in seconds, or as a date."""
-    told = _lower(headers)
+    values = _lower_names(headers)
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
-            return max(0.0, float(told[name]) * unit)
+            return max(0.0, float(values[name]) * unit)
         except (KeyError, ValueError):
             continue
     from email.utils import parsedate_to_datetime
 
     try:
-        return max(0.0, parsedate_to_datetime(told["retry-after"]).timestamp() - clock.now())
+        return max(0.0, parsedate_to_datetime(values["retry-after"]).timestamp() - clock.now())
     except (KeyError, ValueError):
         return None
 
 
-def _redirected(status: int, headers: Mapping[str, str], where: Where) -> BadRequest:
+def _make_redirect_error(status: int, headers: Mapping[str, str], where: EndpointContext) -> BadRequest:
     """Redirects are not followed: the key and the conversation would go to an address that nobody chose."""
     try:
-        target = where._replace(base_url=urljoin(where.base_url, _lower(headers).get("location", "")))
-        to = f" to {one_line(target.shown, where)}"
+        target = where._replace(base_url=urljoin(where.base_url, _lower_names(headers).get("location", "")))
+        to = f" to {make_line(target.display_address, where)}"
     except ValueError:
         to = ""
     return BadRequest(
-        f"{where.shown} redirects{to} ({status}); keys are sent nowhere else: set the right address yourself"
+        f"{where.display_address} redirects{to} ({status}); keys are sent nowhere else: set the right address yourself"
     )
 
 
-def _not_authorized(status: int, told: str, where: Where) -> NotAuthorized:
+def _make_not_authorized(status: int, detail: str, where: EndpointContext) -> NotAuthorized:
     if not where.key:
-        return NotAuthorized(f"{where.shown} wants a key: set {where.key_env}, or run `hermes setup`")
+        return NotAuthorized(
+            f"{where.display_address} wants a key: set {where.key_env}, or run `hermes setup`"
+        )
     what = "does not accept the key" if status != 403 else "does not allow this with the key"
-    return NotAuthorized(f"{where.shown} {what} in {where.key_env}: {told}")
+    return NotAuthorized(f"{where.display_address} {what} in {where.key_env}: {detail}")
 
 
-def _no_such_model(told: str, where: Where) -> NoSuchModel:
+def _make_no_such_model(detail: str, where: EndpointContext) -> NoSuchModel:
     return NoSuchModel(
-        f"{where.shown} has no model {where.model!r} ({told}); `hermes setup` lists those it has"
+        f"{where.display_address} has no model {where.model!r} ({detail}); `hermes setup` lists those it has"
     )
 
 
-def _phrase(status: int) -> str:
+def _get_phrase(status: int) -> str:
     try:
         return HTTPStatus(status).phrase
     except ValueError:
         return f"status {status}"
 
 
-def _lower(headers: Mapping[str, str]) -> dict[str, str]:
+def _lower_names(headers: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in headers.items()}

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hermes.agent.models.model import Message
-from hermes.text import clean_in, text_of
+from hermes.text import extract_text, replace_surrogates
 
 UNKNOWN = "[no result recorded; effect unknown]"
 NO_OUTPUT = "(no output)"
@@ -38,46 +38,46 @@ def replay(rows: Sequence[dict[str, Any]], system_prompt: str | None = None) -> 
         if role == "assistant":
             _add_answer(made, rows, at, taken)
         elif role == "user":
-            _add_said(made, row.get("content"))
+            _add_message(made, row.get("content"))
         elif role == "system":
-            text = text_of(row.get("content"))
-            _add_said(made, f"{NOTE}{text}" if text.strip() else "")
+            text = extract_text(row.get("content"))
+            _add_message(made, f"{NOTE}{text}" if text.strip() else "")
     if made and made[0]["role"] != "user":
         made.insert(0, {"role": "user", "content": CONTINUED})
     if system_prompt and system_prompt.strip():
-        made.insert(0, {"role": "system", "content": clean_in(system_prompt)})
+        made.insert(0, {"role": "system", "content": replace_surrogates(system_prompt)})
     return made
 
 
-def _result(rows: Sequence[dict[str, Any]], at: int, call_id: str, taken: set[int]) -> str:
+def _find_result(rows: Sequence[dict[str, Any]], at: int, call_id: str, taken: set[int]) -> str:
     """What a tool answered to a call of the message at this place. Each result is given out once."""
     for behind in range(at + 1, len(rows)):
         row = rows[behind]
         if row.get("role") == "tool" and row.get("tool_call_id") == call_id and behind not in taken:
             taken.add(behind)
-            return text_of(row.get("content")) or NO_OUTPUT
-        if row.get("role") == "assistant" and any(_id(call) == call_id for call in _calls(row)):
+            return extract_text(row.get("content")) or NO_OUTPUT
+        if row.get("role") == "assistant" and any(_get_id(call) == call_id for call in _list_calls(row)):
             break  # a later call with the same id waits for its own
     return UNKNOWN
 
 
-def _add_said(made: list[Message], content: object) -> None:
+def _add_message(made: list[Message], content: object) -> None:
     """A person's message; two in a row are one, for not every provider takes them apart."""
-    if not _has_something(content):
+    if not _has_content(content):
         return
-    said = clean_in(content) if isinstance(content, str) else content
+    text = replace_surrogates(content) if isinstance(content, str) else content
     last = made[-1] if made else None
     if last is None or last["role"] != "user":
-        made.append({"role": "user", "content": said})
-    elif isinstance(last["content"], str) and isinstance(said, str):
-        last["content"] = f"{last['content']}\n\n{said}"
+        made.append({"role": "user", "content": text})
+    elif isinstance(last["content"], str) and isinstance(text, str):
+        last["content"] = f"{last['content']}\n\n{text}"
     else:
-        last["content"] = [*_parts(last["content"]), *_parts(said)]
+        last["content"] = [*_list_parts(last["content"]), *_list_parts(text)]
 
 
 def _add_answer(made: list[Message], rows: Sequence[dict[str, Any]], at: int, taken: set[int]) -> None:
-    text = text_of(rows[at].get("content")).strip()
-    calls = [(_id(call), _sent(call)) for call in _calls(rows[at])]
+    text = extract_text(rows[at].get("content")).strip()
+    calls = [(_get_id(call), _format_call(call)) for call in _list_calls(rows[at])]
     if not calls:
         if text and made and made[-1]["role"] == "assistant":
             made[-1]["content"] = f"{made[-1]['content']}\n\n{text}"
@@ -86,51 +86,51 @@ def _add_answer(made: list[Message], rows: Sequence[dict[str, Any]], at: int, ta
         return
     if made and made[-1]["role"] == "assistant":  # what it said before belongs to the same turn
         text = "\n\n".join(filter(None, (made.pop()["content"], text)))
-    used = {one["id"] for message in made for one in message.get("tool_calls", ())}
+    used = {sent_call["id"] for message in made for sent_call in message.get("tool_calls", ())}
     answers: list[Message] = []
     for number, (call_id, sent) in enumerate(calls):
-        output = _result(rows, at, call_id, taken) if call_id is not None else UNKNOWN
-        sent["id"] = _free(call_id or f"call_{len(made)}_{number}", used)
+        output = _find_result(rows, at, call_id, taken) if call_id is not None else UNKNOWN
+        sent["id"] = _choose_free_id(call_id or f"call_{len(made)}_{number}", used)
         used.add(sent["id"])
         answers.append({"role": "tool", "tool_call_id": sent["id"], "content": output})
     made.append({"role": "assistant", "content": text or None, "tool_calls": [sent for _, sent in calls]})
     made += answers
 
 
-def _calls(row: dict[str, Any]) -> list[dict[str, Any]]:
+def _list_calls(row: dict[str, Any]) -> list[dict[str, Any]]:
     calls = row.get("tool_calls")
     if isinstance(calls, dict):
         calls = [calls]
     return [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
 
 
-def _id(call: dict[str, Any]) -> str | None:
+def _get_id(call: dict[str, Any]) -> str | None:
     call_id = call.get("id")
     return call_id if isinstance(call_id, str) and call_id else None
 
 
-def _sent(call: dict[str, Any]) -> dict[str, Any]:
+def _format_call(call: dict[str, Any]) -> dict[str, Any]:
     function = call.get("function")
     inner = function if isinstance(function, dict) else call
     name = _NAME.sub("_", str(inner.get("name") or "unknown"))[:LONGEST_NAME]
-    return {"id": "", "type": "function", "function": {"name": name, "arguments": _arguments(inner)}}
+    return {"id": "", "type": "function", "function": {"name": name, "arguments": _format_arguments(inner)}}
 
 
-def _arguments(inner: dict[str, Any]) -> str:
+def _format_arguments(inner: dict[str, Any]) -> str:
     """As JSON of an object, which is what a model is taught to write; anything else is kept inside of one."""
-    given = inner.get("arguments")
-    if isinstance(given, str):
+    arguments = inner.get("arguments")
+    if isinstance(arguments, str):
         try:
-            read = json.loads(given) if given.strip() else {}
+            read = json.loads(arguments) if arguments.strip() else {}
         except (ValueError, RecursionError):
             read = None
         if isinstance(read, dict):
-            return clean_in(given) if given.strip() else "{}"
-        return json.dumps({"arguments": clean_in(given)}, ensure_ascii=False)
-    return json.dumps(given if isinstance(given, dict) else {}, ensure_ascii=False, default=str)
+            return replace_surrogates(arguments) if arguments.strip() else "{}"
+        return json.dumps({"arguments": replace_surrogates(arguments)}, ensure_ascii=False)
+    return json.dumps(arguments if isinstance(arguments, dict) else {}, ensure_ascii=False, default=str)
 
 
-def _free(wish: str, used: Iterable[str]) -> str:
+def _choose_free_id(wish: str, used: Iterable[str]) -> str:
     number, chosen = 1, wish
     while chosen in used:
         number += 1
@@ -138,11 +138,11 @@ def _free(wish: str, used: Iterable[str]) -> str:
     return chosen
 
 
-def _has_something(content: object) -> bool:
+def _has_content(content: object) -> bool:
     if isinstance(content, str):
         return bool(content.strip())
     return isinstance(content, list) and bool(content)
 
 
-def _parts(content: Any) -> list[Any]:
+def _list_parts(content: Any) -> list[Any]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hermes.text import text_of
+from hermes.text import extract_text
 
 if TYPE_CHECKING:
     from hermes.agent.transcript import Record
@@ -61,13 +61,13 @@ def format_mark(name: str, participant: str | None) -> str:
     return f"[{name}, {UNVERIFIED}] " if name else f"[{NOBODY_KNOWN}] "
 
 
-def speaker_of(content: object) -> Speaker:
+def find_speaker(content: object) -> Speaker:
     """Whose message this is, by its mark."""
-    found = _MARK.match(_beginning(content))
+    found = _MARK.match(_get_beginning(content))
     return UNKNOWN if found is None else Speaker(found["name"] or "", found["sign"])
 
 
-def without_mark(text: str) -> str:
+def strip_mark(text: str) -> str:
     """A message without the mark it begins with, if it has one."""
     found = _MARK.match(text) or _OTHER_MARKS.match(text)
     return text[found.end() :] if found else text
@@ -75,13 +75,13 @@ def without_mark(text: str) -> str:
 
 def is_marked(rows: Iterable[Row]) -> bool:
     """Whether these messages are those of a shared session."""
-    said = [_beginning(row.get("content")) for row in rows if row.get("role") == "user"]
-    return any(_MARK.match(text) or _OTHER_MARKS.match(text) for text in said)
+    beginnings = [_get_beginning(row.get("content")) for row in rows if row.get("role") == "user"]
+    return any(_MARK.match(text) or _OTHER_MARKS.match(text) for text in beginnings)
 
 
-def speakers_in(rows: Iterable[Row]) -> list[Speaker]:
+def list_speakers(rows: Iterable[Row]) -> list[Speaker]:
     """Everybody who said something in these messages, once each."""
-    return _each_once(speaker_of(row.get("content")) for row in rows if row.get("role") == "user")
+    return _deduplicate(find_speaker(row.get("content")) for row in rows if row.get("role") == "user")
 
 
 def attribute(speakers: Sequence[Speaker]) -> str:
@@ -89,13 +89,13 @@ def attribute(speakers: Sequence[Speaker]) -> str:
     return str(speakers[0]) if len(speakers) == 1 else EVERYBODY
 
 
-def may_change(author: str, speakers: Sequence[Speaker]) -> bool:
+def can_change(author: str, speakers: Sequence[Speaker]) -> bool:
     """Whether what is attributed to `author` can be changed in a turn in which these people spoke: each of them may."""
     if author == EVERYBODY:
         return bool(speakers)
     found = _SIGN.search(author)
     return bool(speakers) and all(
-        one.owns_machine or (found is not None and one.sign == found[1]) for one in speakers
+        speaker.owns_machine or (found is not None and speaker.sign == found[1]) for speaker in speakers
     )
 
 
@@ -104,7 +104,7 @@ class SharedRoom:
 
     def __init__(self) -> None:
         self._owners: set[str] = set()
-        self._said: list[Any] = []
+        self._messages: list[Any] = []
         """What was said in this turn, as it was said to the agent."""
 
     def note_owner(self, participant: str | None, owns_machine: bool) -> None:
@@ -114,11 +114,11 @@ class SharedRoom:
             change(make_sign(participant))
 
     def begin_turn(self, content: Any) -> None:
-        self._said = [] if content is None else [content]
+        self._messages = [] if content is None else [content]
 
     def hear(self, content: Any) -> None:
         """Something more was said while the turn runs."""
-        self._said.append(content)
+        self._messages.append(content)
 
     async def speakers(self, record: Record) -> list[Speaker]:
         """Who spoke in this turn: all whose messages came with it, or wait for an answer since the last one."""
@@ -127,18 +127,18 @@ class SharedRoom:
             at for at, row in enumerate(rows) if row.get("role") == "assistant" and not row.get("tool_calls")
         ]
         open_rows = rows[answers[-1] + 1 :] if answers else rows
-        said = [row.get("content") for row in open_rows if row.get("role") == "user"]
+        prompts = [row.get("content") for row in open_rows if row.get("role") == "user"]
         return [
-            one._replace(owns_machine=one.sign in self._owners)
-            for one in _each_once(map(speaker_of, (*said, *self._said)))
+            speaker._replace(owns_machine=speaker.sign in self._owners)
+            for speaker in _deduplicate(map(find_speaker, (*prompts, *self._messages)))
         ]
 
 
-def _each_once(speakers: Iterable[Speaker]) -> list[Speaker]:
-    return list({one.sign: one for one in speakers}.values())
+def _deduplicate(speakers: Iterable[Speaker]) -> list[Speaker]:
+    return list({speaker.sign: speaker for speaker in speakers}.values())
 
 
-def _beginning(content: object) -> str:
+def _get_beginning(content: object) -> str:
     if isinstance(content, list):  # text and pictures: the text comes first
         content = next((part.get("text") for part in content if isinstance(part, dict)), None)
-    return text_of(content)[:200] if isinstance(content, str) else ""
+    return extract_text(content)[:200] if isinstance(content, str) else ""

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hermes import clock
-from hermes.agent.prompt.memory_files import Memory, Remembered, checked_entry, only_entry, refuse
-from hermes.agent.prompt.participants import Speaker, attribute, may_change
-from hermes.recall.tool.prompt_safety import harmless
+from hermes.agent.prompt.memory_files import Memory, MemoryContent, check_entry, find_entry, make_refusal
+from hermes.agent.prompt.participants import Speaker, attribute, can_change
+from hermes.recall.tool.prompt_safety import neutralise_fenced
 
 _NOTE = re.compile(r"\[(?P<author>[^\[\]\n]{1,120}), (?P<day>\d{4}-\d\d-\d\d)\] (?P<text>.+)")
 NOT_KNOWN = "not known who"
@@ -36,68 +36,70 @@ class RoomMemory:
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
 
-    def read(self, target: str) -> Remembered:
+    def read(self, target: str) -> MemoryContent:
         """What is there, each entry on one line that begins with whose word it is."""
         there = self._memory.read(target)
-        return there._replace(entries=[_shown(target, _parsed(entry)) for entry in there.entries])
+        return there._replace(entries=[_format_note(target, _parse_note(entry)) for entry in there.entries])
 
-    def add(self, target: str, content: str, speakers: Sequence[Speaker]) -> Remembered:
-        note = _made(content, speakers)
+    def add(self, target: str, content: str, speakers: Sequence[Speaker]) -> MemoryContent:
+        note = _make_note(content, speakers)
 
         def change(entries: list[str]) -> list[str]:
-            known = map(_parsed, entries)
-            twice = any((one.author, one.text) == (note.author, note.text) for one in known)
+            known = map(_parse_note, entries)
+            twice = any((other.author, other.text) == (note.author, note.text) for other in known)
             return entries if twice else [*entries, note.entry]
 
         return self._memory.change(target, change)
 
-    def replace(self, target: str, old_text: str, content: str, speakers: Sequence[Speaker]) -> Remembered:
-        note = _made(content, speakers)
+    def replace(self, target: str, old_text: str, content: str, speakers: Sequence[Speaker]) -> MemoryContent:
+        note = _make_note(content, speakers)
 
         def change(entries: list[str]) -> list[str]:
-            at = _changeable(entries, old_text, speakers)
+            at = _find_changeable(entries, old_text, speakers)
             return [*entries[:at], note.entry, *entries[at + 1 :]]
 
         return self._memory.change(target, change)
 
-    def remove(self, target: str, old_text: str, speakers: Sequence[Speaker]) -> Remembered:
+    def remove(self, target: str, old_text: str, speakers: Sequence[Speaker]) -> MemoryContent:
         def change(entries: list[str]) -> list[str]:
-            at = _changeable(entries, old_text, speakers)
+            at = _find_changeable(entries, old_text, speakers)
             return [*entries[:at], *entries[at + 1 :]]
 
         return self._memory.change(target, change)
 
 
-def _made(content: str, speakers: Sequence[Speaker]) -> Note:
-    text = " ".join(harmless(checked_entry(content)).split())
-    return Note(attribute(speakers), clock.day(clock.now()), text)
+def _make_note(content: str, speakers: Sequence[Speaker]) -> Note:
+    text = " ".join(neutralise_fenced(check_entry(content)).split())
+    return Note(attribute(speakers), clock.format_day(clock.now()), text)
 
 
-def _parsed(entry: str) -> Note:
+def _parse_note(entry: str) -> Note:
     line = " ".join(entry.split())
     found = _NOTE.fullmatch(line)
     return Note(NOT_KNOWN, "", line) if found is None else Note(found["author"], found["day"], found["text"])
 
 
-def _shown(target: str, note: Note) -> str:
-    said = f"said by {note.author} on {note.day}" if note.day else NOT_KNOWN
+def _format_note(target: str, note: Note) -> str:
+    origin = f"said by {note.author} on {note.day}" if note.day else NOT_KNOWN
     about = f"about {note.author}, " if target == "user" and note.day else ""
-    return f"- {about}{said}: {note.text}"
+    return f"- {about}{origin}: {note.text}"
 
 
-def _changeable(entries: list[str], old_text: str, speakers: Sequence[Speaker]) -> int:
+def _find_changeable(entries: list[str], old_text: str, speakers: Sequence[Speaker]) -> int:
     """The entry that is meant, among those that the speakers may change."""
-    notes = [_parsed(entry) for entry in entries]
-    theirs = [at for at, note in enumerate(notes) if may_change(note.author, speakers)]
-    wanted = " ".join(old_text.split())
-    others = [note for at, note in enumerate(notes) if at not in theirs and wanted and wanted in note.text]
-    if others and not any(wanted in notes[at].text for at in theirs):
+    notes = [_parse_note(entry) for entry in entries]
+    theirs = [at for at, note in enumerate(notes) if can_change(note.author, speakers)]
+    fragment = " ".join(old_text.split())
+    others = [
+        note for at, note in enumerate(notes) if at not in theirs and fragment and fragment in note.text
+    ]
+    if others and not any(fragment in notes[at].text for at in theirs):
         whose = others[0].author
         who = (
             "only an owner of the machine" if whose == NOT_KNOWN else "only they, or an owner of the machine,"
         )
-        raise refuse(
+        raise make_refusal(
             f"that entry is not theirs who speak here (by: {whose}); {who} can have it changed, in a turn in which"
             " nobody else speaks"
         )
-    return theirs[only_entry([notes[at].text for at in theirs], wanted)]
+    return theirs[find_entry([notes[at].text for at in theirs], fragment)]

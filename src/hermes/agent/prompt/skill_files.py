@@ -12,10 +12,10 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from hermes import clock, errors, home, secrets
-from hermes.atomic_files import alone_in
-from hermes.recall.tool.prompt_safety import name as one_line
+from hermes.atomic_files import lock_private_folder
+from hermes.recall.tool.prompt_safety import make_name as one_line
 from hermes.store.engine_choice import sealed_files
-from hermes.text import printable, readable
+from hermes.text import make_printable, make_readable
 
 MAIN = "SKILL.md"
 DELETED = ".deleted"
@@ -53,37 +53,39 @@ class Skills:
         """By name; what cannot be read is listed all the same, and says so."""
         try:
             known = sorted(
-                one for one in self.folder.iterdir() if _is_name(one.name) and (one / MAIN).is_file()
+                folder
+                for folder in self.folder.iterdir()
+                if _is_name(folder.name) and (folder / MAIN).is_file()
             )
         except OSError:
             return []
-        return [Skill(one.name, *self._described(one)) for one in known[:MOST_SKILLS]]
+        return [Skill(folder.name, *self._read_description(folder)) for folder in known[:MOST_SKILLS]]
 
     def author(self, name: str) -> str:
         """Who had a skill written down; empty if it does not say."""
-        return self._described(self._existing(name))[1]
+        return self._read_description(self._find_existing(name))[1]
 
     def view(self, name: str, file: str | None = None) -> str:
         """The text of a skill, or of one of its files."""
-        return readable(_read(self.path_of(name, file)))
+        return make_readable(_read(self.path_of(name, file)))
 
     def path_of(self, name: str, file: str | None = None) -> Path:
         """Where SKILL.md of a skill is, or another of its files, which need not be there."""
-        return self._file(self._existing(name), file)
+        return self._locate_file(self._find_existing(name), file)
 
     def files(self, name: str) -> list[str]:
         """What there is beside SKILL.md."""
-        folder = self._existing(name)
+        folder = self._find_existing(name)
         found = (path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file())
         return [path for path in found if path != MAIN and f"/{path}".find("/.") < 0][:MOST_FILES]
 
     def create(self, name: str, description: str, content: str, *, author: str = "") -> None:
-        folder = self._place(name)
-        text = _written(name, description, content, author)
-        with alone_in(self.folder):
+        folder = self._locate_folder(name)
+        text = _format_skill(name, description, content, author)
+        with lock_private_folder(self.folder):
             if folder.exists():
-                raise _bad(f"there is a skill {name!r} already; edit it")
-            home.private_folder(folder)
+                raise _make_error(f"there is a skill {name!r} already; edit it")
+            home.make_private_folder(folder)
             try:
                 sealed_files().write(folder / MAIN, text)
             except BaseException:  # without SKILL.md it would be no skill, and its name taken
@@ -100,23 +102,23 @@ class Skills:
         file: str | None = None,
     ) -> None:
         """Another description, another text, or both; with `file`, the text of a file beside it, new or not."""
-        with alone_in(self.folder):
-            folder = self._existing(name)
+        with lock_private_folder(self.folder):
+            folder = self._find_existing(name)
             if file is not None:
                 if content is None or description is not None:
-                    raise _bad("a file beside SKILL.md has a content and no description")
-                path = self._file(folder, file)
+                    raise _make_error("a file beside SKILL.md has a content and no description")
+                path = self._locate_file(folder, file)
                 if path == folder / MAIN:  # its front matter is the program's to write
-                    raise _bad(f"{MAIN} is the skill itself: pass content, and no file")
-                home.private_folder(path.parent)
-                sealed_files().write(path, _harmless(content))
+                    raise _make_error(f"{MAIN} is the skill itself: pass content, and no file")
+                home.make_private_folder(path.parent)
+                sealed_files().write(path, _check_text(content))
                 return
             old = _read(folder / MAIN)
             front = FRONT.match(old)
-            described, author = self._described(folder)
+            described, author = self._read_description(folder)
             sealed_files().write(
                 folder / MAIN,
-                _written(
+                _format_skill(
                     name,
                     described if description is None else description,
                     (old[front.end() :] if front else old) if content is None else content,
@@ -126,52 +128,54 @@ class Skills:
 
     def delete(self, name: str, file: str | None = None) -> None:
         """Out of the way, into `.deleted`: what an agent throws away, a person can bring back."""
-        with alone_in(self.folder):
-            folder = self._existing(name)
-            gone = folder if file is None else self._file(folder, file)
+        with lock_private_folder(self.folder):
+            folder = self._find_existing(name)
+            gone = folder if file is None else self._locate_file(folder, file)
             if file is not None and (gone == folder / MAIN or not gone.is_file()):
-                raise _bad(f"skill {name!r} has no file {printable(file)[:80]!r} that could be deleted alone")
+                raise _make_error(
+                    f"skill {name!r} has no file {make_printable(file)[:80]!r} that could be deleted alone"
+                )
             kept = self.folder / DELETED
-            home.private_folder(kept)
-            gone.rename(kept / f"{clock.stamp()}_{clock.new_uid()[-6:]}_{gone.name}")
+            home.make_private_folder(kept)
+            gone.rename(kept / f"{clock.format_stamp()}_{clock.make_uid()[-6:]}_{gone.name}")
 
-    def _place(self, name: str) -> Path:
+    def _locate_folder(self, name: str) -> Path:
         if not _is_name(name):
-            raise _bad(
-                f"{printable(name)[:80]!r} is no name for a skill: small letters, digits and hyphens,"
+            raise _make_error(
+                f"{make_printable(name)[:80]!r} is no name for a skill: small letters, digits and hyphens,"
                 f" {LONGEST_NAME} at most"
             )
         return self.folder / name
 
-    def _existing(self, name: str) -> Path:
-        folder = self._place(name)
+    def _find_existing(self, name: str) -> Path:
+        folder = self._locate_folder(name)
         if not (folder / MAIN).is_file() or not folder.resolve().is_relative_to(self.folder.resolve()):
             known = ", ".join(skill.name for skill in self.all()[:20])
-            raise _bad(
+            raise _make_error(
                 f"there is no skill {name!r}; {f'there are {known}' if known else 'there are none yet'}"
             )
         return folder
 
-    def _file(self, folder: Path, file: str | None) -> Path:
+    def _locate_file(self, folder: Path, file: str | None) -> Path:
         """A file of the skill; nothing outside of it, by whatever links."""
-        wanted = PurePosixPath(file or MAIN)
-        usable = wanted.parts and "\0" not in str(wanted) and len(str(wanted)) <= 200
-        if not usable or wanted.is_absolute() or any(part.startswith(".") for part in wanted.parts):
-            raise _bad(f"{printable(str(file))[:80]!r} is no file of a skill")
-        path = folder / wanted
+        relative = PurePosixPath(file or MAIN)
+        usable = relative.parts and "\0" not in str(relative) and len(str(relative)) <= 200
+        if not usable or relative.is_absolute() or any(part.startswith(".") for part in relative.parts):
+            raise _make_error(f"{make_printable(str(file))[:80]!r} is no file of a skill")
+        path = folder / relative
         if not path.resolve().is_relative_to(folder.resolve()):
-            raise _bad(f"{printable(str(file))[:80]!r} leads out of the skill")
+            raise _make_error(f"{make_printable(str(file))[:80]!r} leads out of the skill")
         return path
 
-    def _described(self, folder: Path) -> tuple[str, str]:
+    def _read_description(self, folder: Path) -> tuple[str, str]:
         """What a skill says of itself: its description and its author."""
         try:
             found = FRONT.match(_read(folder / MAIN))
-            front = _front(found["front"] if found else "")
+            front = _read_front_matter(found["front"] if found else "")
         except errors.HermesError:
             return "(cannot be read)", ""
         line, author = (
-            " ".join(printable(str(front.get(key) or "")).split()) for key in ("description", "author")
+            " ".join(make_printable(str(front.get(key) or "")).split()) for key in ("description", "author")
         )
         return line[:LONGEST_DESCRIPTION] or "(no description)", author[:LONGEST_AUTHOR]
 
@@ -180,7 +184,7 @@ def _is_name(name: str) -> bool:
     return re.fullmatch(rf"[a-z0-9][a-z0-9_-]{{0,{LONGEST_NAME - 1}}}", name) is not None
 
 
-def _front(text: str) -> dict[str, object]:
+def _read_front_matter(text: str) -> dict[str, object]:
     """Front matter as it is read; a description that YAML does not take (a colon in it) is a line of text."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
@@ -192,45 +196,45 @@ def _front(text: str) -> dict[str, object]:
     return read if isinstance(read, dict) else {}
 
 
-def _written(name: str, description: str, content: str, author: str = "") -> bytes:
+def _format_skill(name: str, description: str, content: str, author: str = "") -> bytes:
     """SKILL.md of a skill. JSON's quoting of a text is YAML's, too, so that any description survives."""
     import json
 
-    line = " ".join(printable(description).split())
+    line = " ".join(make_printable(description).split())
     if not line or len(line) > LONGEST_DESCRIPTION:
-        raise _bad(
+        raise _make_error(
             f"description is one line that says what the skill is for, {LONGEST_DESCRIPTION} characters at most"
         )
     if not content.strip():
-        raise _bad("content is empty; it is what the skill says")
+        raise _make_error("content is empty; it is what the skill says")
     front = FRONT.match(content)
     body = content[front.end() :] if front else content
     quoted = json.dumps(line, ensure_ascii=False)
     by = f"author: {json.dumps(author, ensure_ascii=False)}\n" if author else ""
-    return _harmless(f"---\nname: {name}\ndescription: {quoted}\n{by}---\n\n{body.strip()}\n")
+    return _check_text(f"---\nname: {name}\ndescription: {quoted}\n{by}---\n\n{body.strip()}\n")
 
 
-def _harmless(text: str) -> bytes:
-    if found := secrets.find(text):
-        raise _bad(f"that holds a secret ({found[0].name}); skills keep none, only where to find it")
-    data = readable(text).encode()
+def _check_text(text: str) -> bytes:
+    if found := secrets.find_secrets(text):
+        raise _make_error(f"that holds a secret ({found[0].name}); skills keep none, only where to find it")
+    data = make_readable(text).encode()
     if len(data) > LARGEST_FILE:
-        raise _bad(f"that has {len(data):,} bytes; {LARGEST_FILE:,} are the most")
+        raise _make_error(f"that has {len(data):,} bytes; {LARGEST_FILE:,} are the most")
     return data
 
 
 def _read(path: Path) -> str:
     try:
         if not path.is_file():
-            raise _bad(f"there is no file {path.name!r} in that skill")
+            raise _make_error(f"there is no file {path.name!r} in that skill")
         if sealed_files().size(path) > LARGEST_FILE:
-            raise _bad(f"{path.name} is too large to be read")
+            raise _make_error(f"{path.name} is too large to be read")
         return sealed_files().read(path).decode()
     except UnicodeDecodeError as problem:
-        raise _bad(f"{path.name} is not text") from problem
+        raise _make_error(f"{path.name} is not text") from problem
     except OSError as problem:
-        raise _bad(f"{path.name} cannot be read: {problem.strerror or problem}") from problem
+        raise _make_error(f"{path.name} cannot be read: {problem.strerror or problem}") from problem
 
 
-def _bad(sentence: str) -> errors.HermesError:
-    return errors.raised(errors.InvalidArgument, sentence)
+def _make_error(sentence: str) -> errors.HermesError:
+    return errors.make_error(errors.InvalidArgument, sentence)

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hermes import clock, errors, secrets
-from hermes.agent.prompt.memory_files import Memory, Remembered
+from hermes.agent.prompt.memory_files import Memory, MemoryContent
 from hermes.agent.prompt.room_memory import RoomMemory
 from hermes.agent.prompt.skill_files import Skills
-from hermes.agent.tool import Tool, bounded
-from hermes.recall.tool.prompt_safety import fenced, neutral
-from hermes.recall.tool.prompt_safety import name as one_line
+from hermes.agent.tool import Tool, shorten_middle
+from hermes.recall.tool.prompt_safety import fence_text, neutralise
+from hermes.recall.tool.prompt_safety import make_name as one_line
 
 PROJECT_FILES = ("HERMES.md", "AGENTS.md")
 """What a project says to agents; the first that is there, in the working directory or above it up to the repository."""
@@ -118,39 +118,39 @@ def build_system_prompt(
         parts.append(REMEMBER_IN_A_ROOM if shared else REMEMBER)
     if memory is not None and shared:
         parts += [
-            _noted_in_room(memory, "user", *ABOUT_PEOPLE),
-            _noted_in_room(memory, "memory", *ABOUT_ROOM),
+            _format_room_memory(memory, "user", *ABOUT_PEOPLE),
+            _format_room_memory(memory, "memory", *ABOUT_ROOM),
         ]
     elif memory is not None:
-        parts += [_remembered(memory, "user", "user-profile", "What you know about the person")]
-        parts += [_remembered(memory, "memory", "memory", "What you noted about the work")]
+        parts += [_format_memory(memory, "user", "user-profile", "What you know about the person")]
+        parts += [_format_memory(memory, "memory", "memory", "What you noted about the work")]
     if skills is not None and "skill_view" in names:
-        parts.append(_skills(skills))
-    parts.append(_surroundings(cwd if machine else None, source, model, started_at, shared))
+        parts.append(_format_skills(skills))
+    parts.append(_format_surroundings(cwd if machine else None, source, model, started_at, shared))
     parts += [about] if about else []
-    if machine and (found := project_file(cwd)):
-        parts.append(_project(found))
+    if machine and (found := find_project_file(cwd)):
+        parts.append(_format_project(found))
     return "\n\n".join(part for part in parts if part)
 
 
-def project_file(cwd: Path) -> ProjectFile | None:
+def find_project_file(cwd: Path) -> ProjectFile | None:
     """What the project of a directory says to agents."""
-    for folder in _folders(cwd):
+    for folder in _list_folders(cwd):
         for name in PROJECT_FILES:
-            text = _text(folder / name)
+            text = _read_text(folder / name)
             if text.strip():
                 return ProjectFile(folder / name, text)
     return None
 
 
-def _folders(cwd: Path) -> list[Path]:
+def _list_folders(cwd: Path) -> list[Path]:
     """The directory and those above it up to the repository; outside of one, only itself: who knows whose `/tmp` is."""
     above = [cwd, *cwd.parents][:MOST_ABOVE]
     roots = [number for number, folder in enumerate(above) if (folder / ".git").exists()]
     return above[: roots[0] + 1] if roots else [cwd]
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     """The text of a file that is really there, not somewhere else by a link."""
     try:
         if not path.is_file() or path.resolve().parent != path.parent.resolve():
@@ -162,32 +162,32 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _project(found: ProjectFile) -> str:
-    text = bounded(secrets.redact(neutral(found.text).strip()), LONGEST_PROJECT)
+def _format_project(found: ProjectFile) -> str:
+    text = shorten_middle(secrets.redact(neutralise(found.text).strip()), LONGEST_PROJECT)
     return (
         f"The project here has a file for agents, {one_line(found.path, LONGEST_PATH)}. It was written by whoever works"
         " on the project: keep to its conventions in the work on it, and where it differs from what the person says,"
-        f" the person decides.\n{fenced(text, 'project')}"
+        f" the person decides.\n{fence_text(text, 'project')}"
     )
 
 
-def _remembered(memory: Memory, target: str, info: str, heading: str) -> str:
+def _format_memory(memory: Memory, target: str, info: str, heading: str) -> str:
     there = _read(memory, target)
     if there is None:
         return ""
-    text = bounded(there.text, 2 * there.budget)  # a person may have written more than an agent may
-    return f"{heading} ({there.fullness}), noted earlier:\n{fenced(text, info)}"
+    text = shorten_middle(there.text, 2 * there.budget)  # a person may have written more than an agent may
+    return f"{heading} ({there.fullness}), noted earlier:\n{fence_text(text, info)}"
 
 
-def _noted_in_room(memory: Memory, target: str, info: str, heading: str) -> str:
+def _format_room_memory(memory: Memory, target: str, info: str, heading: str) -> str:
     there = _read(RoomMemory(memory), target)
     if there is None:
         return ""
-    text = bounded("\n".join(there.entries), 2 * there.budget)
-    return f"{heading} ({there.fullness}):\n{fenced(text, info)}"
+    text = shorten_middle("\n".join(there.entries), 2 * there.budget)
+    return f"{heading} ({there.fullness}):\n{fence_text(text, info)}"
 
 
-def _read(memory: Memory | RoomMemory, target: str) -> Remembered | None:
+def _read(memory: Memory | RoomMemory, target: str) -> MemoryContent | None:
     try:
         there = memory.read(target)
     except errors.HermesError:  # a file that cannot be read must not keep a conversation from starting
@@ -195,17 +195,17 @@ def _read(memory: Memory | RoomMemory, target: str) -> Remembered | None:
     return there if there.entries else None
 
 
-def _skills(skills: Skills) -> str:
+def _format_skills(skills: Skills) -> str:
     known = skills.all()
     if not known:
         return ""
     lines = [f"- {skill.line}" for skill in known[:MOST_SKILLS]]
     if len(known) > MOST_SKILLS:
         lines.append(f"- and {len(known) - MOST_SKILLS} more: skills_list")
-    return "\n".join([SKILLS, fenced("\n".join(lines), "skills")])
+    return "\n".join([SKILLS, fence_text("\n".join(lines), "skills")])
 
 
-def _surroundings(cwd: Path | None, source: str, model: str, started_at: float, shared: bool) -> str:
+def _format_surroundings(cwd: Path | None, source: str, model: str, started_at: float, shared: bool) -> str:
     machine: tuple[str, ...] = ()
     if cwd is not None:
         machine = (
@@ -217,6 +217,6 @@ def _surroundings(cwd: Path | None, source: str, model: str, started_at: float, 
             *machine,
             f"{'People reach' if shared else 'The person reaches'} you through: {one_line(source)}",
             f"Model: {one_line(model)}",
-            f"This session began on {clock.day(started_at)}; later days are not told here.",
+            f"This session began on {clock.format_day(started_at)}; later days are not told here.",
         )
     )

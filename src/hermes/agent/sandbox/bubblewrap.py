@@ -34,32 +34,35 @@ def is_installed() -> bool:
     return find_system_program(PROGRAM) is not None
 
 
-def spec(view: View, *, read_only: bool = False) -> dict[str, Any]:
+def make_spec(view: View, *, read_only: bool = False) -> dict[str, Any]:
     """What the launcher is told. A file that does not exist cannot be mounted, so the launcher looks after it."""
     if view.git_folder is None or read_only or not view.unprotected_git_settings:
         return LAUNCHER_SPEC
     return LAUNCHER_SPEC | {"git": str(view.git_folder), "git_names": view.unprotected_git_settings}
 
 
-def arguments(view: View, folder: Path, *, network: bool, read_only: bool = False) -> list[str]:
+def make_arguments(view: View, folder: Path, *, network: bool, read_only: bool = False) -> list[str]:
     """The command line of bubblewrap, up to the program that is to be run. Later mounts cover earlier ones."""
     made = [find_system_program(PROGRAM) or PROGRAM, *ISOLATION]
     if not network:
         made.append("--unshare-net")
     covered = [path for path in view.system if any(map(path.is_relative_to, (view.person, TEMPORARY)))]
-    made += [*_links(), *_mount("--ro-bind-try", *(path for path in view.system if path not in covered))]
+    made += [
+        *_link_paths(),
+        *_mount_paths("--ro-bind-try", *(path for path in view.system if path not in covered)),
+    ]
     made += [*PROC, "--dev", "/dev", "--bind", str(view.temporary), str(TEMPORARY)]
-    made += ["--tmpfs", str(view.person), *_mount("--ro-bind-try", *covered)]
+    made += ["--tmpfs", str(view.person), *_mount_paths("--ro-bind-try", *covered)]
     if read_only:
-        made += _mount("--ro-bind-try", view.workspace, *view.writable)
+        made += _mount_paths("--ro-bind-try", view.workspace, *view.writable)
     else:
-        made += _mount("--bind-try", *view.writable)
-        made += _mount("--bind", *_held(view))
-    made += [*_mount("--bind", view.temporary), *_mount("--ro-bind", *view.protected)]
-    return [*made, *_masks(view), "--chdir", str(folder), "--"]
+        made += _mount_paths("--bind-try", *view.writable)
+        made += _mount_paths("--bind", *_list_pinned_folders(view))
+    made += [*_mount_paths("--bind", view.temporary), *_mount_paths("--ro-bind", *view.protected)]
+    return [*made, *_mask_paths(view), "--chdir", str(folder), "--"]
 
 
-def _held(view: View) -> list[Path]:
+def _list_pinned_folders(view: View) -> list[Path]:
     """Folders above what is protected. A mount point cannot be renamed, so no other folder takes its place."""
     above = {
         folder
@@ -70,18 +73,18 @@ def _held(view: View) -> list[Path]:
     return sorted(above if view.git_folder is None else above | {view.git_folder})
 
 
-def _mount(option: str, *paths: Path) -> Iterator[str]:
+def _mount_paths(option: str, *paths: Path) -> Iterator[str]:
     for path in paths:
         yield from (option, str(path), str(path))
 
 
-def _links() -> Iterator[str]:
+def _link_paths() -> Iterator[str]:
     for name in LINKED:
         if Path(name).is_symlink():
             yield from ("--symlink", str(Path(name).readlink()), name)
 
 
-def _masks(view: View) -> Iterator[str]:
+def _mask_paths(view: View) -> Iterator[str]:
     """Nothing in the place of each hidden path that would be seen otherwise."""
     for path in sorted(view.hidden):
         if any(path.is_relative_to(other) for other in view.hidden if other != path):

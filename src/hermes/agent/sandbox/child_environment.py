@@ -39,7 +39,7 @@ QUIET = {
 NAMED_IN_SETTINGS = re.compile(r"\$\{(\w+)\}")
 
 
-def child_environment(
+def make_child_environment(
     temporary: Path,
     *,
     extra: Iterable[str] = (),
@@ -47,34 +47,34 @@ def child_environment(
     environment: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """What a command gets: known names, `extra` ones that the person set, nothing of `withheld`."""
-    given = os.environ if environment is None else environment
+    source = os.environ if environment is None else environment
     extra, withheld = set(extra), set(withheld)
     made = {
         name: value
-        for name, value in given.items()
+        for name, value in source.items()
         if (_is_allowed(name, value) or name in extra) and name not in withheld and name not in LOADER
     }
     folders = {"TMPDIR": str(temporary), "XDG_CACHE_HOME": str(temporary / "cache")}
     return made | QUIET | folders | {TOOL_MARKER: "1"}
 
 
-def loader_environment(
+def make_loader_environment(
     *, extra: Iterable[str] = (), withheld: Iterable[str] = (), environment: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """The variables of `LOADER` that a command gets: the search path, and others that the person set as `extra`."""
-    given = os.environ if environment is None else environment
+    source = os.environ if environment is None else environment
     allowed = ({LOADER[0], *extra} & set(LOADER)) - set(withheld)
-    return {name: given[name] for name in LOADER if name in allowed and name in given}
+    return {name: source[name] for name in LOADER if name in allowed and name in source}
 
 
-def names_of_keys(settings: Mapping[str, Any]) -> set[str]:
+def list_key_names(settings: Mapping[str, Any]) -> set[str]:
     """Every variable that the configuration uses: each `${NAME}`, and what a `key_env` names."""
     names: set[str] = set()
     for key, value in settings.items():
         if isinstance(value, Mapping):
-            names |= names_of_keys(value)
+            names |= list_key_names(value)
         elif isinstance(value, list | tuple):
-            names |= names_of_keys({str(number): entry for number, entry in enumerate(value)})
+            names |= list_key_names({str(number): entry for number, entry in enumerate(value)})
         elif isinstance(value, str):
             names |= set(NAMED_IN_SETTINGS.findall(value))
             if str(key).endswith("key_env"):

@@ -78,14 +78,14 @@ class View:
         """
         self.directory = directory.resolve()
         self.person = Path.home().resolve()
-        self.workspace = _workspace_of(self.directory, self.person)
+        self.workspace = _find_workspace(self.directory, self.person)
         self.temporary = temporary.resolve()
-        self.agent_files = _real([*_agent_files(store), *key_files])
+        self.agent_files = _resolve_paths([*_list_agent_files(store), *key_files])
         secrets = [*(self.person / name for name in SECRETS), *map(Path, SYSTEM_SECRETS)]
-        self.hidden = [*self.agent_files, *_real(secrets)]
+        self.hidden = [*self.agent_files, *_resolve_paths(secrets)]
         """Also what does not exist yet: it may be made while the conversation goes on."""
-        self._extra_readable = _existing(readable)
-        self._extra_writable = _existing(writable)
+        self._extra_readable = _filter_existing(readable)
+        self._extra_writable = _filter_existing(writable)
 
     @cached_property
     def is_inside_hidden(self) -> bool:
@@ -109,7 +109,7 @@ class View:
     def system(self) -> list[Path]:
         """What programs need: the system, toolchains of the home, and the interpreter of this program."""
         toolchains = [self.person / name for name in TOOLCHAINS]
-        return _existing([*map(Path, SYSTEM), *toolchains, *_runtime(), *self._extra_readable])
+        return _filter_existing([*map(Path, SYSTEM), *toolchains, *_list_runtime(), *self._extra_readable])
 
     @cached_property
     def readable(self) -> list[Path]:
@@ -156,14 +156,14 @@ class View:
             inside += [] if folder is None else folder.glob(pattern)
         return [
             path
-            for path in _existing([*self.own_program, *inside, *([link] if link.is_file() else [])])
+            for path in _filter_existing([*self.own_program, *inside, *([link] if link.is_file() else [])])
             if _is_below(path, self.writable) and not self.is_hidden(path)
         ]
 
     @cached_property
     def own_program(self) -> list[Path]:
         """The folders of this program that lie in what commands can change: it may be installed in the workspace."""
-        inside = [path for path in _real(_runtime()) if _is_below(path, self.writable)]
+        inside = [path for path in _resolve_paths(_list_runtime()) if _is_below(path, self.writable)]
         return [path for path in inside if path != self.workspace]
 
     @cached_property
@@ -195,7 +195,7 @@ class View:
             _is_below(path, self.writable)
             and not self.is_hidden(path)
             and not any(
-                part.lower() == ".git" for part in path.relative_to(_holder(path, self.writable)).parts
+                part.lower() == ".git" for part in path.relative_to(_find_holder(path, self.writable)).parts
             )
             and not _is_below(path, self.own_program)
             and not (self.shared_git_folder and path.is_relative_to(self.shared_git_folder))
@@ -221,7 +221,7 @@ class View:
         return {
             (found.st_dev, found.st_ino)
             for path in self.hidden
-            for found in _files_below(path)
+            for found in _walk_files(path)
             if found.st_nlink > 1
         }
 
@@ -240,17 +240,17 @@ class View:
         return private
 
 
-def _workspace_of(directory: Path, person: Path) -> Path:
+def _find_workspace(directory: Path, person: Path) -> Path:
     """The project of a directory. A home that is a git repository is no project of the folders in it."""
     found = workspace_of(directory).resolve()
     is_whole_home = person.is_relative_to(found) and not person.is_relative_to(directory)
     return directory if is_whole_home else found
 
 
-def _agent_files(store: Path | None) -> list[Path]:
+def _list_agent_files(store: Path | None) -> list[Path]:
     """The agent's home, that of all profiles, and the session database with what lies beside it."""
-    database = (store or home.default_db_path()).resolve()
-    beside = [path for path in _listed(database.parent) if path.name.startswith(database.name)]
+    database = (store or home.get_default_db_path()).resolve()
+    beside = [path for path in _list_folder(database.parent) if path.name.startswith(database.name)]
     named = [database.with_name(f"{database.name}{end}") for end in ("", "-wal", "-shm", "-journal")]
     agent = home.get_hermes_home()
     return [
@@ -265,16 +265,16 @@ def _agent_files(store: Path | None) -> list[Path]:
     ]
 
 
-def _runtime() -> list[Path]:
+def _list_runtime() -> list[Path]:
     """The interpreter, its packages, and the source of this program."""
     return [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parents[2]]
 
 
-def _existing(paths: Iterable[Path]) -> list[Path]:
-    return [path for path in _real(paths) if path.exists()]
+def _filter_existing(paths: Iterable[Path]) -> list[Path]:
+    return [path for path in _resolve_paths(paths) if path.exists()]
 
 
-def _real(paths: Iterable[Path]) -> list[Path]:
+def _resolve_paths(paths: Iterable[Path]) -> list[Path]:
     """Each path with every link followed, once."""
     found: dict[Path, None] = {}
     for path in paths:
@@ -287,18 +287,18 @@ def _is_below(path: Path, folders: Iterable[Path]) -> bool:
     return any(path.is_relative_to(folder) for folder in folders)
 
 
-def _holder(path: Path, folders: Iterable[Path]) -> Path:
+def _find_holder(path: Path, folders: Iterable[Path]) -> Path:
     return next(folder for folder in folders if path.is_relative_to(folder))
 
 
-def _listed(folder: Path) -> list[Path]:
+def _list_folder(folder: Path) -> list[Path]:
     try:
         return list(folder.iterdir())
     except OSError:
         return []
 
 
-def _files_below(path: Path) -> Iterator[os.stat_result]:
+def _walk_files(path: Path) -> Iterator[os.stat_result]:
     if not path.is_dir():
         try:
             yield path.lstat()

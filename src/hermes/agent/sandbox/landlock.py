@@ -18,16 +18,16 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 READ_ONLY_FOLDERS = ("/proc",)
 
 
-def spec(view: View, *, network: bool, read_only: bool = False) -> dict[str, Any]:
+def make_spec(view: View, *, network: bool, read_only: bool = False) -> dict[str, Any]:
     """What the launcher is told."""
-    rules = [[str(path), right] for path, right in _rules(view, read_only=read_only)]
+    rules = [[str(path), right] for path, right in _make_rules(view, read_only=read_only)]
     families = [int(socket.AF_UNIX)] if network else []
     made: dict[str, Any] = {"landlock": rules, "scope": True, "keyring": True, "deny_sockets": families}
     git = view.git_folder
     return made if git is None or read_only else made | {"git": str(git)}
 
 
-def why_not(view: View) -> str | None:
+def explain_unavailable(view: View) -> str | None:
     """Why this workspace cannot have it."""
     if view.holds_hidden:
         return "the workspace holds the agent's own files or the person's keys, which Landlock cannot mask"
@@ -36,20 +36,20 @@ def why_not(view: View) -> str | None:
     return None
 
 
-def _rules(view: View, *, read_only: bool) -> Iterator[tuple[Path, str]]:
+def _make_rules(view: View, *, read_only: bool) -> Iterator[tuple[Path, str]]:
     for device in DEVICES:
         yield Path(device), "write"
     for folder in READ_ONLY_FOLDERS:
         yield Path(folder), "read"
     for path in view.system:
-        yield from _without_hidden(path, view)
+        yield from _exclude_hidden(path, view)
     yield view.temporary, "write"
     for path in view.readable:
         if path not in view.system and path != view.temporary:
             yield path, "write" if path in view.writable and not read_only else "read"
 
 
-def _without_hidden(path: Path, view: View) -> Iterator[tuple[Path, str]]:
+def _exclude_hidden(path: Path, view: View) -> Iterator[tuple[Path, str]]:
     """The folder, or if something hidden lies in it, all of its entries but that."""
     if view.is_hidden(path):
         return
@@ -63,4 +63,4 @@ def _without_hidden(path: Path, view: View) -> Iterator[tuple[Path, str]]:
         return
     for entry in entries:
         if not entry.is_symlink():
-            yield from _without_hidden(entry, view)
+            yield from _exclude_hidden(entry, view)

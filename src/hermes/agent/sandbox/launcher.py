@@ -136,14 +136,14 @@ def _reap() -> bool:
 
 
 def _signal_all(number: int) -> None:
-    for pid in _descendants():
+    for pid in _list_descendants():
         try:
             os.kill(pid, number)
         except OSError:
             pass
 
 
-def _descendants() -> list[int]:
+def _list_descendants() -> list[int]:
     """Every process below this one. Where there is no /proc, those of its process group."""
     children: dict[int, list[int]] = {}
     try:
@@ -159,7 +159,7 @@ def _descendants() -> list[int]:
                 continue
             children.setdefault(parent, []).append(int(name))
     if not children:
-        return _process_group()
+        return _get_process_group()
     found: list[int] = []
     waiting = [os.getpid()]
     while waiting:
@@ -169,7 +169,7 @@ def _descendants() -> list[int]:
     return found
 
 
-def _process_group() -> list[int]:
+def _get_process_group() -> list[int]:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     return [-os.getpgrp()] if os.getpgrp() == os.getpid() else []
 
@@ -217,14 +217,14 @@ class GitSettings:
         for name in self._files:
             self._read_file(name, found)
         for folder in self._folders:
-            for name in self._names(folder):
+            for name in self._list_names(folder):
                 self._read_file(f"{folder}/{name}", found)
         return found
 
     def _read_file(self, name: str, found: dict[str, tuple[bytes, int]]) -> None:
         """A link counts as a file that holds its target."""
         folder, _, base = name.rpartition("/")
-        above = self._opened(folder)
+        above = self._open_folder(folder)
         if above is None:
             return
         try:
@@ -242,11 +242,11 @@ class GitSettings:
 
     def _write(self, name: str, data: bytes, mode: int) -> None:
         folder, _, base = name.rpartition("/")
-        if folder and self._opened(folder) is None:  # a link or nothing stands in its place
+        if folder and self._open_folder(folder) is None:  # a link or nothing stands in its place
             self._remove(folder)
             os.mkdir(folder, 0o755, dir_fd=self._folder)
         self._remove(name)
-        above = self._opened(folder)
+        above = self._open_folder(folder)
         if above is None:
             raise OSError(f"{folder} cannot be opened")
         try:
@@ -261,7 +261,7 @@ class GitSettings:
 
     def _remove(self, name: str) -> None:
         folder, _, base = name.rpartition("/")
-        above = self._opened(folder)
+        above = self._open_folder(folder)
         if above is not None:
             try:
                 os.unlink(base, dir_fd=above)
@@ -270,8 +270,8 @@ class GitSettings:
             finally:
                 os.close(above)
 
-    def _names(self, folder: str) -> list[str]:
-        opened = self._opened(folder)
+    def _list_names(self, folder: str) -> list[str]:
+        opened = self._open_folder(folder)
         if opened is None:
             return []
         try:
@@ -279,7 +279,7 @@ class GitSettings:
         finally:
             os.close(opened)
 
-    def _opened(self, folder: str) -> int | None:
+    def _open_folder(self, folder: str) -> int | None:
         try:
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
             return os.open(folder or ".", flags, dir_fd=self._folder)
@@ -306,7 +306,7 @@ def _become(command: list[str], spec: dict[str, Any]) -> NoReturn:
 
 
 def restrict(spec: dict[str, Any]) -> None:
-    _checked(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    _check_result(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
     if "landlock" in spec:
         _drop_capabilities()
     if "landlock" in spec or spec.get("scope"):
@@ -318,20 +318,20 @@ def _drop_capabilities() -> None:
     """Root keeps its user id and nothing else: a capability would let it read the memory of other processes."""
     if os.geteuid() != 0:
         return
-    _checked(libc.prctl(PR_SET_SECUREBITS, ROOT_IS_NOBODY_SPECIAL, 0, 0, 0), "securebits")
+    _check_result(libc.prctl(PR_SET_SECUREBITS, ROOT_IS_NOBODY_SPECIAL, 0, 0, 0), "securebits")
     for capability in range(LAST_CAPABILITY + 1):
         libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)  # a number that the kernel does not know is refused
     header, none = struct.pack("=Ii", CAPABILITY_VERSION, 0), bytes(24)
-    _checked(libc.capset(header, none), "capset")
+    _check_result(libc.capset(header, none), "capset")
 
 
-def landlock_version() -> int:
+def get_landlock_version() -> int:
     """The version of Landlock that this kernel has; 0 if it has none."""
     return max(0, libc.syscall(CREATE_RULESET, None, 0, 1)) if sys.platform == "linux" else 0
 
 
 def _restrict_files(rules: list[list[str]] | None, *, scope: bool) -> None:
-    version = landlock_version()
+    version = get_landlock_version()
     known = RIGHTS_BY_ABI[min(version, 5)] if rules is not None and version else 0
     scoped = SCOPE_ABSTRACT_UNIX_SOCKET | SCOPE_SIGNAL if scope and version >= SCOPE_ABI else 0
     if rules is not None and not version:
@@ -341,10 +341,10 @@ def _restrict_files(rules: list[list[str]] | None, *, scope: bool) -> None:
     attributes = struct.pack("=QQQ", known, 0, scoped)[
         : 24 if version >= SCOPE_ABI else 16 if version >= 4 else 8
     ]
-    ruleset = _checked(libc.syscall(CREATE_RULESET, attributes, len(attributes), 0), "landlock")
+    ruleset = _check_result(libc.syscall(CREATE_RULESET, attributes, len(attributes), 0), "landlock")
     for path, right in rules or []:
         _allow(ruleset, path, RIGHTS[right] & known)
-    _checked(libc.syscall(RESTRICT_SELF, ruleset, 0), "landlock")
+    _check_result(libc.syscall(RESTRICT_SELF, ruleset, 0), "landlock")
     os.close(ruleset)
 
 
@@ -357,7 +357,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
         if not os.path.isdir(path):
             rights &= OF_FILES
         attributes = struct.pack("=Qi", rights, descriptor)
-        _checked(
+        _check_result(
             libc.syscall(ADD_RULE, ruleset, RULE_PATH_BENEATH, attributes, 0), f"landlock rule for {path}"
         )
     finally:
@@ -397,10 +397,10 @@ def _restrict_calls(families: list[int] | None, *, keyring: bool) -> None:
     filters = b"".join(struct.pack("=HBBI", *step) for step in program)
     buffer = ctypes.create_string_buffer(filters, len(filters))
     header = struct.pack("@HxxxxxxP", len(program), ctypes.addressof(buffer))
-    _checked(libc.prctl(PR_SET_SECCOMP, 2, header, 0, 0), "seccomp")
+    _check_result(libc.prctl(PR_SET_SECCOMP, 2, header, 0, 0), "seccomp")
 
 
-def _checked(result: int, what: str) -> int:
+def _check_result(result: int, what: str) -> int:
     if result < 0:
         raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
     return result

@@ -43,15 +43,19 @@ class Sandbox(NamedTuple):
         """The command line that runs a program inside."""
         match self.kind:
             case "bubblewrap":
-                inside = bubblewrap.arguments(self.view, folder, network=network, read_only=read_only)
-                return _launched(bubblewrap.spec(self.view, read_only=read_only), [*inside, *program])
-            case "landlock":
-                return _launched(landlock.spec(self.view, network=network, read_only=read_only), program)
-            case "seatbelt":
-                return _launched(
-                    {}, [*seatbelt.arguments(self.view, network=network, read_only=read_only), *program]
+                inside = bubblewrap.make_arguments(self.view, folder, network=network, read_only=read_only)
+                return _make_launch_command(
+                    bubblewrap.make_spec(self.view, read_only=read_only), [*inside, *program]
                 )
-        return outside(program)
+            case "landlock":
+                return _make_launch_command(
+                    landlock.make_spec(self.view, network=network, read_only=read_only), program
+                )
+            case "seatbelt":
+                return _make_launch_command(
+                    {}, [*seatbelt.make_arguments(self.view, network=network, read_only=read_only), *program]
+                )
+        return make_outside_command(program)
 
     def describe(self) -> str:
         if self.kind is None:
@@ -59,12 +63,12 @@ class Sandbox(NamedTuple):
         return f"{self.kind}: {self.reason}" if self.reason else self.kind
 
 
-def outside(program: list[str]) -> list[str]:
+def make_outside_command(program: list[str]) -> list[str]:
     """The command line that runs a program without a sandbox. It still ends with what it started."""
-    return _launched({}, program)
+    return _make_launch_command({}, program)
 
 
-def shell_program(command: str, variables: Mapping[str, str] | None = None) -> list[str]:
+def make_shell_command(command: str, variables: Mapping[str, str] | None = None) -> list[str]:
     """The command line of a shell. `variables` are set only there, not for the program that makes the sandbox."""
     shell = [find_system_program("bash") or "/bin/sh", "-c", command]
     if not variables:
@@ -88,7 +92,7 @@ def choose_sandbox(view: View) -> Sandbox:
     missing = probe_bubblewrap() if bubblewrap.is_installed() else f"bubblewrap is not installed; {INSTALL}"
     if not missing:
         return Sandbox(view, "bubblewrap")
-    problem = probe_landlock() or landlock.why_not(view)
+    problem = probe_landlock() or landlock.explain_unavailable(view)
     if problem:
         return Sandbox(view, None, f"{missing}; {problem}")
     return Sandbox(view, "landlock", f"weaker than bubblewrap ({missing})")
@@ -117,19 +121,21 @@ def probe_bubblewrap() -> str:
         "/",
         "/",
     ]
-    return _problem_of(
+    return _find_problem(
         "bubblewrap",
-        _launched(bubblewrap.LAUNCHER_SPEC, [*base, *bubblewrap.PROC, "--dev", "/dev", "--", "true"]),
+        _make_launch_command(
+            bubblewrap.LAUNCHER_SPEC, [*base, *bubblewrap.PROC, "--dev", "/dev", "--", "true"]
+        ),
     )
 
 
 @cache
 def probe_landlock() -> str:
-    if not launcher.landlock_version():
+    if not launcher.get_landlock_version():
         return "the kernel has no Landlock"
-    return _problem_of(
+    return _find_problem(
         "Landlock",
-        _launched(
+        _make_launch_command(
             {"landlock": [["/", "read"]], "scope": True, "keyring": True, "deny_sockets": []}, ["true"]
         ),
     )
@@ -137,13 +143,13 @@ def probe_landlock() -> str:
 
 @cache
 def probe_seatbelt() -> str:
-    return _problem_of(
+    return _find_problem(
         "sandbox-exec",
         [find_system_program(seatbelt.PROGRAM) or "", "-p", "(version 1)(allow default)", "/usr/bin/true"],
     )
 
 
-def _problem_of(name: str, command: list[str]) -> str:
+def _find_problem(name: str, command: list[str]) -> str:
     """Why the sandbox of this name cannot run the command; empty if it can."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_S, check=False)
@@ -156,6 +162,6 @@ def _problem_of(name: str, command: list[str]) -> str:
     return f"{name} does not work here{why}"
 
 
-def _launched(spec: dict[str, Any], program: list[str]) -> list[str]:
+def _make_launch_command(spec: dict[str, Any], program: list[str]) -> list[str]:
     # -I -S: nothing of the workspace or the environment is imported.
     return [sys.executable, "-I", "-S", launcher.__file__, json.dumps(spec, separators=(",", ":")), *program]

@@ -30,26 +30,26 @@ def is_installed() -> bool:
     return find_system_program(PROGRAM) is not None
 
 
-def arguments(view: View, *, network: bool, read_only: bool = False) -> list[str]:
+def make_arguments(view: View, *, network: bool, read_only: bool = False) -> list[str]:
     return [
         find_system_program(PROGRAM) or PROGRAM,
         "-p",
-        profile(view, network=network, read_only=read_only),
+        make_profile(view, network=network, read_only=read_only),
     ]
 
 
-def profile(view: View, *, network: bool, read_only: bool = False) -> str:
+def make_profile(view: View, *, network: bool, read_only: bool = False) -> str:
     lines = [FIXED]
-    lines += [f"(allow file-read* {_subpath(path)})" for path in view.readable]
+    lines += [f"(allow file-read* {_format_subpath(path)})" for path in view.readable]
     writable = [view.temporary] if read_only else view.writable
-    lines += [f"(allow file-write* {_subpath(path)})" for path in writable]
-    lines += [f"(deny file-write* {_subpath(path)})" for path in view.protected]
-    lines += [f"(deny file-read* file-write* {_subpath(path)})" for path in view.hidden]
+    lines += [f"(allow file-write* {_format_subpath(path)})" for path in writable]
+    lines += [f"(deny file-write* {_format_subpath(path)})" for path in view.protected]
+    lines += [f"(deny file-read* file-write* {_format_subpath(path)})" for path in view.hidden]
     if network:
         lines.append(NETWORK)
     return "\n".join(lines)
 
 
-def _subpath(path: Path) -> str:
+def _format_subpath(path: Path) -> str:
     quoted = str(path).replace("\\", "\\\\").replace('"', '\\"')
     return f'(subpath "{quoted}")'

@@ -9,14 +9,14 @@ if TYPE_CHECKING:
     from hermes.agent.session_summaries import SessionSummaries
     from hermes.agent.tool import Tool
     from hermes.agent.tools.access import Access
-    from hermes.agent.tools.background_processes import Processes
+    from hermes.agent.tools.background_processes import BackgroundProcesses
 
 
-def standard_tools(
+def make_standard_tools(
     *,
     home: Path | None = None,
     access: Access | None = None,
-    processes: Processes | None = None,
+    processes: BackgroundProcesses | None = None,
     summaries: SessionSummaries | None = None,
     incognito: bool = False,
     shared: bool = False,
@@ -31,8 +31,8 @@ def standard_tools(
     from hermes.agent.prompt.memory_files import Memory
     from hermes.agent.prompt.skill_files import Skills
     from hermes.agent.tools.access import Access
-    from hermes.agent.tools.background_processes import Processes
-    from hermes.agent.tools.memory import MemoryTool
+    from hermes.agent.tools.background_processes import BackgroundProcesses
+    from hermes.agent.tools.memory_tool import MemoryTool
     from hermes.agent.tools.patch import Patch
     from hermes.agent.tools.process import Process
     from hermes.agent.tools.read_file import ReadFile
@@ -43,7 +43,7 @@ def standard_tools(
     from hermes.agent.tools.todo import Todo
     from hermes.agent.tools.write_file import WriteFile
 
-    known = Processes() if processes is None else processes
+    known = BackgroundProcesses() if processes is None else processes
     reach = Access() if access is None else access
     skills = Skills(home and home / "skills")
     tools: list[Tool] = [

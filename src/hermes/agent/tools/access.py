@@ -19,9 +19,9 @@ from typing import NamedTuple
 from hermes import home
 from hermes.agent.approvals.grants import Grants
 from hermes.agent.approvals.policy import ASK, Policy
-from hermes.agent.sandbox.child_environment import child_environment, loader_environment
+from hermes.agent.sandbox.child_environment import make_child_environment, make_loader_environment
 from hermes.agent.sandbox.file_view import View
-from hermes.agent.sandbox.sandbox import Sandbox, choose_sandbox, shell_program
+from hermes.agent.sandbox.sandbox import Sandbox, choose_sandbox, make_shell_command
 from hermes.agent.tool import ToolContext
 from hermes.atomic_files import KEY_NOTE
 
@@ -51,7 +51,7 @@ class Access:
 
     def policy_of(self, context: ToolContext) -> Policy:
         """What tools may do in the working directory of this call."""
-        store = Path(getattr(context.db, "db_path", home.default_db_path()))
+        store = Path(getattr(context.db, "db_path", home.get_default_db_path()))
         known = context.cwd, store
         with self._lock:
             if known not in self._policies:
@@ -63,45 +63,45 @@ class Access:
 
     def choose_sandbox(self, folder: Path, store: Path) -> Sandbox:
         """The sandbox for commands in this folder, with the view that the settings make of it."""
-        given = self.settings
+        settings = self.settings
         view = View(
             folder,
-            self._temporary_folder(),
+            self._get_temporary_folder(),
             store=store,
-            key_files=self._key_files(store),
-            readable=map(_expanded, given.readable),
-            writable=map(_expanded, given.writable),
+            key_files=self._list_key_files(store),
+            readable=map(_expand_path, settings.readable),
+            writable=map(_expand_path, settings.writable),
         )
         return choose_sandbox(view)
 
-    def _key_files(self, store: Path) -> Iterator[Path]:
+    def _list_key_files(self, store: Path) -> Iterator[Path]:
         """The files that may hold the key of the store: by the environment, by setting, by the note beside it."""
         if name := os.environ.get("HERMES_STORE_KEY_FILE", "").strip():
-            yield _expanded(name)
+            yield _expand_path(name)
         if self.settings.key_file is not None:
-            yield home.get_hermes_home() / _expanded(self.settings.key_file)
+            yield home.get_hermes_home() / _expand_path(self.settings.key_file)
         with suppress(OSError, ValueError, AttributeError):
             noted = json.loads(Path(f"{store}{KEY_NOTE}").read_bytes()).get("key_file")
             if isinstance(noted, str):
                 yield Path(noted)
 
-    def environment(self, given: Mapping[str, str] | None = None) -> dict[str, str]:
+    def environment(self, environment: Mapping[str, str] | None = None) -> dict[str, str]:
         """What a command gets of the environment."""
         settings = self.settings
         with self._lock:
-            folder = self._temporary_folder()
-        return child_environment(
-            folder, extra=settings.environment, withheld=settings.withheld, environment=given
+            folder = self._get_temporary_folder()
+        return make_child_environment(
+            folder, extra=settings.environment, withheld=settings.withheld, environment=environment
         )
 
     def shell_program(self, command: str) -> list[str]:
         """The command line of a shell that runs a command."""
         settings = self.settings
-        return shell_program(
-            command, loader_environment(extra=settings.environment, withheld=settings.withheld)
+        return make_shell_command(
+            command, make_loader_environment(extra=settings.environment, withheld=settings.withheld)
         )
 
-    def _temporary_folder(self) -> Path:
+    def _get_temporary_folder(self) -> Path:
         if self._temporary is None:
             self._temporary = Path(tempfile.mkdtemp(prefix=PREFIX)).resolve()
             atexit.register(self.close)
@@ -116,5 +116,5 @@ class Access:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _expanded(path: str) -> Path:
+def _expand_path(path: str) -> Path:
     return Path(os.path.expandvars(path)).expanduser()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hermes.agent.tool import ToolFailed
-from hermes.text import clean_in
+from hermes.text import replace_surrogates
 
 Schema = Mapping[str, Any]
 
@@ -27,19 +27,19 @@ YES_NO = {"true": True, "false": False, "yes": True, "no": False}
 MOST_DIGITS = 18
 
 
-def checked(schema: Schema, arguments: object) -> dict[str, Any]:
+def check_arguments(schema: Schema, arguments: object) -> dict[str, Any]:
     """The arguments as the schema wants them, or `ToolFailed`."""
     if not isinstance(arguments, dict):
         raise ToolFailed("the arguments must be a JSON object")
-    return _object("", schema, arguments)
+    return _check_object("", schema, arguments)
 
 
-def text_field(description: str, most: int, least: int = 0) -> dict[str, Any]:
+def make_text_field(description: str, most: int, least: int = 0) -> dict[str, Any]:
     """The schema of a text, for those who describe arguments."""
     return {"type": "string", "description": description, "minLength": least, "maxLength": most}
 
 
-def objects(required: list[str], **properties: Schema) -> dict[str, Any]:
+def make_object_schema(required: list[str], **properties: Schema) -> dict[str, Any]:
     """The schema of an object that has these fields and no others."""
     return {
         "type": "object",
@@ -49,30 +49,30 @@ def objects(required: list[str], **properties: Schema) -> dict[str, Any]:
     }
 
 
-def _object(where: str, schema: Schema, value: object) -> dict[str, Any]:
+def _check_object(where: str, schema: Schema, value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise _wrong(where, schema)
+        raise _make_error(where, schema)
     known: Mapping[str, Schema] = schema["properties"]
-    given = {key: one for key, one in value.items() if one is not None}
-    for key in given:
+    items = {key: item for key, item in value.items() if item is not None}
+    for key in items:
         if key not in known:
             raise ToolFailed(
-                f"there is no argument {_at(where, str(key)[:40])}; there are {', '.join(known)}"
+                f"there is no argument {_join_path(where, str(key)[:40])}; there are {', '.join(known)}"
             )
     for key in schema["required"]:
-        if key not in given:
-            raise ToolFailed(f"{_at(where, key)} is missing")
-    return {key: _value(_at(where, key), known[key], one) for key, one in given.items()}
+        if key not in items:
+            raise ToolFailed(f"{_join_path(where, key)} is missing")
+    return {key: _check_value(_join_path(where, key), known[key], item) for key, item in items.items()}
 
 
-def _value(where: str, schema: Schema, value: object) -> Any:
+def _check_value(where: str, schema: Schema, value: object) -> Any:
     return CHECKS[schema["type"]](where, schema, value)
 
 
-def _string(where: str, schema: Schema, value: object) -> str:
+def _check_string(where: str, schema: Schema, value: object) -> str:
     if not isinstance(value, str):
-        raise _wrong(where, schema)
-    text = clean_in(value)
+        raise _make_error(where, schema)
+    text = replace_surrogates(value)
     if "enum" in schema:
         word = text.strip().lower()
         if word not in schema["enum"]:
@@ -85,47 +85,47 @@ def _string(where: str, schema: Schema, value: object) -> str:
     return text
 
 
-def _integer(where: str, schema: Schema, value: object) -> int:
+def _check_integer(where: str, schema: Schema, value: object) -> int:
     if isinstance(value, str) and re.fullmatch(rf"\s*-?[0-9]{{1,{MOST_DIGITS}}}\s*", value, re.ASCII):
         value = int(value)
     if isinstance(value, float) and value.is_integer() and abs(value) < 10**MOST_DIGITS:
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise _wrong(where, schema)
+        raise _make_error(where, schema)
     least, most = schema["minimum"], schema["maximum"]
     if not least <= value <= most:
         raise ToolFailed(f"{where} is a whole number from {least:,} to {most:,}")
     return value
 
 
-def _boolean(where: str, schema: Schema, value: object) -> bool:
+def _check_boolean(where: str, schema: Schema, value: object) -> bool:
     if isinstance(value, str):
         value = YES_NO.get(value.strip().lower(), value)
     if not isinstance(value, bool):
-        raise _wrong(where, schema)
+        raise _make_error(where, schema)
     return value
 
 
-def _array(where: str, schema: Schema, value: object) -> list[Any]:
+def _check_array(where: str, schema: Schema, value: object) -> list[Any]:
     if not isinstance(value, list):
-        raise _wrong(where, schema)
+        raise _make_error(where, schema)
     if len(value) > schema["maxItems"]:
         raise ToolFailed(f"{where} has {len(value):,} items; {schema['maxItems']} are the most")
-    return [_value(f"{where}[{number}]", schema["items"], one) for number, one in enumerate(value)]
+    return [_check_value(f"{where}[{number}]", schema["items"], item) for number, item in enumerate(value)]
 
 
 CHECKS: Mapping[str, Callable[[str, Schema, object], Any]] = {
-    "string": _string,
-    "integer": _integer,
-    "boolean": _boolean,
-    "array": _array,
-    "object": _object,
+    "string": _check_string,
+    "integer": _check_integer,
+    "boolean": _check_boolean,
+    "array": _check_array,
+    "object": _check_object,
 }
 
 
-def _at(where: str, key: str) -> str:
+def _join_path(where: str, key: str) -> str:
     return f"{where}.{key}" if where else key
 
 
-def _wrong(where: str, schema: Schema) -> ToolFailed:
+def _make_error(where: str, schema: Schema) -> ToolFailed:
     return ToolFailed(f"{where} must be {NAMES[schema['type']]}")

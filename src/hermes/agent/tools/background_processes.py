@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes.agent.tool import ToolFailed
-from hermes.agent.tools.running_command import Output, Running
+from hermes.agent.tools.running_command import Output, RunningCommand
 
 if TYPE_CHECKING:
     from hermes.db.session_db import AnyStore
@@ -22,47 +22,47 @@ KEPT = 200_000
 """Bytes of output of each that are kept, the latest ones."""
 
 
-class Background:
-    def __init__(self, name: str, conversation: str, running: Running) -> None:
+class BackgroundProcess:
+    def __init__(self, name: str, conversation: str, running: RunningCommand) -> None:
         self.name, self.conversation, self.running = name, conversation, running
-        self.told = 0
+        self.reported = 0
         """How many bytes of its output the model has been given."""
 
-    def news(self) -> str:
+    def take_output(self) -> str:
         """What it has printed since this was asked last."""
-        text, self.told = self.running.output.since(self.told)
+        text, self.reported = self.running.output.since(self.reported)
         return text
 
 
-class Processes:
+class BackgroundProcesses:
     def __init__(self) -> None:
-        self._known: dict[str, Background] = {}
+        self._known: dict[str, BackgroundProcess] = {}
         self._started = 0
         self._lock = threading.Lock()
         atexit.register(self.close)
 
     def start(
         self, conversation: str, command: str, program: list[str], folder: Path, environment: dict[str, str]
-    ) -> Background:
+    ) -> BackgroundProcess:
         active = [process for process in self._known.values() if not process.running.over]
         if len(active) >= MOST_AT_ONCE:
             raise ToolFailed(f"{len(active)} background processes are running; end one of them first")
-        running = Running(command, program, folder, environment, Output(0, KEPT))
+        running = RunningCommand(command, program, folder, environment, Output(0, KEPT))
         with self._lock:
             self._started += 1
-            made = Background(f"p{self._started}", conversation, running)
+            made = BackgroundProcess(f"p{self._started}", conversation, running)
             self._known[made.name] = made
-            over = [one.name for one in self._known.values() if one.running.over]
+            over = [background.name for background in self._known.values() if background.running.over]
             for name in over[: max(0, len(self._known) - MOST_REMEMBERED)]:
                 del self._known[name]
         return made
 
-    def of(self, conversation: str) -> list[Background]:
-        return [one for one in list(self._known.values()) if one.conversation == conversation]
+    def of(self, conversation: str) -> list[BackgroundProcess]:
+        return [process for process in list(self._known.values()) if process.conversation == conversation]
 
-    def named(self, conversation: str, name: str) -> Background:
+    def get_process(self, conversation: str, name: str) -> BackgroundProcess:
         """That of this conversation; those of others do not exist."""
-        mine = {one.name: one for one in self.of(conversation)}
+        mine = {process.name: process for process in self.of(conversation)}
         if name not in mine:
             there_are = f"there are {', '.join(mine)}" if mine else "there are none"
             raise ToolFailed(f"there is no background process {name[:40]!r}; {there_are}")
@@ -71,7 +71,7 @@ class Processes:
     def close(self) -> None:
         """End them all."""
         atexit.unregister(self.close)
-        active = [one.running for one in self._known.values() if not one.running.over]
+        active = [process.running for process in self._known.values() if not process.running.over]
         ending = [threading.Thread(target=running.kill) for running in active]
         for thread in ending:
             thread.start()
@@ -79,6 +79,6 @@ class Processes:
             thread.join()
 
 
-def conversation_of(db: AnyStore, session_id: str) -> str:
+def find_conversation(db: AnyStore, session_id: str) -> str:
     """What a process belongs to: the conversation, which a compression carries on in another session."""
     return db.get_conversation_root(session_id) or session_id

@@ -11,13 +11,13 @@ SHOWN = 40
 LONGEST_LINE = 200
 
 
-def summary(before: str, after: str) -> str:
+def summarise_edit(before: str, after: str) -> str:
     """How many lines came and went, and the first of them."""
     if before == after:
         return "nothing changed"
     old, new = before.splitlines(), after.splitlines()
-    head = _common(old, new)
-    tail = _common(old[head:][::-1], new[head:][::-1])
+    head = _count_common(old, new)
+    tail = _count_common(old[head:][::-1], new[head:][::-1])
     gone, come = old[head : len(old) - tail], new[head : len(new) - tail]
     if len(gone) + len(come) > MOST_LINES_COMPARED:
         return f"+{len(come):,} -{len(gone):,} lines, from line {head + 1:,}"
@@ -28,15 +28,15 @@ def summary(before: str, after: str) -> str:
     lines = [line[:LONGEST_LINE] for line in diff[:SHOWN]]
     if len(diff) > SHOWN:
         lines.append(f"[... {len(diff) - SHOWN:,} more lines of the difference ...]")
-    told = "\n".join([f"+{added} -{removed} lines, near line {head + 1:,}", *lines])
-    return told if diff else "only line ends changed"
+    summary = "\n".join([f"+{added} -{removed} lines, near line {head + 1:,}", *lines])
+    return summary if diff else "only line ends changed"
 
 
-def diff(path: str, before: str, after: str) -> str:
+def make_diff(path: str, before: str, after: str) -> str:
     """A unified diff of the whole edit, for the person who is asked about it; empty if nothing changes."""
     old, new = before.splitlines(), after.splitlines()
-    head = max(0, _common(old, new) - CONTEXT)
-    tail = max(0, _common(old[head:][::-1], new[head:][::-1]) - CONTEXT)
+    head = max(0, _count_common(old, new) - CONTEXT)
+    tail = max(0, _count_common(old[head:][::-1], new[head:][::-1]) - CONTEXT)
     gone, come = old[head : len(old) - tail], new[head : len(new) - tail]
     if len(gone) + len(come) > MOST_LINES_COMPARED:
         lines = [f"--- {path}", f"+++ {path}", *(f"-{line}" for line in gone), *(f"+{line}" for line in come)]
@@ -48,8 +48,8 @@ def diff(path: str, before: str, after: str) -> str:
     return "\n".join(lines)
 
 
-def _common(one: list[str], other: list[str]) -> int:
-    for number, (left, right) in enumerate(zip(one, other, strict=False)):
+def _count_common(first: list[str], second: list[str]) -> int:
+    for number, (left, right) in enumerate(zip(first, second, strict=False)):
         if left != right:
             return number
-    return min(len(one), len(other))
+    return min(len(first), len(second))

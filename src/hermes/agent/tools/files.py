@@ -70,12 +70,12 @@ def open_checked(path: Path, view: View) -> Iterator[BinaryIO]:
         _refuse_irregular(path, found)
         if view.is_hard_link_to_hidden(found):
             raise ToolFailed(f"{path} is another name of a file that holds keys or private data")
-        if _opened_path(descriptor, path) != path:
+        if _find_opened_path(descriptor, path) != path:
             raise ToolFailed(f"{path} was replaced while it was opened; try again")
         yield file
 
 
-def _opened_path(descriptor: int, path: Path) -> Path:
+def _find_opened_path(descriptor: int, path: Path) -> Path:
     """The real path of an open file; where the system does not tell, the path resolved once more."""
     link = Path(f"/proc/self/fd/{descriptor}")
     try:
@@ -84,7 +84,7 @@ def _opened_path(descriptor: int, path: Path) -> Path:
         return path.resolve()
 
 
-def regular_file(path: Path) -> os.stat_result:
+def check_regular_file(path: Path) -> os.stat_result:
     """That there is such a file, and no device or pipe that would never end."""
     try:
         found = path.stat()
@@ -101,8 +101,8 @@ def _refuse_irregular(path: Path, found: os.stat_result) -> None:
         raise ToolFailed(f"{path} is not a regular file")
 
 
-def text_to_edit(path: Path, view: View) -> str:
-    size = regular_file(path).st_size
+def read_text_to_edit(path: Path, view: View) -> str:
+    size = check_regular_file(path).st_size
     if size > LARGEST_EDIT:
         raise ToolFailed(f"{path} has {size:,} bytes; {LARGEST_EDIT:,} are the most that can be edited")
     try:
@@ -114,7 +114,7 @@ def text_to_edit(path: Path, view: View) -> str:
         raise ToolFailed(f"{path}: {problem.strerror or problem}") from problem
 
 
-def put(path: Path, text: str) -> None:
+def replace_text(path: Path, text: str) -> None:
     """Give the file this text, at once or not at all. Its mode stays; missing folders are made.
 
     The path was checked as a real one. A command in the background may put a link in the place of a folder at any
@@ -124,7 +124,7 @@ def put(path: Path, text: str) -> None:
         folder = _open_folder(path.parent)
         try:
             clear_partials(path.parent)
-            _put_in(folder, path, text)
+            _replace_in_folder(folder, path, text)
         finally:
             os.close(folder)
     except OSError as problem:
@@ -150,7 +150,7 @@ def _open_folder(path: Path) -> int:
     return opened
 
 
-def _put_in(folder: int, path: Path, text: str) -> None:
+def _replace_in_folder(folder: int, path: Path, text: str) -> None:
     if _is_link(path.name, folder):
         raise ToolFailed(f"{path} was replaced by a link meanwhile; try again")
     try:
@@ -158,7 +158,7 @@ def _put_in(folder: int, path: Path, text: str) -> None:
         _refuse_irregular(path, found)
         mode = stat.S_IMODE(found.st_mode)
     except FileNotFoundError:
-        mode = 0o666 & ~_umask()
+        mode = 0o666 & ~_get_umask()
     partial = f".{path.name[:40]}.{os.urandom(6).hex()}{PARTIAL}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
@@ -188,14 +188,14 @@ def _is_link(name: str, folder: int) -> bool:
         return False
 
 
-def shown_path(path: Path, context: ToolContext) -> str:
+def format_path(path: Path, context: ToolContext) -> str:
     try:
         return str(path.relative_to(context.cwd.resolve()))
     except ValueError:
         return str(path)
 
 
-def _umask() -> int:
+def _get_umask() -> int:
     """Of this process; there is no way to ask without setting it, so the file that says it comes first."""
     try:
         for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():

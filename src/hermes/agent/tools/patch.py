@@ -12,16 +12,16 @@ from hermes.agent.sandbox.file_view import View
 from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.tools import edit_summary
 from hermes.agent.tools.access import Access
-from hermes.agent.tools.argument_check import checked, objects, text_field
+from hermes.agent.tools.argument_check import check_arguments, make_object_schema, make_text_field
 from hermes.agent.tools.files import (
     EDITING,
     LONGEST_PATH,
     check_edit,
     check_read,
+    format_path,
     locate,
-    put,
-    shown_path,
-    text_to_edit,
+    read_text_to_edit,
+    replace_text,
 )
 
 LONGEST = 200_000
@@ -38,11 +38,13 @@ class Patch:
         " `new_text` takes its place. Take a few lines of context along to make it unique, or pass replace_all. The"
         " person sees the change and may refuse it."
     )
-    parameters: Mapping[str, Any] = objects(
+    parameters: Mapping[str, Any] = make_object_schema(
         ["path", "old_text", "new_text"],
-        path=text_field("The file, from the working directory; ~ is the person's home.", LONGEST_PATH, 1),
-        old_text={**text_field("What is there now.", LONGEST), "minLength": 1},
-        new_text=text_field("What shall be there instead; empty to delete.", LONGEST),
+        path=make_text_field(
+            "The file, from the working directory; ~ is the person's home.", LONGEST_PATH, 1
+        ),
+        old_text={**make_text_field("What is there now.", LONGEST), "minLength": 1},
+        new_text=make_text_field("What shall be there instead; empty to delete.", LONGEST),
         replace_all={"type": "boolean", "description": "Change every occurrence, however many there are."},
     )
 
@@ -50,16 +52,16 @@ class Patch:
         self._access = access
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
-        given = checked(self.parameters, arguments)
+        checked = check_arguments(self.parameters, arguments)
         policy = await asyncio.to_thread(self._access.policy_of, context)
-        path = locate(given["path"], context, policy)
+        path = locate(checked["path"], context, policy)
         await check_read(
             path, policy, context
         )  # the answer quotes the file, also where the change cannot be made
-        edit = await asyncio.to_thread(plan, path, policy.view, given)
-        await check_edit(path, edit_summary.diff(str(path), edit.before, edit.after), policy, context)
-        done = await asyncio.to_thread(change, path, policy.view, given)
-        return f"{shown_path(path, context)}: {done}"
+        edit = await asyncio.to_thread(plan_edit, path, policy.view, checked)
+        await check_edit(path, edit_summary.make_diff(str(path), edit.before, edit.after), policy, context)
+        done = await asyncio.to_thread(apply_edit, path, policy.view, checked)
+        return f"{format_path(path, context)}: {done}"
 
 
 class Edit(NamedTuple):
@@ -68,34 +70,34 @@ class Edit(NamedTuple):
     places: int
 
 
-def plan(path: Path, view: View, given: Mapping[str, Any]) -> Edit:
+def plan_edit(path: Path, view: View, arguments: Mapping[str, Any]) -> Edit:
     """What the file is now and what it will be; `ToolFailed` says why the change cannot be made."""
-    before = text_to_edit(path, view)
-    old, new = given["old_text"], given["new_text"]
+    before = read_text_to_edit(path, view)
+    old, new = arguments["old_text"], arguments["new_text"]
     if "\r\n" in before and "\r\n" not in old:  # models write plain line ends; the file keeps its own
         old, new = old.replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
-    after, count = replaced(before, old, new, given.get("replace_all", False))
+    after, count = replace_passage(before, old, new, arguments.get("replace_all", False))
     return Edit(before, after, count)
 
 
-def change(path: Path, view: View, given: Mapping[str, Any]) -> str:
+def apply_edit(path: Path, view: View, arguments: Mapping[str, Any]) -> str:
     """What was done. Other changes of the file since the plan was made are kept."""
     with EDITING:
-        edit = plan(path, view, given)
-        put(path, edit.after)
+        edit = plan_edit(path, view, arguments)
+        replace_text(path, edit.after)
     times = "" if edit.places == 1 else f"{edit.places} places changed; "
-    return f"{times}{edit_summary.summary(edit.before, edit.after)}"
+    return f"{times}{edit_summary.summarise_edit(edit.before, edit.after)}"
 
 
-def replaced(text: str, old: str, new: str, every: bool) -> tuple[str, int]:
+def replace_passage(text: str, old: str, new: str, every: bool) -> tuple[str, int]:
     """The text with the change made, and in how many places; or `ToolFailed`, which says where to look."""
     if old == new:
         raise ToolFailed("old_text and new_text are the same")
     count = text.count(old)
     if count == 0:
-        raise ToolFailed(f"old_text is not in the file. {_nearest(text, old)}")
+        raise ToolFailed(f"old_text is not in the file. {_find_nearest(text, old)}")
     if count > 1 and not every:
-        lines = ", ".join(str(line) for line in _lines_of(text, old))
+        lines = ", ".join(str(line) for line in _find_lines(text, old))
         raise ToolFailed(
             f"old_text is in the file {count:,} times (line {lines}{', ...' if count > PLACES_SHOWN else ''});"
             " take more context along, or pass replace_all"
@@ -103,7 +105,7 @@ def replaced(text: str, old: str, new: str, every: bool) -> tuple[str, int]:
     return text.replace(old, new), count
 
 
-def _lines_of(text: str, old: str) -> list[int]:
+def _find_lines(text: str, old: str) -> list[int]:
     found: list[int] = []
     at = text.find(old)
     while at >= 0 and len(found) < PLACES_SHOWN:
@@ -112,13 +114,13 @@ def _lines_of(text: str, old: str) -> list[int]:
     return found
 
 
-def _nearest(text: str, old: str) -> str:
+def _find_nearest(text: str, old: str) -> str:
     """The lines most like the first one that says something, so that the next try can be exact."""
     lines = text.splitlines()
-    wanted = next((line.strip() for line in old.splitlines() if line.strip()), "")[:LONGEST_COMPARED]
-    if not wanted or not lines:
+    first_line = next((line.strip() for line in old.splitlines() if line.strip()), "")[:LONGEST_COMPARED]
+    if not first_line or not lines:
         return "The file is empty." if not lines else "It holds only white space."
-    matcher = difflib.SequenceMatcher(b=wanted, autojunk=False)
+    matcher = difflib.SequenceMatcher(b=first_line, autojunk=False)
     best, where = 0.0, -1
     for number, line in enumerate(lines[:MOST_LINES_COMPARED]):
         matcher.set_seq1(line.strip()[:LONGEST_COMPARED])
@@ -127,5 +129,5 @@ def _nearest(text: str, old: str) -> str:
     if best < ALIKE:
         return "Nothing in it is like it; read the file first."
     height = min(len(old.splitlines()), 20)
-    shown = range(max(0, where - AROUND), min(len(lines), where + height + AROUND))
-    return "The nearest place:\n" + "\n".join(f"{line + 1:>6}\t{lines[line][:500]}" for line in shown)
+    numbers = range(max(0, where - AROUND), min(len(lines), where + height + AROUND))
+    return "The nearest place:\n" + "\n".join(f"{line + 1:>6}\t{lines[line][:500]}" for line in numbers)

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from time import monotonic
 from typing import Any
 
-from hermes.agent.tool import ToolContext, ToolFailed, bounded
-from hermes.agent.tools.argument_check import checked, objects, text_field
-from hermes.agent.tools.background_processes import Background, Processes, conversation_of
-from hermes.agent.tools.running_command import how_it_ended
-from hermes.text import printable
+from hermes.agent.tool import ToolContext, ToolFailed, shorten_middle
+from hermes.agent.tools.argument_check import check_arguments, make_object_schema, make_text_field
+from hermes.agent.tools.background_processes import BackgroundProcess, BackgroundProcesses, find_conversation
+from hermes.agent.tools.running_command import format_exit
+from hermes.text import make_printable
 
 ACTIONS = ("list", "poll", "wait", "kill")
 WAIT_S, LONGEST_S = 60, 600
@@ -26,10 +26,10 @@ class Process:
         "Background processes of this conversation. `list` names them; `poll` gives what one has printed since the"
         " last look; `wait` does so once it has ended or the timeout is over; `kill` ends it with all that it started."
     )
-    parameters: Mapping[str, Any] = objects(
+    parameters: Mapping[str, Any] = make_object_schema(
         ["action"],
         action={"type": "string", "enum": list(ACTIONS), "description": "What to do."},
-        id=text_field("Which one, for all but list: the id that `terminal` gave.", 40, 1),
+        id=make_text_field("Which one, for all but list: the id that `terminal` gave.", 40, 1),
         timeout={
             "type": "integer",
             "minimum": 1,
@@ -38,32 +38,34 @@ class Process:
         },
     )
 
-    def __init__(self, processes: Processes) -> None:
+    def __init__(self, processes: BackgroundProcesses) -> None:
         self._processes = processes
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
-        given = checked(self.parameters, arguments)
-        conversation = await asyncio.to_thread(conversation_of, context.db, context.session_id)
-        if given["action"] == "list":
-            lines = [_line(one) for one in self._processes.of(conversation)]
+        checked = check_arguments(self.parameters, arguments)
+        conversation = await asyncio.to_thread(find_conversation, context.db, context.session_id)
+        if checked["action"] == "list":
+            lines = [_format_process(process) for process in self._processes.of(conversation)]
             return "\n".join(lines) or "there are no background processes in this conversation"
-        if "id" not in given:
-            raise ToolFailed(f"to {given['action']}, say which: id is missing")
-        one = self._processes.named(conversation, given["id"].strip())
-        if given["action"] == "wait":
-            await _until_over(one, given.get("timeout", WAIT_S), context.stop)
-        elif given["action"] == "kill":
-            await asyncio.to_thread(one.running.kill)
-        return f"{_line(one)}\n{bounded(one.news(), SHOWN) or NOTHING}"
+        if "id" not in checked:
+            raise ToolFailed(f"to {checked['action']}, say which: id is missing")
+        process = self._processes.get_process(conversation, checked["id"].strip())
+        if checked["action"] == "wait":
+            await _wait_until_over(process, checked.get("timeout", WAIT_S), context.stop)
+        elif checked["action"] == "kill":
+            await asyncio.to_thread(process.running.kill)
+        return f"{_format_process(process)}\n{shorten_middle(process.take_output(), SHOWN) or NOTHING}"
 
 
-def _line(one: Background) -> str:
-    running = one.running
-    state = how_it_ended(running.exit_code) if running.over else "running"
-    return f"{one.name}  {state}  {running.seconds:.0f} s  {printable(running.command, width_limit=80)}"
+def _format_process(process: BackgroundProcess) -> str:
+    running = process.running
+    state = format_exit(running.exit_code) if running.over else "running"
+    return (
+        f"{process.name}  {state}  {running.seconds:.0f} s  {make_printable(running.command, width_limit=80)}"
+    )
 
 
-async def _until_over(one: Background, seconds: float, stop: asyncio.Event) -> None:
+async def _wait_until_over(process: BackgroundProcess, seconds: float, stop: asyncio.Event) -> None:
     until = monotonic() + seconds
-    while not one.running.over and not stop.is_set() and monotonic() < until:
+    while not process.running.over and not stop.is_set() and monotonic() < until:
         await asyncio.sleep(LOOK_S)

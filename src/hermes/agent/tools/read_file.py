@@ -10,9 +10,9 @@ from typing import IO, Any
 from hermes.agent.sandbox.file_view import View
 from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.tools.access import Access
-from hermes.agent.tools.argument_check import checked, objects, text_field
-from hermes.agent.tools.files import LONGEST_PATH, check_read, locate, open_checked, regular_file
-from hermes.text import readable
+from hermes.agent.tools.argument_check import check_arguments, make_object_schema, make_text_field
+from hermes.agent.tools.files import LONGEST_PATH, check_read, check_regular_file, locate, open_checked
+from hermes.text import make_readable
 
 LINES, MOST_LINES = 500, 2_000
 LONGEST_LINE = 2_000
@@ -38,9 +38,11 @@ class ReadFile:
         "Read a text file with line numbers (a number, a tab, the line). Long files come in parts: the answer says"
         " where to go on. The numbers are not part of the file."
     )
-    parameters: Mapping[str, Any] = objects(
+    parameters: Mapping[str, Any] = make_object_schema(
         ["path"],
-        path=text_field("The file, from the working directory; ~ is the person's home.", LONGEST_PATH, 1),
+        path=make_text_field(
+            "The file, from the working directory; ~ is the person's home.", LONGEST_PATH, 1
+        ),
         offset={
             "type": "integer",
             "minimum": 1,
@@ -59,28 +61,28 @@ class ReadFile:
         self._access = access
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
-        given = checked(self.parameters, arguments)
+        checked = check_arguments(self.parameters, arguments)
         policy = await asyncio.to_thread(self._access.policy_of, context)
-        path = locate(given["path"], context, policy)
+        path = locate(checked["path"], context, policy)
         await check_read(path, policy, context)
-        first, limit = given.get("offset", 1), given.get("limit", LINES)
-        return await asyncio.to_thread(numbered, path, policy.view, first, limit)
+        first, limit = checked.get("offset", 1), checked.get("limit", LINES)
+        return await asyncio.to_thread(read_numbered, path, policy.view, first, limit)
 
 
-def numbered(path: Path, view: View, first: int, limit: int) -> str:
+def read_numbered(path: Path, view: View, first: int, limit: int) -> str:
     """So many lines from one on. Read as far as needed: memory does not grow with the file."""
-    found = regular_file(path)
+    found = check_regular_file(path)
     try:
         with open_checked(path, view) as file:
             _refuse_binary(path, file.read(LOOKED_AT), found.st_size)
             file.seek(0)
-            return _numbered(file, path, first, limit)
+            return _number_lines(file, path, first, limit)
     except OSError as problem:
         raise ToolFailed(f"{path}: {problem.strerror or problem}") from problem
 
 
-def _numbered(file: IO[bytes], path: Path, first: int, limit: int) -> str:
-    shown: list[str] = []
+def _number_lines(file: IO[bytes], path: Path, first: int, limit: int) -> str:
+    numbered: list[str] = []
     room, number, more = ROOM, 0, False
     while line := file.readline(4 * LONGEST_LINE):
         number += 1
@@ -91,22 +93,22 @@ def _numbered(file: IO[bytes], path: Path, first: int, limit: int) -> str:
                 break
         if number < first:
             continue
-        text = readable(line.decode("utf-8", "replace").rstrip("\r\n")).replace("\n", " ")
+        text = make_readable(line.decode("utf-8", "replace").rstrip("\r\n")).replace("\n", " ")
         if cut or len(text) > LONGEST_LINE:
             cut += max(0, len(text) - LONGEST_LINE)
             text = f"{text[:LONGEST_LINE]} [... about {cut:,} more characters in this line ...]"
         room -= len(text) + 8
-        if len(shown) == limit or (room < 0 and shown):
+        if len(numbered) == limit or (room < 0 and numbered):
             more = True
             break
-        shown.append(f"{number:>6}\t{text}")
-    if not shown:
+        numbered.append(f"{number:>6}\t{text}")
+    if not numbered:
         if number == 0:
             return f"{path} is empty"
         raise ToolFailed(f"{path} has {number:,} lines; there is no line {first:,}")
     if more:
-        shown.append(f"[there is more; go on with offset {first + len(shown):,}]".replace(",", ""))
-    return "\n".join(shown)
+        numbered.append(f"[there is more; go on with offset {first + len(numbered):,}]".replace(",", ""))
+    return "\n".join(numbered)
 
 
 def _refuse_binary(path: Path, start: bytes, size: int) -> None:

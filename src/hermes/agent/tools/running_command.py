@@ -14,7 +14,7 @@ from pathlib import Path
 from time import monotonic
 
 from hermes.agent.tool import ToolFailed
-from hermes.text import readable
+from hermes.text import make_readable
 
 CHUNK = 65_536
 SIGNALLED = 128
@@ -59,13 +59,13 @@ class Output:
             left_out = total - place - len(head) - kept
         tail = tail[len(tail) - kept :]
         if left_out <= 0:
-            return shown(head + tail), total
+            return clean_output(head + tail), total
         return "\n".join(
-            filter(None, (shown(head), f"[... {left_out:,} bytes left out ...]", shown(tail)))
+            filter(None, (clean_output(head), f"[... {left_out:,} bytes left out ...]", clean_output(tail)))
         ), total
 
 
-class Running:
+class RunningCommand:
     def __init__(
         self, command: str, program: list[str], folder: Path, environment: dict[str, str], output: Output
     ) -> None:
@@ -146,13 +146,13 @@ class Running:
             tell()
 
 
-def shown(output: bytes) -> str:
+def clean_output(output: bytes) -> str:
     """Output as a model reads it: no control sequences, and of a line that was drawn again and again the last state."""
     lines = output.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
-    return readable("\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)).rstrip()
+    return make_readable("\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)).rstrip()
 
 
-def how_it_ended(code: int | None) -> str:
+def format_exit(code: int | None) -> str:
     """`exit code 3`, `ended by SIGKILL`; a shell tells the end of its child by a signal as `exit code 143, SIGTERM`."""
     if code is None:
         return "running"

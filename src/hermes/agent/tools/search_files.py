@@ -15,14 +15,14 @@ from typing import Any
 
 from hermes.agent.approvals.policy import Policy
 from hermes.agent.sandbox.file_view import View
-from hermes.agent.sandbox.sandbox import outside
+from hermes.agent.sandbox.sandbox import make_outside_command
 from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.tools import search_program
 from hermes.agent.tools.access import Access
-from hermes.agent.tools.argument_check import checked, objects, text_field
+from hermes.agent.tools.argument_check import check_arguments, make_object_schema, make_text_field
 from hermes.agent.tools.files import LONGEST_PATH, check_read, locate
-from hermes.agent.tools.running_command import Output, Running
-from hermes.text import printable
+from hermes.agent.tools.running_command import Output, RunningCommand
+from hermes.text import make_printable
 
 LIMIT, MOST = 100, 500
 SECONDS = 30
@@ -40,13 +40,15 @@ class SearchFiles:
         " one of them, or both. The answer is a path on each line, or path:line:text. What git ignores, version"
         " control folders and installed packages are left out."
     )
-    parameters: Mapping[str, Any] = objects(
+    parameters: Mapping[str, Any] = make_object_schema(
         [],
-        name=text_field(
+        name=make_text_field(
             "A glob for the name, or with a slash for the path below the folder.", LONGEST_PATTERN, 1
         ),
-        content=text_field("A regular expression that a line must match.", LONGEST_PATTERN, 1),
-        path=text_field("The folder or file to search, the working directory if not said.", LONGEST_PATH, 1),
+        content=make_text_field("A regular expression that a line must match.", LONGEST_PATTERN, 1),
+        path=make_text_field(
+            "The folder or file to search, the working directory if not said.", LONGEST_PATH, 1
+        ),
         ignore_case={"type": "boolean", "description": "Whether capitals make no difference in the content."},
         limit={
             "type": "integer",
@@ -62,25 +64,29 @@ class SearchFiles:
         self._ripgrep = shutil.which("rg") if ripgrep is None else ripgrep or None
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
-        given = checked(self.parameters, arguments)
-        if given.get("name") is None and given.get("content") is None:
+        checked = check_arguments(self.parameters, arguments)
+        if checked.get("name") is None and checked.get("content") is None:
             raise ToolFailed("say what to look for: name, content, or both")
         policy = await asyncio.to_thread(self._access.policy_of, context)
-        top = locate(given.get("path", "."), context, policy)
+        top = locate(checked.get("path", "."), context, policy)
         await check_read(top, policy, context)
         if not top.exists():
             raise ToolFailed(f"there is no {top}")
-        program = self._program(top, given, policy)
-        printed, problem = await _printed(program, self._access.environment(), top, context)
-        return await asyncio.to_thread(_format, printed, top, given, problem, policy.view)
+        program = self._make_program(top, checked, policy)
+        printed, problem = await _run_search(program, self._access.environment(), top, context)
+        return await asyncio.to_thread(_format, printed, top, checked, problem, policy.view)
 
-    def _program(self, top: Path, given: Mapping[str, Any], policy: Policy) -> list[str]:
+    def _make_program(self, top: Path, arguments: Mapping[str, Any], policy: Policy) -> list[str]:
         """The command line of a search that sees what the view shows.
 
         Ripgrep cannot be told what is hidden, so it runs in a sandbox, or not at all. The other search does so where
         it can: a command in the background may exchange a folder with a link while it is searched.
         """
-        name, content, ignore_case = given.get("name"), given.get("content"), given.get("ignore_case", False)
+        name, content, ignore_case = (
+            arguments.get("name"),
+            arguments.get("content"),
+            arguments.get("ignore_case", False),
+        )
         view, sandbox = policy.view, policy.sandbox
         has_walls = sandbox.is_there and view.can_read(top)
         if self._ripgrep is None or not has_walls:
@@ -95,7 +101,7 @@ class SearchFiles:
             # By itself (-I -S): a workspace may have a json.py of its own.
             program = [sys.executable, "-I", "-S", search_program.__file__, json.dumps(question)]
             if not has_walls:
-                return outside(program)
+                return make_outside_command(program)
             return sandbox.start(program, view.workspace, network=False, read_only=True)
         program = [self._ripgrep, "--no-config", "--color=never", "--sort=path", "--no-messages", "--hidden"]
         program += [] if name is None else ["--glob", name]
@@ -117,11 +123,11 @@ class SearchFiles:
         return sandbox.start(program, view.workspace, network=False, read_only=True)
 
 
-async def _printed(
+async def _run_search(
     program: list[str], environment: dict[str, str], top: Path, context: ToolContext
 ) -> tuple[str, str]:
     """What a search printed, and what was wrong with it. It is ended at its time, or when the person says stop."""
-    running = Running("search_files", program, context.cwd, environment, Output(READ, 2_000))
+    running = RunningCommand("search_files", program, context.cwd, environment, Output(READ, 2_000))
     try:
         for _ in range(SECONDS * 20):
             if running.over or context.stop.is_set() or running.output.total > READ:
@@ -137,16 +143,16 @@ async def _printed(
     # Ripgrep says by 1 that it found nothing, and by 2 that it could not read everything, too.
     found_nothing = running.exit_code == 1 and not printed
     if running.exit_code != 0 and not found_nothing and not printed.startswith(str(top)):
-        raise ToolFailed(f"the search failed: {printable(printed[-300:])}")
+        raise ToolFailed(f"the search failed: {make_printable(printed[-300:])}")
     return printed, ""
 
 
-def _format(printed: str, top: Path, given: Mapping[str, Any], problem: str, view: View) -> str:
+def _format(printed: str, top: Path, arguments: Mapping[str, Any], problem: str, view: View) -> str:
     """The answer: a line for each result, as far as there is room. Other names of hidden files are left out."""
-    limit = given.get("limit", LIMIT)
+    limit = arguments.get("limit", LIMIT)
     linked: set[tuple[int, int]] | None = None
     known: dict[str, bool] = {}
-    results = _results(printed, has_content=given.get("content") is not None)
+    results = _parse_results(printed, has_content=arguments.get("content") is not None)
     lines: list[str] = []
     room, left_out = ROOM, 0
     for path, text in results:
@@ -154,12 +160,12 @@ def _format(printed: str, top: Path, given: Mapping[str, Any], problem: str, vie
             left_out += 1
             continue
         if path not in known:
-            found = _status(path)
+            found = _get_status(path)
             if found is not None and found.st_nlink > 1:
                 linked = view.linked_secrets() if linked is None else linked
             known[path] = found is None or bool(linked and (found.st_dev, found.st_ino) in linked)
         if not known[path]:
-            line = printable(path.removeprefix(f"{top}/") + (f":{text}" if text else ""))[:LONGEST_LINE]
+            line = make_printable(path.removeprefix(f"{top}/") + (f":{text}" if text else ""))[:LONGEST_LINE]
             room -= len(line) + 1
             lines.append(line)
     notes = [problem] if problem else []
@@ -170,7 +176,7 @@ def _format(printed: str, top: Path, given: Mapping[str, Any], problem: str, vie
     return "\n".join([*lines, *(f"[{note}]" for note in notes)])
 
 
-def _results(printed: str, *, has_content: bool) -> Iterator[tuple[str, str]]:
+def _parse_results(printed: str, *, has_content: bool) -> Iterator[tuple[str, str]]:
     """Paths, or paths with `line:text`: a NUL character stands behind each path."""
     if not has_content:
         yield from ((path, "") for path in printed.split("\0") if path)
@@ -181,7 +187,7 @@ def _results(printed: str, *, has_content: bool) -> Iterator[tuple[str, str]]:
             yield path, text
 
 
-def _status(path: str) -> os.stat_result | None:
+def _get_status(path: str) -> os.stat_result | None:
     try:
         return Path(path).lstat()
     except (OSError, ValueError):
@@ -191,6 +197,6 @@ def _status(path: str) -> os.stat_result | None:
 def _refuse_bad(name: str | None, content: str | None) -> None:
     try:
         re.compile(content or "")
-        search_program.glob_pattern(name or "")
+        search_program.compile_glob(name or "")
     except (re.error, RecursionError, OverflowError) as problem:
         raise ToolFailed(f"that is no pattern: {problem}") from problem

@@ -21,20 +21,20 @@ LONGEST_LINE = 300
 WILD = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
-def files_of(top: Path, name: str | None) -> Iterator[Path]:
+def walk_files(top: Path, name: str | None) -> Iterator[Path]:
     """Regular files below, in a steady order. A glob with a slash is about the path, one without about the name."""
-    wanted = None if name is None else glob_pattern(name.lstrip("/"))
+    pattern = None if name is None else compile_glob(name.lstrip("/"))
     by_path = name is not None and "/" in name
     for folder, folders, files in os.walk(top):
-        folders[:] = sorted(one for one in folders if one not in SKIPPED)
+        folders[:] = sorted(name_below for name_below in folders if name_below not in SKIPPED)
         for file in sorted(files):
             path = Path(folder) / file
             looked_at = path.relative_to(top).as_posix() if by_path else file
-            if (wanted is None or wanted.fullmatch(looked_at)) and path.is_file() and not path.is_symlink():
+            if (pattern is None or pattern.fullmatch(looked_at)) and path.is_file() and not path.is_symlink():
                 yield path
 
 
-def glob_pattern(glob: str) -> re.Pattern[str]:
+def compile_glob(glob: str) -> re.Pattern[str]:
     """A glob with `*`, `?`, `**`, sets and `{this,that}` as a pattern for a whole path."""
     pieces: list[str] = []
     open_braces = 0
@@ -55,7 +55,7 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
     return re.compile("".join(pieces) + ")" * open_braces, re.DOTALL)
 
 
-def lines_of(path: Path, wanted: re.Pattern[str]) -> Iterator[tuple[int, str]]:
+def find_lines(path: Path, pattern: re.Pattern[str]) -> Iterator[tuple[int, str]]:
     """The lines of a text file in which it is found; none of one that is no text, too large, or not ours to read."""
     try:
         if path.stat().st_size > LARGEST:
@@ -66,27 +66,27 @@ def lines_of(path: Path, wanted: re.Pattern[str]) -> Iterator[tuple[int, str]]:
     if b"\0" in data[:LOOKED_AT]:
         return
     for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
-        if wanted.search(line):
+        if pattern.search(line):
             yield number, line[:LONGEST_LINE]
 
 
-def found(
+def search_files(
     top: Path, name: str | None, content: str | None, ignore_case: bool, hidden: list[str]
 ) -> Iterator[str]:
-    wanted = None if content is None else re.compile(content, re.IGNORECASE if ignore_case else 0)
-    for path in [top] if top.is_file() else files_of(top, name):
+    pattern = None if content is None else re.compile(content, re.IGNORECASE if ignore_case else 0)
+    for path in [top] if top.is_file() else walk_files(top, name):
         if any(path.is_relative_to(secret) for secret in hidden):
             continue
-        if wanted is None:
+        if pattern is None:
             yield f"{path}\0"
         else:
-            for number, line in lines_of(path, wanted):
+            for number, line in find_lines(path, pattern):
                 yield f"{path}\0{number}:{line}\n"
 
 
 def main() -> None:
-    asked = json.loads(sys.argv[1])
-    for line in found(Path(asked.pop("top")), **asked):
+    arguments = json.loads(sys.argv[1])
+    for line in search_files(Path(arguments.pop("top")), **arguments):
         sys.stdout.buffer.write(line.encode("utf-8", "surrogateescape"))
 
 

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hermes.agent.prompt.participants import UNKNOWN, Speaker, attribute, may_change
+from hermes.agent.prompt.participants import UNKNOWN, Speaker, attribute, can_change
 from hermes.agent.prompt.skill_files import LARGEST_FILE, LONGEST_DESCRIPTION, Skills
-from hermes.agent.tool import ToolContext, ToolFailed, bounded
-from hermes.agent.tools.argument_check import checked, objects, text_field
-from hermes.recall.tool.prompt_safety import fenced, label
+from hermes.agent.tool import ToolContext, ToolFailed, shorten_middle
+from hermes.agent.tools.argument_check import check_arguments, make_object_schema, make_text_field
+from hermes.recall.tool.prompt_safety import fence_text, make_label
 
 LONGEST_NAME = 200
 SHOWN = 45_000
@@ -24,16 +24,18 @@ ACTIONS = ("create", "edit", "delete")
 class SkillsList:
     name = "skills_list"
     description = "List the skills: how-tos that were written down before, with what each is for."
-    parameters: Mapping[str, Any] = objects([])
+    parameters: Mapping[str, Any] = make_object_schema([])
 
     def __init__(self, skills: Skills) -> None:
         self._skills = skills
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
-        checked(self.parameters, arguments)
+        check_arguments(self.parameters, arguments)
         known = await asyncio.to_thread(self._skills.all)
         return (
-            fenced("\n".join(skill.line for skill in known), "skills") if known else "there are no skills yet"
+            fence_text("\n".join(skill.line for skill in known), "skills")
+            if known
+            else "there are no skills yet"
         )
 
 
@@ -42,23 +44,25 @@ class SkillView:
     description = (
         "Read a skill before doing what it is about. `file` reads one of the other files that it names."
     )
-    parameters: Mapping[str, Any] = objects(
+    parameters: Mapping[str, Any] = make_object_schema(
         ["name"],
-        name=text_field("The skill, as skills_list names it.", LONGEST_NAME, 1),
-        file=text_field("One of its files, if not SKILL.md.", LONGEST_NAME, 1),
+        name=make_text_field("The skill, as skills_list names it.", LONGEST_NAME, 1),
+        file=make_text_field("One of its files, if not SKILL.md.", LONGEST_NAME, 1),
     )
 
     def __init__(self, skills: Skills) -> None:
         self._skills = skills
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
-        given = checked(self.parameters, arguments)
-        return await asyncio.to_thread(self._shown, given["name"].strip(), given.get("file"))
+        checked = check_arguments(self.parameters, arguments)
+        return await asyncio.to_thread(self._format_skill, checked["name"].strip(), checked.get("file"))
 
-    def _shown(self, name: str, file: str | None) -> str:
-        text = fenced(bounded(self._skills.view(name, file), SHOWN), "skill")
+    def _format_skill(self, name: str, file: str | None) -> str:
+        text = fence_text(shorten_middle(self._skills.view(name, file), SHOWN), "skill")
         others = self._skills.files(name) if file is None else []
-        tail = f"\n[files of this skill: {', '.join(label(other) for other in others)}]" if others else ""
+        tail = (
+            f"\n[files of this skill: {', '.join(make_label(other) for other in others)}]" if others else ""
+        )
         return f"{NOTICE}\n{text}{tail}"
 
 
@@ -69,13 +73,13 @@ class SkillManage:
         " come again, or when a skill turned out to be wrong. `create` needs description and content; `edit` takes"
         " either, or with `file` the content of another file of the skill; `delete` puts it away."
     )
-    parameters: Mapping[str, Any] = objects(
+    parameters: Mapping[str, Any] = make_object_schema(
         ["action", "name"],
         action={"type": "string", "enum": list(ACTIONS), "description": "What to do."},
-        name=text_field("Of the skill: small letters, digits and hyphens.", LONGEST_NAME, 1),
-        description=text_field("One line: what it is for, and when to use it.", LONGEST_DESCRIPTION, 1),
-        content=text_field("The whole text, in Markdown, without front matter.", LARGEST_FILE, 1),
-        file=text_field("Another file of the skill, if not SKILL.md.", LONGEST_NAME, 1),
+        name=make_text_field("Of the skill: small letters, digits and hyphens.", LONGEST_NAME, 1),
+        description=make_text_field("One line: what it is for, and when to use it.", LONGEST_DESCRIPTION, 1),
+        content=make_text_field("The whole text, in Markdown, without front matter.", LARGEST_FILE, 1),
+        file=make_text_field("Another file of the skill, if not SKILL.md.", LONGEST_NAME, 1),
     )
 
     def __init__(self, skills: Skills, *, shared: bool = False) -> None:
@@ -83,20 +87,20 @@ class SkillManage:
         self._skills, self._shared = skills, shared
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
-        given = checked(self.parameters, arguments)
+        checked = check_arguments(self.parameters, arguments)
         speakers: Sequence[Speaker] | None = None
         if self._shared:
             speakers = [UNKNOWN] if context.speakers is None else await context.speakers()
-        return await asyncio.to_thread(self._done, given, speakers)
+        return await asyncio.to_thread(self._manage, checked, speakers)
 
-    def _done(self, given: dict[str, Any], speakers: Sequence[Speaker] | None) -> str:
+    def _manage(self, arguments: dict[str, Any], speakers: Sequence[Speaker] | None) -> str:
         name, description, content, file = (
-            given["name"].strip(),
-            given.get("description"),
-            given.get("content"),
-            given.get("file"),
+            arguments["name"].strip(),
+            arguments.get("description"),
+            arguments.get("content"),
+            arguments.get("file"),
         )
-        if given["action"] == "create":
+        if arguments["action"] == "create":
             if description is None or content is None or file is not None:
                 raise ToolFailed("to create a skill, pass description and content, and no file")
             author = "" if speakers is None else attribute(speakers)
@@ -104,7 +108,7 @@ class SkillManage:
             return f"created the skill {name}"
         if speakers is not None:
             self._demand_author(name, speakers)
-        if given["action"] == "edit":
+        if arguments["action"] == "edit":
             if description is None and content is None:
                 raise ToolFailed("to edit a skill, pass description, content, or both")
             self._skills.edit(name, description=description, content=content, file=file)
@@ -114,7 +118,7 @@ class SkillManage:
 
     def _demand_author(self, name: str, speakers: Sequence[Speaker]) -> None:
         author = self._skills.author(name)
-        if not may_change(author, speakers):
+        if not can_change(author, speakers):
             whose = f"of {author}" if author else "not known who wrote it"
             raise ToolFailed(
                 f"the skill {name} is not theirs who speak here ({whose}); only its author, or an owner of the machine,"

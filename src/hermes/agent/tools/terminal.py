@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from hermes.agent.approvals.policy import Policy, Refused, Walls
-from hermes.agent.sandbox.sandbox import outside
+from hermes.agent.sandbox.sandbox import make_outside_command
 from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.tools.access import Access
-from hermes.agent.tools.argument_check import checked, objects, text_field
-from hermes.agent.tools.background_processes import Processes, conversation_of
+from hermes.agent.tools.argument_check import check_arguments, make_object_schema, make_text_field
+from hermes.agent.tools.background_processes import BackgroundProcesses, find_conversation
 from hermes.agent.tools.files import LONGEST_PATH, locate
-from hermes.agent.tools.running_command import PATIENCE_S, Output, Running, how_it_ended
+from hermes.agent.tools.running_command import PATIENCE_S, Output, RunningCommand, format_exit
 
 TIMEOUT_S, LONGEST_S = 120, 600
 HEAD, TAIL = 20_000, 20_000
@@ -39,9 +39,9 @@ class Terminal:
         " answering questions. What a command leaves running ends with it; for servers and long work use `background`,"
         " and look at them with the tool `process`. Prefer read_file, write_file, patch and search_files for files."
     )
-    parameters: Mapping[str, Any] = objects(
+    parameters: Mapping[str, Any] = make_object_schema(
         ["command"],
-        command=text_field("What to run, as for a shell.", LONGEST_COMMAND, 1),
+        command=make_text_field("What to run, as for a shell.", LONGEST_COMMAND, 1),
         timeout={
             "type": "integer",
             "minimum": 1,
@@ -49,47 +49,47 @@ class Terminal:
             "description": f"Seconds that it may take, {TIMEOUT_S} if not said.",
         },
         background={"type": "boolean", "description": "Let it run on, and get an id for the tool `process`."},
-        folder=text_field("Where to run it, if not in the working directory.", LONGEST_PATH, 1),
-        outside=text_field(
+        folder=make_text_field("Where to run it, if not in the working directory.", LONGEST_PATH, 1),
+        outside=make_text_field(
             "Run it without the sandbox: what it needs to reach, for the person who decides.",
             LONGEST_REASON,
             1,
         ),
     )
 
-    def __init__(self, processes: Processes, access: Access) -> None:
+    def __init__(self, processes: BackgroundProcesses, access: Access) -> None:
         self._processes, self._access = processes, access
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
-        given = checked(self.parameters, arguments)
-        command: str = given["command"]
+        checked = check_arguments(self.parameters, arguments)
+        command: str = checked["command"]
         if "\0" in command:
             raise ToolFailed("the command holds a NUL character, which no shell takes")
         policy = await asyncio.to_thread(self._access.policy_of, context)
-        folder = locate(given.get("folder", "."), context, policy)
+        folder = locate(checked.get("folder", "."), context, policy)
         if not folder.is_dir():
             raise ToolFailed(f"there is no folder {folder}")
-        reach = given.get("outside")
+        reach = checked.get("outside")
         if not policy.view.can_read(folder) and policy.sandbox.is_there and reach is None:
             raise ToolFailed(
                 f"{folder} is outside the sandbox; run it with `outside` saying why it must be there"
             )
-        walls = await _checked(command, policy, context, reach, folder)
+        walls = await _check_command(command, policy, context, reach, folder)
         program = self._access.shell_program(command)
         if walls:
             only_reads = walls is Walls.READ_ONLY
             network = self._access.settings.network and not only_reads
             program = policy.sandbox.start(program, folder, network=network, read_only=only_reads)
         else:
-            program = outside(program)
+            program = make_outside_command(program)
         environment = self._access.environment()
-        conversation = await asyncio.to_thread(conversation_of, context.db, context.session_id)
-        if given.get("background"):
+        conversation = await asyncio.to_thread(find_conversation, context.db, context.session_id)
+        if checked.get("background"):
             made = self._processes.start(conversation, command, program, folder, environment)
             return f"started in the background as {made.name} (process {made.running.pid})"
-        running = Running(command, program, folder, environment, Output(HEAD, TAIL))
+        running = RunningCommand(command, program, folder, environment, Output(HEAD, TAIL))
         try:
-            problem = await _end_of(running, given.get("timeout", TIMEOUT_S), context.stop)
+            problem = await _wait_for_end(running, checked.get("timeout", TIMEOUT_S), context.stop)
         except asyncio.CancelledError:
             await _kill(running)
             raise
@@ -97,10 +97,10 @@ class Terminal:
         lines = [output] if output else []
         if walls and running.exit_code and any(denial in output for denial in DENIALS):
             lines.append(HINT)
-        return "\n".join([*lines, f"[{problem or how_it_ended(running.exit_code)}]"])
+        return "\n".join([*lines, f"[{problem or format_exit(running.exit_code)}]"])
 
 
-async def _checked(
+async def _check_command(
     command: str, policy: Policy, context: ToolContext, reach: str | None, folder: Path
 ) -> Walls:
     """What is to be around it; `ToolFailed` if it does not run at all."""
@@ -110,11 +110,11 @@ async def _checked(
         raise ToolFailed(str(refusal)) from None
 
 
-async def _end_of(running: Running, timeout: int, stop: asyncio.Event) -> str:
+async def _wait_for_end(running: RunningCommand, timeout: int, stop: asyncio.Event) -> str:
     """Wait for the end of a command, and see to it that there is one. Why it was ended; empty if by itself."""
     loop = asyncio.get_running_loop()
     over = asyncio.Event()
-    running.when_over(lambda: _tell(loop, over))
+    running.when_over(lambda: _signal_over(loop, over))
     shell_ended: float | None = None
     waiting = [asyncio.create_task(over.wait()), asyncio.create_task(stop.wait())]
     try:
@@ -127,7 +127,7 @@ async def _end_of(running: Running, timeout: int, stop: asyncio.Event) -> str:
                 shell_ended = running.seconds
             if shell_ended is not None and running.seconds - shell_ended > LINGER_S:
                 await _kill(running)
-                return how_it_ended(running.exit_code)
+                return format_exit(running.exit_code)
             if running.seconds > timeout and shell_ended is None:
                 await _kill(running)
                 return f"not done after {timeout} seconds; it was ended with all that it started"
@@ -137,7 +137,7 @@ async def _end_of(running: Running, timeout: int, stop: asyncio.Event) -> str:
             task.cancel()
 
 
-async def _kill(running: Running) -> None:
+async def _kill(running: RunningCommand) -> None:
     """Ask it to end, then make it; it is made to even if nobody waits for this any longer."""
     running.signal(signal.SIGTERM)
     try:
@@ -147,7 +147,7 @@ async def _kill(running: Running) -> None:
     await asyncio.to_thread(running.wait, PATIENCE_S)
 
 
-def _tell(loop: asyncio.AbstractEventLoop, over: asyncio.Event) -> None:
+def _signal_over(loop: asyncio.AbstractEventLoop, over: asyncio.Event) -> None:
     try:
         loop.call_soon_threadsafe(over.set)
     except RuntimeError:  # that loop has ended meanwhile; nobody waits

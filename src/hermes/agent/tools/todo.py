@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes.agent.tool import ToolContext, ToolFailed
-from hermes.agent.tools.argument_check import checked, objects, text_field
+from hermes.agent.tools.argument_check import check_arguments, make_object_schema, make_text_field
 
 if TYPE_CHECKING:
     from hermes.db.session_db import AnyStore
@@ -35,16 +35,16 @@ class Todo:
         "Your list for work of several steps in this conversation. Pass `items` to replace the whole list, nothing to"
         " read it. Have one item in progress at a time, and mark it completed as soon as it is done."
     )
-    parameters: Mapping[str, Any] = objects(
+    parameters: Mapping[str, Any] = make_object_schema(
         [],
         items={
             "type": "array",
             "maxItems": MOST_ITEMS,
             "description": "The whole list as it shall be, in its order.",
-            "items": objects(
+            "items": make_object_schema(
                 ["id", "content", "status"],
-                id=text_field("A short name of the item.", 40, 1),
-                content=text_field("What is to be done.", LONGEST, 1),
+                id=make_text_field("A short name of the item.", 40, 1),
+                content=make_text_field("What is to be done.", LONGEST, 1),
                 status={"type": "string", "enum": list(STATES), "description": "How far it is."},
             ),
         },
@@ -54,54 +54,56 @@ class Todo:
         self._unstored: dict[str, list[TodoItem]] = {}
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
-        given = checked(self.parameters, arguments)
-        if "items" not in given:
-            items = await asyncio.to_thread(todo_of, context.db, context.session_id)
-            return told(items or self._unstored.get(context.session_id, []))
-        items = [TodoItem(**{key: one[key].strip() for key in TodoItem._fields}) for one in given["items"]]
+        checked = check_arguments(self.parameters, arguments)
+        if "items" not in checked:
+            items = await asyncio.to_thread(read_todo, context.db, context.session_id)
+            return format_items(items or self._unstored.get(context.session_id, []))
+        items = [
+            TodoItem(**{key: fields[key].strip() for key in TodoItem._fields}) for fields in checked["items"]
+        ]
         if len({item.id for item in items}) < len(items):
             raise ToolFailed("two items have the same id")
         if await asyncio.to_thread(context.db.get_session, context.session_id) is None:  # incognito
             self._unstored = {context.session_id: items}
-        return told(items)
+        return format_items(items)
 
 
-def told(items: Sequence[TodoItem]) -> str:
+def format_items(items: Sequence[TodoItem]) -> str:
     left = sum(item.status != "completed" for item in items)
     value = {"todo": [item._asdict() for item in items], "left": left}
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def todo_of(db: AnyStore, session_id: str) -> list[TodoItem]:
+def read_todo(db: AnyStore, session_id: str) -> list[TodoItem]:
     """The list of a conversation as it is in this session; empty if there is none."""
-    wanted: str | None = session_id
+    searched: str | None = session_id
     look = True
     for _ in range(MOST_SEGMENTS):
-        session = None if wanted is None else db.get_session(wanted)
-        if session is None or wanted is None:
+        session = None if searched is None else db.get_session(searched)
+        if session is None or searched is None:
             return []
-        for row in reversed(db.get_context(wanted) if look else []):
+        for row in reversed(db.get_context(searched) if look else []):
             content = row.get("content")
             if (
                 row.get("tool_name") == Todo.name
                 and isinstance(content, str)
                 and content.startswith(BEGINNING)
             ):
-                return items_in(content)
+                return parse_items(content)
         # What a compression left out is in the parent. A branch carries all of its parent that it knows: what the
         # parent said later is not its own, but what had been left out before is.
         relation = session.get("relation")
         look = relation == "compression"
-        wanted = session["parent_session_id"] if relation in ("compression", "branch") else None
+        searched = session["parent_session_id"] if relation in ("compression", "branch") else None
     return []
 
 
-def items_in(result: str) -> list[TodoItem]:
+def parse_items(result: str) -> list[TodoItem]:
     """The items that a result of the tool tells; none if it was cut short."""
     try:
         return [
-            TodoItem(str(one["id"]), str(one["content"]), str(one["status"]))
-            for one in json.loads(result)["todo"]
+            TodoItem(str(item["id"]), str(item["content"]), str(item["status"]))
+            for item in json.loads(result)["todo"]
         ]
     except (ValueError, KeyError, TypeError, RecursionError):
         return []

@@ -11,16 +11,16 @@ from hermes.agent.sandbox.file_view import View
 from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.tools import edit_summary
 from hermes.agent.tools.access import Access
-from hermes.agent.tools.argument_check import checked, objects, text_field
+from hermes.agent.tools.argument_check import check_arguments, make_object_schema, make_text_field
 from hermes.agent.tools.files import (
     EDITING,
     LONGEST_PATH,
     check_edit,
+    check_regular_file,
+    format_path,
     locate,
-    put,
-    regular_file,
-    shown_path,
-    text_to_edit,
+    read_text_to_edit,
+    replace_text,
 )
 
 LONGEST = 2_000_000
@@ -33,51 +33,53 @@ class WriteFile:
         "Write a whole file: a new one, or another text in place of an old one. Missing folders are made. To change a"
         " part of a file, use patch. The person sees the change and may refuse it."
     )
-    parameters: Mapping[str, Any] = objects(
+    parameters: Mapping[str, Any] = make_object_schema(
         ["path", "content"],
-        path=text_field("The file, from the working directory; ~ is the person's home.", LONGEST_PATH, 1),
-        content=text_field("The whole text.", LONGEST),
+        path=make_text_field(
+            "The file, from the working directory; ~ is the person's home.", LONGEST_PATH, 1
+        ),
+        content=make_text_field("The whole text.", LONGEST),
     )
 
     def __init__(self, access: Access) -> None:
         self._access = access
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
-        given = checked(self.parameters, arguments)
+        checked = check_arguments(self.parameters, arguments)
         policy = await asyncio.to_thread(self._access.policy_of, context)
-        path = locate(given["path"], context, policy)
+        path = locate(checked["path"], context, policy)
         if policy.view.is_of_agent(path):
             await check_edit(path, "", policy, context)  # refused: to open the store would drop its locks
-        before = await asyncio.to_thread(_text_before, path, policy.view)
-        diff = edit_summary.diff(str(path), before or "", given["content"])
+        before = await asyncio.to_thread(_read_text_before, path, policy.view)
+        diff = edit_summary.make_diff(str(path), before or "", checked["content"])
         await check_edit(path, diff, policy, context)
-        done = await asyncio.to_thread(write, path, given["content"], before, policy.view)
-        return f"{shown_path(path, context)}: {done}"
+        done = await asyncio.to_thread(write, path, checked["content"], before, policy.view)
+        return f"{format_path(path, context)}: {done}"
 
 
 def write(path: Path, text: str, before: str | None, view: View) -> str:
     """What was done. `before` is the text that the person saw replaced; None if there was none to show."""
     size = f"{len(text.encode()):,} bytes"
     with EDITING:
-        if _text_before(path, view) != before:
+        if _read_text_before(path, view) != before:
             raise ToolFailed(CHANGED_MEANWHILE)
         is_new = not path.exists()
-        put(path, text)
+        replace_text(path, text)
     if is_new:
         return f"created, {size}"
     if before is None or not view.can_read(
         path
     ):  # the model does not see the text of a file outside its view
         return f"replaced, {size}"
-    return f"replaced, {size}; {edit_summary.summary(before, text)}"
+    return f"replaced, {size}; {edit_summary.summarise_edit(before, text)}"
 
 
-def _text_before(path: Path, view: View) -> str | None:
+def _read_text_before(path: Path, view: View) -> str | None:
     """The text of the file; None if it does not exist, or is no text and is replaced all the same."""
     if not path.exists():
         return None
-    regular_file(path)
+    check_regular_file(path)
     try:
-        return text_to_edit(path, view)
+        return read_text_to_edit(path, view)
     except ToolFailed:
         return None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hermes.chat.commands.table import Command
 from hermes.config.redaction import redact_text
-from hermes.text import printable
+from hermes.text import make_printable
 
 if TYPE_CHECKING:
     from hermes.chat.terminal_loop import Chat
@@ -19,11 +19,11 @@ class Leave(Exception):
 async def model(chat: Chat, argument: str) -> None:
     if argument:
         chosen = await chat.talk.choose_model(argument)
-        chat.screen.line(f"Going on with {printable(chosen.name)}.")
+        chat.screen.line(f"Going on with {make_printable(chosen.name)}.")
         return
     now = (await chat.talk.agent()).model
     chat.screen.line(
-        f"{printable(now.name)} ({printable(redact_text(now.base_url or now.provider or 'unknown'))})"
+        f"{make_printable(now.name)} ({make_printable(redact_text(now.base_url or now.provider or 'unknown'))})"
     )
     chat.screen.note("/model <name> goes on with another; `hermes setup` changes the usual one")
 
@@ -38,7 +38,7 @@ async def skills(chat: Chat, _: str) -> None:
     if not known:
         chat.screen.note("There are no skills yet.")
     for name, what in known:
-        chat.screen.line(f"{printable(name)}: {printable(what)}")
+        chat.screen.line(f"{make_printable(name)}: {make_printable(what)}")
 
 
 async def leave(_chat: Chat, _: str) -> None:

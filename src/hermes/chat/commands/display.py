@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes import clock, home
-from hermes.atomic_files import new_file
+from hermes.atomic_files import write_new_file
 from hermes.chat.commands import switching
 from hermes.chat.commands.table import Command, commands
 from hermes.chat.farewell import duration
 from hermes.chat.view.recap import collapsed, names_of_calls, said
 from hermes.chat.view.screen import GOLD, GREEN, status
 from hermes.config.redaction import redact_text
-from hermes.export import full_conversation
+from hermes.export import ancestry
 from hermes.export.formats import BY_ENDING, FORMATS
-from hermes.insights.number_format import counted, dollars, plural, short
+from hermes.insights.number_format import format_dollars, format_number, format_plural, shorten_number
 from hermes.store.engine_choice import belongings_of
 from hermes.store.retention.session_files import SAVED
-from hermes.text import printable
+from hermes.text import make_printable
 
 if TYPE_CHECKING:
     from hermes.chat.session import Talk
@@ -55,7 +55,7 @@ async def history(chat: Chat, _: str) -> None:
         text = said(row).strip()
         if row["role"] == "tool":
             chat.screen.note(
-                f"  ⚙ {printable(str(row.get('tool_name') or 'tool'))}: {plural(len(text), 'character')}"
+                f"  ⚙ {make_printable(str(row.get('tool_name') or 'tool'))}: {format_plural(len(text), 'character')}"
             )
             continue
         told = "\n".join(filter(None, (_short(text), collapsed(names_of_calls(row)))))
@@ -86,7 +86,7 @@ async def save(chat: Chat, argument: str) -> None:
         if not argument:
             file = await asyncio.to_thread(_new_name, store.parent / "sessions" / SAVED)
         text = await asyncio.to_thread(_written, chat.talk, rows, file)
-        with new_file(file, replace=False) as written:  # which follows no link
+        with write_new_file(file, replace=False) as written:  # which follows no link
             written.write(text.encode(errors="replace"))
     except FileExistsError:
         chat.screen.problem(f"'{file}' exists; name another file")
@@ -98,24 +98,24 @@ async def save(chat: Chat, argument: str) -> None:
 
 def _new_name(folder: Path) -> Path:
     """A name that is not taken, in the folder of saved conversations, which is made private."""
-    home.private_folder(folder)
-    if home.loose(str(folder)):
+    home.make_private_folder(folder)
+    if home.is_loose(str(folder)):
         folder.chmod(home.PRIVATE_FOLDER)
-    stem = f"hermes_conversation_{clock.stamp()}"
+    stem = f"hermes_conversation_{clock.format_stamp()}"
     names = (folder / f"{stem}{f'_{number}' if number > 1 else ''}.json" for number in count(1))
     return next(name for name in names if not os.path.lexists(name))
 
 
 def _written(talk: Talk, rows: Sequence[Row], file: Path) -> str:
     """The whole conversation, also what came before a compression or a branch, in the format that the name asks for."""
-    found = full_conversation.gather(talk.db, talk.session_id) if talk.exists else None
+    found = ancestry.gather_ancestry(talk.db, talk.session_id) if talk.exists else None
     if found is None:
-        found = full_conversation.from_rows(talk.session_id, list(rows), clock.now())
+        found = ancestry.make_ancestry(talk.session_id, list(rows), clock.now())
     else:
         unstored = [{"id": "", "timestamp": clock.now(), **row} for row in rows if "id" not in row]
         found.sessions[talk.session_id]["messages"].extend(unstored)
     if file.suffix.lower() == ".json":
-        return full_conversation.as_json(found)
+        return ancestry.to_json(found)
     kind = "jsonl" if file.suffix.lower() == ".jsonl" else BY_ENDING.get(file.suffix.lower(), "md")
     return "".join(FORMATS[kind].write([found.conversation], found.load))
 
@@ -140,7 +140,7 @@ async def show_status(chat: Chat, _: str) -> None:
         ("Store", "none: incognito" if talk.incognito else str(talk.db.db_path)),
     ]
     for name, told in facts:
-        chat.screen.line(f"{name + ':':<11}{printable(told)}")
+        chat.screen.line(f"{name + ':':<11}{make_printable(told)}")
 
 
 async def _describe_usage(talk: Talk) -> str:
@@ -152,7 +152,7 @@ async def _describe_usage(talk: Talk) -> str:
         return "nothing yet"
     if not used.input_tokens and not used.output_tokens:
         return "tokens unknown"
-    return f"{short(used.input_tokens)} in · {short(used.output_tokens)} out (/usage has the cost)"
+    return f"{shorten_number(used.input_tokens)} in · {shorten_number(used.output_tokens)} out (/usage has the cost)"
 
 
 async def usage(chat: Chat, _: str) -> None:
@@ -163,8 +163,8 @@ async def usage(chat: Chat, _: str) -> None:
     cells = [
         (
             f"{line.model or 'unknown'}{'' if line.purpose == 'main' else ' (auxiliary)'}",
-            *(counted(number) for number in line.used[:3]),
-            dollars(line.used.actual_cost_usd or line.used.estimated_cost_usd),
+            *(format_number(number) for number in line.used[:3]),
+            format_dollars(line.used.actual_cost_usd or line.used.estimated_cost_usd),
         )
         for line in used.by_model
     ]
@@ -173,11 +173,11 @@ async def usage(chat: Chat, _: str) -> None:
 
 async def insights(chat: Chat, argument: str) -> None:
     from hermes.insights import InsightsEngine
-    from hermes.insights.chat_report import markdown
+    from hermes.insights.chat_report import format_markdown
 
     days = int(argument) if argument.isdecimal() and 0 < int(argument) < 10_000 else 30
     report = await asyncio.to_thread(InsightsEngine(chat.talk.db).generate, days)
-    chat.screen.markdown(markdown(report).replace("\n", "  \n"))  # in a chat a line stays a line
+    chat.screen.markdown(format_markdown(report).replace("\n", "  \n"))  # in a chat a line stays a line
 
 
 COMMANDS = (

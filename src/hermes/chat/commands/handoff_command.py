@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hermes import clock
 from hermes.chat.commands.agent_settings import Leave
-from hermes.text import printable
+from hermes.text import make_printable
 
 if TYPE_CHECKING:
     from hermes.chat.terminal_loop import Chat
@@ -48,15 +48,15 @@ async def _wait(chat: Chat, platform: str) -> None:
             chat.screen.problem("A handoff of this conversation is under way already.")
             await talk.step_back()
             return
-        chat.screen.note(f"Handing over to {printable(platform)} … (Ctrl-C gives up)")
+        chat.screen.note(f"Handing over to {make_printable(platform)} … (Ctrl-C gives up)")
         why = await _outcome(chat, session_id, stop)
     if why is None:
         chat.screen.line(
-            f"The conversation continues on {printable(platform)}. `hermes -r {session_id}` brings it back."
+            f"The conversation continues on {make_printable(platform)}. `hermes -r {session_id}` brings it back."
         )
         talk.forget()
         raise Leave
-    chat.screen.problem(f"Not handed over: {printable(why)}")
+    chat.screen.problem(f"Not handed over: {make_printable(why)}")
     await talk.step_back()
 
 

@@ -9,7 +9,7 @@ from hermes.chat.commands.table import Command
 from hermes.chat.input import quiet_keyboard
 from hermes.chat.input.question import Option
 from hermes.chat.view.recap import said
-from hermes.text import printable
+from hermes.text import make_printable
 
 if TYPE_CHECKING:
     from hermes.chat.terminal_loop import Chat
@@ -41,7 +41,7 @@ async def rewind(chat: Chat, argument: str) -> None:
     if not asked:
         chat.screen.note("There is nothing to go back to.")
     elif not argument:
-        options = [Option(row["id"], printable(said(row), width_limit=70)) for row in asked]
+        options = [Option(row["id"], make_printable(said(row), width_limit=70)) for row in asked]
         chosen = await chat.choose("Go back to before:", options)
         row = next((row for row in asked if row["id"] == chosen), None)
         if row is not None:
@@ -61,7 +61,7 @@ async def _said(chat: Chat) -> list[Row]:
 
 async def _back_to(chat: Chat, row: Row, *, ask: bool = True) -> None:
     if ask and not await chat.confirmed(
-        f"Take back “{printable(said(row), width_limit=50)}” and all after it?"
+        f"Take back “{make_printable(said(row), width_limit=50)}” and all after it?"
     ):
         return
     done = await chat.talk.take_back(row["id"])

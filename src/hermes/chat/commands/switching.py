@@ -10,7 +10,7 @@ from hermes.chat import conversation_lookup
 from hermes.chat.commands.handoff_command import handoff
 from hermes.chat.commands.table import Command
 from hermes.chat.input.question import Option
-from hermes.text import printable
+from hermes.text import make_printable
 
 if TYPE_CHECKING:
     from hermes.chat.terminal_loop import Chat
@@ -82,7 +82,7 @@ async def resume(chat: Chat, argument: str) -> None:
     if target is None and found.candidates:
         described = conversation_lookup.describe_candidates(found.candidates)
         options = [Option(row["id"], text) for row, text in zip(found.candidates, described, strict=True)]
-        target = await chat.choose(f"'{printable(argument)}' could be any of these:", options)
+        target = await chat.choose(f"'{make_printable(argument)}' could be any of these:", options)
     elif target is None:
         chat.screen.problem(f"No session found matching '{argument}'.")
     if target is not None:
@@ -112,7 +112,7 @@ def show(chat: Chat, rows: list[Row]) -> None:
         (
             str(number),
             row["title"] or row["preview"] or "—",
-            clock.relative(row["last_active"], now),
+            clock.format_relative(row["last_active"], now),
             f"{row['id']}{' (this one)' if row['id'] == chat.talk.session_id else ''}",
         )
         for number, row in enumerate(rows, 1)
@@ -129,11 +129,15 @@ async def search(chat: Chat, argument: str) -> None:
     if not found:
         chat.screen.line("No sessions found.")
     for number, row in enumerate(found, 1):
-        facts = f"{clock.relative(row['last_active'], clock.now())} · {row['source']} · {row['tip_id']}"
-        chat.screen.line(f"{number}  {printable(row['title'] or '—')}  {printable(facts)}")
+        facts = (
+            f"{clock.format_relative(row['last_active'], clock.now())} · {row['source']} · {row['tip_id']}"
+        )
+        chat.screen.line(f"{number}  {make_printable(row['title'] or '—')}  {make_printable(facts)}")
         chat.screen.snippet(row["snippet"])
     if found.partial:
-        chat.screen.note(f"no word matches; found as part of a word: {printable(', '.join(found.parts))}")
+        chat.screen.note(
+            f"no word matches; found as part of a word: {make_printable(', '.join(found.parts))}"
+        )
     elif found.relaxed and not found.is_question:
         chat.screen.note("nothing matches exactly; these are the nearest")
     if found:

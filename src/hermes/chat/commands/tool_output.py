@@ -17,7 +17,7 @@ from hermes.chat.view.calls import TERMINAL, Call, Reasoning
 from hermes.chat.view.diffs import format_counts
 from hermes.chat.view.edits import Edit, read_edit
 from hermes.store.workspace import workspace_of
-from hermes.text import counted, printable, reveal
+from hermes.text import format_count, make_printable, reveal
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -74,7 +74,9 @@ async def reasoning(chat: Chat, argument: str) -> None:
     found = [item for item in await chat.talk.outputs() if isinstance(item, Reasoning)]
     if len(found) < number:
         told = (
-            f"There is reasoning of {counted(len(found), 'answer')}" if found else "No answer has reasoning"
+            f"There is reasoning of {format_count(len(found), 'answer')}"
+            if found
+            else "No answer has reasoning"
         )
         chat.screen.note(f"{told} in this conversation.")
         return
@@ -92,7 +94,7 @@ async def output(chat: Chat, argument: str) -> None:
     number = int(argument or 1)
     calls = await chat.talk.calls()
     if len(calls) < number:
-        told = f"There were {counted(len(calls), 'tool call')}" if calls else "No tool was called yet"
+        told = f"There were {format_count(len(calls), 'tool call')}" if calls else "No tool was called yet"
         chat.screen.note(f"{told} in this conversation.")
         return
     chat.screen.show(view_whole(calls[-number]))
@@ -121,15 +123,17 @@ async def diff(chat: Chat, argument: str) -> None:
     if not files:
         chat.screen.note("No file was edited in this conversation.")
     elif not chosen:
-        chat.screen.note(f"'{printable(argument)}' was not edited in this conversation. These files were:")
+        chat.screen.note(
+            f"'{make_printable(argument)}' was not edited in this conversation. These files were:"
+        )
         for file in files:
-            chat.screen.line(f"  {printable(reveal(file.path))}")
+            chat.screen.line(f"  {make_printable(reveal(file.path))}")
     else:
         room = None if argument else MOST_LINES
         for file in chosen:
             room = _show_file(chat, file, room)
         added, removed = sum(file.added for file in chosen), sum(file.removed for file in chosen)
-        chat.screen.line(f"{counted(len(chosen), 'file')}, {format_counts(added, removed)}", "bold")
+        chat.screen.line(f"{format_count(len(chosen), 'file')}, {format_counts(added, removed)}", "bold")
     await _tell_of_commands(chat, calls)
 
 
@@ -152,7 +156,7 @@ def is_meant(argument: str, path: str, cwd: Path) -> bool:
 def _show_file(chat: Chat, file: FileEdits, room: int | None) -> int | None:
     """Show the edits of a file in what is left of the room; what is left after that."""
     counts = format_counts(file.added, file.removed)
-    chat.screen.show(Text.assemble((printable(reveal(file.path)), "bold"), (f"  {counts}", "dim")))
+    chat.screen.show(Text.assemble((make_printable(reveal(file.path)), "bold"), (f"  {counts}", "dim")))
     for number, edit in enumerate(file.edits, 1):
         states = [edit.action, format_counts(edit.added, edit.removed)]
         if edit.is_rewound:
@@ -160,7 +164,7 @@ def _show_file(chat: Chat, file: FileEdits, room: int | None) -> int | None:
         heading = f"  {number}. {' · '.join(states)}"
         length = edit.diff.count("\n") + 1
         if room is not None and length > room:
-            chat.screen.note(f"{heading} (/diff {printable(reveal(file.path))} shows it)")
+            chat.screen.note(f"{heading} (/diff {make_printable(reveal(file.path))} shows it)")
             room = 0
             continue
         chat.screen.note(heading)
@@ -173,7 +177,7 @@ async def _tell_of_commands(chat: Chat, calls: Iterable[Call]) -> None:
     """Commands change files, too; git is only named, for the configuration of a repository can start programs."""
     ran = sum(call.name == TERMINAL and call.has_started for call in calls)
     if ran:
-        chat.screen.note(f"{counted(ran, 'command')} also ran and may have changed files (/output [n]).")
+        chat.screen.note(f"{format_count(ran, 'command')} also ran and may have changed files (/output [n]).")
     top = await asyncio.to_thread(workspace_of, chat.talk.cwd)
     if (top / ".git").exists():
         chat.screen.note("This is a git repository: `git status` and `git diff` show all changes.")

@@ -14,7 +14,7 @@ from hermes.agent.approvals.request import ALLOW_ONCE, DENY, ApprovalRequest, De
 from hermes.chat.input import question
 from hermes.chat.input.question import Option
 from hermes.chat.view.screen import Screen
-from hermes.text import counted, make_visible, printable
+from hermes.text import format_count, make_printable, make_visible
 
 SCOPES = {
     Scope.COMMAND: ("yes, and this command in this project from now on", "a"),
@@ -45,10 +45,10 @@ async def ask_approval(request: ApprovalRequest, screen: Screen, asker: Asker) -
     options = [Option(ALLOW_ONCE, "yes, once", "y")]
     for scope in request.scopes:
         label, key = SCOPES[scope]
-        options.append(Option(Decision(True, scope), label.format(printable(request.prefix)), key))
+        options.append(Option(Decision(True, scope), label.format(make_printable(request.prefix)), key))
     options.append(Option(DENY, "no", "n"))
     options.append(Option(EXPLAIN, "no, and tell it why", "w"))
-    text = f"May it? ({printable(request.reason)}{describe_length(request.subject)})"
+    text = f"May it? ({make_printable(request.reason)}{describe_length(request.subject)})"
     chosen = await asker.choose(text, options, default=len(options) - 2)
     if chosen is not EXPLAIN:
         return chosen or DENY
@@ -60,7 +60,7 @@ def describe_length(subject: str) -> str:
     lines = subject.count("\n") + 1
     if lines <= MOST_LINES_UNSAID and len(subject) <= MOST_CHARACTERS_UNSAID:
         return ""
-    return f"; the whole has {counted(lines, 'line')} and {len(subject):,} characters, read it from its beginning"
+    return f"; the whole has {format_count(lines, 'line')} and {len(subject):,} characters, read it from its beginning"
 
 
 class PlainAsker:

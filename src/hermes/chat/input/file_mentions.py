@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from hermes.agent.tool import bounded
-from hermes.recall.tool.prompt_safety import close_fence, fenced
-from hermes.recall.tool.prompt_safety import name as one_line
+from hermes.agent.tool import shorten_middle
+from hermes.recall.tool.prompt_safety import close_fence, fence_text
+from hermes.recall.tool.prompt_safety import make_name as one_line
 
 _MENTION = re.compile(r"(?<!\S)@(?:\"([^\"\n]+)\"|(\S+))")
 MOST_FILES = 20
@@ -19,7 +19,7 @@ def with_files(text: str, cwd: Path) -> str:
     names = dict.fromkeys(one[1] or one[2].rstrip(".,;:!?)") for one in _MENTION.finditer(text))
     found = [(name, read) for name in names if (read := _text(cwd / Path(name).expanduser())) is not None]
     parts = [
-        f"[file {one_line(name, LONGEST_NAME)}]\n{fenced(bounded(content))}"
+        f"[file {one_line(name, LONGEST_NAME)}]\n{fence_text(shorten_middle(content))}"
         for name, content in found[:MOST_FILES]
     ]
     return "\n\n".join([close_fence(text), *parts]) if parts else text

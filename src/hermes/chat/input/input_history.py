@@ -11,10 +11,10 @@ from pathlib import Path
 from prompt_toolkit.history import History
 
 from hermes import clock, errors
-from hermes.logs import log_of
+from hermes.logs import get_logger
 from hermes.store.engine_choice import sealed_files
 
-log = log_of(__name__)
+log = get_logger(__name__)
 
 
 class InputHistory(History):
@@ -48,7 +48,7 @@ class InputHistory(History):
 
 def entry_of(string: str) -> bytes:
     lines = "".join(f"+{line}\n" for line in string.split("\n"))
-    return f"\n# {clock.iso(clock.now())}\n{lines}".encode("utf-8", "replace")
+    return f"\n# {clock.format_iso(clock.now())}\n{lines}".encode("utf-8", "replace")
 
 
 def entries_in(data: bytes) -> list[str]:

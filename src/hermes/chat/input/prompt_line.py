@@ -27,10 +27,10 @@ from hermes.chat.input import question
 from hermes.chat.input.input_history import InputHistory
 from hermes.chat.input.pastes import LONGEST_SHOWN, Pastes
 from hermes.chat.input.question import Option
-from hermes.logs import log_of
+from hermes.logs import get_logger
 from hermes.terminal_input import SILENCE_S
 
-_log = log_of(__name__)
+_log = get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -202,7 +202,7 @@ def history_file() -> Path | None:
     """Private from its first moment; None where it cannot be used."""
     file = home.get_hermes_home() / HISTORY
     try:
-        home.private_folder(file.parent)
+        home.make_private_folder(file.parent)
         os.close(home.open_private_file(file, os.O_WRONLY | os.O_CREAT))
     except OSError as problem:
         _log.warning("what was typed is not kept: %s: %s", file, problem.strerror)

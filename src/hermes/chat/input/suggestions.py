@@ -11,7 +11,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
 from hermes import errors
-from hermes.text import printable
+from hermes.text import make_printable
 
 if TYPE_CHECKING:
     from hermes.chat.commands.table import Command
@@ -49,7 +49,7 @@ class ChatCompleter(Completer):
                 for row in self._db.starting_with(rest, MOST):
                     offered = row["title"] or row["id"]
                     yield Completion(
-                        offered, -len(rest), display_meta=printable(row["preview"], width_limit=40)
+                        offered, -len(rest), display_meta=make_printable(row["preview"], width_limit=40)
                     )
 
     def _files(self, begun: str) -> Iterator[Completion]:
@@ -62,5 +62,5 @@ class ChatCompleter(Completer):
         matching = [one for one in found if one.name.startswith(start) and (start or one.name[0] != ".")]
         for one in matching[:MOST]:
             ending = "/" if one.is_dir() else ""
-            if printable(one.name) == one.name and " " not in one.name:
+            if make_printable(one.name) == one.name and " " not in one.name:
                 yield Completion(f"{one.name}{ending}", -len(start))

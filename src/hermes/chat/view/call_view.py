@@ -18,7 +18,7 @@ from hermes.chat.view.diffs import format_counts
 from hermes.chat.view.edits import Edit, read_edit
 from hermes.chat.view.gutter import OPEN_HINT, OUTSIDE, Folded, Gutter, Line, fold
 from hermes.store.content import to_json
-from hermes.text import counted, printable, readable, reveal, spell_controls
+from hermes.text import format_count, make_printable, make_readable, reveal, spell_controls
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -56,7 +56,7 @@ def title_of(call: Call, width: int) -> Title:
     if call.command is None:
         return Title(describe_call(call.name, call.arguments), [], False)
     others = {key: value for key, value in call.arguments.items() if key != "command"}
-    name = f"{printable(reveal(call.name))} {describe_arguments(call.name, others)}".rstrip()
+    name = f"{make_printable(reveal(call.name))} {describe_arguments(call.name, others)}".rstrip()
     lines = _lines(reveal(call.command))
     if len(lines) == 1 and cell_len(f"{name} {lines[0]}") <= max(width - BEHIND_TITLE, width // 2):
         return Title(f"{name} {lines[0]}", [], False)
@@ -81,7 +81,7 @@ def view_ended(call: Call, seconds: float | None, width: int) -> View:
         state = f"created {state}" if edit.action == "created" else state
     took = f"{seconds:.1f}s" if seconds is not None else ""
     mark, colour = ("✓", "green") if call.succeeded else ("✗", "red")
-    told = " · ".join(filter(None, (printable(state), took)))
+    told = " · ".join(filter(None, (make_printable(state), took)))
     head = Text.assemble((f"{mark} ", colour), title.text, (f"  {told}", "dim"))
     parts: list[RenderableType] = [head]
     if title.command:
@@ -91,7 +91,7 @@ def view_ended(call: Call, seconds: float | None, width: int) -> View:
         if edit.note:
             parts.append(Gutter([Line(OUTSIDE, f"{edit.note} ({OPEN_HINT})", "yellow")]))
         return View(Group(*parts), title.is_folded or bool(edit.note) or is_folded(edit.diff, DIFF_LINES))
-    folded = fold(_lines(readable(call.printed)), OUTPUT_HEAD, OUTPUT_TAIL, OUTPUT_ROWS * width)
+    folded = fold(_lines(make_readable(call.printed)), OUTPUT_HEAD, OUTPUT_TAIL, OUTPUT_ROWS * width)
     if folded.lines:
         parts.append(Gutter(_marked(folded, "red" if call.failed else "dim")))
     return View(Group(*parts), title.is_folded or folded.is_folded)
@@ -125,13 +125,15 @@ def _lines(text: str) -> list[str]:
 def view_whole(call: Call) -> RenderableType:
     """Everything of a call: all arguments, all output."""
     state = NO_RESULT if call.output is None else call.exit_state
-    head = Text.assemble((printable(reveal(call.name)), "bold"), (f"  {printable(state)}".rstrip(), "dim"))
+    head = Text.assemble(
+        (make_printable(reveal(call.name)), "bold"), (f"  {make_printable(state)}".rstrip(), "dim")
+    )
     parts: list[RenderableType] = [head, Gutter(_bounded(_arguments(call)))]
     edit = read_edit(call)
     if edit is not None:
         parts += view_edit(edit, whole=True)
     else:
-        output = [Line(OUTSIDE, line) for line in _lines(readable(call.printed))]
+        output = [Line(OUTSIDE, line) for line in _lines(make_readable(call.printed))]
         parts.append(Gutter(_bounded(output) or [Line(OUTSIDE, "(no output)", "dim")]))
     if call.is_thinned:
         parts.append(Text(f"  {THINNED}", "yellow"))
@@ -148,7 +150,7 @@ def _arguments(call: Call) -> list[Line]:
             text = value if isinstance(value, str) else to_json(value)
             first, *more = _lines(reveal(text)) or [""]
             made += [
-                Line("", f"{printable(reveal(key))}: {first}"),
+                Line("", f"{make_printable(reveal(key))}: {first}"),
                 *(Line("", f"  {line}") for line in more),
             ]
     return made
@@ -173,7 +175,9 @@ def _bounded(lines: list[Line]) -> list[Line]:
     left_out = len(lines) - MOST_OPENED
     if left_out <= 0:
         return lines
-    told = f"… {counted(left_out, 'more line')}: `hermes sessions show --tools --reasoning` shows all of it"
+    told = (
+        f"… {format_count(left_out, 'more line')}: `hermes sessions show --tools --reasoning` shows all of it"
+    )
     return [*lines[:MOST_OPENED], Line("", told, "yellow")]
 
 
@@ -192,7 +196,7 @@ def view_reasoning(text: str, width: int) -> View:
     """Reasoning that has ended, dim and folded."""
     lines = _lines(spell_controls(text))
     folded = fold(lines, REASONING_HEAD, REASONING_TAIL, OUTPUT_ROWS * width)
-    head = Text(f"∴ reasoning  {counted(len(lines), 'line')}", "dim")
+    head = Text(f"∴ reasoning  {format_count(len(lines), 'line')}", "dim")
     return View(Group(head, Gutter(_marked(folded, "dim"))), folded.is_folded)
 
 

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hermes.reasoning import reasoning_in
+from hermes.reasoning import extract_reasoning
 from hermes.store.content import to_json
-from hermes.text import printable, reveal, text_of
+from hermes.text import extract_text, make_printable, reveal
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
@@ -94,7 +94,7 @@ def describe_call(name: str, arguments: Mapping[str, Any], *, width_limit: int |
     parts = [reveal(name), describe_arguments(name, given)]
     if isinstance(command, str):
         parts.append(join_lines(command))
-    return printable(" ".join(filter(None, parts)), width_limit=width_limit)
+    return make_printable(" ".join(filter(None, parts)), width_limit=width_limit)
 
 
 def describe_arguments(name: str, arguments: Mapping[str, Any]) -> str:
@@ -105,9 +105,11 @@ def describe_arguments(name: str, arguments: Mapping[str, Any]) -> str:
 
 def _describe(key: str, value: object) -> str:
     text = value if isinstance(value, str) else to_json(value)
-    short = printable(join_lines(text), width_limit=LONGEST_ARGUMENT)
+    short = make_printable(join_lines(text), width_limit=LONGEST_ARGUMENT)
     return (
-        short if key in _SELF_EXPLAINING and isinstance(value, str) else f"{printable(reveal(key))}={short}"
+        short
+        if key in _SELF_EXPLAINING and isinstance(value, str)
+        else f"{make_printable(reveal(key))}={short}"
     )
 
 
@@ -135,7 +137,7 @@ def outputs_of(rows: Iterable[Row]) -> list[Call | Reasoning]:
             if at is not None and isinstance(call := found[at], Call):
                 found[at] = _with_result(call, row)
             continue
-        if row.get("active", 1) and (reasoning := reasoning_in(row)):
+        if row.get("active", 1) and (reasoning := extract_reasoning(row)):
             found.append(Reasoning(reasoning))
         for call_id, call in read_calls(row.get("tool_calls")):
             # Other programs copy messages into the continuation after a compression; their rows have no uid.
@@ -151,7 +153,7 @@ def outputs_of(rows: Iterable[Row]) -> list[Call | Reasoning]:
 def _with_result(call: Call, row: Row) -> Call:
     from hermes.agent.turn import STOPPED  # asyncio, which describing a call does not need
 
-    output = text_of(row.get("content"))
+    output = extract_text(row.get("content"))
     ended = call._replace(output=output, is_thinned=bool(row.get("thinned_bytes")))
     failed = output == STOPPED or (output.startswith("error:") and not ended.exit_state)
     return ended._replace(failed=failed)
@@ -184,13 +186,13 @@ def stored_tool_rows(db: SessionDB, session_id: str) -> list[Row]:
     They include the segments before a compression, exchanges that were taken back (what a tool did is not undone by
     that), and, of a conversation that this one branched off, all up to the branch.
     """
-    from hermes.export.full_conversation import read_ancestors
+    from hermes.export.ancestry import read_ancestors
 
     segments = [
         [
             row
             for row in session["messages"]
-            if row["tool_calls"] or row["role"] == "tool" or reasoning_in(row)
+            if row["tool_calls"] or row["role"] == "tool" or extract_reasoning(row)
         ]
         for session in read_ancestors(db, session_id)
     ]

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from hermes.chat.view.diffs import Kind, classify_lines
 from hermes.chat.view.gutter import OUTSIDE, Gutter, Line, cut_middle
-from hermes.text import counted, printable
+from hermes.text import format_count, make_printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -36,10 +36,10 @@ def render_diff(
     if most_lines is not None:
         left_out = len(lines) - most_lines
         if left_out > 1:
-            told = f"… {counted(left_out, 'more line')}{f' ({hint})' if hint else ''}"
+            told = f"… {format_count(left_out, 'more line')}{f' ({hint})' if hint else ''}"
             lines = [*lines[:most_lines], Line(OUTSIDE, told, "dim")]
         lines = [line._replace(text=cut_middle(line.text, LONGEST_LINE)) for line in lines]
-    parts: list[RenderableType] = [Text(printable(heading), "bold")] if heading else []
+    parts: list[RenderableType] = [Text(make_printable(heading), "bold")] if heading else []
     return Group(*parts, *([Gutter(lines)] if lines else []))
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from hermes.text import counted
+from hermes.text import format_count
 
 OPEN_HINT = "Ctrl-O opens"
 OUTSIDE = "│"
@@ -51,7 +51,7 @@ class Folded(NamedTuple):
 
     @property
     def hint(self) -> str:
-        what = counted(self.left_out, "more line") if self.left_out else "long lines are cut"
+        what = format_count(self.left_out, "more line") if self.left_out else "long lines are cut"
         return f"… {what} ({OPEN_HINT})"
 
 

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from hermes.chat.view.links import with_targets
 from hermes.chat.view.markdown_blocks import parser
-from hermes.rendering_check import keeps_text
+from hermes.rendering_check import has_same_text
 
 if TYPE_CHECKING:
     from rich.markdown import Markdown, MarkdownElement
@@ -63,7 +63,7 @@ def _kept(block: list[Token], lines: Sequence[str]) -> list[Token]:
     """The block, or its lines as plain text if it does not say all that they say."""
     first, end = block[0].map or (0, 0)
     source = "\n".join(lines[first:end])
-    if keeps_text(source, "".join(_texts(block))):
+    if has_same_text(source, "".join(_texts(block))):
         return block
     children: list[Token] = []
     for line in lines[first:end]:

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from hermes.agent.models.finish_reasons import LENGTH, normalize_reason
-from hermes.agent.tools.todo import Todo, items_in
+from hermes.agent.tools.todo import Todo, parse_items
 from hermes.reasoning import split_reasoning
-from hermes.text import printable, spell_controls
+from hermes.text import make_printable, spell_controls
 
 Row = dict[str, Any]
 
@@ -120,7 +120,7 @@ def names_of_calls(row: Row) -> list[str]:
 def _name(call: dict[str, Any]) -> str:
     function = call.get("function")
     inner = function if isinstance(function, dict) else call
-    return printable(str(inner.get("name") or "?"))
+    return make_printable(str(inner.get("name") or "?"))
 
 
 def collapsed(names: Sequence[str]) -> str:
@@ -153,7 +153,7 @@ def left_open(rows: Sequence[Row]) -> str | None:
 def _unfinished(spoken: Sequence[Row]) -> str | None:
     """How the last turn ended, if it did not end with an answer that asks for nothing."""
     last = spoken[-1] if spoken else {}
-    text = printable(said(last).strip())
+    text = make_printable(said(last).strip())
     if last.get("role") == "user":
         return f"not answered yet: {_short(text)}"
     if last.get("role") == "tool":
@@ -176,16 +176,16 @@ def _unfinished(spoken: Sequence[Row]) -> str | None:
 def _failed(spoken: Sequence[Row]) -> str | None:
     """The last result of a tool, if it is an error."""
     last = next((row for row in reversed(spoken) if row.get("role") == "tool"), None)
-    text = printable(said(last).strip()) if last is not None else ""
+    text = make_printable(said(last).strip()) if last is not None else ""
     if last is None or not text.lower().startswith(("error:", "error ", "traceback")):
         return None
-    return f"last error ({printable(str(last.get('tool_name') or 'tool'))}): {_short(text)}"
+    return f"last error ({make_printable(str(last.get('tool_name') or 'tool'))}): {_short(text)}"
 
 
 def _to_do(spoken: Sequence[Row]) -> str | None:
     """What of the list of things to do is not done; the list is the last result of its tool."""
     last = next((row for row in reversed(spoken) if row.get("tool_name") == Todo.name), {})
-    items = items_in(said(last))
+    items = parse_items(said(last))
     undone = [item for item in items if item.status != "completed"]
     if not undone:
         return None
@@ -194,4 +194,4 @@ def _to_do(spoken: Sequence[Row]) -> str | None:
 
 
 def _short(text: str) -> str:
-    return printable(text, width_limit=MOST_OPEN)
+    return make_printable(text, width_limit=MOST_OPEN)

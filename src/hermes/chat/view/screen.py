@@ -30,8 +30,8 @@ from hermes.chat.view.diff_view import render_diff
 from hermes.chat.view.live_region import Region
 from hermes.chat.view.markdown_blocks import Blocks
 from hermes.chat.view.recap import Recap
-from hermes.insights.number_format import dollars, short
-from hermes.text import printable, readable, spell_controls
+from hermes.insights.number_format import format_dollars, shorten_number
+from hermes.text import make_printable, make_readable, spell_controls
 
 GOLD, GREEN = "#ffd700", "#5fd75f"
 REDRAWN_EVERY_S = 0.05
@@ -65,7 +65,7 @@ class Screen:
 
     def line(self, text: str = "", style: str = "") -> None:
         """One line, or several; nothing in them is taken for markup."""
-        self.console.print(Text(readable(text), style))
+        self.console.print(Text(make_readable(text), style))
 
     def show(self, *parts: RenderableType) -> None:
         """What was made harmless already."""
@@ -80,10 +80,10 @@ class Screen:
 
     def snippet(self, text: str) -> None:
         """Where something was found, in one line, its matches in colour; where there is none, as they are marked."""
-        from hermes.recall.snippets.targets import MARKED, fitted
+        from hermes.recall.snippets.goals import MARKED, fit_snippet
 
         in_colour = self.console.color_system is not None and not self.console.no_color
-        shown = fitted(text, self.console.width - 4, in_colour=in_colour)
+        shown = fit_snippet(text, self.console.width - 4, in_colour=in_colour)
         made = Text("   ", "dim")
         for number, part in enumerate(MARKED.split(shown) if in_colour else [shown]):
             made.append(part, "not dim bold yellow" if number % 2 else "")
@@ -103,7 +103,7 @@ class Screen:
         for number, head in enumerate(heads):
             made.add_column(head, overflow="ellipsis", no_wrap=True, ratio=1 if number == 1 else None)
         for row in rows:
-            made.add_row(*(Text(printable(cell)) for cell in row))
+            made.add_row(*(Text(make_printable(cell)) for cell in row))
         self.console.print(made)
 
     def recap(self, told: Recap) -> None:
@@ -147,7 +147,7 @@ class Screen:
         if self._held is not None:
             self._held.append(happened.Note(text))
         else:
-            self._commit(Text(readable(text), style))
+            self._commit(Text(make_readable(text), style))
 
     def pause(self) -> None:
         """Somebody is about to ask the person something: the last lines of the screen are theirs."""
@@ -178,7 +178,7 @@ class Screen:
                 pass
             case happened.Discarded(why, seconds):
                 self._blocks, self._reasoning, self._has_blocks = Blocks(), "", False
-                self._commit(Text(readable(f"↻ {why}; trying again in {seconds:.0f}s"), "yellow"))
+                self._commit(Text(make_readable(f"↻ {why}; trying again in {seconds:.0f}s"), "yellow"))
             case happened.ToolStarted(call_id, name, arguments):
                 self._end_text()
                 call = Call(name, arguments)
@@ -190,15 +190,15 @@ class Screen:
                 self._commit(view_ended(call, seconds, self.console.width).shown)
             case happened.NotStored(role, why, spooled):
                 self._end_text()
-                self._commit(Text(readable(not_stored(role, why, spooled)), "bold red"))
+                self._commit(Text(make_readable(not_stored(role, why, spooled)), "bold red"))
             case happened.Counted():
                 pass
             case happened.Note(text, hint):
                 self._end_text()
-                self._commit(Text(readable(f"{text} {hint}".rstrip()), "dim"))
+                self._commit(Text(make_readable(f"{text} {hint}".rstrip()), "dim"))
             case happened.Moved(session_id, before, after):
                 self._end_text()
-                told = f"going on as {printable(session_id)}, {before} → {after} messages"
+                told = f"going on as {make_printable(session_id)}, {before} → {after} messages"
                 self._commit(Text(told, "dim"))
             case happened.Done():
                 self._end_text()
@@ -207,7 +207,7 @@ class Screen:
                 self._commit(Text("■ stopped; what was said so far is kept", "yellow"))
             case happened.Failed(why, _):
                 self._end_text()
-                self._commit(Text(readable(f"✗ {why}"), "bold red"))
+                self._commit(Text(make_readable(f"✗ {why}"), "bold red"))
 
     def end(self, used: happened.Counted | None = None) -> None:
         """The turn is over, however it ended; what it took."""
@@ -334,6 +334,8 @@ def status(used: happened.Counted) -> str:
     if tokens.input_tokens is None and tokens.output_tokens is None:
         told = "tokens unknown"
     else:
-        told = f"{short(tokens.input_tokens or 0)} in · {short(tokens.output_tokens or 0)} out"
-    cost = "cost unknown" if used.cost_usd is None else dollars(used.cost_usd)
-    return " · ".join(filter(None, (printable(used.model), told, cost)))
+        told = (
+            f"{shorten_number(tokens.input_tokens or 0)} in · {shorten_number(tokens.output_tokens or 0)} out"
+        )
+    cost = "cost unknown" if used.cost_usd is None else format_dollars(used.cost_usd)
+    return " · ".join(filter(None, (make_printable(used.model), told, cost)))

@@ -22,7 +22,7 @@ from hermes.cli.io.output import complain, say, say_json
 from hermes.cli.io.prompts import hidden
 from hermes.config import config_file, dotenv
 from hermes.config.redaction import is_secret_name, mask_secret, redact_setting
-from hermes.text import printable
+from hermes.text import make_printable
 
 HERE = "hermes.cli.config"
 COMMANDS = {
@@ -107,16 +107,16 @@ def list_(arguments: argparse.Namespace) -> int:
     if arguments.json:
         say_json(rows)
         return DONE
-    width = max(len(printable(row["key"])) for row in rows)
+    width = max(len(make_printable(row["key"])) for row in rows)
     for row in rows:
         value = "—" if row["value"] is None else _shown(row["value"])
-        origin = "" if row["origin"] is None else f"  ({printable(row['origin'])})"
-        say([f"{printable(row['key']):<{width}}  {value}{origin}"])
+        origin = "" if row["origin"] is None else f"  ({make_printable(row['origin'])})"
+        say([f"{make_printable(row['key']):<{width}}  {value}{origin}"])
     return DONE
 
 
 def path(_: argparse.Namespace) -> int:
-    say([printable(str(config_file.path()))])
+    say([make_printable(str(config_file.get_path()))])
     return DONE
 
 
@@ -144,56 +144,60 @@ def _gateway_row(key: str, gateway: Any) -> dict[str, Any]:
 
 
 def _row(key: str, settings: Any = None) -> dict[str, Any]:
-    from hermes.config.gateway_keys import kind_of
+    from hermes.config.gateway_keys import get_kind
     from hermes.config.settings import SETTINGS
 
     settings = settings or _settings()
-    if kind_of(key) is not None:
+    if get_kind(key) is not None:
         from hermes.gateway.settings import read_gateway_settings
 
         return _gateway_row(key, read_gateway_settings())
     if key in SETTINGS:
         section, name = key.split(".")
         return _shown_row(key, getattr(getattr(settings, section), name), settings.origins.get(key))
-    value = config_file.value_of(config_file.read(), key)
+    value = config_file.get_value(config_file.read(), key)
     if value is None and key.partition(".")[0] != "prices":  # which have the names of models
         raise _no_such(key)
-    return _shown_row(key, value, str(config_file.path()))
+    return _shown_row(key, value, str(config_file.get_path()))
 
 
 def _shown_row(key: str, value: Any, origin: str | None) -> dict[str, Any]:
     """A row without secrets. What the file takes from a variable is shown as the file has it: `${NAME}`."""
-    if origin == str(config_file.path()):
-        written = config_file.value_of(config_file.read(), key)
+    if origin == str(config_file.get_path()):
+        written = config_file.get_value(config_file.read(), key)
         if "${" in str(written):
             value = written
     return {"key": key, "value": redact_setting(key, value), "origin": origin}
 
 
 def _secret(name: str) -> dict[str, Any]:
-    told = dotenv.variable(name)
+    told = dotenv.get_variable(name)
     origin = (
-        None if told is None else "environment" if os.environ.get(name, "").strip() else str(dotenv.path())
+        None
+        if told is None
+        else "environment"
+        if os.environ.get(name, "").strip()
+        else str(dotenv.get_path())
     )
     return {"key": name, "value": None if told is None else mask_secret(told), "origin": origin}
 
 
 def _shown(value: object) -> str:
     if isinstance(value, str):
-        return printable(value)
+        return make_printable(value)
     if isinstance(value, float):
         return f"{value:g}"
     import json
 
-    return printable(json.dumps(value, ensure_ascii=False))
+    return make_printable(json.dumps(value, ensure_ascii=False))
 
 
 def _no_such(key: str) -> Refused:
-    from hermes.config.settings import below, nearest
+    from hermes.config.settings import list_below, suggest_key
 
-    if several := below(key):
+    if several := list_below(key):
         return Refused(f"{key} is several settings: {', '.join(several)}")
-    return Refused(f"there is no setting {key}{nearest(key)}")
+    return Refused(f"there is no setting {key}{suggest_key(key)}")
 
 
 # ---------------------------------------------------------------- changing
@@ -209,14 +213,14 @@ def set_(arguments: argparse.Namespace) -> int:
         if not secret:
             raise Refused("an empty key is none; `hermes config unset` takes it out")
         dotenv.change(key, secret)
-        say([f"{key} = {mask_secret(secret)} in {printable(str(dotenv.path()))}"])
+        say([f"{key} = {mask_secret(secret)} in {make_printable(str(dotenv.get_path()))}"])
         _tell_if_nobody_reads(key)
         return _tell_who_wins(key)
     if value is None:
         raise WrongUsage(f"what should {key} be? `hermes config set {key} VALUE`")
     if key.startswith("prices."):
         raise Refused("prices have dots in their names; `hermes config edit` sets them")
-    kind = SETTINGS[key].kind if key in SETTINGS else gateway_keys.kind_of(key)
+    kind = SETTINGS[key].kind if key in SETTINGS else gateway_keys.get_kind(key)
     if kind is None:
         raise _no_such(key)
     if (key, value) in FILE_ONLY:
@@ -224,7 +228,7 @@ def set_(arguments: argparse.Namespace) -> int:
     if key.startswith("platforms.") and is_secret_name(key):
         raise _not_here(key)
     config_file.change(key, _typed(kind, key, value))
-    say([f"{key} = {_shown(redact_setting(key, value))} in {printable(str(config_file.path()))}"])
+    say([f"{key} = {_shown(redact_setting(key, value))} in {make_printable(str(config_file.get_path()))}"])
     return _tell_who_wins({**VARIABLES, **gateway_keys.VARIABLES}.get(key))
 
 
@@ -247,7 +251,7 @@ def _tell_if_nobody_reads(variable: str) -> None:
     from hermes.config import gateway_keys
     from hermes.gateway import registry
 
-    if (setting := gateway_keys.called_by(variable)) is not None:
+    if (setting := gateway_keys.find_key(variable)) is not None:
         platform = setting.split(".")[1]
         if variable not in (known := registry.secrets(platform)):
             complain(f"{platform} does not read {variable}; its secrets are {', '.join(known)}")
@@ -257,14 +261,14 @@ def unset(arguments: argparse.Namespace) -> int:
     key = arguments.key
     if _is_secret(key):
         if key not in dotenv.read():
-            raise Refused(f"{key} is not set in {dotenv.path()}")
+            raise Refused(f"{key} is not set in {dotenv.get_path()}")
         dotenv.change(key, None)
-        say([printable(f"{key} is out of {dotenv.path()}")])
+        say([make_printable(f"{key} is out of {dotenv.get_path()}")])
         return DONE
-    if config_file.value_of(config_file.read(), key) is None:
-        raise Refused(f"{key} is not set in {config_file.path()}")
+    if config_file.get_value(config_file.read(), key) is None:
+        raise Refused(f"{key} is not set in {config_file.get_path()}")
     config_file.change(key, None)
-    say([printable(f"{key} is out of {config_file.path()}")])
+    say([make_printable(f"{key} is out of {config_file.get_path()}")])
     return DONE
 
 
@@ -273,11 +277,11 @@ def _typed(kind: Any, key: str, text: str) -> object:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
-    from hermes.config.settings import checked
+    from hermes.config.settings import check_kind
 
     origin = "the command line"
     try:
-        checked(kind, key, text, origin)
+        check_kind(kind, key, text, origin)
         return text
     except errors.BadConfig as problem:
         refusal = problem
@@ -287,7 +291,7 @@ def _typed(kind: Any, key: str, text: str) -> object:
         raise refusal from None
     if read is None or isinstance(read, str):
         raise refusal
-    checked(kind, key, read, origin)
+    check_kind(kind, key, read, origin)
     return read
 
 

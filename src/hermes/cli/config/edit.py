@@ -10,7 +10,7 @@ from hermes.cli.command import DONE, REFUSED, Words
 from hermes.cli.io.editor import editor_of_person, run_editor
 from hermes.cli.io.output import complain, confirm, say
 from hermes.config import config_file
-from hermes.text import printable
+from hermes.text import make_printable
 
 FIRST_LINES = "# Settings of Hermes; `hermes config list` names them all.\n"
 
@@ -25,9 +25,9 @@ def edit(_: argparse.Namespace) -> int:
     from hermes.atomic_files import replace_file
 
     named = editor_of_person("`hermes config set` does without, or a program in EDITOR")
-    file = config_file.path().resolve()
+    file = config_file.get_path().resolve()
     copy = file.with_name(f"{file.name}.edited")
-    home.private_folder(file.parent)
+    home.make_private_folder(file.parent)
     before = file.read_bytes() if file.exists() else FIRST_LINES.encode()
     if copy.exists():
         complain(f"going on with what you wrote before, in {copy}")
@@ -47,18 +47,18 @@ def edit(_: argparse.Namespace) -> int:
         replace_file(file, after)
         audit_log.record("config.edited", file=str(file))
     copy.unlink()
-    say([f"{printable(str(file))} {'is as it was' if after == before else 'is saved'}"])
+    say([f"{make_printable(str(file))} {'is as it was' if after == before else 'is saved'}"])
     return DONE
 
 
 def _problem(file: Path) -> str | None:
     """What is wrong with settings that were written by hand, in one line."""
-    from hermes.config.settings import settings_from
+    from hermes.config.settings import make_settings
     from hermes.gateway.settings import gateway_settings_from
 
     try:
-        values = config_file.parsed(file.read_text(encoding="utf-8-sig"), file)
-        settings = settings_from(values, file=str(file))
+        values = config_file.parse_text(file.read_text(encoding="utf-8-sig"), file)
+        settings = make_settings(values, file=str(file))
         gateway_settings_from(values, file=str(file))
     except (errors.BadConfig, UnicodeDecodeError) as problem:
         return str(problem)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from hermes.agent.models.endpoints import is_local, no_redirects
+from hermes.agent.models.endpoints import is_local, make_no_redirect_handler
 from hermes.cli.command import Refused
 
 TELEGRAM = "https://api.telegram.org"
@@ -40,7 +40,9 @@ def _asked(address: str, who: str, token: str | None = None) -> dict[str, Any]:
     headers = {"User-Agent": "hermes", **({"Authorization": f"Bearer {token}"} if token else {})}
     try:
         asked = request.Request(address, headers=headers)
-        with request.build_opener(proxies, no_redirects()).open(asked, timeout=PATIENCE_S) as answer:
+        with request.build_opener(proxies, make_no_redirect_handler()).open(
+            asked, timeout=PATIENCE_S
+        ) as answer:
             told = json.loads(answer.read(1_000_000))
     except error.HTTPError as problem:
         problem.close()

@@ -11,7 +11,7 @@ from hermes.gateway.inbound.pairing import FILE, MINUTES, Paired, Pairings
 from hermes.gateway.ops.status_file import gateway_folder
 from hermes.gateway.registry import PLATFORMS
 from hermes.session_kinds import canonical_source
-from hermes.text import counted, printable
+from hermes.text import format_count, make_printable
 
 LONGEST = 7 * 24 * 60
 
@@ -79,7 +79,7 @@ def how_to_use(code: str, platform: str | None, minutes: float, *, owner: bool) 
     where = "on any platform" if platform is None else f"on {PLATFORMS[platform].title}"
     whose = ", as an owner of this machine" if owner else ""
     how = f"Whoever sends `/pair {code}` to the bot in a private chat {where} is let in{whose}."
-    return [code, f"{how} It is good once, for {counted(minutes, 'minute')}."]
+    return [code, f"{how} It is good once, for {format_count(minutes, 'minute')}."]
 
 
 def platform_with_people(name: str) -> str:
@@ -100,14 +100,14 @@ def _list(pairings: Pairings, *, as_json: bool) -> int:
         return DONE
     if not people:
         say(["Nobody was let in by a code yet."])
-    say(printable(format_person(person)) for person in people)
+    say(make_printable(format_person(person)) for person in people)
     return DONE
 
 
 def format_person(person: Paired) -> str:
     name = f" ({person.user_name})" if person.user_name else ""
     role = ", owner" if person.owner else ""
-    since = clock.relative(person.since, clock.now())
+    since = clock.format_relative(person.since, clock.now())
     return f"{person.platform}:{person.user_id}{name}{role}, since {since}"
 
 
@@ -116,7 +116,7 @@ def _accept(pairings: Pairings) -> int:
         say([f"No other program changed {FILE}; nothing to do."])
         return DONE
     people = pairings.read_unchecked()
-    say(["These people are in it:", *(f"  {printable(format_person(person))}" for person in people)])
+    say(["These people are in it:", *(f"  {make_printable(format_person(person))}" for person in people)])
     if not confirm("Let exactly these people in? Codes that were not used yet are dropped."):
         raise Refused("cancelled; nothing was changed")
     pairings.accept(people)
@@ -134,7 +134,7 @@ def _revoke(pairings: Pairings, who: str, *, as_json: bool) -> int:
     if as_json:
         say_json([one._asdict() for one in gone])
     for one in [] if as_json else gone:
-        say([printable(f"{one.platform}:{one.user_id} is let in no longer by a code.")])
+        say([make_printable(f"{one.platform}:{one.user_id} is let in no longer by a code.")])
     return DONE
 
 

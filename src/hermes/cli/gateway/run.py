@@ -15,14 +15,14 @@ from hermes.gateway.inbound.access_control import let_in
 from hermes.gateway.ops.logging_setup import set_up_logs
 from hermes.gateway.ops.status_file import the_only_one
 from hermes.gateway.settings import GatewaySettings, PlatformSettings, read_gateway_settings
-from hermes.logs import log_of
+from hermes.logs import get_logger
 
 HOW = (
     "`hermes gateway setup` connects one; or set, in the environment or in .env:",
     *(f"{one.title}: {', '.join(registry.missing(name, {}))}" for name, one in registry.PLATFORMS.items()),
 )
 
-_log = log_of("hermes.gateway")
+_log = get_logger("hermes.gateway")
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         set_up_logs(
             verbose=arguments.verbose,
             as_json=arguments.json_logs,
-            secrets=settings.secrets | dotenv.known_secrets(),
+            secrets=settings.secrets | dotenv.collect_secrets(),
         )
         settings = settings._replace(platforms=ready)
         for name, people in let_in(settings, pairings):

@@ -20,7 +20,7 @@ from hermes.gateway import registry
 from hermes.gateway.inbound.pairing import MINUTES
 from hermes.gateway.settings import read_gateway_settings
 from hermes.session_kinds import canonical_source
-from hermes.text import printable
+from hermes.text import make_printable
 
 
 def _address(text: str) -> str:
@@ -44,7 +44,7 @@ class Field(NamedTuple):
     flag: str
     """Which argument gives it, so that nobody is asked."""
     question: str
-    told: str
+    expected: str
     check: Callable[[str], str]
     is_secret: bool = False
     is_made: bool = False
@@ -64,7 +64,9 @@ FIELDS = {
         ),
     ),
     "matrix": (
-        Field("homeserver", "homeserver", "Homeserver, such as https://matrix.org", SERVER.told, _address),
+        Field(
+            "homeserver", "homeserver", "Homeserver, such as https://matrix.org", SERVER.expected, _address
+        ),
         Field(
             "user_id",
             "user_id",
@@ -155,7 +157,7 @@ def _value(field: Field, given: str | None, asking: bool) -> str:
         try:
             return field.check(typed)
         except ValueError:
-            problem = f"it must be {field.told}"
+            problem = f"it must be {field.expected}"
             if not asking:
                 raise Refused(f"{field.name}: {problem}; nothing was changed") from None
             say([f"That cannot be right: {problem}."])
@@ -177,7 +179,7 @@ def _try(platform: str, values: dict[str, str], asking: bool) -> None:
             raise Refused("cancelled; nothing was changed") from None
         return
     if name is not None:
-        say([f"It works: the bot is {printable(name)}."])
+        say([f"It works: the bot is {make_printable(name)}."])
 
 
 # ---------------------------------------------------------------- written down
@@ -187,15 +189,15 @@ def _keep(platform: str, values: dict[str, str]) -> None:
     """Secrets into .env, everything else into config.yaml, where a platform that was turned off is turned on."""
     plain = [field.name for field in FIELDS[platform] if field.name in values and not field.is_secret]
     changes: list[tuple[str, object]] = [(f"platforms.{platform}.{name}", values[name]) for name in plain]
-    if config_file.value_of(config_file.read(), f"platforms.{platform}.enabled") is False:
+    if config_file.get_value(config_file.read(), f"platforms.{platform}.enabled") is False:
         changes.append((f"platforms.{platform}.enabled", True))
     if changes:
         config_file.change_all(changes)
-        say([f"Settings: {printable(str(config_file.path()))}"])
+        say([f"Settings: {make_printable(str(config_file.get_path()))}"])
     for name in values.keys() - set(plain):
         variable = registry.variable(platform, name)
         dotenv.change(variable, values[name])
-        say([f"{variable} is in {printable(str(dotenv.path()))}"])
+        say([f"{variable} is in {make_printable(str(dotenv.get_path()))}"])
         if os.environ.get(variable, "").strip() not in ("", values[name]):
             complain(f"{variable} is set in the environment, which wins over it")
 

@@ -15,7 +15,7 @@ from hermes.gateway.inbound.access_control import let_in
 from hermes.gateway.ops.logging_setup import without
 from hermes.gateway.ops.status_file import Status, read_status
 from hermes.gateway.settings import GatewaySettings, PlatformSettings, ResetPolicy, read_gateway_settings
-from hermes.text import counted, printable
+from hermes.text import format_count, make_printable
 
 NO_RESETS = "never"
 
@@ -33,7 +33,7 @@ def status(arguments: argparse.Namespace) -> int:
     if arguments.json:
         say_json(report)
     else:
-        say(printable(line) for line in _lines(report))
+        say(make_printable(line) for line in _lines(report))
     return DONE if running else REFUSED
 
 
@@ -91,9 +91,9 @@ def _platform(
 
 def _lines(report: dict[str, Any]) -> Iterator[str]:
     if report["running"]:
-        ago = clock.relative(report["since"], clock.now())
+        ago = clock.format_relative(report["since"], clock.now())
         yield f"The gateway runs as process {report['pid']}, started {ago}."
-        waiting = counted(report["waiting_in"], "message")
+        waiting = format_count(report["waiting_in"], "message")
         yield f"Waiting: {waiting} for an answer, {report['waiting_out']} for delivery."
     else:
         yield "The gateway is not running; `hermes gateway run` starts it."
@@ -120,7 +120,7 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
 def _state(one: dict[str, Any]) -> str:
     """What the gateway itself said comes first: its secret may be known only where it was started."""
     if one["state"]:
-        since = f" since {clock.relative(one['since'], clock.now())}" if one["since"] else ""
+        since = f" since {clock.format_relative(one['since'], clock.now())}" if one["since"] else ""
         return f"{one['state']}{since}" + (f": {one['error']}" if one["error"] else "")
     if not one["enabled"]:
         return "not enabled"
@@ -133,7 +133,7 @@ def _state(one: dict[str, Any]) -> str:
 
 def told_policy(policy: ResetPolicy) -> str:
     """When conversations start afresh by themselves, in words."""
-    idle = f"after {counted(policy.idle_minutes, 'minute')} without a message"
+    idle = f"after {format_count(policy.idle_minutes, 'minute')} without a message"
     daily = f"every day at {policy.at_hour}:00 ({policy.timezone or 'local time'})"
     when = {"none": NO_RESETS, "idle": idle, "daily": daily, "both": f"{daily}, or {idle}"}[policy.mode]
     return when if policy.notify or policy.mode == "none" else f"{when}, in silence"

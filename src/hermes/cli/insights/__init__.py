@@ -10,7 +10,7 @@ from hermes.cli.command import DONE, Refused, Words, WrongUsage, row_count, take
 from hermes.cli.filters import takes_sources
 from hermes.cli.io.output import say, say_document, say_json, terminal_width
 from hermes.cli.opened_store import opened, place, refuse_own
-from hermes.text import printable
+from hermes.text import make_printable
 
 STDOUT = "-"
 
@@ -59,14 +59,14 @@ def insights(arguments: argparse.Namespace) -> int:
 
 def _write_page(report: dict[str, Any], file: Path, force: bool) -> None:
     from hermes.cli.io.output_file import output_file
-    from hermes.insights.html_report import page
+    from hermes.insights.html_report import render_page
 
     if str(file) == STDOUT:
-        say_document(page(report))
+        say_document(render_page(report))
         return
     if file.is_dir():
         raise Refused(f"'{file}' is a directory; name a file")
     with output_file(file, force=force) as output:
-        output.stream.write(page(report).encode())
-    kept = [] if output.kept is None else [f"Kept the previous page as {printable(output.kept.name)}"]
-    say([f"Wrote {printable(str(file))}", *kept])
+        output.stream.write(render_page(report).encode())
+    kept = [] if output.kept is None else [f"Kept the previous page as {make_printable(output.kept.name)}"]
+    say([f"Wrote {make_printable(str(file))}", *kept])

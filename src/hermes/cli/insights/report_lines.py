@@ -9,8 +9,14 @@ from hermes import clock
 from hermes.cli.io.columns import Column, columns_taken, fit
 from hermes.cli.io.output import styled
 from hermes.insights import number_format
-from hermes.insights.number_format import amount, counted, plural, price, short
-from hermes.text import printable
+from hermes.insights.number_format import (
+    format_amount,
+    format_number,
+    format_plural,
+    format_price,
+    shorten_number,
+)
+from hermes.text import make_printable
 
 Report = dict[str, Any]
 
@@ -29,7 +35,7 @@ LEVELS = " ▁▂▃▄▅▆▇█"
 def lines(report: Report, width: int | None) -> Iterator[str]:
     """The report for a terminal of this many columns; None where nobody looks."""
     if report["empty"]:
-        yield MARGIN + printable(number_format.nothing(report))
+        yield MARGIN + make_printable(number_format.format_nothing(report))
         return
     room = min(max(width or NARROWEST, NARROWEST), WIDEST) - len(MARGIN)
     yield ""
@@ -40,10 +46,10 @@ def lines(report: Report, width: int | None) -> Iterator[str]:
 def _sections(report: Report, room: int) -> Iterator[str]:
     yield from _title(report)
     yield ""
-    yield f"Period: {number_format.period(report)}"
+    yield f"Period: {number_format.format_period(report)}"
     yield from _overview(report, room)
     yield from _models(report, room)
-    if number_format.shows_platforms(report):
+    if number_format.has_platforms(report):
         yield from _platforms(report, room)
     yield from _tools(report, room)
     yield from _skills(report, room)
@@ -54,7 +60,7 @@ def _sections(report: Report, room: int) -> Iterator[str]:
 
 def _title(report: Report) -> Iterator[str]:
     inner = BOX - 2
-    asked = printable(f"Last {number_format.window(report)}", width_limit=inner - 2)
+    asked = make_printable(f"Last {number_format.format_window(report)}", width_limit=inner - 2)
     yield styled(f"╔{'═' * inner}╗", "cyan")
     for text, style in (("Hermes Insights", "bold"), (asked, "dim")):
         left = (inner - columns_taken(text)) // 2
@@ -67,27 +73,27 @@ def _overview(report: Report, room: int) -> Iterator[str]:
     overview, costs = report["overview"], report["costs"]
     yield from _heading("Overview", room)
     pairs = [
-        ("Sessions", amount(overview["total_sessions"])),
-        ("Conversations", amount(report["conversations"]["total"])),
-        ("Messages", amount(overview["total_messages"])),
-        ("User messages", amount(overview["user_messages"])),
-        ("Tool calls", amount(overview["total_tool_calls"])),
-        ("Total tokens", amount(overview["total_tokens"])),
-        ("Input tokens", amount(overview["total_input_tokens"])),
-        ("Output tokens", amount(overview["total_output_tokens"])),
-        ("Cache read", amount(overview["total_cache_read_tokens"])),
-        ("Cache written", amount(overview["total_cache_write_tokens"])),
-        ("Active time", f"~{number_format.duration(overview['total_hours'] * clock.HOUR)}"),
-        ("Avg session", f"~{number_format.duration(overview['avg_session_duration'])}"),
+        ("Sessions", format_amount(overview["total_sessions"])),
+        ("Conversations", format_amount(report["conversations"]["total"])),
+        ("Messages", format_amount(overview["total_messages"])),
+        ("User messages", format_amount(overview["user_messages"])),
+        ("Tool calls", format_amount(overview["total_tool_calls"])),
+        ("Total tokens", format_amount(overview["total_tokens"])),
+        ("Input tokens", format_amount(overview["total_input_tokens"])),
+        ("Output tokens", format_amount(overview["total_output_tokens"])),
+        ("Cache read", format_amount(overview["total_cache_read_tokens"])),
+        ("Cache written", format_amount(overview["total_cache_write_tokens"])),
+        ("Active time", f"~{number_format.format_duration(overview['total_hours'] * clock.HOUR)}"),
+        ("Avg session", f"~{number_format.format_duration(overview['avg_session_duration'])}"),
         ("Avg messages", f"{overview['avg_messages_per_session']:.1f}"),
-        ("Avg tokens", amount(overview["avg_tokens_per_session"])),
-        ("Cost", price(costs["cost"], costs["cost_status"])),
+        ("Avg tokens", format_amount(overview["avg_tokens_per_session"])),
+        ("Cost", format_price(costs["cost"], costs["cost_status"])),
     ]
     if costs["actual"]:
-        pairs.append(("Billed of it", number_format.dollars(costs["actual"])))
+        pairs.append(("Billed of it", number_format.format_dollars(costs["actual"])))
     for at in range(0, len(pairs), 2):
         yield "   ".join(f"{styled(f'{label:<15}', 'dim')}{value:>12}" for label, value in pairs[at : at + 2])
-    for note in number_format.cost_notes(report):
+    for note in number_format.list_cost_notes(report):
         yield styled(f"({note})", "dim")
 
 
@@ -95,9 +101,9 @@ def _models(report: Report, room: int) -> Iterator[str]:
     rows = [
         (
             one["model"],
-            amount(one["sessions"], 8),
-            short(one["total_tokens"]),
-            price(one["cost"], one["cost_status"]),
+            format_amount(one["sessions"], 8),
+            shorten_number(one["total_tokens"]),
+            format_price(one["cost"], one["cost_status"]),
         )
         for one in report["models"]
     ]
@@ -110,10 +116,10 @@ def _platforms(report: Report, room: int) -> Iterator[str]:
     rows = [
         (
             one["platform"],
-            amount(one["sessions"], 8),
-            amount(one["messages"], 8),
-            short(one["total_tokens"]),
-            price(one["cost"], one["cost_status"]),
+            format_amount(one["sessions"], 8),
+            format_amount(one["messages"], 8),
+            shorten_number(one["total_tokens"]),
+            format_price(one["cost"], one["cost_status"]),
         )
         for one in report["platforms"]
     ]
@@ -129,10 +135,10 @@ def _tools(report: Report, room: int) -> Iterator[str]:
         return
     yield from _heading("Top Tools", room)
     shown = tools[:MOST_TOOLS]
-    rows = [(one["tool"], amount(one["count"], 8), f"{one['percentage']:.1f}%") for one in shown]
+    rows = [(one["tool"], format_amount(one["count"], 8), f"{one['percentage']:.1f}%") for one in shown]
     yield from _table(("Tool", "Calls", "%"), (8, 6), rows, room, [one["count"] for one in shown], True)
     if len(tools) > MOST_TOOLS:
-        yield styled(f"... and {plural(len(tools) - MOST_TOOLS, 'more tool')}", "dim")
+        yield styled(f"... and {format_plural(len(tools) - MOST_TOOLS, 'more tool')}", "dim")
 
 
 def _skills(report: Report, room: int) -> Iterator[str]:
@@ -144,9 +150,9 @@ def _skills(report: Report, room: int) -> Iterator[str]:
     rows = [
         (
             one["skill"],
-            amount(one["view_count"], 7),
-            amount(one["manage_count"], 7),
-            clock.relative(one["last_used_at"], now),
+            format_amount(one["view_count"], 7),
+            format_amount(one["manage_count"], 7),
+            clock.format_relative(one["last_used_at"], now),
         )
         for one in skills[:MOST_SKILLS]
     ]
@@ -158,18 +164,18 @@ def _activity(report: Report, room: int) -> Iterator[str]:
     yield from _heading("Activity", room)
     most = max((one["count"] for one in activity["by_day"]), default=0)
     for one in activity["by_day"]:
-        yield f"{one['day']}  {styled(bar(one['count'], most, DAY_BAR), 'cyan')} {counted(one['count'])}"
+        yield f"{one['day']}  {styled(bar(one['count'], most, DAY_BAR), 'cyan')} {format_number(one['count'])}"
     yield ""
     for row in histogram([one["count"] for one in activity["by_hour"]], HOUR_ROWS):
         yield styled(row, "cyan")
     yield styled(f"{'12AM':<12}{'6AM':<12}{'12PM':<12}{'6PM':<12}", "dim")
     yield ""
     peaks = "Peak hours: "
-    for said in number_format.peak_hours(report):
+    for said in number_format.list_peak_hours(report):
         if len(peaks) + len(said) <= room:
             peaks += f"{said}, "
     yield peaks.rstrip(", ")
-    yield f"Active days: {counted(activity['active_days'])}"
+    yield f"Active days: {format_number(activity['active_days'])}"
     if activity["max_streak"] > 1:
         yield f"Best streak: {activity['max_streak']} days"
 
@@ -182,9 +188,9 @@ def _conversations(report: Report, room: int) -> Iterator[str]:
     rows = [
         (
             one["name"] or one["id"],
-            amount(one["sessions"], 8),
-            price(one["cost"], one["cost_status"]),
-            price(one["cost_in_all"], one["cost_status_in_all"]),
+            format_amount(one["sessions"], 8),
+            format_price(one["cost"], one["cost_status"]),
+            format_price(one["cost_in_all"], one["cost_status_in_all"]),
         )
         for one in costliest
     ]
@@ -198,10 +204,10 @@ def _notable(report: Report, room: int) -> Iterator[str]:
     widest = max(len(one["value"]) for one in report["top_sessions"])
     for one in report["top_sessions"]:
         line = f"{one['label']:<15}  {one['value']:<{widest}}  {one['date']}  "
-        line += printable(one["session_id"], width_limit=room - len(line))
+        line += make_printable(one["session_id"], width_limit=room - len(line))
         left = room - columns_taken(line) - 2
         if one["title"] and left > DAY_BAR:
-            line += "  " + styled(printable(one["title"], width_limit=left), "dim")
+            line += "  " + styled(make_printable(one["title"], width_limit=left), "dim")
         yield line
 
 
@@ -221,7 +227,7 @@ def _table(
 ) -> Iterator[str]:
     """A name, numbers to the right of it and, `drawn`, a bar for each; names get what room they need and there is."""
     left = room - sum(widths) - len(widths) - (DAY_BAR + 2 if drawn else 0)
-    names = [printable(row[0]) for row in rows]
+    names = [make_printable(row[0]) for row in rows]
     width = min(left, max(columns_taken(text) for text in (headings[0], *names)))
     length = min(LONGEST_BAR, room - width - sum(widths) - len(widths) - 2)
     most = max(amounts, default=0)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from hermes.cli.io.output import styled
-from hermes.text import printable
+from hermes.text import make_printable
 
 RULE = "─"
 CUT = "…"
@@ -46,7 +46,7 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[str]], rule: int) -
     yield styled(_line(columns, [column.heading for column in columns]), "bold")
     yield styled(RULE * rule, "dim")
     for row in rows:
-        yield _line(columns, [printable(cell) for cell in row])
+        yield _line(columns, [make_printable(cell) for cell in row])
 
 
 def widened(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[Column]:
@@ -55,7 +55,7 @@ def widened(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
     A column with room to spare gives it up before any text is cut. The last column is never cut. Where there is no
     room for two that can be cut, the second is left out (width -1).
     """
-    longest = max(columns_taken(printable(row[-1])) for row in rows)
+    longest = max(columns_taken(make_printable(row[-1])) for row in rows)
     spare = width - longest - sum(column.width + 1 for column in columns[:-1])
     made = list(columns)
     flexible = [at for at, column in enumerate(columns) if column.is_flexible]
@@ -87,13 +87,13 @@ def widened(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
 
 def length(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> int:
     """Columns that the longest line takes, whatever is cut."""
-    longest = max(columns_taken(printable(row[-1])) for row in rows)
+    longest = max(columns_taken(make_printable(row[-1])) for row in rows)
     return longest + sum(column.width + 1 for column in columns[:-1] if column.width >= 0)
 
 
 def _need(column: Column, texts: Sequence[str]) -> int:
     """Columns that the heading and these texts take; of a text that is cut without a mark, what is shown."""
-    taken = max(columns_taken(printable(text)) for text in (column.heading, *texts))
+    taken = max(columns_taken(make_printable(text)) for text in (column.heading, *texts))
     return taken if column.marks_cut else min(taken, max(column.shown, columns_taken(column.heading)))
 
 

@@ -43,14 +43,14 @@ def edit_words(file: Path, folder: Path) -> bool:
     The editor gets a copy in a private folder, where its own files go, too; all of that is removed afterwards. `folder`
     is the one whose lock is held by those who write the file.
     """
-    from hermes.atomic_files import alone_in, replace_file
+    from hermes.atomic_files import lock_private_folder, replace_file
     from hermes.store.engine_choice import sealed_files
     from hermes.store.sealing.plain_files import EDITING
 
     named, sealed = editor_of_person("set EDITOR to a program that does without"), sealed_files()
     before = sealed.read(file) if file.exists() else b""
     copy = home.get_hermes_home() / f"{EDITING}{os.urandom(6).hex()}" / file.name
-    home.private_folder(copy.parent)
+    home.make_private_folder(copy.parent)
     try:
         replace_file(copy, before)
         run_editor(named, copy, kept=False)
@@ -59,10 +59,10 @@ def edit_words(file: Path, folder: Path) -> bool:
         _remove(copy.parent)
         raise
     if after != before:
-        with alone_in(folder):
+        with lock_private_folder(folder):
             if (sealed.read(file) if file.exists() else b"") != before:
                 raise Refused(f"{file} was changed meanwhile, and is as it was; what you wrote is in {copy}")
-            home.private_folder(file.parent)
+            home.make_private_folder(file.parent)
             sealed.write(file, after)
     _remove(copy.parent)
     return after != before

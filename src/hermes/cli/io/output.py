@@ -13,7 +13,7 @@ from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from hermes import logs
-from hermes.text import json_shown, printable, readable
+from hermes.text import escape_json, make_printable, make_readable
 
 if TYPE_CHECKING:
     from logging import Formatter
@@ -45,13 +45,13 @@ def _make_log_formatter() -> Formatter:
 
     class TerminalFormatter(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
-            return readable(redact(super().format(record)))
+            return make_readable(redact(super().format(record)))
 
     return TerminalFormatter()
 
 
 def say(lines: Iterable[str]) -> None:
-    """Print lines as they are. Text from outside must have gone through `printable` already."""
+    """Print lines as they are. Text from outside must have gone through `make_printable` already."""
     try:
         for line in lines:
             sys.stdout.write(line + "\n")
@@ -63,7 +63,7 @@ def say(lines: Iterable[str]) -> None:
 def shortened(lines: list[str]) -> list[str]:
     """The lines, fit to print; of very many, the first and how many more there are."""
     more = len(lines) - MOST_TOLD
-    told = [printable(line, width_limit=LONGEST_LINE) for line in lines[:MOST_TOLD]]
+    told = [make_printable(line, width_limit=LONGEST_LINE) for line in lines[:MOST_TOLD]]
     return [*told, f"and {more} more"] if more > 0 else told
 
 
@@ -157,7 +157,7 @@ def say_json(value: object) -> None:
     import msgspec
 
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    say_document(json_shown(text))
+    say_document(escape_json(text))
 
 
 def say_document(text: str) -> None:
@@ -172,21 +172,21 @@ def say_document(text: str) -> None:
 
 def complain(message: str) -> None:
     with suppress(OSError):  # nobody listens
-        print(f"hermes: {printable(message)}", file=sys.stderr, flush=True)
+        print(f"hermes: {make_printable(message)}", file=sys.stderr, flush=True)
 
 
 def add_details(lines: Iterable[str]) -> None:
     """What may help after a complaint, below it."""
     with suppress(OSError):
         for line in lines:
-            print(f"  {printable(line)}", file=sys.stderr, flush=True)
+            print(f"  {make_printable(line)}", file=sys.stderr, flush=True)
 
 
 def add_lines(lines: Iterable[str]) -> None:
     """Lines for stderr as they are, but harmless."""
     with suppress(OSError):
         for line in lines:
-            print(readable(line), file=sys.stderr, flush=True)
+            print(make_readable(line), file=sys.stderr, flush=True)
 
 
 def confirm(question: str) -> bool:
@@ -199,7 +199,7 @@ def confirm(question: str) -> bool:
 
         return keyboard.confirm(question)
     try:
-        sys.stdout.write(f"{printable(question)} [y/N] ")
+        sys.stdout.write(f"{make_printable(question)} [y/N] ")
         sys.stdout.flush()
     except OSError as error:
         _give_up_on_stdout(error)

@@ -16,7 +16,7 @@ from pathlib import Path
 from shutil import copyfileobj
 from typing import BinaryIO
 
-from hermes.atomic_files import exclusive, link_or_rename, new_file, published_file
+from hermes.atomic_files import link_or_rename, lock_folder, write_new_file, write_published_file
 from hermes.cli.command import Refused
 from hermes.cli.opened_store import is_stream
 from hermes.export.export_recognition import HEAD_BYTES, is_own_output
@@ -90,7 +90,7 @@ def output_file(path: Path, *, force: bool) -> Iterator[Output]:
 
     def publish(partial: Path, file: Path) -> None:
         assert output is not None
-        with exclusive(file.parent):
+        with lock_folder(file.parent):
             found = look_at(file)
             if found is Found.OURS:
                 output.kept = _keep(file)
@@ -102,7 +102,7 @@ def output_file(path: Path, *, force: bool) -> Iterator[Output]:
                 partial.replace(file)
 
     try:
-        with published_file(path, publish) as stream:
+        with write_published_file(path, publish) as stream:
             output = Output(stream)
             yield output
     except FileExistsError:  # it appeared in the last moment
@@ -124,7 +124,10 @@ def _keep(path: Path) -> Path:
     except OSError as problem:
         if problem.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV):
             raise
-        with path.open("rb") as source, new_file(kept, replace=True) as copy:  # a file system without links
+        with (
+            path.open("rb") as source,
+            write_new_file(kept, replace=True) as copy,
+        ):  # a file system without links
             copyfileobj(source, copy)
     return kept
 

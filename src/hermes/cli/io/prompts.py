@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from hermes.cli.command import Refused
 from hermes.cli.io.output import confirm, say
-from hermes.text import printable
+from hermes.text import make_printable
 
 CANCELLED = "Cancelled."
 
@@ -23,7 +23,7 @@ def line(question: str, otherwise: str = "") -> str:
 
     At a terminal, what was typed before the question was shown does not count.
     """
-    sys.stdout.write(f"{question}{f' [{printable(otherwise)}]' if otherwise else ''} ")
+    sys.stdout.write(f"{question}{f' [{make_printable(otherwise)}]' if otherwise else ''} ")
     sys.stdout.flush()
     if sys.stdin.isatty():
         from hermes.cli.io.keyboard import discard_earlier
@@ -50,7 +50,7 @@ def hidden(question: str) -> str:
 
 def choice(question: str, offered: Sequence[str], *, free: bool = False) -> int | str:
     """The place of what was chosen by its number, the first if nothing was typed; with `free`, also another text."""
-    say(f"  {number:>2}  {printable(one)}" for number, one in enumerate(offered, 1))
+    say(f"  {number:>2}  {make_printable(one)}" for number, one in enumerate(offered, 1))
     while True:
         typed = line(question, "1" if offered else "")
         if typed.isdecimal() and 1 <= int(typed) <= len(offered):

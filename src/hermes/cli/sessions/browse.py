@@ -17,7 +17,7 @@ from hermes.cli.io.output import complain, say, terminal_width
 from hermes.cli.io.prompts import CANCELLED
 from hermes.cli.opened_store import opened
 from hermes.cli.resume import resume
-from hermes.text import printable
+from hermes.text import make_printable
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
@@ -103,10 +103,10 @@ def _numbered(rows: list[dict[str, Any]]) -> Iterator[str]:
     spare = 0 if width is None else width - digits - NAME_WIDTH - WHEN_WIDTH - SOURCE_WIDTH - 32
     name = Column("", max(20, NAME_WIDTH + spare), max(19, NAME_WIDTH + spare - 1))
     for number, row in enumerate(rows, 1):
-        told = printable(row["title"] or row["preview"] or "—")
+        told = make_printable(row["title"] or row["preview"] or "—")
         when = Column("", WHEN_WIDTH)
         source = Column("", SOURCE_WIDTH, SOURCE_WIDTH - 1)
         yield (
-            f"{number:>{digits}}. {fit(told, name)} {fit(clock.relative(row['last_active'], now), when)} "
-            f"{fit(printable(row['source']), source)} {printable(row['id'])}"
+            f"{number:>{digits}}. {fit(told, name)} {fit(clock.format_relative(row['last_active'], now), when)} "
+            f"{fit(make_printable(row['source']), source)} {make_printable(row['id'])}"
         )

@@ -11,7 +11,7 @@ from hermes.cli.io.output import say
 from hermes.cli.io.prompts import agree
 from hermes.cli.opened_store import one_session, opened, sessions_folder, trash_days
 from hermes.cli.sessions.pin_archive import takes_sessions
-from hermes.text import counted, printable
+from hermes.text import format_count, make_printable
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
@@ -34,7 +34,7 @@ def delete(arguments: argparse.Namespace) -> int:
     with opened(arguments) as db:
         found = (one_session(db, name, segment=segment, in_full=arguments.yes) for name in arguments.sessions)
         ids = list(dict.fromkeys(found))
-        named = " and ".join(f"'{printable(one)}'" for one in ids)
+        named = " and ".join(f"'{make_printable(one)}'" for one in ids)
         what = f"session {named}" if len(ids) == 1 else f"sessions {named}"
         whose = "its" if len(ids) == 1 else "their"
         how = " for good, with no way back" if arguments.purge else ""
@@ -44,10 +44,18 @@ def delete(arguments: argparse.Namespace) -> int:
         gone = _purge(db, ids, arguments) if arguments.purge else _throw_away(db, ids, segment)
     say([f"Deleted {what}."])
     if len(gone) > len(ids):
-        say([f"Gone with {'it' if len(ids) == 1 else 'them'}: {counted(len(gone) - len(ids), 'session')}."])
+        say(
+            [
+                f"Gone with {'it' if len(ids) == 1 else 'them'}: {format_count(len(gone) - len(ids), 'session')}."
+            ]
+        )
     if not arguments.purge:
-        back = " ".join(shlex.quote(printable(session_id)) for session_id in ids)
-        say([f"Kept in the trash for {counted(trash_days(), 'day')}: hermes sessions trash restore {back}"])
+        back = " ".join(shlex.quote(make_printable(session_id)) for session_id in ids)
+        say(
+            [
+                f"Kept in the trash for {format_count(trash_days(), 'day')}: hermes sessions trash restore {back}"
+            ]
+        )
     return DONE
 
 
@@ -55,8 +63,8 @@ def _described(going: list[Outline]) -> str:
     """`schema migration #3 · 3 sessions, 14 messages`: whoever named it by a part of its title sees what it is."""
     name = going[-1].title or going[0].title or going[0].preview or "—"
     messages = sum(one.message_count for one in going)
-    told = f"{counted(len(going), 'session')}, {counted(messages, 'message')}"
-    return f"{printable(name, width_limit=60)} · {told}"
+    told = f"{format_count(len(going), 'session')}, {format_count(messages, 'message')}"
+    return f"{make_printable(name, width_limit=60)} · {told}"
 
 
 def _throw_away(db: SessionDB, ids: list[str], segment: bool) -> list[str]:

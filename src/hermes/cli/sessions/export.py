@@ -17,9 +17,9 @@ from hermes.cli.io.output import say, size_of
 from hermes.cli.io.output_file import check_target, output_file, put_back
 from hermes.cli.io.progress import Progress
 from hermes.cli.opened_store import existing, is_stream, one_session, opened, refuse_own
-from hermes.export.formats import FORMATS, Format, format_for
-from hermes.export.plan import Conversation, Session, conversations, file_stem, only_prompts
-from hermes.text import counted, printable
+from hermes.export.formats import FORMATS, Format, choose_format
+from hermes.export.plan import Conversation, Session, group_conversations, keep_prompts, make_file_stem
+from hermes.text import format_count, make_printable
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
@@ -93,7 +93,7 @@ class Reading:
         if session is None:
             return None
         self._progress.step(len(session["messages"]) + 1)
-        kept = only_prompts(session) if self._prompts else session
+        kept = keep_prompts(session) if self._prompts else session
         if kept is not None:
             self.sessions += 1
             self.messages += len(kept["messages"])
@@ -103,18 +103,18 @@ class Reading:
 def export(arguments: argparse.Namespace) -> int:
     _check(arguments)
     store = existing(arguments)
-    chosen_format = format_for(arguments.format, arguments.output)
+    chosen_format = choose_format(arguments.format, arguments.output)
     if arguments.remote_images and chosen_format is not FORMATS["md"]:
         raise WrongUsage("--remote-images goes with Markdown: --format md")
     with opened(arguments) as db:
         name = _named(db, arguments)
         outlines = _chosen(db, name, arguments)
-        chosen = conversations(_as_told(outlines, arguments), name)
+        chosen = group_conversations(_as_told(outlines, arguments), name)
         where, targets = _targets(arguments, chosen_format, chosen)
         makes_folder = arguments.output.endswith("/")
         _refuse_what_cannot_be(targets, store, arguments.force, makes_folder)
         if makes_folder and not arguments.dry_run:
-            home.private_folder(Path(arguments.output).expanduser())
+            home.make_private_folder(Path(arguments.output).expanduser())
         total = sum(one.message_count + 1 for one in outlines)
         with Progress("Exporting", total, shown=where != STDOUT or not sys.stdout.isatty()) as progress:
             read = Reading(db, arguments, progress)
@@ -122,7 +122,12 @@ def export(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         say([_would(len(chosen), read, where)])
     elif where != STDOUT:
-        say([f"Exported {counted(read.sessions, 'session')} to {printable(where)}", *_kept_line(kept)])
+        say(
+            [
+                f"Exported {format_count(read.sessions, 'session')} to {make_printable(where)}",
+                *_kept_line(kept),
+            ]
+        )
     return DONE
 
 
@@ -197,10 +202,10 @@ def _targets(
         return output, [Target(path, chosen)]
     if wanted.is_split:
         targets = [
-            Target(path / f"{file_stem(one, wanted.is_titled)}{wanted.ending}", [one]) for one in chosen
+            Target(path / f"{make_file_stem(one, wanted.is_titled)}{wanted.ending}", [one]) for one in chosen
         ]
     else:
-        stem = file_stem(chosen[0], False) if len(chosen) == 1 else f"sessions_{clock.stamp()}"
+        stem = make_file_stem(chosen[0], False) if len(chosen) == 1 else f"sessions_{clock.format_stamp()}"
         targets = [Target(path / f"{stem}{wanted.ending}", chosen)]
     return str(targets[0].path) if len(targets) == 1 else output, _told_apart(targets)
 
@@ -282,11 +287,11 @@ def _stream(path: Path | None) -> Iterator[BinaryIO]:
 
 def _kept_line(kept: Sequence[Path]) -> list[str]:
     if len(kept) == 1:
-        return [f"Kept the previous export as {printable(kept[0].name)}"]
+        return [f"Kept the previous export as {make_printable(kept[0].name)}"]
     return [f"Kept {len(kept)} previous exports, with ~ behind their names"] if kept else []
 
 
 def _would(count: int, read: Reading, where: str) -> str:
-    parts = f"{counted(read.sessions, 'session')}, {counted(read.messages, 'message')}"
-    place = "stdout" if where == STDOUT else printable(where)
-    return f"Would export {counted(count, 'conversation')} ({parts}), about {size_of(read.bytes)}, to {place}"
+    parts = f"{format_count(read.sessions, 'session')}, {format_count(read.messages, 'message')}"
+    place = "stdout" if where == STDOUT else make_printable(where)
+    return f"Would export {format_count(count, 'conversation')} ({parts}), about {size_of(read.bytes)}, to {place}"

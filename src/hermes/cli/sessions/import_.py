@@ -22,7 +22,7 @@ from hermes.cli.io.progress import Progress
 from hermes.cli.opened_store import opened, place
 from hermes.errors import InvalidArgument
 from hermes.store.transfer.import_policy import PLURALS
-from hermes.text import counted
+from hermes.text import format_count
 
 if TYPE_CHECKING:
     from hermes.store.transfer.importer import Import
@@ -171,9 +171,9 @@ def _tell(taking: Import, unreadable: list[Unreadable], arguments: argparse.Name
             }
         )
         return
-    left_out = f"; {counted(len(unreadable), 'line')} unreadable" if unreadable else ""
+    left_out = f"; {format_count(len(unreadable), 'line')} unreadable" if unreadable else ""
     parts = ", ".join(_summarize(told, dry_run=arguments.dry_run))
-    say([f"Read {counted(taking.count, 'session')}: {parts}{left_out}"])
+    say([f"Read {format_count(taking.count, 'session')}: {parts}{left_out}"])
     say(shortened(_describe_merges(told, dry_run=arguments.dry_run, trusted=arguments.trusted)))
     say(shortened(_renamed(told.renamed, arguments.dry_run)))
     say(shortened([f"{one}: its parent is neither here nor in the file" for one in told.detached]))
@@ -185,12 +185,12 @@ def _tell(taking: Import, unreadable: list[Unreadable], arguments: argparse.Name
     say(describe_trust(told, dry_run=arguments.dry_run))
     if told.in_use:
         complain(
-            f"{counted(len(told.in_use), 'session')} did not grow because somebody is working there now; "
+            f"{format_count(len(told.in_use), 'session')} did not grow because somebody is working there now; "
             "import again later:"
         )
         add_details(shortened(list(told.in_use)))
     if unreadable:
-        complain(f"{counted(len(unreadable), 'line')} could not be read:")
+        complain(f"{format_count(len(unreadable), 'line')} could not be read:")
         add_details(shortened([f"{one.file}:{one.line}: {one.why}" for one in unreadable]))
 
 
@@ -199,14 +199,14 @@ def _summarize(told: Imported, *, dry_run: bool) -> list[str]:
     would = "would be " if dry_run else ""
     grown = {name: count for name, count in told.grown.items() if name not in told.branched.values()}
     merged = sum(told.grown.values())
-    parts = [f"{len(told.added)} {would}added ({counted(told.messages - merged, 'message')})"]
+    parts = [f"{len(told.added)} {would}added ({format_count(told.messages - merged, 'message')})"]
     if told.restored:
         parts.append(f"{len(told.restored)} {would}brought back from the trash")
     if grown:
         verb = "would grow" if dry_run else "grown"
-        parts.append(f"{len(grown)} {verb} by {counted(sum(grown.values()), 'message')}")
+        parts.append(f"{len(grown)} {verb} by {format_count(sum(grown.values()), 'message')}")
     if told.branched:
-        count = counted(merged - sum(grown.values()), "message")
+        count = format_count(merged - sum(grown.values()), "message")
         parts.append(f"{len(told.branched)} {would}branched ({count})")
     if told.skipped:
         parts.append(f"{len(told.skipped)} already here")
@@ -224,7 +224,7 @@ def _describe_merges(told: Imported, *, dry_run: bool, trusted: bool) -> list[st
         are = "would be" if dry_run else "is" if count == 1 else "are"
         if count:
             lines.append(
-                f"{given} {why}; the file's {counted(count, 'message')} {are} in the branch {branch}"
+                f"{given} {why}; the file's {format_count(count, 'message')} {are} in the branch {branch}"
             )
     lines += [
         f"{given} continues a session that went on here; it {'would be' if dry_run else 'is'} a branch"
@@ -232,11 +232,11 @@ def _describe_merges(told: Imported, *, dry_run: bool, trusted: bool) -> list[st
         if branch not in told.grown
     ]
     lines += [
-        f"{session_id}: already here, with {counted(count, 'newer message')}"
+        f"{session_id}: already here, with {format_count(count, 'newer message')}"
         for session_id, count in told.newer_here.items()
     ]
     if told.updated:
-        lines.append(f"Updated titles, tags, ends or counts of {counted(len(told.updated), 'session')}")
+        lines.append(f"Updated titles, tags, ends or counts of {format_count(len(told.updated), 'session')}")
     return lines
 
 
@@ -254,7 +254,9 @@ def describe_trust(told: Imported, *, dry_run: bool = False) -> list[str]:
     counts = told.taken_over or told.left_out
     if not counts:
         return []
-    listed = ", ".join(counted(count, name, PLURALS.get(name, "")) for name, count in sorted(counts.items()))
+    listed = ", ".join(
+        format_count(count, name, PLURALS.get(name, "")) for name, count in sorted(counts.items())
+    )
     if told.taken_over:
         return [f"{'Would take' if dry_run else 'Took'} over: {listed}"]
     return [f"Left out: {listed}. For files that you trust, --trusted takes them over."]

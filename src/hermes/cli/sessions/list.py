@@ -80,13 +80,19 @@ def _as_table(rows: list[dict[str, Any]]) -> Iterator[str]:
     if any(row["title"] for row in rows):
         columns, rule = TITLED_COLUMNS, TITLED_RULE
         cells = [
-            [row["title"] or UNTITLED, _preview(row), clock.relative(row["last_active"], now), row["id"]]
+            [
+                row["title"] or UNTITLED,
+                _preview(row),
+                clock.format_relative(row["last_active"], now),
+                row["id"],
+            ]
             for row in rows
         ]
     else:
         columns, rule = PLAIN_COLUMNS, PLAIN_RULE
         cells = [
-            [_preview(row), clock.relative(row["last_active"], now), row["source"], row["id"]] for row in rows
+            [_preview(row), clock.format_relative(row["last_active"], now), row["source"], row["id"]]
+            for row in rows
         ]
     if width is None:
         return table(columns, cells, rule)

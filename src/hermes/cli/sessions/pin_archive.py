@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hermes.cli.command import DONE, Words, plain_text, takes_store
 from hermes.cli.io.output import say
 from hermes.cli.opened_store import one_session, opened
-from hermes.text import printable
+from hermes.text import make_printable
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
@@ -42,7 +42,7 @@ def _define(parser: argparse.ArgumentParser, done: str, change: Change) -> None:
             segment = arguments.segment
             for session_id in [one_session(db, name, segment=segment) for name in arguments.sessions]:
                 change(db, session_id, segment)
-                say([f"{done} session '{printable(session_id)}'."])
+                say([f"{done} session '{make_printable(session_id)}'."])
         return DONE
 
     takes_store(parser, run)

@@ -11,7 +11,7 @@ from hermes.cli.filters import selection, takes_selection
 from hermes.cli.io.output import say, size_of
 from hermes.cli.io.prompts import agree
 from hermes.cli.opened_store import opened, sessions_folder
-from hermes.text import counted, printable
+from hermes.text import format_count, make_printable
 
 SHOWN = 5
 """Conversations named before asking: enough to see that a filter was wrong."""
@@ -32,36 +32,38 @@ def prune(arguments: argparse.Namespace) -> int:
     with opened(arguments) as db:
         rows = db.list_prune_candidates(arguments.older_than, only=only)
         if not rows:
-            unused = counted(arguments.older_than, "day")
+            unused = format_count(arguments.older_than, "day")
             say([f"Nothing to prune: no ended conversation was unused for {unused}."])
             return DONE
         say(_preview(rows, db.text_bytes(row["id"] for row in rows)))
         if arguments.dry_run:
             say(["Nothing was deleted."])
             return DONE
-        agree(f"Delete {counted(len(rows), 'session')} for good?", yes=arguments.yes)
+        agree(f"Delete {format_count(len(rows), 'session')} for good?", yes=arguments.yes)
         gone = db.prune_sessions(arguments.older_than, sessions_dir=sessions_folder(arguments), only=only)
-    say([f"Pruned {counted(gone, 'session')}."])
+    say([f"Pruned {format_count(gone, 'session')}."])
     return DONE
 
 
 def _preview(rows: list[dict[str, Any]], size: int) -> list[str]:
     """How many, from when to when, how large, and the first of them."""
     conversations = {row["root_id"]: row for row in rows}  # each by its last session
-    used = clock.times(row["last_active"] or row["started_at"] for row in conversations.values())
+    used = clock.filter_times(row["last_active"] or row["started_at"] for row in conversations.values())
     messages = sum(row["message_count"] or 0 for row in rows)
     counts = (
-        counted(len(conversations), "conversation"),
-        counted(len(rows), "session"),
-        counted(messages, "message"),
+        format_count(len(conversations), "conversation"),
+        format_count(len(rows), "session"),
+        format_count(messages, "message"),
         size_of(size),
     )
     told = [", ".join(counts)]
     if used:
-        told.append(f"last used from {clock.day(min(used))} to {clock.day(max(used))}")
+        told.append(f"last used from {clock.format_day(min(used))} to {clock.format_day(max(used))}")
     for row in list(conversations.values())[:SHOWN]:
-        name = printable(row["title"] or row["preview"] or "—", width_limit=50)
-        told.append(f"  {clock.day(row['last_active'] or row['started_at'])}  {printable(row['id'])}  {name}")
+        name = make_printable(row["title"] or row["preview"] or "—", width_limit=50)
+        told.append(
+            f"  {clock.format_day(row['last_active'] or row['started_at'])}  {make_printable(row['id'])}  {name}"
+        )
     if len(conversations) > SHOWN:
         told.append(f"  ... and {len(conversations) - SHOWN} more")
     return told

@@ -27,7 +27,7 @@ from hermes.gateway.mirror.transcript_lines import META, Copy, moment
 from hermes.gateway.sessions.legacy_routing import TakenOver, call_it_done, read_entries, take_over
 from hermes.gateway.sessions.session_keys import Keying
 from hermes.store.arguments import database_path
-from hermes.text import counted, printable
+from hermes.text import format_count, make_printable
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
@@ -79,16 +79,16 @@ def rebuild(arguments: argparse.Namespace) -> int:
     found = _look(files)
     if arguments.dry_run:
         told = [
-            f"Would rebuild {counted(len(found.files), 'session')} ({counted(found.messages, 'message')})"
+            f"Would rebuild {format_count(len(found.files), 'session')} ({format_count(found.messages, 'message')})"
         ]
     else:
         # What the gateway wrote beside the store is its own; any other folder may be anybody's.
         is_own = folder.resolve() == sessions_folder(arguments).resolve()
         told = _make(found, folder, into, trusted=is_own or arguments.trusted)
-    say([*told, *(printable(f"{count} left out: {why}") for why, count in found.left_out.items())])
+    say([*told, *(make_printable(f"{count} left out: {why}") for why, count in found.left_out.items())])
     if not found.unreadable:
         return DONE
-    complain(f"{counted(len(found.unreadable), 'line')} could not be read:")
+    complain(f"{format_count(len(found.unreadable), 'line')} could not be read:")
     add_details(shortened(found.unreadable))
     return REFUSED
 
@@ -162,7 +162,7 @@ def _make(found: Found, folder: Path, into: Path, *, trusted: bool) -> list[str]
         for entry in entries.values()
         if isinstance(entry, dict) and isinstance(entry.get("session_id"), str)
     }
-    home.private_folder(into.parent)
+    home.make_private_folder(into.parent)
     with (
         tempfile.TemporaryDirectory(prefix=".rebuilding-", dir=into.parent) as aside,
         SessionDB(Path(aside) / NAME, durability="normal") as db,  # the copy of it is what has to last
@@ -171,10 +171,10 @@ def _make(found: Found, folder: Path, into: Path, *, trusted: bool) -> list[str]
         taken = take_over(db, folder / INDEX, _keying()) if trusted else TakenOver(0, [])
         call_it_done(db)
         db.backup(into)
-    shown = printable(str(into))
-    made = f"{counted(len(imported.added), 'session')} ({counted(imported.messages, 'message')})"
+    shown = make_printable(str(into))
+    made = f"{format_count(len(imported.added), 'session')} ({format_count(imported.messages, 'message')})"
     return [
-        f"Rebuilt {made} and {counted(taken.chats, 'chat')} into '{shown}'",
+        f"Rebuilt {made} and {format_count(taken.chats, 'chat')} into '{shown}'",
         *([] if trusted else describe_trust(imported._replace(left_out=_with_chats(imported, len(entries))))),
         *shortened([f"{INDEX}: {why}" for why in taken.left_out]),
         *shortened([f"{one}: its parent has no transcript" for one in imported.detached]),

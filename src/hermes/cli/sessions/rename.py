@@ -7,7 +7,7 @@ import argparse
 from hermes.cli.command import DONE, Refused, Words, plain_text, takes_store
 from hermes.cli.io.output import say
 from hermes.cli.opened_store import one_session, opened
-from hermes.text import printable
+from hermes.text import make_printable
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
@@ -29,5 +29,5 @@ def rename(arguments: argparse.Namespace) -> int:
             raise Refused("a title needs at least one visible character")
         db.set_session_title(session_id, wish)
         title = db.get_session_title(session_id)
-    say([f"Session '{printable(session_id)}' renamed to: {printable(title or '')}"])
+    say([f"Session '{make_printable(session_id)}' renamed to: {make_printable(title or '')}"])
     return DONE

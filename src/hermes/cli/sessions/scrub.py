@@ -13,7 +13,7 @@ from hermes.cli.command import DONE, REFUSED, Refused, Words, takes_dry_run, tak
 from hermes.cli.io.output import say
 from hermes.cli.io.prompts import agree
 from hermes.cli.opened_store import existing, opened
-from hermes.text import printable
+from hermes.text import make_printable
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
@@ -27,14 +27,14 @@ def scrub(arguments: argparse.Namespace) -> int:
     secret = _asked_for()
     with opened(arguments) as db:
         found = db.scrub(secret, dry_run=True)
-        say(printable(line) for line in found.lines())
+        say(make_printable(line) for line in found.lines())
         if arguments.dry_run or not found.occurrences:
             return DONE
         if not arguments.yes and not sys.stdin.isatty():
             raise Refused("Nothing was removed: piped in, it needs --yes.")
         agree("Remove it everywhere? There is no way back.", yes=arguments.yes)
         done = db.scrub(secret)
-    say(printable(line) for line in done.lines())
+    say(make_printable(line) for line in done.lines())
     return DONE if done.ok else REFUSED
 
 

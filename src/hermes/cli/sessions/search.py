@@ -13,10 +13,10 @@ from hermes.cli.io.columns import columns_taken
 from hermes.cli.io.output import folded, in_colour, say, say_json, styled, terminal_width
 from hermes.cli.opened_store import opened
 from hermes.cli.sessions.list import hidden_ones
-from hermes.text import printable
+from hermes.text import make_printable
 
 if TYPE_CHECKING:
-    from hermes.recall.conversation_search import FoundConversations
+    from hermes.recall.interactive_search import FoundConversations
 
 SNIPPET_WIDTH, SHORTEST_TITLE = 160, 14
 SPEAKERS = {"user": "●", "assistant": "◆"}
@@ -96,19 +96,23 @@ def _lines(found: FoundConversations, are_more: bool) -> Iterator[str]:
 def _conversation(row: dict[str, Any], now: float) -> Iterator[str]:
     width = terminal_width()
     facts = " · ".join(
-        (clock.relative(row["last_active"], now), printable(row["source"]), printable(row["tip_id"]))
+        (
+            clock.format_relative(row["last_active"], now),
+            make_printable(row["source"]),
+            make_printable(row["tip_id"]),
+        )
     )
     room = None if width is None else max(SHORTEST_TITLE, width - columns_taken(facts) - 2)
-    yield f"{styled(printable(row['title'] or '—', width_limit=room), 'bold')}  {styled(facts, 'dim')}"
+    yield f"{styled(make_printable(row['title'] or '—', width_limit=room), 'bold')}  {styled(facts, 'dim')}"
     snippet = _highlighted(row["snippet"], min(width or SNIPPET_WIDTH, SNIPPET_WIDTH) - 4)
     yield f"  {SPEAKERS.get(row['role'], '○')} {snippet}"
 
 
 def _highlighted(snippet: str, width: int) -> str:
     """Its matches in colour; where there is none, as they are marked."""
-    from hermes.recall.snippets.targets import MARKED, fitted
+    from hermes.recall.snippets.goals import MARKED, fit_snippet
 
-    shown = fitted(snippet, width, in_colour=in_colour())
+    shown = fit_snippet(snippet, width, in_colour=in_colour())
     return MARKED.sub(lambda match: styled(match[1], "bold", "yellow"), shown) if in_colour() else shown
 
 
@@ -119,15 +123,15 @@ def _notes(found: FoundConversations, are_more: bool) -> Iterator[str]:
     if found and found.order == "newest" and found.reading.words:
         yield "newest first: every word is very common"
     if found.partial:
-        parts = ", ".join(printable(part) for part in found.parts)
+        parts = ", ".join(make_printable(part) for part in found.parts)
         yield f"no word matches; found as part of a word: {parts}"
     if found.cut:
-        parts = ", ".join(printable(part) for part in found.cut)
+        parts = ", ".join(make_printable(part) for part in found.cut)
         yield f"only the most frequent words with {parts} were looked for; another word makes it exact"
     if found.indexing:
         yield f"still indexing: {found.indexing[0]:,} of {found.indexing[1]:,} messages"
     for typed in found.reading.ignored:
-        yield f"looked for '{printable(typed)}' as text: it is no field that is known"
+        yield f"looked for '{make_printable(typed)}' as text: it is no field that is known"
     if hidden := hidden_ones(found.hidden):
         at_least = "at least " if found.hidden_at_least else ""
         yield from folded(f"{at_least}{hidden} hidden · --all")

@@ -11,9 +11,9 @@ from hermes.chat.view.calls import Call, describe_call, read_calls
 from hermes.cli.command import DONE, Refused, Words, message_id, plain_text, takes_json, takes_store
 from hermes.cli.io.output import page, say_json, styled
 from hermes.cli.opened_store import one_session, opened
-from hermes.reasoning import answer_in, reasoning_in
+from hermes.reasoning import extract_reasoning, strip_reasoning
 from hermes.store.content import to_json
-from hermes.text import counted, printable, readable, reveal, spell_controls, text_of
+from hermes.text import extract_text, format_count, make_printable, make_readable, reveal, spell_controls
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
@@ -93,16 +93,18 @@ def _transcript(db: SessionDB, segments: list[str], arguments: argparse.Namespac
 
 
 def _heading(session: dict[str, Any]) -> Iterator[str]:
-    yield styled(printable(session["title"] or "—"), "bold")
-    facts = [session["id"], session["source"], session["model"], clock.iso(session["started_at"])]
-    told = [printable(fact) for fact in facts if fact] + [counted(session["message_count"] or 0, "message")]
+    yield styled(make_printable(session["title"] or "—"), "bold")
+    facts = [session["id"], session["source"], session["model"], clock.format_iso(session["started_at"])]
+    told = [make_printable(fact) for fact in facts if fact] + [
+        format_count(session["message_count"] or 0, "message")
+    ]
     yield styled(" · ".join(told), "dim")
 
 
 def _what_came_before(db: SessionDB, session_id: str) -> Iterator[str]:
     segments = conversation_of(db, session_id)
     count = sum(db.message_count(one) for one in segments[: segments.index(session_id)])
-    yield styled(f"continues from {counted(count, 'earlier message')} (--lineage shows them)", "dim")
+    yield styled(f"continues from {format_count(count, 'earlier message')} (--lineage shows them)", "dim")
 
 
 def _message(message: dict[str, Any], tools: bool, reasoning: bool) -> Iterator[str]:
@@ -110,16 +112,16 @@ def _message(message: dict[str, Any], tools: bool, reasoning: bool) -> Iterator[
     if role == "session_meta" or (role == "tool" and not tools):
         return
     other = message["tool_name"] if role == "tool" and message["tool_name"] else role
-    who, colour = SPEAKERS.get(role) or (f"○ {printable(other)}", "cyan")
-    stamp = f"{clock.iso(message['timestamp']).replace('T', ' ')[:16]} · #{message['id']}"
+    who, colour = SPEAKERS.get(role) or (f"○ {make_printable(other)}", "cyan")
+    stamp = f"{clock.format_iso(message['timestamp']).replace('T', ' ')[:16]} · #{message['id']}"
     yield f"{styled(who, 'bold', colour)} {styled(stamp, 'dim')}"
-    thought, said = reasoning_in(message), text_of(answer_in(message["content"], role))
+    thought, said = extract_reasoning(message), extract_text(strip_reasoning(message["content"], role))
     is_all = not (said.strip() or message["tool_calls"])
     if thought and (reasoning or is_all):
         yield styled(f"  ∴ reasoning{', without an answer' if is_all else ''}", "dim")
         yield from (styled(f"  {line}", "dim") for line in spell_controls(thought).splitlines())
         yield ""
-    shown = readable(said) if role == "tool" else spell_controls(said)  # tools colour their output
+    shown = make_readable(said) if role == "tool" else spell_controls(said)  # tools colour their output
     yield from (f"  {line}".rstrip() for line in shown.splitlines())
     for _, call in read_calls(message["tool_calls"]):
         yield from (styled(line, "cyan") for line in _call_lines(call, tools))
@@ -132,9 +134,9 @@ def _call_lines(call: Call, whole: bool) -> Iterator[str]:
         limit = None if call.command is not None else ARGUMENTS_SHOWN
         yield f"  → {describe_call(call.name, call.arguments, width_limit=limit)}"
         return
-    yield f"  → {printable(reveal(call.name))}"
+    yield f"  → {make_printable(reveal(call.name))}"
     for name, value in call.arguments.items():
         text = value if isinstance(value, str) else to_json(value)
         first, *more = reveal(text).rstrip("\n").split("\n")
-        yield f"    {printable(reveal(name))}: {first}"
+        yield f"    {make_printable(reveal(name))}: {first}"
         yield from (f"      {line}" for line in more)

@@ -9,7 +9,7 @@ from hermes import clock
 from hermes.cli.command import DONE, Words, takes_json, takes_store
 from hermes.cli.io.output import say, say_json, size_of
 from hermes.cli.opened_store import opened
-from hermes.text import counted, printable
+from hermes.text import format_count, make_printable
 
 if TYPE_CHECKING:
     from hermes.store.reports.statistics import Statistics
@@ -42,7 +42,7 @@ def _lines(found: Statistics) -> list[str]:
     return [
         f"Total sessions: {found.sessions}",
         f"Total messages: {found.messages}",
-        *(f"{printable(source)}: {count} sessions" for source, count in found.by_source),
+        *(f"{make_printable(source)}: {count} sessions" for source, count in found.by_source),
         f"Database size: {found.on_disk / 1e6:.1f} MB",
         "",
         *(
@@ -54,7 +54,7 @@ def _lines(found: Statistics) -> list[str]:
         f"  {size_of(found.text):>9}  what people and the agent said",
         f"  {size_of(found.tool_output):>9}  tool output",
         f"  {size_of(found.prompts):>9}  system prompts",
-        *([f"In the trash: {counted(found.in_trash, 'session')}"] if found.in_trash else []),
+        *([f"In the trash: {format_count(found.in_trash, 'session')}"] if found.in_trash else []),
         *_last_write(found),
     ]
 
@@ -63,8 +63,8 @@ def _last_write(found: Statistics) -> list[str]:
     if found.last_write is None:
         return []
     message_id, session_id, at = found.last_write
-    when = f"{clock.iso(at)} ({clock.relative(at, clock.now())})"
-    return [f"Last message stored: {when}, message {message_id} of {printable(session_id)}"]
+    when = f"{clock.format_iso(at)} ({clock.format_relative(at, clock.now())})"
+    return [f"Last message stored: {when}, message {message_id} of {make_printable(session_id)}"]
 
 
 def _as_json(found: Statistics) -> dict[str, object]:

@@ -8,7 +8,7 @@ from hermes.cli.command import DONE, Words, days, row_count, takes_dry_run, take
 from hermes.cli.io.output import say, size_of
 from hermes.cli.io.prompts import agree
 from hermes.cli.opened_store import opened
-from hermes.text import counted
+from hermes.text import format_count
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
@@ -34,7 +34,7 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
 def thin(arguments: argparse.Namespace) -> int:
     with opened(arguments) as db:
         found = db.thin(arguments.older_than, arguments.larger_than, dry_run=True)
-        told = f"{counted(found.messages, 'tool output')} in {counted(found.sessions, 'session')}"
+        told = f"{format_count(found.messages, 'tool output')} in {format_count(found.sessions, 'session')}"
         if not found.messages:
             say(["Nothing to thin."])
             return DONE
@@ -44,5 +44,9 @@ def thin(arguments: argparse.Namespace) -> int:
         question = f"Cut {told} to their beginning and end ({size_of(found.bytes)})? There is no way back."
         agree(question, yes=arguments.yes)
         done = db.thin(arguments.older_than, arguments.larger_than)
-    say([f"Freed {size_of(done.bytes)}: {counted(done.messages, 'tool output')} cut to beginning and end."])
+    say(
+        [
+            f"Freed {size_of(done.bytes)}: {format_count(done.messages, 'tool output')} cut to beginning and end."
+        ]
+    )
     return DONE

@@ -23,7 +23,7 @@ from hermes.cli.io.columns import Column, length, table, widened
 from hermes.cli.io.output import say, say_json, terminal_width
 from hermes.cli.io.prompts import agree
 from hermes.cli.opened_store import opened, sessions_folder, trash_days
-from hermes.text import counted, printable
+from hermes.text import format_count, make_printable
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
@@ -81,8 +81,8 @@ def list_trash(arguments: argparse.Namespace) -> int:
     cells = [
         (
             row["title"] or row["preview"] or "—",
-            clock.relative(row["trashed_at"], now),
-            clock.day(row["goes_at"]),
+            clock.format_relative(row["trashed_at"], now),
+            clock.format_day(row["goes_at"]),
             row["id"],
         )
         for row in rows
@@ -98,9 +98,9 @@ def restore(arguments: argparse.Namespace) -> int:
         for session_id in [_meant(db, name) for name in arguments.trashed]:
             came = db.restore_session(session_id)
             title = db.get_session_title(db.get_compression_tip(session_id))
-            called = f" as '{printable(title)}'" if title else ""
-            more = f", {counted(len(came), 'session')} in all" if len(came) > 1 else ""
-            say([f"Restored session '{printable(session_id)}'{called}{more}."])
+            called = f" as '{make_printable(title)}'" if title else ""
+            more = f", {format_count(len(came), 'session')} in all" if len(came) > 1 else ""
+            say([f"Restored session '{make_printable(session_id)}'{called}{more}."])
     return DONE
 
 
@@ -111,10 +111,12 @@ def empty(arguments: argparse.Namespace) -> int:
         if not rows:
             say(["Nothing to delete."])
             return DONE
-        question = f"Delete {counted(len(rows), 'conversation')} in the trash for good, with no way back?"
+        question = (
+            f"Delete {format_count(len(rows), 'conversation')} in the trash for good, with no way back?"
+        )
         agree(question, yes=arguments.yes)
         gone = db.empty_trash(arguments.older_than, arguments.purge, sessions_folder(arguments))
-    say([f"Deleted {counted(gone, 'session')} from the trash."])
+    say([f"Deleted {format_count(gone, 'session')} from the trash."])
     return DONE
 
 

@@ -11,7 +11,7 @@ from hermes.cli.command import DONE, Refused, Words, plain_text, takes_json, tak
 from hermes.cli.io.columns import columns_taken
 from hermes.cli.io.output import page, say_json, styled, terminal_width
 from hermes.cli.opened_store import one_session, opened
-from hermes.text import counted, printable
+from hermes.text import format_count, make_printable
 
 if TYPE_CHECKING:
     from hermes.store.sessions.lineage import Relative
@@ -67,17 +67,17 @@ def _line(one: Relative, now: float, is_named: bool, room: int | None) -> str:
     """What it is, its title, its id, and as much of the rest as there is room for."""
     relation = RELATIONS.get(one.relation or "", "") if one.parent_session_id else ""
     before = f"{relation}: " if relation else ""
-    title = printable(one.title or "—", width_limit=60)
-    facts = [printable(one.id), *([printable(one.source)] if one.source != "cli" else [])]
+    title = make_printable(one.title or "—", width_limit=60)
+    facts = [make_printable(one.id), *([make_printable(one.source)] if one.source != "cli" else [])]
     facts += [
-        counted(one.message_count or 0, "message"),
-        clock.relative(one.last_active or one.started_at, now),
+        format_count(one.message_count or 0, "message"),
+        clock.format_relative(one.last_active or one.started_at, now),
     ]
     if room is not None:
         while len(facts) > 1 and columns_taken(before + title + SPACE + BETWEEN.join(facts)) > room:
             facts.pop(-2 if len(facts) > 2 else -1)  # the id and the time are the last to go
         left = room - columns_taken(before + SPACE + BETWEEN.join(facts))
-        title = printable(title, width_limit=max(SHORTEST_TITLE, left))
+        title = make_printable(title, width_limit=max(SHORTEST_TITLE, left))
     name = styled(title, *(["bold", "underline"] if is_named else ["bold"]))
     return f"{styled(before, 'cyan')}{name}{SPACE}{styled(BETWEEN.join(facts), 'dim')}"
 

@@ -10,7 +10,7 @@ from hermes.cli.command import DONE, REFUSED, Refused, Words, takes_store, takes
 from hermes.cli.io.output import complain, say
 from hermes.cli.io.prompts import agree
 from hermes.cli.opened_store import existing, is_writable, opened, place, refuse_own
-from hermes.text import printable
+from hermes.text import make_printable
 
 
 class Report(Protocol):
@@ -74,7 +74,7 @@ def backup(arguments: argparse.Namespace) -> int:
         raise Refused(f"{arguments.file} exists; choose another name, or replace it with --force")
     with opened(arguments) as db:
         written = db.backup(arguments.file)
-    say([f"Backed up to {printable(str(written.path))}"])
+    say([f"Backed up to {make_printable(str(written.path))}"])
     return DONE
 
 
@@ -84,20 +84,22 @@ def restore(arguments: argparse.Namespace) -> int:
     if not arguments.file.is_file():
         raise Refused(f"no such file: {arguments.file}")
     store = place(arguments)
-    question = f"Replace the store '{printable(str(store))}' with '{printable(str(arguments.file))}'?"
+    question = (
+        f"Replace the store '{make_printable(str(store))}' with '{make_printable(str(arguments.file))}'?"
+    )
     agree(question, yes=arguments.yes)
     SessionDB.restore_file(store, arguments.file)
-    say([f"Restored '{printable(str(store))}' from '{printable(str(arguments.file))}'"])
+    say([f"Restored '{make_printable(str(store))}' from '{make_printable(str(arguments.file))}'"])
     return DONE
 
 
 def optimize(arguments: argparse.Namespace) -> int:
     existing(arguments)
     with opened(arguments) as db:
-        say(printable(line) for line in db.optimize().lines())
+        say(make_printable(line) for line in db.optimize().lines())
     return DONE
 
 
 def _tell(report: Report) -> int:
-    say(printable(line) for line in report.lines())
+    say(make_printable(line) for line in report.lines())
     return DONE if report.ok else REFUSED

@@ -9,16 +9,23 @@ from typing import NamedTuple
 
 from hermes.agent.models import local
 from hermes.agent.models.choice import OFFLINE
-from hermes.agent.models.endpoints import PROVIDERS, Provider, Server, found_servers, key_variable, models_at
+from hermes.agent.models.endpoints import (
+    PROVIDERS,
+    Provider,
+    Server,
+    find_servers,
+    get_key_variable,
+    list_models,
+)
 from hermes.agent.models.model import ModelError
 from hermes.cli.command import DONE, Refused, Words, WrongUsage, plain_text
 from hermes.cli.io.output import complain, confirm, say
 from hermes.cli.io.prompts import choice, hidden, line
 from hermes.config import config_file, dotenv
-from hermes.config.checks import URL, VARIABLE
 from hermes.config.redaction import redact_text
+from hermes.config.setting_kinds import URL, VARIABLE
 from hermes.config.settings import VARIABLES
-from hermes.text import counted, printable
+from hermes.text import format_count, make_printable
 
 OWN_KEY = "HERMES_MODEL_API_KEY"
 """Where the key for an address is kept that is none of the known providers'."""
@@ -73,7 +80,7 @@ def setup(arguments: argparse.Namespace) -> int:
 
 def _told(arguments: argparse.Namespace) -> Chosen:
     """What the flags say, checked."""
-    from hermes.agent.models.choice import endpoint
+    from hermes.agent.models.choice import choose_endpoint
 
     for flag, value, kind in (
         ("--base-url", arguments.base_url, URL),
@@ -82,8 +89,8 @@ def _told(arguments: argparse.Namespace) -> Chosen:
         try:
             _ = value is None or kind.read(value)
         except ValueError:
-            raise WrongUsage(f"{flag} must be {kind.told}") from None
-    at = endpoint(arguments.base_url and URL.read(arguments.base_url), arguments.key_env)
+            raise WrongUsage(f"{flag} must be {kind.expected}") from None
+    at = choose_endpoint(arguments.base_url and URL.read(arguments.base_url), arguments.key_env)
     if arguments.key_env and at.key is None:
         raise Refused(f"{arguments.key_env} is not set; `hermes config set {arguments.key_env}` asks for it")
     return Chosen(at.base_url, arguments.key_env, at.key)
@@ -91,13 +98,13 @@ def _told(arguments: argparse.Namespace) -> Chosen:
 
 def _choose() -> Chosen | None:
     """What the person chooses; None is the offline model."""
-    servers = found_servers()
-    ready = [one for one in PROVIDERS if dotenv.variable(one.key_env)]
+    servers = find_servers()
+    ready = [one for one in PROVIDERS if dotenv.get_variable(one.key_env)]
     others = [one for one in PROVIDERS if one not in ready]
-    offered = [f"{one.title} on this machine ({counted(len(one.models), 'model')})" for one in servers]
+    offered = [f"{one.title} on this machine ({format_count(len(one.models), 'model')})" for one in servers]
     offered += [f"{one.title} (there is a key in {one.key_env})" for one in ready]
     offered += [f"{one.title}, with a key that you have" for one in others]
-    small = local.offer()
+    small = local.format_offer()
     offered += ["another address", *([small] if small else [])]
     offered.append("the offline model: no language model, but it needs no network")
     say(["Which model should answer?"])
@@ -113,7 +120,7 @@ def _choose() -> Chosen | None:
     one = known[place]
     if isinstance(one, Server):
         return Chosen(one.base_url, models=one.models)
-    key = dotenv.variable(one.key_env)
+    key = dotenv.get_variable(one.key_env)
     return Chosen(one.base_url, key=key) if key else Chosen(one.base_url, key=_key(one.key_env), new_key=True)
 
 
@@ -124,7 +131,7 @@ def _another() -> Chosen:
             address: str = URL.read(typed)
             break
         except ValueError:
-            say([f"It must be {URL.told}."])
+            say([f"It must be {URL.expected}."])
     key = hidden("Key (empty if it needs none; it is not shown): ")
     return Chosen(address, OWN_KEY, key, new_key=True) if key else Chosen(address)
 
@@ -141,7 +148,7 @@ def _key(name: str) -> str:
 
 def _model(chosen: Chosen, asking: bool) -> str:
     try:
-        names = list(chosen.models if chosen.models is not None else models_at(chosen.base_url, chosen.key))
+        names = list(chosen.models if chosen.models is not None else list_models(chosen.base_url, chosen.key))
     except ModelError as problem:
         if not asking:
             raise
@@ -161,7 +168,7 @@ def _try(model: str, chosen: Chosen, *, keeps_anyway: bool) -> None:
     """Ask it one small thing, and say what came back; refused if nothing did, unless the person keeps it anyway."""
     import asyncio
 
-    say([f"Asking {printable(model)} …"])
+    say([f"Asking {make_printable(model)} …"])
     began = monotonic()
     try:
         text = asyncio.run(_answer(model, chosen))
@@ -172,7 +179,7 @@ def _try(model: str, chosen: Chosen, *, keeps_anyway: bool) -> None:
         if not confirm("Keep these settings anyway?"):
             raise Refused("cancelled; nothing was changed") from None
         return
-    told = printable(text, width_limit=60) or "nothing, but it answered"
+    told = make_printable(text, width_limit=60) or "nothing, but it answered"
     say([f"It says: {told} ({monotonic() - began:.1f} s)"])
 
 
@@ -184,7 +191,7 @@ async def _answer(model: str, chosen: Chosen) -> str:
     if chosen == LOCAL:
         asked = local.LocalModel()
     else:
-        key_env = chosen.key_env or key_variable(chosen.base_url)
+        key_env = chosen.key_env or get_key_variable(chosen.base_url)
         asked = OpenAIModel(
             model, base_url=chosen.base_url, key=chosen.key, key_env=key_env, timeout=60, most_retries=1
         )
@@ -200,14 +207,14 @@ async def _answer(model: str, chosen: Chosen) -> str:
 
 def _keep(model: str, chosen: Chosen) -> int:
     if chosen.new_key:
-        dotenv.change(chosen.key_env or key_variable(chosen.base_url), chosen.key)
+        dotenv.change(chosen.key_env or get_key_variable(chosen.base_url), chosen.key)
     config_file.change_all(
         [("model.default", model), ("model.base_url", chosen.base_url), ("model.key_env", chosen.key_env)]
     )
-    say([f"{printable(model)} at {printable(redact_text(chosen.base_url))} answers from now on."])
-    say([f"Settings: {printable(str(config_file.path()))}"])
+    say([f"{make_printable(model)} at {make_printable(redact_text(chosen.base_url))} answers from now on."])
+    say([f"Settings: {make_printable(str(config_file.get_path()))}"])
     if chosen.new_key:
-        say([f"Key: {printable(str(dotenv.path()))}"])
+        say([f"Key: {make_printable(str(dotenv.get_path()))}"])
     return _tell_who_wins()
 
 
@@ -221,14 +228,14 @@ def _keep_local(no_test: bool) -> int:
         _try(local.NAME, LOCAL, keeps_anyway=False)
     config_file.change_all([("model.default", local.NAME), ("model.base_url", None), ("model.key_env", None)])
     say([f"{local.NAME} answers from now on, on this machine. It is small, and often wrong."])
-    say([f"Settings: {printable(str(config_file.path()))}"])
+    say([f"Settings: {make_printable(str(config_file.get_path()))}"])
     return _tell_who_wins()
 
 
 def _keep_offline() -> int:
     config_file.change_all([("model.default", OFFLINE), ("model.base_url", None), ("model.key_env", None)])
     say(["The offline model answers from now on. It is not a language model: it lists, searches and quotes."])
-    say([f"Settings: {printable(str(config_file.path()))}"])
+    say([f"Settings: {make_printable(str(config_file.get_path()))}"])
     return _tell_who_wins()
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from hermes.agent.models.endpoints import PROVIDERS, found_servers
+from hermes.agent.models.endpoints import PROVIDERS, find_servers
 from hermes.cli.io.output import say, styled
 from hermes.cli.io.prompts import choice
 from hermes.config import dotenv
 from hermes.config.settings import read_settings
-from hermes.text import counted
+from hermes.text import format_count
 
 WHAT = "Hermes talks with an AI model and keeps every conversation: found again, resumed, yours alone."
 
@@ -49,6 +49,6 @@ def choose() -> bool:
 
 
 def _found() -> str:
-    servers = [f"{one.title} with {counted(len(one.models), 'model')}" for one in found_servers()]
-    keys = [f"a key in {one.key_env}" for one in PROVIDERS if dotenv.variable(one.key_env)]
+    servers = [f"{one.title} with {format_count(len(one.models), 'model')}" for one in find_servers()]
+    keys = [f"a key in {one.key_env}" for one in PROVIDERS if dotenv.get_variable(one.key_env)]
     return ", ".join([*servers, *keys]) or "no server on this machine, and no key in the environment"

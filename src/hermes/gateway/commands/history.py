@@ -9,9 +9,9 @@ from hermes.gateway.commands.command_context import Answer, Asked, Command
 from hermes.gateway.commands.markdown_format import name_of, words_of
 from hermes.gateway.commands.switching import spoken
 from hermes.gateway.commands.visible_conversations import busy_elsewhere, describe_empty
-from hermes.insights.number_format import plural
-from hermes.reasoning import answer_in
-from hermes.text import spell_controls, text_of
+from hermes.insights.number_format import format_plural
+from hermes.reasoning import strip_reasoning
+from hermes.text import extract_text, spell_controls
 
 MOST = 1000
 
@@ -32,7 +32,7 @@ async def undo(asked: Asked) -> Answer:
     what = words_of(done["target_message"]["content"])
     rest = " and all after it" if len(asked_before) > 1 else ""
     return Answer(
-        f"↩ Took back {what}{rest} ({plural(done['rewound_count'], 'message')}). `/redo` brings it back."
+        f"↩ Took back {what}{rest} ({format_plural(done['rewound_count'], 'message')}). `/redo` brings it back."
     )
 
 
@@ -54,7 +54,7 @@ async def _before_the_reset(asked: Asked, session: str) -> Answer:
     old = await asyncio.to_thread(asked.store.get_session, back)
     said = await asyncio.to_thread(spoken, asked, back)
     called = "the conversation before" if old is None else name_of(old)
-    return Answer(f"↩ The new start is undone. Back in {called} ({plural(len(said), 'message')}).")
+    return Answer(f"↩ The new start is undone. Back in {called} ({format_plural(len(said), 'message')}).")
 
 
 async def redo(asked: Asked) -> Answer:
@@ -69,7 +69,7 @@ async def redo(asked: Asked) -> Answer:
         return Answer(
             "There is nothing to bring back: only what was taken back last, before something new is said."
         )
-    return Answer(f"↪ Brought back {plural(back, 'message')}.")
+    return Answer(f"↪ Brought back {format_plural(back, 'message')}.")
 
 
 def _taken_since(asked: Asked, session: str) -> int:
@@ -112,7 +112,7 @@ async def resend(asked: Asked) -> Answer:
     answers = [row for row in said if row["role"] == "assistant"]
     if not answers:
         return Answer("There is no answer yet that I could send again.")
-    return Answer(spell_controls(text_of(answer_in(answers[-1]["content"]))))
+    return Answer(spell_controls(extract_text(strip_reasoning(answers[-1]["content"]))))
 
 
 async def compress(asked: Asked) -> Answer:
@@ -126,7 +126,7 @@ async def stop(asked: Asked) -> Answer:
     waiting = asked.here.waiting
     if not asked.here.stop():
         return Answer("Nothing is running.")
-    behind = f" {plural(waiting, 'message')} waiting; I go on with {'it' if waiting == 1 else 'them'}."
+    behind = f" {format_plural(waiting, 'message')} waiting; I go on with {'it' if waiting == 1 else 'them'}."
     return Answer(f"⏹ Stopped.{behind if waiting else ''}")
 
 

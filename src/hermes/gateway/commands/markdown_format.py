@@ -13,9 +13,9 @@ from zoneinfo import ZoneInfo
 
 from hermes import clock
 from hermes.gateway.settings import ResetPolicy
-from hermes.insights.number_format import duration
-from hermes.recall.snippets.targets import MARKED, fitted
-from hermes.text import preview_of, printable
+from hermes.insights.number_format import format_duration
+from hermes.recall.snippets.goals import MARKED, fit_snippet
+from hermes.text import make_preview, make_printable
 
 Row = dict[str, Any]
 
@@ -32,13 +32,13 @@ _MARKUP = re.compile(r"[\\`*_~\[\]<>#|]")
 
 def plain(text: str, most: int = LONGEST) -> str:
     """One line that every platform shows as it is, and does nothing else with."""
-    line = " ".join(printable(text, width_limit=most).split())
+    line = " ".join(make_printable(text, width_limit=most).split())
     return _MARKUP.sub(r"\\\g<0>", _ACTS.sub(rf"\g<0>{APART}", line))
 
 
 def code(text: str) -> str:
     """What is to be copied, an id above all. Nothing is marked up in it, and it cannot be left."""
-    return f"`{printable(text, width_limit=200).replace('`', chr(39)) or '?'}`"
+    return f"`{make_printable(text, width_limit=200).replace('`', chr(39)) or '?'}`"
 
 
 def name_of(row: Row) -> str:
@@ -50,17 +50,17 @@ def name_of(row: Row) -> str:
 
 def line_of(row: Row, now: float) -> str:
     """A conversation in a list: its name, its age, its id."""
-    return f"{name_of(row)} · {clock.relative(row['last_active'], now)} · {code(row['id'])}"
+    return f"{name_of(row)} · {clock.format_relative(row['last_active'], now)} · {code(row['id'])}"
 
 
 def words_of(content: object) -> str:
     """How a message begins, in quotation marks."""
-    return f"“{plain(preview_of(content, LONGEST) or '…')}”"
+    return f"“{plain(make_preview(content, LONGEST) or '…')}”"
 
 
 def snippet(text: str) -> str:
     """Where something was found, what was found in bold."""
-    parts = MARKED.split(fitted(text, SNIPPET, in_colour=True))
+    parts = MARKED.split(fit_snippet(text, SNIPPET, in_colour=True))
     shown = (
         f"**{plain(part, SNIPPET)}**" if number % 2 and part.strip() else _spaced(part)
         for number, part in enumerate(parts)
@@ -93,6 +93,6 @@ def _local(at: float, zone: str | None) -> datetime:
 
 def policy(told: ResetPolicy) -> str:
     """When a conversation starts afresh by itself."""
-    idle = f"after {duration(told.idle_minutes * clock.MINUTE)} without a message"
+    idle = f"after {format_duration(told.idle_minutes * clock.MINUTE)} without a message"
     daily = f"daily at {told.at_hour}:00"
     return {"idle": idle, "daily": daily, "both": f"{daily}, and {idle}"}.get(told.mode, "never by itself")

@@ -16,7 +16,13 @@ from hermes.gateway.commands.visible_conversations import (
     read_along,
     visible_here,
 )
-from hermes.insights.number_format import counted, dollars, duration, plural, short
+from hermes.insights.number_format import (
+    format_dollars,
+    format_duration,
+    format_number,
+    format_plural,
+    shorten_number,
+)
 
 FOUND, LOOKED_AT = 5, 50
 DAYS, MOST_DAYS = 30, 9999
@@ -85,21 +91,21 @@ def _status(asked: Asked) -> str:
     if row is not None:
         used = asked.store.usage_of(row["id"], True).total
         lines += [
-            f"Messages: {counted(len(asked.store.get_context(row['id'])))} in the context",
-            f"Tokens: {short(used.input_tokens)} in, {short(used.output_tokens)} out",
+            f"Messages: {format_number(len(asked.store.get_context(row['id'])))} in the context",
+            f"Tokens: {shorten_number(used.input_tokens)} in, {shorten_number(used.output_tokens)} out",
             f"Since: {when(row['started_at'], rule.timezone, now)}",
         ]
         lines += [f"Model: {code(row['model'])}"] if row["model"] else []
     if here.working_since is not None:
-        lines.append(f"Working: for {duration(max(0.0, now - here.working_since))} (`/stop` stops it)")
+        lines.append(f"Working: for {format_duration(max(0.0, now - here.working_since))} (`/stop` stops it)")
     lines += [
         f"Waiting for your approval: {code(one.name)} {code(one.request.subject)}"
-        f" (for {duration(max(0.0, one.expires_at - now))} more)"
+        f" (for {format_duration(max(0.0, one.expires_at - now))} more)"
         for one in here.waiting_approvals
         if asked.can_approve
     ]
     if here.waiting:
-        lines.append(f"Waiting: {plural(here.waiting, 'message')}")
+        lines.append(f"Waiting: {format_plural(here.waiting, 'message')}")
     shared = ", shared by all who are here" if here.shared else ""
     lines += [f"Platform: {plain(source.platform)}, {source.chat_type}{shared}", *reset_lines(asked)]
     return "\n".join(lines)
@@ -130,15 +136,14 @@ async def usage(asked: Asked) -> Answer:
 
 def _used(used: Any) -> str:
     cost = used.estimated_cost_usd if used.actual_cost_usd is None else used.actual_cost_usd
-    paid = f", {'~' if used.actual_cost_usd is None else ''}{dollars(cost)}" if cost else ""
-    return (
-        f"{plural(used.calls, 'call')}, {short(used.input_tokens)} in, {short(used.output_tokens)} out{paid}"
-    )
+    paid = f", {'~' if used.actual_cost_usd is None else ''}{format_dollars(cost)}" if cost else ""
+    tokens = f"{shorten_number(used.input_tokens)} in, {shorten_number(used.output_tokens)} out"
+    return f"{format_plural(used.calls, 'call')}, {tokens}{paid}"
 
 
 async def insights(asked: Asked) -> Answer:
     from hermes.insights import InsightsEngine
-    from hermes.insights.chat_report import markdown
+    from hermes.insights.chat_report import format_markdown
 
     if read_along(asked):
         return Answer("These numbers tell of your private conversations, too: ask me in a private chat.")
@@ -147,7 +152,7 @@ async def insights(asked: Asked) -> Answer:
         return Answer("Usage: `/insights [days] [--days N] [--source S]`")
     days, source = wanted
     report = await asyncio.to_thread(InsightsEngine(asked.store).generate, days, source)
-    return Answer(markdown(report))
+    return Answer(format_markdown(report))
 
 
 def _wanted(words: str) -> tuple[int, str | None] | None:

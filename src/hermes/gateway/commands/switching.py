@@ -18,10 +18,10 @@ from hermes.gateway.commands.visible_conversations import (
     meant,
     private_ones,
 )
-from hermes.insights.number_format import plural
-from hermes.reasoning import answer_in
+from hermes.insights.number_format import format_plural
+from hermes.reasoning import strip_reasoning
 from hermes.store.sessions.titles import sanitize_title
-from hermes.text import text_of
+from hermes.text import extract_text
 
 Row = dict[str, Any]
 
@@ -118,7 +118,9 @@ async def go_to(asked: Asked, row: Row) -> str:
         return NOT_FOUND
     await here.moved(route.session_id)
     said = await asyncio.to_thread(spoken, asked, route.session_id)
-    return f"↻ Back in {name_of(row)} ({plural(len(said), 'message')}).\nIts id: {code(route.session_id)}"
+    return (
+        f"↻ Back in {name_of(row)} ({format_plural(len(said), 'message')}).\nIts id: {code(route.session_id)}"
+    )
 
 
 def spoken(asked: Asked, session_id: str) -> list[Row]:
@@ -127,7 +129,8 @@ def spoken(asked: Asked, session_id: str) -> list[Row]:
     return [
         row
         for row in context
-        if row["role"] in ("user", "assistant") and text_of(answer_in(row["content"], row["role"])).strip()
+        if row["role"] in ("user", "assistant")
+        and extract_text(strip_reasoning(row["content"], row["role"])).strip()
     ]
 
 

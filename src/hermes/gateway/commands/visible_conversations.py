@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from hermes import clock
 from hermes.gateway.commands.command_context import Asked
 from hermes.gateway.commands.markdown_format import line_of
-from hermes.insights.number_format import plural
+from hermes.insights.number_format import format_plural
 from hermes.store.sessions.titles import one_line
 
 Row = dict[str, Any]
@@ -176,7 +176,7 @@ def busy_elsewhere(asked: Asked, session_id: str) -> str | None:
 
 def private_ones(count: int) -> str:
     """What is said of what cannot be told here."""
-    return f"{plural(count, 'private conversation')} not shown here: ask me in a private chat."
+    return f"{format_plural(count, 'private conversation')} not shown here: ask me in a private chat."
 
 
 def _rich(row: Row) -> Row:

@@ -29,9 +29,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from hermes import secrets
 from hermes.gateway.adapter import Misconfigured
 from hermes.gateway.http.limits import BUSY, IDLE, RECEIVING, SMALL_BODY, Guard, current_guard
-from hermes.logs import log_of
+from hermes.logs import get_logger
 
-log = log_of(__name__)
+log = get_logger(__name__)
 
 LARGEST_BODY = 1024 * 1024
 LARGEST_HEADERS = 16 * 1024

@@ -16,9 +16,9 @@ from hermes.gateway.inbound_events import Source
 from hermes.gateway.rate_limit import Buckets
 from hermes.gateway.registry import PLATFORMS
 from hermes.gateway.settings import EVERYBODY, GatewaySettings, PlatformSettings
-from hermes.logs import log_of
+from hermes.logs import get_logger
 
-_log = log_of(__name__)
+_log = get_logger(__name__)
 
 
 class Doorkeeper:

@@ -14,7 +14,7 @@ from hermes import clock
 from hermes.agent.approvals.request import ApprovalRequest, Scope
 from hermes.gateway.adapter import Choice
 from hermes.gateway.commands.markdown_format import code, plain
-from hermes.insights.number_format import duration
+from hermes.insights.number_format import format_duration
 from hermes.text import make_visible
 
 Measure = Callable[[str], int]
@@ -154,4 +154,4 @@ def limit_of(seconds: float) -> str:
     minutes = seconds / clock.MINUTE
     if minutes >= 1:
         return f"{minutes:g} minute{'' if minutes == 1 else 's'}"
-    return duration(seconds)
+    return format_duration(seconds)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes import audit_log, errors, home
-from hermes.atomic_files import new_file
+from hermes.atomic_files import write_new_file
 
 NAME = "seal.key"
 BYTES = 32
@@ -59,9 +59,9 @@ class Seal:
         return hmac.compare_digest(self.compute(content).encode(), seal.encode(errors="replace"))
 
     def _make_key(self) -> None:
-        home.private_folder(self.path.parent)
+        home.make_private_folder(self.path.parent)
         try:
-            with new_file(self.path, replace=False) as file:
+            with write_new_file(self.path, replace=False) as file:
                 file.write(secrets.token_hex(BYTES).encode() + b"\n")
         except FileExistsError:  # another process was first
             return

@@ -34,7 +34,7 @@ async def stored(chat: Chat, entry: InboxEntry) -> list[Row] | None:
 def answer_in(rows: list[Row]) -> Row | None:
     """The answer to a message, in what followed it; its content without reasoning."""
     answers = (row for row in rows if row["role"] == "assistant" and not row["tool_calls"])
-    shown = ({**row, "content": reasoning.answer_in(row["content"])} for row in answers)
+    shown = ({**row, "content": reasoning.strip_reasoning(row["content"])} for row in answers)
     return next((row for row in shown if row["content"]), None)
 
 

@@ -208,7 +208,7 @@ class Mailbox:
         async with self._taking:
             waiting = await asyncio.to_thread(self._office.db.inbox.waiting, self.chat.key)
             if not self._in_hand and any(one.state == "working" for one in waiting):
-                raise errors.raised(errors.StoreBusy, "a message is claimed, and in nobody's hand")
+                raise errors.make_error(errors.StoreBusy, "a message is claimed, and in nobody's hand")
 
     async def _one(self, entry: InboxEntry, ours: bool) -> None:
         inbox = self._office.db.inbox

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hermes import audit_log, caller, clock, errors
-from hermes.atomic_files import alone_in, replace_file
+from hermes.atomic_files import lock_private_folder, replace_file
 from hermes.gateway.inbound.file_signature import Seal
 from hermes.gateway.rate_limit import Recently
-from hermes.logs import log_of
+from hermes.logs import get_logger
 
 FILE = "pairing.json"
 ALPHABET = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
@@ -35,7 +35,7 @@ MOST_CODES = 5
 TRIES = 5
 """Wrong codes of one person in an hour; then nothing more is looked at."""
 
-_log = log_of(__name__)
+_log = get_logger(__name__)
 
 
 class Paired(NamedTuple):
@@ -85,7 +85,7 @@ class Pairings:
             "owner": owner,
             "until": until,
         }
-        with alone_in(self._folder):
+        with lock_private_folder(self._folder):
             kept = self._read()
             self._write(kept._replace(codes=[*self._good(kept)[1 - MOST_CODES :], made]))
         audit_log.record("pairing.code", platform=platform, owner=owner, minutes=int(minutes))
@@ -96,7 +96,7 @@ class Pairings:
         now, person = self._now(), f"{platform}:{user_id}"
         if not self._good(self._read()):
             return None
-        with alone_in(self._folder):
+        with lock_private_folder(self._folder):
             if self._wrong.count(person, now) >= TRIES:
                 return None
             kept = self._read()
@@ -151,7 +151,7 @@ class Pairings:
         """Let somebody in no longer, by their id or name; those who were meant."""
         caller.refuse_tool("people are taken out by a person only")
         name = user.removeprefix("@").lower()
-        with alone_in(self._folder):
+        with lock_private_folder(self._folder):
             kept = self._read()
             people = [one for one in kept.people if one.platform == platform]
             gone = [one for one in people if one.user_id == user]
@@ -169,7 +169,7 @@ class Pairings:
         """
         if not self._file.exists() or self._seal.was_ever_made() or caller.is_started_by_tool():
             return None
-        with alone_in(self._folder):
+        with lock_private_folder(self._folder):
             content = self._load()
             if "seal" in content or self._seal.was_ever_made():
                 return None
@@ -185,7 +185,7 @@ class Pairings:
     def accept(self, people: list[Paired]) -> None:
         """Seal the file with these people, who were in it when a person looked; codes are dropped."""
         caller.refuse_tool("a changed pairing file is accepted by a person only")
-        with alone_in(self._folder):
+        with lock_private_folder(self._folder):
             if _parsed(self._load()).people != people:
                 raise errors.HermesError(f"{self._file} was changed meanwhile; look at it again")
             self._write(_Kept([], people))
@@ -264,7 +264,7 @@ class Pairings:
         }
         content["seal"] = self._seal.compute(content)
         replace_file(self._file, json.dumps(content, indent=2).encode() + b"\n")
-        with self._lock:  # nothing else writes before `alone_in` ends
+        with self._lock:  # nothing else writes before `lock_private_folder` ends
             self._kept = kept._replace(revision=revision)
             self._stamp, self._newest = self._current_stamp(), revision
 

@@ -25,8 +25,8 @@ from hermes.gateway.outbound.streaming import LiveMessage
 from hermes.gateway.sessions import incidents
 from hermes.gateway.sessions.chat_state import Chat
 from hermes.gateway.sessions.prompt_context import speaker
-from hermes.recall.tool.prompt_safety import name as one_line
-from hermes.recall.tool.prompt_safety import speech
+from hermes.recall.tool.prompt_safety import make_name as one_line
+from hermes.recall.tool.prompt_safety import neutralise_speech
 
 if TYPE_CHECKING:
     from hermes.store.chats.inbox import InboxEntry
@@ -95,7 +95,7 @@ class Work:
         mark = speaker(event.source, redact_pii=self._office.settings.redact_pii)
         self._chat.note_speaker(event.source)
         return await asyncio.to_thread(
-            lambda: received_files.content_of(event._replace(text=speech(event.text)), mark)
+            lambda: received_files.content_of(event._replace(text=neutralise_speech(event.text)), mark)
         )
 
     async def _answer(self, entry: InboxEntry, content: Any) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 from hermes import errors, home
 from hermes.gateway.adapter import AdapterError
 from hermes.gateway.inbound_events import Attachment, Event, Offered
-from hermes.recall.tool.prompt_safety import close_fence, fenced, label
-from hermes.recall.tool.prompt_safety import name as one_line
+from hermes.recall.tool.prompt_safety import close_fence, fence_text, make_label
+from hermes.recall.tool.prompt_safety import make_name as one_line
 from hermes.store.engine_choice import sealed_files
 
 MB = 1_000_000
@@ -37,7 +37,7 @@ async def fetched(offered: Sequence[Offered], largest_mb: float) -> tuple[tuple[
     missing: list[str] = []
     until = asyncio.get_running_loop().time() + FETCH_S
     for one in offered:
-        name = label(one.name, 100)
+        name = make_label(one.name, 100)
         if one.size is not None and one.size > largest_mb * MB:
             missing.append(f"[{one.kind} {name}: larger than {largest_mb:g} MB, not fetched]")
             continue
@@ -61,7 +61,7 @@ async def fetched(offered: Sequence[Offered], largest_mb: float) -> tuple[tuple[
 
 def _keep(content: bytes) -> Path:
     where = folder()
-    home.private_folder(where)
+    home.make_private_folder(where)
     path = where / f"{sha256(content).hexdigest()[:32]}-{os.urandom(4).hex()}"
     sealed_files().write(path, content)
     return path
@@ -85,7 +85,7 @@ def content_of(event: Event, mark: str = "") -> Any:
     """
     told = [event.text.strip()] if event.text.strip() else []
     if event.reply_to:
-        told.insert(0, f"[in reply to]\n{fenced(one_line(event.reply_to, LONGEST_QUOTE))}")
+        told.insert(0, f"[in reply to]\n{fence_text(one_line(event.reply_to, LONGEST_QUOTE))}")
     pictures = []
     for one in event.attachments:
         if one.media_type in IMAGES and (url := _data_url(one)) is not None:
@@ -122,11 +122,11 @@ def _data_url(one: Attachment) -> str | None:
 
 def _told(one: Attachment) -> str:
     """A text file is told in full, if it is not too long; of anything else, that it came."""
-    name = label(one.name, 100)
+    name = make_label(one.name, 100)
     if one.media_type.startswith("text/") and one.size <= LONGEST_TEXT_FILE:
         try:
             text = sealed_files().read(Path(one.path)).decode("utf-8")
-            return f"[file {name}]\n{fenced(text)}"
+            return f"[file {name}]\n{fence_text(text)}"
         except (OSError, UnicodeDecodeError, errors.HermesError):
             pass
-    return f"[{one.kind} {name}, {label(one.media_type, 60)}, {one.size:,} bytes; I cannot look into it]"
+    return f"[{one.kind} {name}, {make_label(one.media_type, 60)}, {one.size:,} bytes; I cannot look into it]"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from hermes import clock, errors, home
 from hermes.atomic_files import sync_folder
 from hermes.gateway.inbound_events import Source
-from hermes.logs import log_of
+from hermes.logs import get_logger
 from hermes.store.content import from_json
 from hermes.store.engine_choice import is_encrypted
 from hermes.store.transfer.mirror_source import Chatting
@@ -27,7 +27,7 @@ from hermes.store.transfer.mirror_source import Chatting
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
 
-log = log_of(__name__)
+log = get_logger(__name__)
 
 NAME = "sessions.json"
 LEAST_PAUSE_S = 0.4
@@ -116,7 +116,7 @@ class IndexFile:
                 pieces[key] = piece
             if not is_new and len(pieces) == len(known):
                 return False
-            home.private_folder(self._folder)
+            home.make_private_folder(self._folder)
             if is_first:
                 _clear_stale((self._folder / NAME).resolve().parent)
             text = b",\n".join(piece for _, piece in pieces.values())
@@ -149,8 +149,10 @@ def entry_of(chat: Chatting) -> dict[str, Any]:
     return {
         "session_key": route.session_key,
         "session_id": route.session_id,
-        "created_at": clock.iso(route.created_at),
-        "updated_at": clock.iso(max(clock.times([route.updated_at, chat.last_active]), default=None)),
+        "created_at": clock.format_iso(route.created_at),
+        "updated_at": clock.format_iso(
+            max(clock.filter_times([route.updated_at, chat.last_active]), default=None)
+        ),
         "display_name": name if isinstance(name, str) else None,
         "platform": route.platform,
         "chat_type": route.chat_type,
@@ -194,7 +196,7 @@ def _text(value: object) -> str | None:
 
 
 def _time(value: object) -> str | None:
-    return clock.iso(value) if isinstance(value, int | float) else _text(value)
+    return clock.format_iso(value) if isinstance(value, int | float) else _text(value)
 
 
 def _replace(file: Path, data: bytes) -> None:

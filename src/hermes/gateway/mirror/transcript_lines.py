@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from hermes import clock
-from hermes.export.jsonl import line
+from hermes.export.jsonl import format_line
 from hermes.store.content import from_json
 from hermes.store.transfer.mirror_source import Mark, Now
 
@@ -210,13 +210,13 @@ def meta(now: Now) -> Object:
         "tools": [],
         "model": now.columns["model"],
         "platform": now.columns["source"],
-        "timestamp": clock.iso(now.columns["started_at"]),
+        "timestamp": clock.format_iso(now.columns["started_at"]),
         "session": {name: value for name, value in now.columns.items() if value is not None},
     }
 
 
 def event(name: str, **more: Any) -> Object:
-    return {"role": EVENT, "event": name, "timestamp": clock.iso(clock.now()), **more}
+    return {"role": EVENT, "event": name, "timestamp": clock.format_iso(clock.now()), **more}
 
 
 def message(row: Object) -> Object:
@@ -225,7 +225,7 @@ def message(row: Object) -> Object:
     if told["active"]:
         del told["active"]
     at = told.pop("timestamp")
-    return told | {"timestamp": clock.iso(at), "at": at}
+    return told | {"timestamp": clock.format_iso(at), "at": at}
 
 
 def _ranges(told: Any) -> list[list[int]]:
@@ -233,7 +233,7 @@ def _ranges(told: Any) -> list[list[int]]:
 
 
 def written(lines: Iterable[Object]) -> bytes:
-    return "".join(map(line, lines)).encode()
+    return "".join(map(format_line, lines)).encode()
 
 
 def moment(told: object) -> float | None:

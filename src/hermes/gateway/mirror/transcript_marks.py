@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes.atomic_files import replace_file
-from hermes.clock import new_uid
+from hermes.clock import make_uid
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
@@ -31,7 +31,7 @@ class Marks:
         """What is remembered of this very store, if that has not gone back in time since."""
         store = db.get_meta(STORE_KEY)
         if store is None:
-            store = new_uid()
+            store = make_uid()
             db.set_meta(STORE_KEY, store)
         told = _told(folder / FILE)
         if told.get("store") != store:

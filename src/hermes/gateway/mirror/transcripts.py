@@ -34,14 +34,14 @@ from hermes.gateway.mirror.transcript_lines import (
     written,
 )
 from hermes.gateway.mirror.transcript_marks import Marks
-from hermes.logs import log_of
+from hermes.logs import get_logger
 from hermes.store.engine_choice import is_encrypted
 from hermes.store.spool.append_files import lock
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
 
-log = log_of(__name__)
+log = get_logger(__name__)
 
 GATEWAY, ALL, OFF = "gateway", "all", "off"
 AT_ONCE = 500
@@ -146,7 +146,7 @@ class Transcripts:
 
     def _loaded(self) -> Marks:
         if self._marks is None:
-            home.private_folder(self._folder)
+            home.make_private_folder(self._folder)
             self._marks = Marks.read(self._folder, self._db)
         return self._marks
 
@@ -204,7 +204,7 @@ class Transcripts:
 
     def _opened(self, file: Path) -> int | None:
         """The file, private, ours alone for now, and made if it was not there."""
-        home.private_folder(self._folder)
+        home.make_private_folder(self._folder)
         while True:
             try:
                 descriptor = home.open_private_file(file, os.O_RDWR | os.O_CREAT)

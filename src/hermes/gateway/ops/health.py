@@ -20,7 +20,7 @@ from hermes.errors import HermesError
 from hermes.gateway.http.host import error_handlers
 from hermes.gateway.ops.metrics import CONTENT_TYPE, GatewayMetrics
 from hermes.gateway.platform_connections import UP, PlatformState
-from hermes.secrets import public_line
+from hermes.secrets import redact_line
 
 PATIENCE_S = 5.0
 """How long the store may take to say how it is."""
@@ -104,8 +104,8 @@ def _told(watched: Watched, trouble: str | None, waiting: Waiting | None) -> dic
         "platforms": {
             one.name: {
                 "state": one.state,
-                "since": clock.iso(one.since),
-                "error": public_line(one.error) if one.error else None,
+                "since": clock.format_iso(one.since),
+                "error": redact_line(one.error) if one.error else None,
             }
             for one in platforms
         },
@@ -120,7 +120,7 @@ async def _trouble(watched: Watched) -> str | None:
     except TimeoutError:
         return f"it did not answer within {PATIENCE_S:g} seconds"
     except (HermesError, OSError) as problem:
-        return public_line(str(problem))
+        return redact_line(str(problem))
     return None
 
 

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from hermes import clock
 from hermes.secrets import redact
-from hermes.text import json_shown, printable, readable
+from hermes.text import escape_json, make_printable, make_readable
 
 OURS = "hermes"
 SHORTEST = 4
@@ -78,22 +78,24 @@ class PlainLines(_Hiding):
     def format(self, record: logging.LogRecord) -> str:
         message, where = self.said(record)
         beside = "".join(f" {name}={value}" for name, value in self.told(record).items())
-        line = f"{clock.iso(record.created)} {record.levelname.lower()} {_from(record)}{message}{beside}"
-        return printable(line) + (f"\n{readable(where)}" if where else "")
+        line = (
+            f"{clock.format_iso(record.created)} {record.levelname.lower()} {_from(record)}{message}{beside}"
+        )
+        return make_printable(line) + (f"\n{make_readable(where)}" if where else "")
 
 
 class JsonLines(_Hiding):
     def format(self, record: logging.LogRecord) -> str:
         message, where = self.said(record)
         told = {
-            "time": clock.iso(record.created),
+            "time": clock.format_iso(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": message,
             **self.told(record),
             **({"error": where} if where else {}),
         }
-        return json_shown(json.dumps(told, ensure_ascii=False))
+        return escape_json(json.dumps(told, ensure_ascii=False))
 
 
 def _from(record: logging.LogRecord) -> str:

@@ -50,7 +50,7 @@ class Status(NamedTuple):
 def the_only_one(folder: Path | None = None) -> Iterator[None]:
     """Be the gateway of this home; refused if there is one. However it ends, the next one may start."""
     place = folder or gateway_folder()
-    home.private_folder(place)
+    home.make_private_folder(place)
     descriptor = home.open_private_file(place / LOCK, os.O_RDWR | os.O_CREAT)
     try:
         try:
@@ -81,7 +81,7 @@ def write_status(
     host, pid, start = this_process()
     status = Status(pid, start, since, platforms, waiting_in, waiting_out, host, clock.now(), problem)
     place = folder or gateway_folder()
-    home.private_folder(place)
+    home.make_private_folder(place)
     replace_file(place / NAME, json.dumps(status._asdict()).encode())
 
 

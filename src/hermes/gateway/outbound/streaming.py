@@ -13,10 +13,10 @@ from time import monotonic
 from hermes.gateway.adapter import Adapter, AdapterError, Doubtful, Limited, Unreachable
 from hermes.gateway.inbound_events import Source
 from hermes.gateway.outbound.splitting import beginning
-from hermes.logs import log_of
-from hermes.recall.tool.prompt_safety import name as one_line
+from hermes.logs import get_logger
+from hermes.recall.tool.prompt_safety import make_name as one_line
 
-log = log_of(__name__)
+log = get_logger(__name__)
 
 FIRST_AFTER = 0.7
 """Seconds from the first text to the first preview: an answer that is there by then is one message at once."""

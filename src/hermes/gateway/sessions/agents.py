@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from hermes import errors, home
 from hermes.agent.agent import Agent
-from hermes.agent.components import NO_WISH, ByHand, Parts, Working
+from hermes.agent.components import NO_WISH, AgentComponents, AgentInputs, ManualCompressor
 from hermes.agent.models.model import Model
 from hermes.agent.prompt.participants import SharedRoom
 from hermes.agent.transcript import StoredRecord
 
 if TYPE_CHECKING:
-    from hermes.agent.factory import Standard
-    from hermes.agent.tools.background_processes import Processes
+    from hermes.agent.factory import StandardFactory
+    from hermes.agent.tools.background_processes import BackgroundProcesses
     from hermes.db.scoped_store import ScopedStore
 
 
@@ -45,13 +45,13 @@ class Mind(NamedTuple):
     """An agent, and what can be asked of it by hand."""
 
     agent: Agent
-    compressor: ByHand | None
-    parts: Parts
+    compressor: ManualCompressor | None
+    parts: AgentComponents
 
 
 class Minds(Protocol):
     @property
-    def processes(self) -> Processes: ...
+    def processes(self) -> BackgroundProcesses: ...
 
     async def mind(self, whose: Whose, store: ScopedStore, record: StoredRecord) -> Mind:
         """Raises what is wrong with the model; it is tried again the next time."""
@@ -62,14 +62,14 @@ class Minds(Protocol):
 class StandardMinds:
     """The minds of this installation."""
 
-    def __init__(self, standard: Standard) -> None:
+    def __init__(self, standard: StandardFactory) -> None:
         self._standard = standard
         self._model: Model | None = None
         self._making = asyncio.Lock()
-        self._parts: dict[str, tuple[Parts, Path]] = {}
+        self._parts: dict[str, tuple[AgentComponents, Path]] = {}
 
     @property
-    def processes(self) -> Processes:
+    def processes(self) -> BackgroundProcesses:
         return self._standard.processes
 
     async def mind(self, whose: Whose, store: ScopedStore, record: StoredRecord) -> Mind:
@@ -77,7 +77,7 @@ class StandardMinds:
         parts, folder = await asyncio.to_thread(self._parts_of, whose)
         tools = await asyncio.to_thread(parts.make_tools, False)
         room = whose.room
-        working = Working(store, model, tools, folder, whose.platform, False, whose.about)
+        working = AgentInputs(store, model, tools, folder, whose.platform, False, whose.about)
         assert parts.make_compressor is not None
         compressor = await asyncio.to_thread(parts.make_compressor, record, working)
         agent = Agent(
@@ -102,7 +102,7 @@ class StandardMinds:
                 self._model = await asyncio.to_thread(self._standard.make_model, NO_WISH)
             return self._model
 
-    def _parts_of(self, whose: Whose) -> tuple[Parts, Path]:
+    def _parts_of(self, whose: Whose) -> tuple[AgentComponents, Path]:
         known = f"{whose.owner} {whose.machine} {whose.room is not None}"
         if known not in self._parts:
             own = None if whose.machine else private_folder(whose.owner)
@@ -124,7 +124,7 @@ class StandardMinds:
 def private_folder(owner: str) -> Path:
     """Where the memory and the skills of a person or a room are kept. Nothing of who it is can be read off its name."""
     if not owner:
-        raise errors.raised(errors.InvalidArgument, "the machine itself has no folder among the people")
+        raise errors.make_error(errors.InvalidArgument, "the machine itself has no folder among the people")
     folder = home.get_hermes_home() / "people" / sha256(owner.encode()).hexdigest()[:24]
-    home.private_folder(folder)
+    home.make_private_folder(folder)
     return folder

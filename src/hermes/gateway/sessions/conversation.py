@@ -15,7 +15,7 @@ from hermes import clock, errors
 from hermes.agent.approvals.request import Decision
 from hermes.agent.components import LEAST_SAID
 from hermes.agent.events import Done, Event, Failed, Moved, Note
-from hermes.agent.title_generation import title_while_young
+from hermes.agent.title_generation import make_title_while_young
 from hermes.agent.transcript import StoredRecord
 from hermes.agent.turn import Turn
 from hermes.gateway.sessions.agents import Mind, Minds, Whose
@@ -189,7 +189,7 @@ class Talking:
     def _title_later(self, mind: Mind, session_id: str) -> None:
         make = mind.parts.make_title
         if make is not None:
-            task = asyncio.create_task(title_while_young(self.store, session_id, make))
+            task = asyncio.create_task(make_title_while_young(self.store, session_id, make))
             self._behind.add(task)
             task.add_done_callback(self._behind.discard)
 

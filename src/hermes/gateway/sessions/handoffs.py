@@ -22,8 +22,8 @@ from hermes.gateway.sessions.session_keys import (
     key_of,
     owner_of,
 )
-from hermes.recall.tool.prompt_safety import name as one_line
-from hermes.text import counted
+from hermes.recall.tool.prompt_safety import make_name as one_line
+from hermes.text import format_count
 
 if TYPE_CHECKING:
     from hermes.gateway.inbound.router import Router
@@ -84,7 +84,7 @@ async def _hand_over(office: Office, platform: str, session: dict[str, Any]) -> 
     messages = await asyncio.to_thread(office.db.message_count, session["id"])
     text = ARRIVED.format(
         title=f", “{one_line(title)}”" if title else "",
-        messages=counted(messages, "message"),
+        messages=format_count(messages, "message"),
         session=session["id"],
     )
     await adapter.send(to, text, once=f"handoff:{session['id']}:{clock.now():.0f}")

@@ -15,14 +15,14 @@ from hermes import clock, errors
 from hermes.gateway.inbound_events import Source
 from hermes.gateway.mirror.transcript_lines import moment
 from hermes.gateway.sessions.session_keys import AS_DOCUMENTED, Keying, chat_of, key_of, owner_of
-from hermes.logs import log_of
+from hermes.logs import get_logger
 from hermes.store.content import from_json
 from hermes.store.sealing.plain_files import ROUTING_TAKEN_OVER
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
 
-log = log_of(__name__)
+log = get_logger(__name__)
 
 DONE_KEY = ROUTING_TAKEN_OVER
 KEPT = (
@@ -50,7 +50,7 @@ def take_over_once(db: SessionDB, file: Path, keying: Keying = AS_DOCUMENTED) ->
 
 def call_it_done(db: SessionDB) -> None:
     """There is nothing older beside this store."""
-    db.set_meta(DONE_KEY, clock.iso(clock.now()))
+    db.set_meta(DONE_KEY, clock.format_iso(clock.now()))
 
 
 def take_over(db: SessionDB, file: Path, keying: Keying = AS_DOCUMENTED) -> TakenOver:

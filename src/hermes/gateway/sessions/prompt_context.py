@@ -15,9 +15,9 @@ from unicodedata import normalize
 from hermes.agent.prompt.participants import format_mark
 from hermes.gateway.inbound_events import Source
 from hermes.gateway.sessions.session_keys import principal_of
-from hermes.recall.tool.lookalikes import Folded, replace_folded
-from hermes.recall.tool.prompt_safety import fenced
-from hermes.recall.tool.prompt_safety import name as one_line
+from hermes.recall.tool.lookalikes import FoldedText, replace_folded
+from hermes.recall.tool.prompt_safety import fence_text
+from hermes.recall.tool.prompt_safety import make_name as one_line
 
 REDACTED = ("whatsapp", "signal", "telegram", "bluebubbles")
 """Where ids are telephone numbers, or lead to a person; elsewhere they are needed to mention somebody."""
@@ -88,7 +88,7 @@ def build_session_context_prompt(
     told = {name: fact for name, fact in facts.items() if fact}
     data = json.dumps(told, ensure_ascii=False, indent=1).replace("`", "'")
     who = SHARED if shared else "You talk with one person."
-    lines = ["## Current Session Context", "", NOTICE, "", fenced(data, "json"), ""]
+    lines = ["## Current Session Context", "", NOTICE, "", fence_text(data, "json"), ""]
     lines += [f"- {said}" for said in (who, SHOWS.get(source.platform, OTHERS_SHOW), NO_TERMINAL)]
     if told.get("home_channels"):
         lines.append("- A platform's home channel is where handoffs and the results of jobs go.")
@@ -104,7 +104,7 @@ def speaker(source: Source, *, redact_pii: bool = False) -> str:
     called = "" if redacts else normalize("NFKC", (source.user_name or "")[: 4 * LONGEST_NAME])
     name = one_line(replace_folded(_NO_NAME, called, lambda _found, _folded: ""), LONGEST_SPEAKER)
 
-    def quote(found: re.Match[str], folded: Folded) -> str:
+    def quote(found: re.Match[str], folded: FoldedText) -> str:
         return f"‹{name[slice(*folded.span(*found.span()))]}›"
 
     return format_mark(replace_folded(_RESERVED, name, quote).strip(), principal_of(source).user)

@@ -67,9 +67,9 @@ class Resetting:
 
     def _running(self, session_id: str) -> list[float]:
         """When each process was started that this conversation has in the background."""
-        from hermes.agent.tools.background_processes import conversation_of
+        from hermes.agent.tools.background_processes import find_conversation
 
-        processes = self._office.minds.processes.of(conversation_of(self._chat.store, session_id))
+        processes = self._office.minds.processes.of(find_conversation(self._chat.store, session_id))
         age = clock.now() - monotonic()
         return [one.running.began + age for one in processes if not one.running.over]
 

@@ -85,7 +85,7 @@ class _Calendar:
         return Span(self.at(first), self.at(first + timedelta(count)))
 
     def month(self, year: int, month: int) -> Span:
-        return Span(self.at(date(year, month, 1)), self.at(_months_later(date(year, month, 1), 1)))
+        return Span(self.at(date(year, month, 1)), self.at(_add_months(date(year, month, 1), 1)))
 
     def year(self, year: int) -> Span:
         return Span(self.at(date(year, 1, 1)), self.at(date(year + 1, 1, 1)))
@@ -101,74 +101,76 @@ class _Calendar:
         if name == "week":
             return self.days(self.today - timedelta(self.today.weekday() + 7 * back), 7)
         if name == "month":
-            first = _months_later(self.today.replace(day=1), -back)
+            first = _add_months(self.today.replace(day=1), -back)
             return self.month(first.year, first.month)
         return self.year(self.today.year - back)
 
 
-def _months_later(day: date, count: int) -> date:
+def _add_months(day: date, count: int) -> date:
     """The same day of another month, or its last if it has no such day."""
     years, month = divmod(day.month - 1 + count, 12)
     first = date(day.year + years, month + 1, 1)
-    length = (_first_of_next(first) - first).days
+    length = (_start_next_month(first) - first).days
     return first.replace(day=min(day.day, length))
 
 
-def _first_of_next(first: date) -> date:
+def _start_next_month(first: date) -> date:
     return date(first.year + first.month // 12, first.month % 12 + 1, 1)
 
 
-def _short(calendar: _Calendar, count: str, unit: str) -> Span:
+def _read_short(calendar: _Calendar, count: str, unit: str) -> Span:
     number, today = int(count), calendar.today
     if unit in ("h", "min"):
         return Span(calendar.now - number * (HOUR if unit == "h" else MINUTE), calendar.now)
     if unit in ("d", "w"):
         return calendar.since(today - timedelta(number * (7 if unit == "w" else 1)))
-    return calendar.since(_months_later(today, -number * (12 if unit == "y" else 1)))
+    return calendar.since(_add_months(today, -number * (12 if unit == "y" else 1)))
 
 
-def _ago(calendar: _Calendar, count: str, unit: str) -> Span:
+def _read_ago(calendar: _Calendar, count: str, unit: str) -> Span:
     number = int(count) if count.isdecimal() else 1
     if unit in ("hour", "minute"):
         return Span(calendar.now - number * (HOUR if unit == "hour" else MINUTE), calendar.now)
     return calendar.unit(unit, number)
 
 
-def _relative(calendar: _Calendar, which: str, unit: str) -> Span:
+def _read_relative(calendar: _Calendar, which: str, unit: str) -> Span:
     return calendar.unit(unit, int(which != "this"))
 
 
-def _weekday(calendar: _Calendar, last: str | None, name: str) -> Span:
-    wanted = next(number for number, day in enumerate(WEEKDAYS) if day.startswith(name))
-    back = (calendar.today.weekday() - wanted) % 7
+def _read_weekday(calendar: _Calendar, last: str | None, name: str) -> Span:
+    weekday = next(number for number, day in enumerate(WEEKDAYS) if day.startswith(name))
+    back = (calendar.today.weekday() - weekday) % 7
     return calendar.days(calendar.today - timedelta(7 if last and not back else back))
 
 
-def _numbers(calendar: _Calendar, year: str, _mark: str | None, month: str | None, day: str | None) -> Span:
+def _read_numbers(
+    calendar: _Calendar, year: str, _mark: str | None, month: str | None, day: str | None
+) -> Span:
     if month is None:
         return calendar.year(int(year))
-    return _day_or_month(calendar, year, int(month), day)
+    return _make_day_or_month(calendar, year, int(month), day)
 
 
-def _month_day(calendar: _Calendar, name: str, day: str | None, year: str | None) -> Span:
-    return _day_or_month(calendar, year, _month(name), day)
+def _read_month_day(calendar: _Calendar, name: str, day: str | None, year: str | None) -> Span:
+    return _make_day_or_month(calendar, year, _parse_month(name), day)
 
 
-def _day_month(calendar: _Calendar, day: str, name: str, year: str | None) -> Span:
-    return _day_or_month(calendar, year, _month(name), day)
+def _read_day_month(calendar: _Calendar, day: str, name: str, year: str | None) -> Span:
+    return _make_day_or_month(calendar, year, _parse_month(name), day)
 
 
-def _characters(calendar: _Calendar, year: str | None, month: str, day: str | None) -> Span:
-    return _day_or_month(calendar, year, int(month), day)
+def _read_characters(calendar: _Calendar, year: str | None, month: str, day: str | None) -> Span:
+    return _make_day_or_month(calendar, year, int(month), day)
 
 
-def _month(name: str) -> int:
+def _parse_month(name: str) -> int:
     if name not in MONTHS:
         raise ValueError(f"{name} is no month")
     return MONTHS[name]
 
 
-def _day_or_month(calendar: _Calendar, year: str | None, month: int, day: str | None) -> Span:
+def _make_day_or_month(calendar: _Calendar, year: str | None, month: int, day: str | None) -> Span:
     def named(in_year: int) -> Span:
         return calendar.days(date(in_year, month, int(day))) if day else calendar.month(in_year, month)
 
@@ -186,7 +188,7 @@ def _day_or_month(calendar: _Calendar, year: str | None, month: int, day: str | 
     raise ValueError("no such day")
 
 
-def _moment(calendar: _Calendar, typed: str, seconds: str | None) -> Span:
+def _read_moment(calendar: _Calendar, typed: str, seconds: str | None) -> Span:
     found = datetime.fromisoformat(typed.upper())
     if found.tzinfo is None:
         start = calendar.at(found.date(), found.hour, found.minute, found.second) + found.microsecond / 1e6
@@ -196,13 +198,13 @@ def _moment(calendar: _Calendar, typed: str, seconds: str | None) -> Span:
 
 
 _FORMS: tuple[tuple[re.Pattern[str], Callable[..., Span]], ...] = (
-    (_SHORT, _short),
-    (_AGO, _ago),
-    (_RELATIVE, _relative),
-    (_WEEKDAY, _weekday),
-    (_NUMBERS, _numbers),
-    (_CHARACTERS, _characters),
-    (_MONTH_DAY, _month_day),
-    (_DAY_MONTH, _day_month),
-    (_TIME, _moment),
+    (_SHORT, _read_short),
+    (_AGO, _read_ago),
+    (_RELATIVE, _read_relative),
+    (_WEEKDAY, _read_weekday),
+    (_NUMBERS, _read_numbers),
+    (_CHARACTERS, _read_characters),
+    (_MONTH_DAY, _read_month_day),
+    (_DAY_MONTH, _read_day_month),
+    (_TIME, _read_moment),
 )

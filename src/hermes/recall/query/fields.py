@@ -45,13 +45,13 @@ class Fields:
         self._before: float | None = None
 
     def filter(self) -> MessageFilter:
-        roles = self._left("role", ROLES)
+        roles = self._get_remaining("role", ROLES)
         nobody = roles is not None and not roles
         return MessageFilter(
             sources=() if nobody else tuple(self._chosen["source"]) or None,
             exclude_sources=tuple(self._barred["source"]),
             roles=roles or (),
-            kinds=self._left("kind", KINDS),
+            kinds=self._get_remaining("kind", KINDS),
             after=self._after,
             before=self._before,
             tool=self._texts.get("tool"),
@@ -63,7 +63,7 @@ class Fields:
             pinned_only="is:pinned" in self._flags,
         )
 
-    def _left(self, name: str, every: tuple[str, ...]) -> tuple[str, ...] | None:
+    def _get_remaining(self, name: str, every: tuple[str, ...]) -> tuple[str, ...] | None:
         chosen, barred = self._chosen[name], self._barred[name]
         if not barred:
             return tuple(chosen) or None
@@ -71,7 +71,7 @@ class Fields:
 
     def take(self, name: str, value: str, typed: str, negated: bool) -> bool:
         """Whether it is a field with a meaning; what only looks like one is noted."""
-        if name in FIELDS and value.strip() and self._understood(name, value.strip(), negated):
+        if name in FIELDS and value.strip() and self._apply(name, value.strip(), negated):
             self.understood.append(Field(name, value, negated))
             return True
         if name in FIELDS or not value.startswith(("/", ":")):
@@ -98,7 +98,7 @@ class Fields:
             self._before = end if self._before is None else min(self._before, end)
         return True
 
-    def _understood(self, name: str, value: str, negated: bool) -> bool:
+    def _apply(self, name: str, value: str, negated: bool) -> bool:
         if name in CHOICES:
             return self._choose(name, value, negated)
         if negated:

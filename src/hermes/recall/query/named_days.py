@@ -61,7 +61,7 @@ class Stretch(NamedTuple):
                     if self.day
                     else date(year + self.month // 12, self.month % 12 + 1, 1)
                 )
-                found.append((_midnight(first), _midnight(after)))
+                found.append((_get_midnight(first), _get_midnight(after)))
             except (ValueError, OverflowError, OSError):  # there is no such day that year
                 continue
         return found
@@ -71,7 +71,7 @@ class Stretch(NamedTuple):
         return f"{year}{self.month:02}-{self.day:02}" if self.day else f"{year}{self.month:02}"
 
 
-def days_in(folded: str) -> tuple[Stretch, ...]:
+def find_days(folded: str) -> tuple[Stretch, ...]:
     found = [stretch for form in DAY_FORMS for match in form.finditer(folded) if (stretch := _read(match))]
     for match in _DAYS_AGO.finditer(folded):
         day = datetime.fromtimestamp(clock.now()).astimezone().date() - timedelta(days=DAYS_AGO[match[0]])
@@ -79,13 +79,13 @@ def days_in(folded: str) -> tuple[Stretch, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def months_in(text: str) -> tuple[Stretch, ...]:
+def find_months(text: str) -> tuple[Stretch, ...]:
     """Months named without a day. Case counts here: "may" is seldom the month."""
     found = [stretch for form in MONTH_FORMS for match in form.finditer(text) if (stretch := _read(match))]
     return tuple(dict.fromkeys(found))
 
 
-def year_of(at: float) -> int:
+def get_year(at: float) -> int:
     return datetime.fromtimestamp(at).astimezone().year
 
 
@@ -99,5 +99,5 @@ def _read(match: re.Match[str]) -> Stretch | None:
     return Stretch(int(named["year"]) if named["year"] else None, number, day)
 
 
-def _midnight(day: date) -> float:
+def _get_midnight(day: date) -> float:
     return datetime(day.year, day.month, day.day).astimezone().timestamp()

@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import re
 
+from hermes.store.arguments import required_text
 from hermes.store.matching import And, Leaf, Node, Not, Or, phrase, word
-from hermes.text import clean_in
+from hermes.text import replace_surrogates
 
-__all__ = ["PIECES", "leaf", "parse"]
+__all__ = ["PIECES", "parse", "parse_leaf"]
 
 PIECES = re.compile(r'"([^"]*)"|([^\s"]+)')
 
@@ -31,32 +32,58 @@ def parse(query: str) -> Node | None:
     either: list[Node] = []
     both: list[Node] = []
     negated = False
-    for quoted, bare in PIECES.findall(clean_in(query)):
+    for quoted, bare in PIECES.findall(replace_surrogates(query)):
         if bare == "NOT":
             negated = bool(both or either)
             continue
         if bare == "OR":
             if both:
-                either.append(_joined(both))
+                either.append(_join_nodes(both))
                 both = []
         elif bare != "AND":
-            said = leaf(bare) if bare else phrase(quoted)
-            if said is None:
+            node = parse_leaf(bare) if bare else phrase(quoted)
+            if node is None:
                 continue
-            both.append(Not(said) if negated else said)
+            both.append(Not(node) if negated else node)
         negated = False
     if both:
-        either.append(_joined(both))
+        either.append(_join_nodes(both))
     if not either:
         return None
     return either[0] if len(either) == 1 else Or(tuple(either))
 
 
-def _joined(both: list[Node]) -> Node:
+def _join_nodes(both: list[Node]) -> Node:
     return both[0] if len(both) == 1 else And(tuple(both))
 
 
-def leaf(typed: str) -> Leaf | None:
+def parse_leaf(typed: str) -> Leaf | None:
     """One typed word, which may end in stars."""
     stem = typed.rstrip("*")
     return word(stem, prefix=stem != typed) if stem else None
+
+
+# The query sanitiser of the documentation, for callers of `SessionDB._sanitize_fts5_query`. Our own search never uses
+# it. It makes a string that FTS5 mostly accepts and loses meaning on the way; its steps and their order are the
+# contract, also where they are odd.
+
+_PHRASE = re.compile(r'"[^"]*"')
+_HELD = "\0"  # stands for a phrase while the rest is changed; NUL has no meaning in a query
+_SPECIAL = re.compile(r'[+{}()"^]')
+_STARS = re.compile(r"\*+")
+_LONE_STAR = re.compile(r"(?:^|(?<=\s))\*")
+_LEADING = re.compile(r"^(?:AND|OR|NOT)\b\s*", re.IGNORECASE)
+_TRAILING = re.compile(r"(?:^|\s+)(?:AND|OR|NOT)$", re.IGNORECASE)
+_COMPOUND = re.compile(r"[^\W_]+(?:[._-]+[^\W_]+)+")
+
+
+def sanitize_fts5_query(query: str) -> str:
+    """A query for FTS5 as documented: `chat-send` becomes `"chat-send"`, `hello AND` becomes `hello`."""
+    query = required_text("query", query).replace(_HELD, "")
+    phrases = iter(_PHRASE.findall(query))
+    query = _SPECIAL.sub(" ", _PHRASE.sub(_HELD, query))
+    query = _LONE_STAR.sub("", _STARS.sub("*", query))
+    query = _LEADING.sub("", query.strip(), count=1)
+    query = _TRAILING.sub("", query.strip(), count=1)
+    query = _COMPOUND.sub(r'"\g<0>"', query)
+    return re.sub(_HELD, lambda _: next(phrases), query).strip()

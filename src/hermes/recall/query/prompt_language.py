@@ -18,11 +18,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from hermes.recall.query.fields import DATES, FIELDS, Field, Fields
-from hermes.recall.query.operators import PIECES, leaf
+from hermes.recall.query.operators import PIECES, parse_leaf
 from hermes.store.matching import And, Leaf, Node, Not, Or, part, phrase, wanted
 from hermes.store.values import MessageFilter
-from hermes.terms import fold, is_spaceless, token_spans
-from hermes.text import clean_in
+from hermes.terms import find_token_spans, fold, is_spaceless
+from hermes.text import replace_surrogates
 
 __all__ = ["Reading", "read"]
 
@@ -40,7 +40,7 @@ class Reading(NamedTuple):
 
     tree: Node | None
     """What must be in the text; None if nothing was asked of it."""
-    wanted: MessageFilter
+    message_filter: MessageFilter
     words: tuple[str, ...]
     """What was typed to be found, without operators, for ranking."""
     fields: tuple[Field, ...]
@@ -56,7 +56,7 @@ class Reading(NamedTuple):
 def read(text: str, now: float) -> Reading:
     """What was typed, at a moment that dates are seen from. Never raises."""
     fields = Fields(now)
-    tree = _Reader(fields).read(list(_units(clean_in(text))))
+    tree = _Reader(fields).read(list(_split_units(replace_surrogates(text))))
     words = () if tree is None else tuple(leaf.text for leaf in wanted(tree))
     return Reading(tree, fields.filter(), words, tuple(fields.understood), tuple(fields.ignored))
 
@@ -72,14 +72,14 @@ class _Close(NamedTuple):
     pass
 
 
-class _Said(NamedTuple):
+class _Token(NamedTuple):
     text: str
     quoted: bool
     glued: bool
     """It follows what stands before it without a space."""
 
 
-_Unit = _Open | _Close | _Said
+_Unit = _Open | _Close | _Token
 
 
 class _Piece(NamedTuple):
@@ -92,25 +92,25 @@ class _Piece(NamedTuple):
     closes: int
 
 
-def _units(text: str) -> Iterator[_Unit]:
+def _split_units(text: str) -> Iterator[_Unit]:
     pieces: list[_Piece] = []
     end = -1
     for match in PIECES.finditer(text):
         quoted, bare = match.groups()
-        edges = (0, 0) if bare is None else _edges(bare)
+        edges = (0, 0) if bare is None else _count_edges(bare)
         pieces.append(
             _Piece(bare if bare is not None else quoted, bare is None, match.start() == end, *edges)
         )
         end = match.end()
-    for piece, (opens, closes) in zip(pieces, _matched(pieces), strict=True):
+    for piece, (opens, closes) in zip(pieces, _match_parentheses(pieces), strict=True):
         yield from (_Open(),) * opens
-        said = piece.text[opens : len(piece.text) - closes]
-        if said or piece.quoted:
-            yield _Said(said, piece.quoted, piece.glued and not opens)
+        word_text = piece.text[opens : len(piece.text) - closes]
+        if word_text or piece.quoted:
+            yield _Token(word_text, piece.quoted, piece.glued and not opens)
         yield from (_Close(),) * closes
 
 
-def _edges(bare: str) -> tuple[int, int]:
+def _count_edges(bare: str) -> tuple[int, int]:
     """How many parentheses at its beginning and at its end do not belong to the word itself."""
     if not bare.strip("()"):
         return (0, 0) if len(set(bare)) > 1 else (bare.count("("), bare.count(")"))
@@ -132,7 +132,7 @@ def _edges(bare: str) -> tuple[int, int]:
     return opens, len(bare) - at
 
 
-def _matched(pieces: list[_Piece]) -> list[tuple[int, int]]:
+def _match_parentheses(pieces: list[_Piece]) -> list[tuple[int, int]]:
     """Of each piece, how many of its parentheses have a partner. Of several in a row the outer ones count."""
     opened: list[int | None] = []
     found = [[0, 0] for _ in pieces]
@@ -162,14 +162,14 @@ class _Group:
             node = node.of if isinstance(node, Not) else Not(node)
         self._both += node.of if isinstance(node, And) else (node,)
 
-    def other(self) -> None:
+    def start_alternative(self) -> None:
         if self._both:
             joined = self._both[0] if len(self._both) == 1 else And(tuple(self._both))
             self._either += joined.of if isinstance(joined, Or) else (joined,)
             self._both = []
 
-    def node(self) -> Node | None:
-        self.other()
+    def build_node(self) -> Node | None:
+        self.start_alternative()
         if not self._either:
             return None
         return self._either[0] if len(self._either) == 1 else Or(tuple(self._either))
@@ -188,7 +188,7 @@ class _Reader:
             at += self._take(units, at)
         while len(self._groups) > 1:
             self._close()
-        return self._groups[0].node()
+        return self._groups[0].build_node()
 
     def _take(self, units: list[_Unit], at: int) -> int:
         """Read what stands here; how many units it was."""
@@ -198,20 +198,20 @@ class _Reader:
                 self._negated = False
             case _Close():
                 self._close()
-            case _Said(text="NOT", quoted=False):
+            case _Token(text="NOT", quoted=False):
                 self._negated = True
-            case _Said(text="OR", quoted=False):
-                self._groups[-1].other()
+            case _Token(text="OR", quoted=False):
+                self._groups[-1].start_alternative()
                 self._negated = False
-            case _Said(text="AND", quoted=False):
+            case _Token(text="AND", quoted=False):
                 self._negated = False
-            case _Said(quoted=True) as said:
+            case _Token(quoted=True) as said:
                 self._add(phrase(said.text))
-            case _Said() as said:
-                if taken := self._field(said, units[at + 1 : at + 1 + LONGEST_DATE]):
+            case _Token() as said:
+                if taken := self._read_field(said, units[at + 1 : at + 1 + LONGEST_DATE]):
                     self._negated, self._something = False, True
                     return taken
-                self._add(_word(said.text))
+                self._add(_parse_word(said.text))
         return 1
 
     def _add(self, node: Node | None) -> None:
@@ -221,46 +221,46 @@ class _Reader:
 
     def _close(self) -> None:
         closed = self._groups.pop()
-        node = closed.node()
+        node = closed.build_node()
         if node is not None:
             self._groups[-1].add(node, negated=closed.negated)
         self._negated = False
 
-    def _field(self, said: _Said, following: list[_Unit]) -> int:
+    def _read_field(self, token: _Token, following: list[_Unit]) -> int:
         """How many units are a field and its value; 0 if it is none."""
-        looks = _FIELD.fullmatch(said.text)
+        looks = _FIELD.fullmatch(token.text)
         if looks is None:
             return 0
         name, value = looks.groups()
         first = following[0] if following else None
         if not value:
-            if isinstance(first, _Said) and first.quoted and first.glued and name in FIELDS:
+            if isinstance(first, _Token) and first.quoted and first.glued and name in FIELDS:
                 return 2 * self._fields.take(name, first.text, f'{name}:"{first.text}"', self._negated)
             return 0
         if name in DATES:
-            for words in _dates(value, following):
+            for words in _list_date_candidates(value, following):
                 if self._fields.take_date(name, " ".join(words), self._negated):
                     return len(words)
-        return int(self._fields.take(name, value, said.text, self._negated))
+        return int(self._fields.take(name, value, token.text, self._negated))
 
 
-def _dates(first: str, following: list[_Unit]) -> Iterator[list[str]]:
+def _list_date_candidates(first: str, following: list[_Unit]) -> Iterator[list[str]]:
     """What may be a date of several words, the longest first."""
     words = [first]
     for unit in following[: LONGEST_DATE - 1]:
-        if not isinstance(unit, _Said) or unit.quoted or unit.glued:
+        if not isinstance(unit, _Token) or unit.quoted or unit.glued:
             break
         words.append(unit.text)
     for count in range(len(words), 0, -1):
         yield words[:count]
 
 
-def _word(typed: str) -> Leaf | None:
+def _parse_word(typed: str) -> Leaf | None:
     inner = typed.strip("*")
     if inner and typed.startswith("*") and typed.endswith("*") and _is_part(fold(inner)):
         return part(inner)
-    return leaf(typed)
+    return parse_leaf(typed)
 
 
 def _is_part(folded: str) -> bool:
-    return len(folded) >= SHORTEST_PART or any(is_spaceless(folded[at]) for at, _ in token_spans(folded))
+    return len(folded) >= SHORTEST_PART or any(is_spaceless(folded[at]) for at, _ in find_token_spans(folded))

@@ -12,17 +12,19 @@ from hermes.store.sessions.sessions import source_name
 from hermes.store.values import MessageFilter, Order
 
 
-def order_of(sort: object) -> Order:
+def parse_order(sort: object) -> Order:
     if sort == "relevance":
         return "relevance"
     if sort == "newest":
         return "newest"
     if sort == "oldest":
         return "oldest"
-    raise errors.raised(errors.InvalidArgument, f"sort must be relevance, newest or oldest, got {sort!r:.40}")
+    raise errors.make_error(
+        errors.InvalidArgument, f"sort must be relevance, newest or oldest, got {sort!r:.40}"
+    )
 
 
-def filter_of(
+def make_filter(
     source_filter: Sequence[str] | None,
     exclude_sources: Sequence[str] | None,
     role_filter: Sequence[str] | None,
@@ -30,28 +32,28 @@ def filter_of(
     before: float | None,
 ) -> MessageFilter:
     return MessageFilter(
-        None if source_filter is None else _sources("source_filter", source_filter),
-        _sources("exclude_sources", exclude_sources or ()),
+        None if source_filter is None else _expand_sources("source_filter", source_filter),
+        _expand_sources("exclude_sources", exclude_sources or ()),
         names("role_filter", role_filter or ()),
         None if after is None else moment("after", after),
         None if before is None else moment("before", before),
     )
 
 
-def visible(wanted: MessageFilter) -> MessageFilter:
+def exclude_hidden(message_filter: MessageFilter) -> MessageFilter:
     """The same without what is hidden unless it is asked for: jobs and tools where no source or kind is named,
     subagents where no kind is, and the archive."""
-    named = wanted.sources is not None or wanted.kinds is not None
+    named = message_filter.sources is not None or message_filter.kinds is not None
     kinds = tuple(kind for kind in KINDS if kind != "child") if named else ("chat",)
-    return wanted._replace(kinds=wanted.kinds or kinds, hide_archived=True)
+    return message_filter._replace(kinds=message_filter.kinds or kinds, hide_archived=True)
 
 
-def both(first: MessageFilter, second: MessageFilter) -> MessageFilter:
+def intersect_filters(first: MessageFilter, second: MessageFilter) -> MessageFilter:
     """What both filters allow. Where only one says something, that holds."""
-    roles = _common(first.roles or None, second.roles or None)
+    roles = _intersect(first.roles or None, second.roles or None)
     nobody = roles is not None and not roles
     return MessageFilter(
-        () if nobody else _common(first.sources, second.sources),
+        () if nobody else _intersect(first.sources, second.sources),
         (*first.exclude_sources, *second.exclude_sources),
         roles or (),
         _pick(max, first.after, second.after),
@@ -60,7 +62,7 @@ def both(first: MessageFilter, second: MessageFilter) -> MessageFilter:
         second.title or first.title,
         second.model or first.model,
         second.workspace or first.workspace,
-        _common(first.kinds, second.kinds),
+        _intersect(first.kinds, second.kinds),
         first.errors_only or second.errors_only,
         first.calls_only or second.calls_only,
         first.pinned_only or second.pinned_only,
@@ -69,7 +71,7 @@ def both(first: MessageFilter, second: MessageFilter) -> MessageFilter:
     )
 
 
-def _common(first: tuple[str, ...] | None, second: tuple[str, ...] | None) -> tuple[str, ...] | None:
+def _intersect(first: tuple[str, ...] | None, second: tuple[str, ...] | None) -> tuple[str, ...] | None:
     if first is None or second is None:
         return second if first is None else first
     return tuple(name for name in first if name in second)
@@ -85,7 +87,7 @@ def _pick(choose: Callable[[float, float], float], first: float | None, second: 
     )
 
 
-def _sources(parameter: str, values: object) -> tuple[str, ...]:
+def _expand_sources(parameter: str, values: object) -> tuple[str, ...]:
     """With their older spellings: what another program has just written is found as well."""
     found = tuple(source_name(name) for name in names(parameter, values))
     return (*found, *(spelled for spelled, name in SOURCE_ALIASES.items() if name in found))

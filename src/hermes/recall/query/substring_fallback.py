@@ -26,24 +26,29 @@ class PartialQuery(NamedTuple):
 
 
 def search_partial(
-    engine: Access, tree: Node, wanted: MessageFilter, limit: int, offset: int, order: Order = "relevance"
+    engine: Access,
+    tree: Node,
+    message_filter: MessageFilter,
+    limit: int,
+    offset: int,
+    order: Order = "relevance",
 ) -> tuple[PartialQuery, SearchAnswer] | None:
     """What the words find as parts, for a query that nothing matches; None if that is nothing, either."""
-    partial = find_partial(engine, tree, wanted)
+    partial = find_partial(engine, tree, message_filter)
     if partial is None:
         return None
-    answer = engine.search(partial.tree, wanted, limit, offset, order)
-    if answer.hits or (offset and engine.search(partial.tree, wanted, 1, 0, order).hits):
+    answer = engine.search(partial.tree, message_filter, limit, offset, order)
+    if answer.hits or (offset and engine.search(partial.tree, message_filter, 1, 0, order).hits):
         return partial, answer
     return None
 
 
-def find_partial(engine: Access, tree: Node, wanted: MessageFilter) -> PartialQuery | None:
+def find_partial(engine: Access, tree: Node, message_filter: MessageFilter) -> PartialQuery | None:
     """The query with those words as parts that no message holds; None if there are none of them.
 
     Call it only if nothing matches the query itself: of several words it searches for each.
     """
-    words = _words(tree)
+    words = _collect_words(tree)
     if len(words) > MOST_WORDS:
         return None
     tried = {
@@ -51,19 +56,19 @@ def find_partial(engine: Access, tree: Node, wanted: MessageFilter) -> PartialQu
         for word in dict.fromkeys(words)
         if len(fold(word.text)) >= SHORTEST
         and (as_part := part(word.text)) not in (None, word)
-        and (word is tree or not engine.search(word, wanted, 1, 0, "newest").hits)
+        and (word is tree or not engine.search(word, message_filter, 1, 0, "newest").hits)
     }
     if not tried:
         return None
     return PartialQuery(_replace_words(tree, tried), tuple(word.text for word in tried))
 
 
-def _words(tree: Node) -> list[Word]:
+def _collect_words(tree: Node) -> list[Word]:
     match tree:
         case Word(prefix_last=False):
             return [tree]
         case And(of=several) | Or(of=several):
-            return [word for node in several for word in _words(node)]
+            return [word for node in several for word in _collect_words(node)]
         case _:
             return []
 

@@ -26,20 +26,20 @@ _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _REST = re.compile(rf"[^\W_]{{0,{BESIDE}}}")
 
 
-def held(text: str, terms: Sequence[str]) -> list[str]:
+def find_matched_terms(text: str, terms: Sequence[str]) -> list[str]:
     """The words of a question that a text has, or has in another form: then the form that it has."""
     if len(text) <= LONG:
-        return _of_words(index_text(text)[0], terms)
+        return _match_words(index_text(text)[0], terms)
     lower = text.lower()
-    found = {term: form for term in terms if (form := _standing(lower, term)) is not None}
+    found = {term: form for term in terms if (form := _find_form(lower, term)) is not None}
     missing = [term for term in terms if term not in found]
     if missing and not text.isascii():
-        words = index_text(_not_ascii(lower))[0]
-        found |= {term: form for term in missing for form in _of_words(words, [term])}
+        words = index_text(_extract_non_ascii(lower))[0]
+        found |= {term: form for term in missing for form in _match_words(words, [term])}
     return list(dict.fromkeys(found[term] for term in terms if term in found))
 
 
-def _not_ascii(lower: str) -> str:
+def _extract_non_ascii(lower: str) -> str:
     """The words of a text that are not ASCII, as far as patience goes."""
     words: list[str] = []
     left, end = MOST_FOLDED, 0
@@ -54,7 +54,7 @@ def _not_ascii(lower: str) -> str:
     return " ".join(words)
 
 
-def _of_words(words: str, terms: Sequence[str]) -> list[str]:
+def _match_words(words: str, terms: Sequence[str]) -> list[str]:
     known = dict.fromkeys(words.split())
     found = []
     for term in terms:
@@ -62,23 +62,23 @@ def _of_words(words: str, terms: Sequence[str]) -> list[str]:
             found.append(term)
         elif len(term) == 1 and is_spaceless(term):
             found += [term] if any(other.startswith(term) for other in known) else []
-        elif (stem := _stem(term)) is not None:
-            found += [other for other in known if other.startswith(stem) and _stem(other) == stem][:1]
+        elif (stem := _get_stem(term)) is not None:
+            found += [other for other in known if other.startswith(stem) and _get_stem(other) == stem][:1]
     return list(dict.fromkeys(found))
 
 
-def _standing(lower: str, term: str) -> str | None:
+def _find_form(lower: str, term: str) -> str | None:
     """The term if it stands in a text as a word of its own, or else another form of it that does."""
     if is_spaceless(term):
         return term if term in lower else None
-    if any(word == term for word in _words_with(lower, term)):
+    if any(word == term for word in _find_words(lower, term)):
         return term
-    stem = _stem(term)
-    forms = iter(()) if stem is None else _words_with(lower, stem)
-    return next((word for word in forms if _stem(word) == stem), None)
+    stem = _get_stem(term)
+    forms = iter(()) if stem is None else _find_words(lower, stem)
+    return next((word for word in forms if _get_stem(word) == stem), None)
 
 
-def _words_with(lower: str, beginning: str) -> Iterator[str]:
+def _find_words(lower: str, beginning: str) -> Iterator[str]:
     """Words of a text that begin so, each as often as it stands there, as far as patience goes."""
     at = -1
     for _ in range(PATIENCE):
@@ -90,7 +90,7 @@ def _words_with(lower: str, beginning: str) -> Iterator[str]:
             yield beginning + (rest[0] if rest is not None else "")
 
 
-def _stem(term: str) -> str | None:
+def _get_stem(term: str) -> str | None:
     """What forms of an English word have in common, roughly: good enough to show a match that the index made."""
     if not term.isascii() or not term.isalpha():
         return None

@@ -14,13 +14,13 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from hermes.recall.query import prompt_language
-from hermes.recall.query.named_days import Stretch, days_in, months_in
+from hermes.recall.query.named_days import Stretch, find_days, find_months
 from hermes.recall.query.operators import parse
 from hermes.recall.ranking.stop_words import ASKS_AGENT, CHINESE, PHRASES, STOP, TALKING
 from hermes.store.matching import Node, Part, Word, wanted, word
 from hermes.store.values import MessageFilter
-from hermes.terms import MAX_TERM, fold, is_spaceless, token_spans
-from hermes.text import clean_in
+from hermes.terms import MAX_TERM, find_token_spans, fold, is_spaceless
+from hermes.text import replace_surrogates
 
 MOST_TERMS, LONGEST = 64, 4_000
 
@@ -53,19 +53,19 @@ class Question(NamedTuple):
     """Words that are looked for as parts of words, since no message holds them."""
 
 
-def asked(text: str, now: float) -> Question:
+def parse_question(text: str, now: float) -> Question:
     """What somebody asks for in the language of every surface: a question, or an expression, which may name fields."""
-    typed = clean_in(text[:LONGEST])
+    typed = replace_surrogates(text[:LONGEST])
     reading = prompt_language.read(typed, now)
     if not reading.fields and not INTERACTIVE.search(typed):
-        question = read(typed)._replace(tree=reading.tree)
+        question = read_question(typed)._replace(tree=reading.tree)
         return question._replace(must=reading.tree) if _is_name(reading.tree) else question
     leaves = [] if reading.tree is None else wanted(reading.tree)
-    question = read(" ".join(leaf.text for leaf in leaves if not isinstance(leaf, Part)))
+    question = read_question(" ".join(leaf.text for leaf in leaves if not isinstance(leaf, Part)))
     strict = STRICT.search(typed) or INTERACTIVE.search(typed)
     return question._replace(
         must=reading.tree if strict and not is_question(typed) else None,
-        fields=reading.wanted if reading.fields else None,
+        fields=reading.message_filter if reading.fields else None,
         tree=reading.tree,
     )
 
@@ -78,18 +78,18 @@ def _is_name(tree: Node | None) -> bool:
     return isinstance(bare, Word) and bare.literal is not None
 
 
-def read(text: str) -> Question:
+def read_question(text: str) -> Question:
     """What a question asks for. Every string is one; nothing here raises."""
-    typed = clean_in(text[:LONGEST])
+    typed = replace_surrogates(text[:LONGEST])
     must = parse(typed) if STRICT.search(typed) and not is_question(typed) else None
     plain = OPERATOR.sub(" ", NEGATED.sub(" ", typed))
     folded = fold(plain)
     return Question(
-        tuple(_content(folded)[:MOST_TERMS]),
+        tuple(_extract_content(folded)[:MOST_TERMS]),
         must,
-        days_in(folded),
-        months_in(plain),
-        bool(_pattern(ASKS_AGENT).search(folded)),
+        find_days(folded),
+        find_months(plain),
+        bool(_compile(ASKS_AGENT).search(folded)),
     )
 
 
@@ -98,24 +98,28 @@ def is_question(text: str) -> bool:
     if EXPRESSION.search(text):
         return False
     bare = QUOTED.sub(" ", text)  # a question may quote; an expression is little else
-    words = [bare[start:end].casefold() for start, end in token_spans(bare)]
-    size = sum(len(one) if is_spaceless(one) else 2 for one in words)
+    words = [bare[start:end].casefold() for start, end in find_token_spans(bare)]
+    size = sum(len(word) if is_spaceless(word) else 2 for word in words)
     if QUESTION_MARK.search(bare):
         return size >= LEAST_WORDS
-    asking = sum(one in STOP or one in TALKING for one in words)
+    asking = sum(word in STOP or word in TALKING for word in words)
     return bare == text and len(words) >= LEAST_WORDS and asking >= LEAST_ASKING
 
 
-def _content(folded: str) -> list[str]:
-    bare = _pattern(rf"\b(?:{'|'.join(PHRASES)})\b").sub(" ", folded)
-    bare = _pattern(CHINESE).sub(" ", bare)
-    return _terms(bare, STOP | TALKING) or _terms(folded, STOP) or _terms(folded, frozenset())
+def _extract_content(folded: str) -> list[str]:
+    bare = _compile(rf"\b(?:{'|'.join(PHRASES)})\b").sub(" ", folded)
+    bare = _compile(CHINESE).sub(" ", bare)
+    return (
+        _extract_terms(bare, STOP | TALKING)
+        or _extract_terms(folded, STOP)
+        or _extract_terms(folded, frozenset())
+    )
 
 
-def _terms(folded: str, left_out: frozenset[str]) -> list[str]:
+def _extract_terms(folded: str, left_out: frozenset[str]) -> list[str]:
     """Terms of the index, each once. Of a run without spaces the pairs are enough, unless it is a single character."""
     found: dict[str, None] = {}
-    for start, end in token_spans(folded):
+    for start, end in find_token_spans(folded):
         token = folded[start:end]
         if not is_spaceless(token):
             if token not in left_out:
@@ -128,5 +132,5 @@ def _terms(folded: str, left_out: frozenset[str]) -> list[str]:
 
 
 @cache
-def _pattern(pattern: str) -> re.Pattern[str]:
+def _compile(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate, islice
 
-from hermes.recall.snippets.targets import CLOSE, CUT, OPEN, Goal, best_cluster
+from hermes.recall.snippets.goals import CLOSE, CUT, OPEN, Goal, find_best_cluster
 from hermes.terms import MAX_TERM, index_text
 
 _TOKEN = re.compile("[0-9a-z]+")
@@ -29,15 +29,17 @@ Hit = tuple[int, int, int]
 """Where it begins and ends, and which goal it is of."""
 
 
-def plain_snippet(text: str, goals: Sequence[Goal], tokens: int) -> str:
+def make_ascii_snippet(text: str, goals: Sequence[Goal], tokens: int) -> str:
     """The best cluster of matches with what stands around it, about `tokens` words long."""
     folded = text.lower()
-    hits = sorted({hit for number, goal in enumerate(goals) for hit in _hits(text, folded, goal, number)})
-    low, high = best_cluster(hits, tokens * _USUAL)
-    left, right = _frame(folded, low, min(high, low + tokens * _PER_TOKEN), tokens)
+    hits = sorted(
+        {hit for number, goal in enumerate(goals) for hit in _find_hits(text, folded, goal, number)}
+    )
+    low, high = find_best_cluster(hits, tokens * _USUAL)
+    left, right = _choose_frame(folded, low, min(high, low + tokens * _PER_TOKEN), tokens)
     out: list[str] = [CUT] if text[max(0, left - _ROOM) : left].strip() else []
     at = left
-    for start, end in _joined(hits, left, right):
+    for start, end in _merge_hits(hits, left, right):
         out += (text[at:start], OPEN, text[start:end], CLOSE)
         at = end
     out.append(text[at:right])
@@ -46,7 +48,7 @@ def plain_snippet(text: str, goals: Sequence[Goal], tokens: int) -> str:
     return "".join(out)
 
 
-def _hits(text: str, folded: str, goal: Goal, number: int) -> Iterator[Hit]:
+def _find_hits(text: str, folded: str, goal: Goal, number: int) -> Iterator[Hit]:
     """Every place where a goal matches. What was typed literally is marked as it stands, else its words are."""
     if goal.literal is not None:
         spans = [match.span() for match in islice(goal.literal.finditer(folded), _ENOUGH)]
@@ -55,14 +57,14 @@ def _hits(text: str, folded: str, goal: Goal, number: int) -> Iterator[Hit]:
             return
     if not goal.tokens[0].isascii():
         return
-    found = _whole(folded, goal) or _inside(text, folded, goal)
+    found = _find_whole_words(folded, goal) or _find_in_identifiers(text, folded, goal)
     yield from ((start, end, number) for start, end in found)
 
 
-def _whole(folded: str, goal: Goal) -> list[tuple[int, int]]:
+def _find_whole_words(folded: str, goal: Goal) -> list[tuple[int, int]]:
     """Where the tokens stand side by side as whole words; the last may go on if it is a prefix."""
     if len(goal.tokens) > 1:
-        return [match.span() for match in islice(_pattern(goal).finditer(folded), _ENOUGH)]
+        return [match.span() for match in islice(_compile_pattern(goal).finditer(folded), _ENOUGH)]
     token = goal.tokens[0]
     length, others = len(token), 0
     found: list[tuple[int, int]] = []
@@ -72,7 +74,7 @@ def _whole(folded: str, goal: Goal) -> list[tuple[int, int]]:
         if (at and folded[at - 1].isalnum()) or (not goal.prefix and folded[end : end + 1].isalnum()):
             others += 1
             if others > _SOME:  # a short word is inside of many: let one scan find the few that are whole
-                rest = islice(_pattern(goal).finditer(folded, at), _ENOUGH)
+                rest = islice(_compile_pattern(goal).finditer(folded, at), _ENOUGH)
                 return found + [match.span() for match in rest]
         else:
             found.append((at, end))
@@ -83,12 +85,12 @@ def _whole(folded: str, goal: Goal) -> list[tuple[int, int]]:
 
 
 @lru_cache(256)
-def _pattern(goal: Goal) -> re.Pattern[str]:
+def _compile_pattern(goal: Goal) -> re.Pattern[str]:
     inner = "[^0-9a-z]+".join(map(re.escape, goal.tokens))
     return re.compile(f"(?<![0-9a-z]){inner}" + ("" if goal.prefix else "(?![0-9a-z])"))
 
 
-def _inside(text: str, folded: str, goal: Goal) -> list[tuple[int, int]]:
+def _find_in_identifiers(text: str, folded: str, goal: Goal) -> list[tuple[int, int]]:
     """Where the tokens are parts of an identifier: `user name` in getUserName."""
     joined = "".join(goal.tokens)
     found, tries = [], 0
@@ -96,19 +98,19 @@ def _inside(text: str, folded: str, goal: Goal) -> list[tuple[int, int]]:
     while at >= 0 and tries < _SOME:
         tries += 1
         end = at + len(joined)
-        first, past = _token_around(folded, at, end)
+        first, past = _find_token(folded, at, end)
         parts = index_text(text[first:past])[1].split() if past - first <= MAX_TERM else []
         places = list(accumulate(map(len, parts), initial=first))
-        wanted = list(accumulate(map(len, goal.tokens), initial=at))
+        edges = list(accumulate(map(len, goal.tokens), initial=at))
         if goal.prefix:
-            wanted.pop()
-        if parts and set(wanted) <= set(places):
+            edges.pop()
+        if parts and set(edges) <= set(places):
             found.append((at, end))
         at = folded.find(joined, end)
     return found
 
 
-def _token_around(folded: str, at: int, end: int) -> tuple[int, int]:
+def _find_token(folded: str, at: int, end: int) -> tuple[int, int]:
     first, past = at, end
     while first and at - first <= MAX_TERM and folded[first - 1].isalnum():
         first -= 1
@@ -117,7 +119,7 @@ def _token_around(folded: str, at: int, end: int) -> tuple[int, int]:
     return first, past
 
 
-def _frame(folded: str, low: int, high: int, tokens: int) -> tuple[int, int]:
+def _choose_frame(folded: str, low: int, high: int, tokens: int) -> tuple[int, int]:
     """Where the snippet begins and ends: the cluster, and around it what the measure leaves room for."""
     room = max(0, tokens - len(_TOKEN.findall(folded, low, high)))
     reach = max(room * _LOOKED_AT // 2, _PER_TOKEN)
@@ -142,7 +144,7 @@ def _frame(folded: str, low: int, high: int, tokens: int) -> tuple[int, int]:
     )
 
 
-def _joined(hits: Sequence[Hit], left: int, right: int) -> list[tuple[int, int]]:
+def _merge_hits(hits: Sequence[Hit], left: int, right: int) -> list[tuple[int, int]]:
     """What is marked in the frame; matches that overlap are one."""
     joined: list[tuple[int, int]] = []
     for start, end, _ in hits:

@@ -23,19 +23,19 @@ class Excerpt(NamedTuple):
     """How much of the room it gets where several have to share."""
 
 
-def excerpt(text: str, most: int, *, focus: int = 0, share: int = 1) -> Excerpt:
+def make_excerpt(text: str, most: int, *, focus: int = 0, share: int = 1) -> Excerpt:
     """At most so many characters of a text: its beginning, or what stands around the focus."""
-    return narrowed(Excerpt(text, focus=focus, share=share), most)
+    return narrow_excerpt(Excerpt(text, focus=focus, share=share), most)
 
 
-def narrowed(whole: Excerpt, most: int) -> Excerpt:
+def narrow_excerpt(whole: Excerpt, most: int) -> Excerpt:
     """The same with at most so many characters."""
     text, most = whole.piece, max(0, most)
     if len(text) <= most:
         return whole
     first = max(0, min(whole.focus - most // 4, len(text) - most))
-    last = _between_characters(text, first + most, -1)
-    first = min(last, _between_characters(text, first, 1))
+    last = _snap_to_character(text, first + most, -1)
+    first = min(last, _snap_to_character(text, first, 1))
     return whole._replace(
         piece=text[first:last],
         before=whole.before + first,
@@ -44,14 +44,14 @@ def narrowed(whole: Excerpt, most: int) -> Excerpt:
     )
 
 
-def _between_characters(text: str, at: int, step: int) -> int:
+def _snap_to_character(text: str, at: int, step: int) -> int:
     for place in range(at, at + step * PATIENCE, step):
-        if not 0 < place < len(text) or not (_goes_on(text[place]) or text[place - 1] == JOINER):
+        if not 0 < place < len(text) or not (_is_continuation(text[place]) or text[place - 1] == JOINER):
             return max(0, min(place, len(text)))
     return at
 
 
-def _goes_on(char: str) -> bool:
+def _is_continuation(char: str) -> bool:
     """Whether a character is seen as part of the one before it."""
     if char < "\u0300":
         return False

@@ -16,12 +16,12 @@ from itertools import accumulate, islice, pairwise
 from typing import NamedTuple
 from unicodedata import category
 
-from hermes.recall.snippets.ascii_snippets import plain_snippet
-from hermes.recall.snippets.targets import CLOSE, CUT, OPEN, Goal, best_cluster, goals_of, may_match
+from hermes.recall.snippets.ascii_snippets import make_ascii_snippet
+from hermes.recall.snippets.goals import CLOSE, CUT, OPEN, Goal, find_best_cluster, make_goals, may_match
 from hermes.store.matching import Node
-from hermes.terms import fold, index_text, is_spaceless, token_spans
+from hermes.terms import find_token_spans, fold, index_text, is_spaceless
 
-__all__ = ["CLOSE", "CUT", "OPEN", "may_match", "snippet"]
+__all__ = ["CLOSE", "CUT", "OPEN", "make_snippet", "may_match"]
 
 _ROOM = 1024
 """Characters looked at closely. A longer text is first searched for the best stretch of that size."""
@@ -53,47 +53,47 @@ class _Origin(NamedTuple):
         return self.ends[at - 1] if at else 0
 
 
-def snippet(text: str, tree: Node, *, tokens: int = 40) -> str:
+def make_snippet(text: str, tree: Node, *, tokens: int = 40) -> str:
     """The best cluster of matches with what stands around it, about `tokens` words long."""
-    goals = goals_of(tree)
+    goals = make_goals(tree)
     tokens = max(1, tokens)
     if text.isascii():
-        return plain_snippet(text, goals, tokens)
-    start, past = _stretch(text, goals, tokens)
+        return make_ascii_snippet(text, goals, tokens)
+    start, past = _choose_stretch(text, goals, tokens)
     piece = text[start:past]
     folded, origin = _fold_with_origin(piece)
-    spans = token_spans(folded)
-    ordered = sorted(set(_hits(piece, folded, origin, spans, goals)))[:_ENOUGH]
-    low, high = _frame(_units(folded, spans), ordered, tokens, len(folded))
+    spans = find_token_spans(folded)
+    ordered = sorted(set(_find_hits(piece, folded, origin, spans, goals)))[:_ENOUGH]
+    low, high = _choose_frame(_split_units(folded, spans), ordered, tokens, len(folded))
     inside = [hit for hit in ordered if hit.start < high and hit.end > low]
-    shown = [(origin.start(max(hit.start, low)), origin.end(min(hit.end, high))) for hit in inside]
+    marks = [(origin.start(max(hit.start, low)), origin.end(min(hit.end, high))) for hit in inside]
     first, last = origin.start(low), origin.end(high)
     before = CUT if text[max(0, start + first - _ROOM) : start + first].strip() else ""
     after = CUT if text[start + last : start + last + _ROOM].strip() else ""
-    return f"{before}{_marked(piece, first, last, shown)}{after}"
+    return f"{before}{_mark_hits(piece, first, last, marks)}{after}"
 
 
-def _stretch(text: str, goals: Sequence[Goal], tokens: int) -> tuple[int, int]:
+def _choose_stretch(text: str, goals: Sequence[Goal], tokens: int) -> tuple[int, int]:
     """What of a text to look at closely."""
     margin = tokens * _USUAL
     if len(text) > 2 * margin:
         # Folding the case of a long text takes longer than all the rest, and most scripts without spaces have none.
         lower = text if all(goal.is_caseless for goal in goals) else text.lower()
-        if len(lower) == len(text) and (hits := _plainly(lower, goals)):
-            low, high = best_cluster(hits, margin)
+        if len(lower) == len(text) and (hits := _find_plain(lower, goals)):
+            low, high = find_best_cluster(hits, margin)
             near = text[max(0, low - margin) : low + margin]
             if is_spaceless(lower[low]) and len(near.encode(errors="replace")) > 2 * len(near):
                 margin = tokens * 2  # there a token is one character
-            return _whole_words(text, low - margin), _whole_words(text, min(high, low + _ROOM) + margin)
-    start = _best_stretch(text, goals) if len(text) > _ROOM else 0
-    return start, _whole_words(text, start + _ROOM)
+            return _snap_to_word(text, low - margin), _snap_to_word(text, min(high, low + _ROOM) + margin)
+    start = _find_best_stretch(text, goals) if len(text) > _ROOM else 0
+    return start, _snap_to_word(text, start + _ROOM)
 
 
-def _plainly(lower: str, goals: Sequence[Goal]) -> list[tuple[int, int, int]]:
+def _find_plain(lower: str, goals: Sequence[Goal]) -> list[tuple[int, int, int]]:
     """Where the goals stand with nothing but their case folded; nothing if that is not so of all of them."""
     hits: list[tuple[int, int, int]] = []
     for number, goal in enumerate(goals):
-        found = islice(_likely(goal).finditer(lower), _ENOUGH) if goal.needle in lower else ()
+        found = islice(_compile_likely(goal).finditer(lower), _ENOUGH) if goal.needle in lower else ()
         places = [(*match.span(), number) for match in found]
         if not places:
             return []
@@ -102,7 +102,7 @@ def _plainly(lower: str, goals: Sequence[Goal]) -> list[tuple[int, int, int]]:
 
 
 @lru_cache(256)
-def _likely(goal: Goal) -> re.Pattern[str]:
+def _compile_likely(goal: Goal) -> re.Pattern[str]:
     """What finds a match, as far as that can be said without splitting the text."""
     if goal.literal:
         return goal.literal
@@ -111,7 +111,7 @@ def _likely(goal: Goal) -> re.Pattern[str]:
     return re.compile(head + r"[\W_]*".join(map(re.escape, goal.tokens)) + tail)
 
 
-def _best_stretch(text: str, goals: Sequence[Goal]) -> int:
+def _find_best_stretch(text: str, goals: Sequence[Goal]) -> int:
     """Where to look closely: a little before the first match of the stretch that holds the most."""
     best, most, spent = 0, 0, 0
     # Stretches overlap by half: a cluster is whole in at least one of them.
@@ -121,7 +121,7 @@ def _best_stretch(text: str, goals: Sequence[Goal]) -> int:
         folded = fold(piece)
         present = [goal for goal in goals if goal.needle in folded]
         # What touches an edge may be half a word; it stands whole in another stretch.
-        inner = (_likely(goal).search(folded, 1 if start else 0) for goal in present)
+        inner = (_compile_likely(goal).search(folded, 1 if start else 0) for goal in present)
         found = [
             match.start()
             for match in inner
@@ -132,10 +132,10 @@ def _best_stretch(text: str, goals: Sequence[Goal]) -> int:
             best = start + min(found or [folded.index(present[0].needle)])
         if len(found) == len(goals) or spent > _PATIENCE:
             break
-    return _whole_words(text, best - _ROOM // 4)
+    return _snap_to_word(text, best - _ROOM // 4)
 
 
-def _whole_words(text: str, at: int) -> int:
+def _snap_to_word(text: str, at: int) -> int:
     """A place to cut that is no more than a little before `at` and not inside a word, where there are words."""
     if not 0 < at < len(text):
         return max(0, at)
@@ -143,7 +143,7 @@ def _whole_words(text: str, at: int) -> int:
     return at if gap < 0 else gap
 
 
-def _hits(
+def _find_hits(
     piece: str, folded: str, origin: _Origin, spans: list[tuple[int, int]], goals: Sequence[Goal]
 ) -> Iterator[_Hit]:
     """Every place where a leaf of the query matches, in folded positions."""
@@ -170,17 +170,19 @@ def _hits(
 
     sequences = [
         ([folded[start:end] for start, end in spans], spans),
-        *_identifiers(piece, folded, origin, spans, {goals[n].tokens[0] for n in loose} | by_first.keys()),
+        *_find_identifiers(
+            piece, folded, origin, spans, {goals[n].tokens[0] for n in loose} | by_first.keys()
+        ),
     ]
     for words, bounds in sequences:
         for at, word in enumerate(words):
             first = by_first.get(word, ())
             for number in (*first, *loose) if loose else first:
-                if hit := _side_by_side(words, bounds, at, goals[number]):
+                if hit := _match_side_by_side(words, bounds, at, goals[number]):
                     yield _Hit(*hit, number)
 
 
-def _identifiers(
+def _find_identifiers(
     piece: str, folded: str, origin: _Origin, spans: list[tuple[int, int]], firsts: Iterable[str]
 ) -> Iterator[tuple[list[str], list[tuple[int, int]]]]:
     """The parts of each identifier that holds one of the tokens with which a match begins, and where they stand."""
@@ -205,7 +207,7 @@ def _identifiers(
             yield [folded[first:past] for first, past in bounds], bounds
 
 
-def _side_by_side(
+def _match_side_by_side(
     words: list[str], spans: list[tuple[int, int]], at: int, goal: Goal
 ) -> tuple[int, int] | None:
     """The span from the first to the last token if they all stand here; a run at an end may go on outwards."""
@@ -227,7 +229,7 @@ def _side_by_side(
     return start, spans[at + count - 1][0] + len(goal.tokens[-1])
 
 
-def _units(folded: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _split_units(folded: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """What counts as a word when a snippet is measured: a token, or one character of a spaceless run."""
     if folded.isascii():
         return spans
@@ -240,11 +242,13 @@ def _units(folded: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return units
 
 
-def _frame(units: list[tuple[int, int]], hits: list[_Hit], tokens: int, length: int) -> tuple[int, int]:
+def _choose_frame(
+    units: list[tuple[int, int]], hits: list[_Hit], tokens: int, length: int
+) -> tuple[int, int]:
     """Where the snippet begins and ends: the best cluster, and around it what the measure leaves room for."""
     widest = tokens * _WIDEST
     starts = [start for start, _ in units]
-    low, high = _cluster(units, starts, hits, tokens)
+    low, high = _find_cluster(units, starts, hits, tokens)
     left, right = 0, length
     if units:
         first, past = max(0, bisect_right(starts, low) - 1), bisect_left(starts, high)
@@ -259,7 +263,7 @@ def _frame(units: list[tuple[int, int]], hits: list[_Hit], tokens: int, length: 
     return left, right
 
 
-def _cluster(
+def _find_cluster(
     units: list[tuple[int, int]], starts: list[int], hits: list[_Hit], tokens: int
 ) -> tuple[int, int]:
     """The stretch of hits within the measure that has most leaves, then most hits, then comes first."""
@@ -274,12 +278,12 @@ def _cluster(
     return low, high
 
 
-def _marked(piece: str, first: int, last: int, shown: list[tuple[int, int]]) -> str:
+def _mark_hits(piece: str, first: int, last: int, marks: list[tuple[int, int]]) -> str:
     """The piece from first to last with its matches marked; those that overlap are one."""
     out: list[str] = []
     at = first
     joined: list[list[int]] = []
-    for start, end in sorted(shown):
+    for start, end in sorted(marks):
         if joined and start < joined[-1][1]:
             joined[-1][1] = max(joined[-1][1], end)
         elif end > start:
@@ -297,7 +301,7 @@ _PIECES = re.compile("[\0-\x7f]+(?=[\0-\x7f]|\\Z)|[\0-\x7f]?[^\0-\x7f]+")
 def _fold_with_origin(text: str) -> tuple[str, _Origin]:
     """The folded text, and for each of its characters where in the text it came from."""
     folded = fold(text)
-    if len(folded) == len(text) and all(map(_stays_one, set(text))):
+    if len(folded) == len(text) and all(map(_is_folded_alone, set(text))):
         return folded, _Origin(range(len(text)), range(1, len(text) + 1), len(text))
     forms: list[str] = []
     starts: list[int] = []
@@ -309,7 +313,7 @@ def _fold_with_origin(text: str) -> tuple[str, _Origin]:
             starts += range(start, end)
             ends += range(start + 1, end + 1)
             continue
-        edges = [start, *[at for at in range(start + 1, end) if not _joins(text[at])], end]
+        edges = [start, *[at for at in range(start + 1, end) if not _is_joining(text[at])], end]
         for first, past in pairwise(edges):
             form = fold(text[first:past])
             forms.append(form)
@@ -319,12 +323,12 @@ def _fold_with_origin(text: str) -> tuple[str, _Origin]:
 
 
 @lru_cache(8192)
-def _stays_one(char: str) -> bool:
+def _is_folded_alone(char: str) -> bool:
     """Whether a character is folded to one, which does not depend on those beside it."""
-    return len(fold(char)) == 1 and not _joins(char)
+    return len(fold(char)) == 1 and not _is_joining(char)
 
 
-def _joins(char: str) -> bool:
+def _is_joining(char: str) -> bool:
     """Whether a character melts into the one before it when folded: marks, and what composes a syllable."""
     composes = "\u1160" <= char <= "\u11ff" or char in "\uff9e\uff9f"
     return char >= "\u0300" and (composes or category(char)[0] == "M")

@@ -58,7 +58,7 @@ _BLANK = "\u2800\u3164\u115f\u1160\uffa0"
 _LINE_ENDS = "\n\v\f\r\x85\u2028\u2029"
 
 
-class Folded(NamedTuple):
+class FoldedText(NamedTuple):
     text: str
     places: list[int] | None
     """Where each character stands in the text that was folded; None if every place is the same."""
@@ -74,21 +74,21 @@ class Folded(NamedTuple):
         return self.places[at] if at < len(self.places) else (self.places[-1] + 1 if self.places else 0)
 
 
-def fold(text: str) -> Folded:
+def fold(text: str) -> FoldedText:
     """The text as a reader may take it: look-alikes as the ASCII characters they look like, invisible ones left out."""
     if text.isascii() and not _ODD_ASCII.search(text):
-        return Folded(text, None)
+        return FoldedText(text, None)
     pieces: list[str] = []
     places: list[int] = []
     for at, char in enumerate(text):
         piece = _FOLDED[char]
         pieces.append(piece)
         places += [at] * len(piece)
-    return Folded("".join(pieces), places)
+    return FoldedText("".join(pieces), places)
 
 
 def replace_folded(
-    pattern: re.Pattern[str], text: str, replace: Callable[[re.Match[str], Folded], str]
+    pattern: re.Pattern[str], text: str, replace: Callable[[re.Match[str], FoldedText], str]
 ) -> str:
     """The text with every match of the pattern in its folded form replaced."""
     folded = fold(text)
@@ -105,11 +105,11 @@ def replace_folded(
 
 class _Table(dict[str, str]):
     def __missing__(self, char: str) -> str:
-        self[char] = folded = _folded(char)
+        self[char] = folded = _fold_char(char)
         return folded
 
 
-def _folded(char: str) -> str:
+def _fold_char(char: str) -> str:
     if char in _LINE_ENDS:
         return "\n"
     if char in "\t " or char in _BLANK:
@@ -123,16 +123,16 @@ def _folded(char: str) -> str:
         return " "
     if kind == "Nd":
         return str(decimal(char))
-    plain = "".join(_BY_CHAR.get(one, one) for one in normalize("NFKC", char))
-    return "".join(one for one in plain if category(one) not in ("Mn", "Me", "Cf"))
+    plain = "".join(_BY_CHAR.get(lookalike, lookalike) for lookalike in normalize("NFKC", char))
+    return "".join(lookalike for lookalike in plain if category(lookalike) not in ("Mn", "Me", "Cf"))
 
 
 _ODD_ASCII = re.compile("[\0-\x08\x0b-\x1f\x7f]")
 _BY_CHAR = {
     char: mark
     for mark, alike in _MARKS.items()
-    for one in alike
-    for char in (one, one.upper())
+    for lookalike in alike
+    for char in (lookalike, lookalike.upper())
     if len(char) == 1
 }
 _FOLDED = _Table()

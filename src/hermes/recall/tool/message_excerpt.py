@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hermes.reasoning import split_reasoning
-from hermes.recall.snippets.excerpts import Excerpt, excerpt, narrowed
+from hermes.recall.snippets.excerpts import Excerpt, make_excerpt, narrow_excerpt
 from hermes.store.content import decode, from_json, to_json
 from hermes.store.engine import Row
-from hermes.text import text_of
+from hermes.text import extract_text
 
 ROW = "SELECT id, role, content, content_kind, tool_calls, tool_name, timestamp FROM messages"
 
@@ -39,7 +39,7 @@ class Bounds(NamedTuple):
     """Tool calls of one message."""
 
 
-class Said(NamedTuple):
+class MessageExcerpt(NamedTuple):
     """One message, cut as its bounds say."""
 
     id: int
@@ -56,29 +56,31 @@ class Said(NamedTuple):
         return OVERHEAD + len(self.text.piece) + (len(self.calls.piece) if self.calls else 0)
 
 
-def said(row: Row, bounds: Bounds, clues: Sequence[str] | None = None, skip: int = 0) -> Said:
+def make_message_excerpt(
+    row: Row, bounds: Bounds, clues: Sequence[str] | None = None, skip: int = 0
+) -> MessageExcerpt:
     """A message from its `ROW`. With clues it is the match: the first of them that is in the text stays in sight.
 
     `skip` leaves out so many characters at its beginning.
     """
     message_id, role, stored, kind, calls, tool, at = row
-    text, reasoning = _text(decode(stored, kind)), 0
+    text, reasoning = _decode_content(decode(stored, kind)), 0
     if role == "assistant":
-        text, reasoning = _without_reasoning(text, clues or ())
+        text, reasoning = _strip_reasoning(text, clues or ())
     if clues is not None:
         places = [text.find(clue) for clue in clues if clue]
         focus = next((place for place in places if place >= 0), 0)
         rest = Excerpt(text[skip:], before=min(skip, len(text)), focus=focus, share=MATCH_SHARE)
-        cut = narrowed(rest, bounds.match)
+        cut = narrow_excerpt(rest, bounds.match)
     elif role == "tool":
-        cut = excerpt(text, _first_lines(text, bounds.tool))
+        cut = make_excerpt(text, _find_first_lines(text, bounds.tool))
     else:
-        cut = excerpt(text, bounds.said)
-    called = _calls(calls, bounds) if calls else None
-    return Said(message_id, str(role), tool, at, cut, called, reasoning)
+        cut = make_excerpt(text, bounds.said)
+    called = _summarise_calls(calls, bounds) if calls else None
+    return MessageExcerpt(message_id, str(role), tool, at, cut, called, reasoning)
 
 
-def _without_reasoning(text: str, clues: Sequence[str]) -> tuple[str, int]:
+def _strip_reasoning(text: str, clues: Sequence[str]) -> tuple[str, int]:
     """The answer and the length of its reasoning. If there is no answer, or a clue is only in the reasoning, all."""
     reasoning, answer = split_reasoning(text)
     sought = [clue for clue in clues if clue and clue in reasoning]
@@ -87,15 +89,15 @@ def _without_reasoning(text: str, clues: Sequence[str]) -> tuple[str, int]:
     return answer, len(reasoning)
 
 
-def _text(content: object) -> str:
+def _decode_content(content: object) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, bytes):
         return content.decode(errors="replace")
-    return str(content) if isinstance(content, int | float) else text_of(content)
+    return str(content) if isinstance(content, int | float) else extract_text(content)
 
 
-def _first_lines(text: str, most: int) -> int:
+def _find_first_lines(text: str, most: int) -> int:
     end = -1
     for _ in range(FIRST_LINES):
         end = text.find("\n", end + 1, most)
@@ -104,25 +106,25 @@ def _first_lines(text: str, most: int) -> int:
     return end
 
 
-def _calls(stored: object, bounds: Bounds) -> Excerpt:
+def _summarise_calls(stored: object, bounds: Bounds) -> Excerpt:
     """Tool calls in short: names and the beginning of their arguments."""
     found = from_json(stored, stored) if isinstance(stored, str) else stored
     calls = found if isinstance(found, list) else [found]
-    lines = [_call(one, bounds.call) for one in calls[: bounds.calls]]
+    lines = [_format_call(call, bounds.call) for call in calls[: bounds.calls]]
     if len(calls) > bounds.calls:
         lines.append(f"and {len(calls) - bounds.calls} more")
     return Excerpt("\n".join(lines))
 
 
-def _call(call: object, longest: int) -> str:
+def _format_call(call: object, longest: int) -> str:
     inner = call.get("function", call) if isinstance(call, dict) else call
     if not isinstance(inner, dict):
-        return _short(str(inner), longest)
+        return _shorten(str(inner), longest)
     arguments = inner.get("arguments", inner.get("input", ""))
-    given = arguments if isinstance(arguments, str) else to_json(arguments)
-    return f"{str(inner.get('name', '?'))[:LONGEST_CALL]}({_short(given, longest)})"
+    arguments_text = arguments if isinstance(arguments, str) else to_json(arguments)
+    return f"{str(inner.get('name', '?'))[:LONGEST_CALL]}({_shorten(arguments_text, longest)})"
 
 
-def _short(text: str, longest: int) -> str:
-    cut = excerpt(text, longest)
+def _shorten(text: str, longest: int) -> str:
+    cut = make_excerpt(text, longest)
     return f"{cut.piece}… [{cut.after:,} characters left out]" if cut.after else text

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import LiteralString, NamedTuple
 
-from hermes.recall.tool.message_excerpt import ROW, Bounds, Said, said
+from hermes.recall.tool.message_excerpt import ROW, Bounds, MessageExcerpt, make_message_excerpt
 from hermes.store.engine import Access, Reader, Row
 from hermes.store.sessions.lineage import NEXT, tip
 from hermes.store.sessions.listing import ConversationPage, Listing, Wanted
@@ -56,7 +56,7 @@ class Window(NamedTuple):
     """Messages in order, and whether there are more of them on either side."""
 
     segment: Segment
-    messages: list[Said]
+    messages: list[MessageExcerpt]
     more_before: bool
     more_after: bool
 
@@ -64,12 +64,12 @@ class Window(NamedTuple):
 class Scene(NamedTuple):
     """A match in its session. What stands around it comes nearest first; the two exchanges are in order."""
 
-    match: Said
-    exchange: list[Said]
+    match: MessageExcerpt
+    exchange: list[MessageExcerpt]
     """The question that the match belongs to, and its answer, as far as they are other messages."""
-    around: list[Said]
-    opening: list[Said]
-    closing: list[Said]
+    around: list[MessageExcerpt]
+    opening: list[MessageExcerpt]
+    closing: list[MessageExcerpt]
     near: list[int]
     """The ids around the match in order, shown or not: what is missing between two can be counted."""
 
@@ -84,34 +84,40 @@ class Passages:
         if known is None:
             return None
         with self._engine.read(settled=True, wait=False) as reader:
-            return _segment(reader, known)
+            return _read_segment(reader, known)
 
     def scene(
         self, session_id: str, message_id: int, radius: int, bounds: Bounds, clues: Sequence[str] = ()
     ) -> Scene | None:
         """A message of a session with its surroundings; `clues` are pieces of it that must be seen if it is cut."""
         with self._engine.read() as reader:
-            match = _one(reader, session_id, message_id, bounds, clues)
+            match = _read_message(reader, session_id, message_id, bounds, clues)
             if match is None or reader.row(SEGMENT, session_id) is None:
                 return None
             before = reader.rows(OUTLINE_BEFORE, session_id, message_id, LOOK)
             after = reader.rows(OUTLINE_AFTER, session_id, message_id, LOOK)
             fetched: set[int] = {message_id}
 
-            def fetch(ids: Sequence[int]) -> list[Said]:
-                new = [one for one in dict.fromkeys(ids) if one not in fetched]
+            def fetch(ids: Sequence[int]) -> list[MessageExcerpt]:
+                new = [message_id for message_id in dict.fromkeys(ids) if message_id not in fetched]
                 fetched.update(new)
-                found = (_one(reader, session_id, one, bounds) for one in new)
-                return [one for one in found if one is not None]
+                found = (_read_message(reader, session_id, message_id, bounds) for message_id in new)
+                return [message_id for message_id in found if message_id is not None]
 
-            nearest = [one[0] for pair in _zipped(after[:radius], before[:radius]) for one in pair]
+            nearest = [
+                neighbour[0] for pair in _interleave(after[:radius], before[:radius]) for neighbour in pair
+            ]
             return Scene(
                 match,
-                fetch(_exchange(match, before, after)),
+                fetch(_find_exchange(match, before, after)),
                 fetch(nearest),
-                fetch(_first_exchange(reader.rows(OUTLINE_AFTER, session_id, BEGINNING, LOOK))),
-                fetch(_last_exchange(reader.rows(OUTLINE_BEFORE, session_id, END, LOOK))),
-                [*[one[0] for one in reversed(before)], message_id, *[one[0] for one in after]],
+                fetch(_find_first_exchange(reader.rows(OUTLINE_AFTER, session_id, BEGINNING, LOOK))),
+                fetch(_find_last_exchange(reader.rows(OUTLINE_BEFORE, session_id, END, LOOK))),
+                [
+                    *[neighbour[0] for neighbour in reversed(before)],
+                    message_id,
+                    *[neighbour[0] for neighbour in after],
+                ],
             )
 
     def around(
@@ -119,10 +125,10 @@ class Passages:
     ) -> Window | None:
         """A message of the session's conversation and its neighbours in the segment it stands in."""
         with self._engine.read(settled=True, wait=False) as reader:
-            asked = _segment(reader, session_id)
-            home = None if asked is None else reader.value(HOME, message_id, asked.conversation_id)
-            segment = None if home is None else _segment(reader, home)
-            match = segment and _one(reader, segment.id, message_id, bounds, (), skip)
+            start = _read_segment(reader, session_id)
+            home = None if start is None else reader.value(HOME, message_id, start.conversation_id)
+            segment = None if home is None else _read_segment(reader, home)
+            match = segment and _read_message(reader, segment.id, message_id, bounds, (), skip)
             if segment is None or match is None:
                 return None
             before = list(_walk(reader, PRECEDING, segment.id, message_id, radius, bounds))[::-1]
@@ -138,13 +144,13 @@ class Passages:
     def page(self, session_id: str, after: int, room: int, bounds: Bounds) -> Window | None:
         """The session's own messages after an id, about as many as fit."""
         with self._engine.read(settled=True, wait=False) as reader:
-            segment = _segment(reader, session_id)
+            segment = _read_segment(reader, session_id)
             if segment is None:
                 return None
-            messages: list[Said] = []
-            for one in _walk(reader, FOLLOWING, segment.id, after, MOST_ON_A_PAGE, bounds):
-                messages.append(one)
-                room -= one.length
+            messages: list[MessageExcerpt] = []
+            for message in _walk(reader, FOLLOWING, segment.id, after, MOST_ON_A_PAGE, bounds):
+                messages.append(message)
+                room -= message.length
                 if room <= 0:
                     break
             last = messages[-1].id if messages else after
@@ -154,7 +160,7 @@ class Passages:
     def page_before(self, session_id: str, before: int, room: int, bounds: Bounds) -> Window | None:
         """The same backwards: the messages before an id, in order."""
         with self._engine.read(settled=True, wait=False) as reader:
-            segment = _segment(reader, session_id)
+            segment = _read_segment(reader, session_id)
             if segment is None:
                 return None
             messages = _take(_walk(reader, PRECEDING, segment.id, before, MOST_ON_A_PAGE, bounds), room)[::-1]
@@ -167,16 +173,16 @@ class Passages:
     ) -> Window | None:
         """About so many characters of a session, a quarter of them before the message, as far as there are."""
         with self._engine.read(settled=True, wait=False) as reader:
-            segment = _segment(reader, session_id)
-            match = segment and _one(reader, session_id, message_id, bounds, clues)
+            segment = _read_segment(reader, session_id)
+            match = segment and _read_message(reader, session_id, message_id, bounds, clues)
             if segment is None or match is None:
                 return None
             room -= match.length
             back = _walk(reader, PRECEDING, session_id, message_id, MOST_IN_A_TRANSCRIPT, bounds)
             forth = _walk(reader, FOLLOWING, session_id, message_id, MOST_IN_A_TRANSCRIPT, bounds)
             before = _take(back, room // 4)
-            after = _take(forth, room - sum(one.length for one in before))
-            left = room - sum(one.length for one in (*before, *after))
+            after = _take(forth, room - sum(message.length for message in before))
+            left = room - sum(message.length for message in (*before, *after))
             messages = [*[*before, *_take(back, left)][::-1], match, *after]
             return Window(
                 segment,
@@ -189,19 +195,19 @@ class Passages:
         self, limit: int, *, source: str | None, since: float | None, until: float | None
     ) -> ConversationPage:
         """Conversations by their last activity; jobs, subagents, tools and the archive only if the source is named."""
-        wanted = Wanted(sources=None if source is None else (source,), since=since, until=until)
-        return Listing(self._engine).conversations(wanted, limit=limit)
+        selection = Wanted(sources=None if source is None else (source,), since=since, until=until)
+        return Listing(self._engine).conversations(selection, limit=limit)
 
     def conversation_of(self, session_id: str | None) -> str | None:
         """The permanent id of the conversation that a session belongs to."""
         if not session_id:
             return None
         with self._engine.read(settled=True, wait=False) as reader:
-            found = _segment(reader, session_id)
+            found = _read_segment(reader, session_id)
         return None if found is None else found.conversation_id
 
 
-def _segment(reader: Reader, session_id: str) -> Segment | None:
+def _read_segment(reader: Reader, session_id: str) -> Segment | None:
     row = reader.row(SEGMENT, session_id)
     if row is None:
         return None
@@ -213,41 +219,41 @@ def _segment(reader: Reader, session_id: str) -> Segment | None:
     return Segment(session_id, conversation, title, source, started, active, count or 0, before, after)
 
 
-def _one(
+def _read_message(
     reader: Reader,
     session_id: str,
     message_id: int,
     bounds: Bounds,
     clues: Sequence[str] | None = None,
     skip: int = 0,
-) -> Said | None:
+) -> MessageExcerpt | None:
     row = reader.row(ONE, message_id, session_id)
-    return None if row is None else said(row, bounds, clues, skip)
+    return None if row is None else make_message_excerpt(row, bounds, clues, skip)
 
 
 def _walk(
     reader: Reader, sql: LiteralString, session_id: str, at: int, most: int, bounds: Bounds
-) -> Iterator[Said]:
+) -> Iterator[MessageExcerpt]:
     """Message by message in one direction. Each row is let go before the next is read."""
     for _ in range(most):
         row = reader.row(sql, session_id, at)
         if row is None:
             return
-        one = said(row, bounds)
+        message = make_message_excerpt(row, bounds)
         del row
-        at = one.id
-        yield one
+        at = message.id
+        yield message
 
 
-def _take(messages: Iterator[Said], room: int) -> list[Said]:
-    taken: list[Said] = []
-    while room > 0 and (one := next(messages, None)) is not None:
-        taken.append(one)
-        room -= one.length
+def _take(messages: Iterator[MessageExcerpt], room: int) -> list[MessageExcerpt]:
+    taken: list[MessageExcerpt] = []
+    while room > 0 and (message := next(messages, None)) is not None:
+        taken.append(message)
+        room -= message.length
     return taken
 
 
-def _zipped(first: Sequence[Row], second: Sequence[Row]) -> Iterator[Sequence[Row]]:
+def _interleave(first: Sequence[Row], second: Sequence[Row]) -> Iterator[Sequence[Row]]:
     for at in range(max(len(first), len(second))):
         yield [*first[at : at + 1], *second[at : at + 1]]
 
@@ -264,28 +270,28 @@ def _is_answer(outlined: Row) -> bool:
     return bool(outlined[1] == "assistant" and outlined[2])
 
 
-def _exchange(match: Said, before: Sequence[Row], after: Sequence[Row]) -> list[int]:
+def _find_exchange(match: MessageExcerpt, before: Sequence[Row], after: Sequence[Row]) -> list[int]:
     """The question before a match and the answer after it, unless the match is that itself."""
     ids: list[int] = []
     if match.role != "user":
-        ids += [one[0] for one in before if _is_question(one)][:1]
+        ids += [message[0] for message in before if _is_question(message)][:1]
     if match.role != "assistant" or match.calls:
-        for one in after:
-            if _is_answer(one):
-                ids.append(one[0])
-            if _is_answer(one) or _is_question(one):
+        for message in after:
+            if _is_answer(message):
+                ids.append(message[0])
+            if _is_answer(message) or _is_question(message):
                 break
     return ids
 
 
-def _first_exchange(outline: Sequence[Row]) -> list[int]:
-    for at, one in enumerate(outline):
-        if _is_question(one):
-            return [one[0], *[later[0] for later in outline[at:] if _is_answer(later)][:1]]
-    return [one[0] for one in outline[:1]]
+def _find_first_exchange(outline: Sequence[Row]) -> list[int]:
+    for at, message in enumerate(outline):
+        if _is_question(message):
+            return [message[0], *[later[0] for later in outline[at:] if _is_answer(later)][:1]]
+    return [message[0] for message in outline[:1]]
 
 
-def _last_exchange(backwards: Sequence[Row]) -> list[int]:
-    answer = [one[0] for one in backwards if _is_answer(one)][:1]
-    question = [one[0] for one in backwards if _is_question(one)][:1]
-    return sorted(question + answer) or [one[0] for one in backwards[:1]]
+def _find_last_exchange(backwards: Sequence[Row]) -> list[int]:
+    answer = [message[0] for message in backwards if _is_answer(message)][:1]
+    question = [message[0] for message in backwards if _is_question(message)][:1]
+    return sorted(question + answer) or [message[0] for message in backwards[:1]]

@@ -2,10 +2,10 @@
 
 Every text that somebody else wrote passes here before it stands in a prompt:
 
-- `neutral` takes away what acts, hides, or passes for a tag or a role; `name` does so for a short text on one line;
-- `label` makes a name that can stand in our own marks (`[file NAME]`, `[NAME #sign]`);
-- `fenced` puts a text into a fence that is longer than anything in it; no line of it can pass for a mark of ours;
-- `told` puts excerpts into JSON of at most `LARGEST` characters, under keys that are ours, behind a notice.
+- `neutralise` takes away what acts, hides, or passes for a tag or a role; `make_name` does so for a short line;
+- `make_label` makes a name that can stand in our own marks (`[file NAME]`, `[NAME #sign]`);
+- `fence_text` puts a text into a fence that is longer than anything in it; no line of it can pass for a mark of ours;
+- `serialise_answer` puts excerpts into JSON of at most `LARGEST` characters, under keys that are ours, behind a notice.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from math import inf
 from typing import Any
 
-from hermes.recall.snippets.excerpts import Excerpt, narrowed
-from hermes.recall.tool.lookalikes import Folded, fold, replace_folded
-from hermes.text import printable, readable
+from hermes.recall.snippets.excerpts import Excerpt, narrow_excerpt
+from hermes.recall.tool.lookalikes import FoldedText, fold, replace_folded
+from hermes.text import make_printable, make_readable
 
 LARGEST = 12_000
 """Characters of an answer, all told."""
@@ -79,54 +79,54 @@ _NOT_IN_LABELS = re.compile(r"[\[\]{}<>`#|\\\"]")
 _IN_LABELS = {"[": "(", "{": "(", "<": "(", "]": ")", "}": ")", ">": ")", "`": "'", '"': "'"}
 
 
-def neutral(text: str) -> str:
+def neutralise(text: str) -> str:
     """The text as a model may read it: nothing in it acts, hides, or passes for a fence or a role."""
-    text = _without_tags(text)
+    text = _quote_tags(text)
 
-    def quote(found: re.Match[str], folded: Folded) -> str:
+    def quote(found: re.Match[str], folded: FoldedText) -> str:
         lead, role, end = (text[slice(*folded.span(*found.span(part)))] for part in ("lead", "role", "end"))
         return f"{lead}‹{role}›{end}"
 
     return replace_folded(_ROLE, text, quote)
 
 
-def harmless(text: str) -> str:
+def neutralise_fenced(text: str) -> str:
     """A text of several lines for a fence: nothing in it acts, hides, or passes for a tag or a mark of ours.
 
-    Unlike `neutral` it leaves lines such as `user: ann` alone: in a file they are content.
+    Unlike `neutralise` it leaves lines such as `user: ann` alone: in a file they are content.
     """
-    text = _without_marks(_TEXT_MARKS, _without_tags(text))
+    text = _quote_marks(_TEXT_MARKS, _quote_tags(text))
 
-    def cut(found: re.Match[str], folded: Folded) -> str:
+    def cut(found: re.Match[str], folded: FoldedText) -> str:
         start, _ = folded.span(*found.span())
         return f"{text[start]}{found[0][1:LONGEST_RUN]}…"
 
     return replace_folded(_LONG_RUN, text, cut)
 
 
-def fenced(text: str, info: str = "") -> str:
+def fence_text(text: str, info: str = "") -> str:
     """A foreign text between two lines of backticks, more of them than stand in a row anywhere inside.
 
     `info` is a word of ours behind the opening fence.
     """
-    inside = harmless(text).removesuffix("\n")
+    inside = neutralise_fenced(text).removesuffix("\n")
     longest = max((len(run) for run in _RUN.findall(fold(inside).text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{info}\n{inside}\n{fence}"
 
 
-def speech(text: str) -> str:
+def neutralise_speech(text: str) -> str:
     """What a person says where several do: no line of it passes for another person's, or for a note of the program.
 
     A code block that they left open is closed, so that nobody else's words stand in it.
     """
-    return close_fence(_without_marks(_SPEECH_MARKS, _without_tags(text)))
+    return close_fence(_quote_marks(_SPEECH_MARKS, _quote_tags(text)))
 
 
 def close_fence(text: str) -> str:
     """The text; if it leaves a code block open, with the line that closes it."""
     opened = ""
-    for line in readable(text).split("\n"):
+    for line in make_readable(text).split("\n"):
         found = _FENCE_LINE.fullmatch(line)
         if found is None:
             continue
@@ -138,73 +138,73 @@ def close_fence(text: str) -> str:
     return f"{text}\n{opened}" if opened else text
 
 
-def label(value: object, most: int = LONGEST_NAME) -> str:
+def make_label(value: object, most: int = LONGEST_NAME) -> str:
     """A short text on one line that can stand inside brackets of ours: it cannot close them, nor pass for a sign."""
     return replace_folded(
-        _NOT_IN_LABELS, name(value, most), lambda found, _: _IN_LABELS.get(found[0], "")
+        _NOT_IN_LABELS, make_name(value, most), lambda found, _: _IN_LABELS.get(found[0], "")
     ).strip()
 
 
-def _without_tags(text: str) -> str:
-    text = _HIDDEN_JOINS.sub("", _UNSEEN.sub("", readable(text)))
+def _quote_tags(text: str) -> str:
+    text = _HIDDEN_JOINS.sub("", _UNSEEN.sub("", make_readable(text)))
 
-    def quote(found: re.Match[str], folded: Folded) -> str:
+    def quote(found: re.Match[str], folded: FoldedText) -> str:
         return f"‹{text[slice(*folded.span(*found.span(found.lastgroup or 0)))]}›"
 
     return replace_folded(_FENCES, text, quote)
 
 
-def _without_marks(marks: re.Pattern[str], text: str) -> str:
-    def quote(found: re.Match[str], folded: Folded) -> str:
+def _quote_marks(marks: re.Pattern[str], text: str) -> str:
+    def quote(found: re.Match[str], folded: FoldedText) -> str:
         lead = "" if found["lead"] is None else text[slice(*folded.span(*found.span("lead")))]
         return f"{lead}‹"
 
     return replace_folded(marks, text, quote)
 
 
-def name(value: object, most: int = LONGEST_NAME) -> str:
+def make_name(value: object, most: int = LONGEST_NAME) -> str:
     """A short text on one line: a title, an id, the name of a tool or of a source."""
-    line = " ".join(neutral(printable(str(value)[: 4 * most])).split())
+    line = " ".join(neutralise(make_printable(str(value)[: 4 * most])).split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
-def quoted(part: Excerpt) -> str:
+def quote_excerpt(part: Excerpt) -> str:
     """An excerpt as it is shown: harmless, and with the number of characters left out at either end."""
     head = f"[{part.before:,} characters left out] …" if part.before else ""
     tail = f"… [{part.after:,} characters left out]" if part.after else ""
-    return f"{head}{neutral(part.piece)}{tail}"
+    return f"{head}{neutralise(part.piece)}{tail}"
 
 
-def fitting(part: Excerpt, allowed: int) -> Excerpt:
+def fit_excerpt(part: Excerpt, allowed: int) -> Excerpt:
     """As much of an excerpt as takes no more than so many characters inside JSON."""
-    length = _length(quoted(part))
+    length = _measure_text(quote_excerpt(part))
     if length <= allowed:
         return part
     most = len(part.piece) * allowed // length
-    fit = narrowed(part, most)
-    while most > 0 and (excess := _length(quoted(fit)) - allowed) > 0:
+    fit = narrow_excerpt(part, most)
+    while most > 0 and (excess := _measure_text(quote_excerpt(fit)) - allowed) > 0:
         most -= excess
-        fit = narrowed(part, most)
+        fit = narrow_excerpt(part, most)
     return fit
 
 
-def size(value: object) -> int:
+def measure_json(value: object) -> int:
     """How many characters the JSON text of a value takes, its excerpts in full."""
-    return len(as_json(_filled(value, iter([quoted(part) for part in _excerpts(value)]))))
+    return len(to_json(_fill(value, iter([quote_excerpt(part) for part in _find_excerpts(value)]))))
 
 
-def least_size(value: object) -> int:
+def measure_least(value: object) -> int:
     """The same with its excerpts cut to what they should at least keep."""
-    room = sum(min(_length(quoted(part)), LEAST * part.share) for part in _excerpts(value))
-    return len(as_json(_blank(value))) + room
+    room = sum(min(_measure_text(quote_excerpt(part)), LEAST * part.share) for part in _find_excerpts(value))
+    return len(to_json(_blank_out(value))) + room
 
 
-def told(answer: dict[str, Any], *, shorten: str = "", room: int = LARGEST) -> str:
+def serialise_answer(answer: dict[str, Any], *, shorten: str = "", room: int = LARGEST) -> str:
     """The answer as JSON text that fits the room. What is too long is cut evenly, the longest first.
 
     If that is not enough, the last ones of the list named by `shorten` are left out, and the answer says so.
     """
-    text = _told(answer, room)
+    text = _serialise(answer, room)
     dropped = 0
     while len(text) > room and answer.get(shorten):
         answer[shorten].pop()
@@ -212,26 +212,26 @@ def told(answer: dict[str, Any], *, shorten: str = "", room: int = LARGEST) -> s
         if "count" in answer:
             answer["count"] = len(answer[shorten])
         left_out = f"{dropped} more did not fit into the answer"
-        text = _told({**answer, "notes": [*answer.get("notes", ()), left_out]}, room)
-    return text if len(text) <= room else failure("the answer is too large to be shown")
+        text = _serialise({**answer, "notes": [*answer.get("notes", ()), left_out]}, room)
+    return text if len(text) <= room else serialise_failure("the answer is too large to be shown")
 
 
-def failure(sentence: str) -> str:
-    return as_json({"success": False, "error": sentence})
+def serialise_failure(sentence: str) -> str:
+    return to_json({"success": False, "error": sentence})
 
 
-def _told(answer: dict[str, Any], room: int) -> str:
-    parts = list(_excerpts(answer))
-    texts = [quoted(part) for part in parts]
-    lengths = [_length(text) for text in texts]
-    level = _level(lengths, [part.share for part in parts], room - len(as_json(_blank(answer))))
+def _serialise(answer: dict[str, Any], room: int) -> str:
+    parts = list(_find_excerpts(answer))
+    texts = [quote_excerpt(part) for part in parts]
+    lengths = [_measure_text(text) for text in texts]
+    level = _compute_level(lengths, [part.share for part in parts], room - len(to_json(_blank_out(answer))))
     for number, part in enumerate(parts):
         if lengths[number] > level * part.share:
-            texts[number] = quoted(fitting(part, int(level * part.share)))
-    return as_json(_filled(answer, iter(texts)))
+            texts[number] = quote_excerpt(fit_excerpt(part, int(level * part.share)))
+    return to_json(_fill(answer, iter(texts)))
 
 
-def _level(lengths: list[int], shares: list[int], room: int) -> float:
+def _compute_level(lengths: list[int], shares: list[int], room: int) -> float:
     """How much of the room one share is, when whoever needs less than that leaves the rest to the others."""
     left, weight = float(max(0, room)), sum(shares)
     for length, share in sorted(zip(lengths, shares, strict=True), key=lambda each: each[0] / each[1]):
@@ -241,30 +241,30 @@ def _level(lengths: list[int], shares: list[int], room: int) -> float:
     return inf
 
 
-def _length(text: str) -> int:
+def _measure_text(text: str) -> int:
     """Characters that a text takes inside JSON, without its quotation marks."""
-    return len(as_json(text)) - 2
+    return len(to_json(text)) - 2
 
 
-def as_json(value: object) -> str:
+def to_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _excerpts(value: object) -> Iterator[Excerpt]:
+def _find_excerpts(value: object) -> Iterator[Excerpt]:
     if isinstance(value, Excerpt):
         yield value
     elif isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
-            yield from _excerpts(item)
+            yield from _find_excerpts(item)
 
 
-def _filled(value: object, texts: Iterator[str]) -> object:
+def _fill(value: object, texts: Iterator[str]) -> object:
     if isinstance(value, Excerpt):
         return next(texts)
     if isinstance(value, dict):
-        return {key: _filled(item, texts) for key, item in value.items()}
-    return [_filled(item, texts) for item in value] if isinstance(value, list) else value
+        return {key: _fill(item, texts) for key, item in value.items()}
+    return [_fill(item, texts) for item in value] if isinstance(value, list) else value
 
 
-def _blank(value: object) -> object:
-    return _filled(value, iter(lambda: "", None))
+def _blank_out(value: object) -> object:
+    return _fill(value, iter(lambda: "", None))

@@ -14,12 +14,12 @@ from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 from hermes import clock, errors
-from hermes.logs import log_of
+from hermes.logs import get_logger
 from hermes.recall.tool.message_excerpt import Bounds
 from hermes.recall.tool.passages import Window
-from hermes.recall.tool.prompt_safety import as_json, fenced, name, quoted
+from hermes.recall.tool.prompt_safety import fence_text, make_name, quote_excerpt, to_json
 
-log = log_of(__name__)
+log = get_logger(__name__)
 
 Summarise = Callable[[str, str], str]
 
@@ -46,28 +46,28 @@ class Summary(NamedTuple):
     """Why there is none, in words for the reader of the answer."""
 
 
-def transcript(window: Window) -> str:
+def format_transcript(window: Window) -> str:
     """The messages as lines of JSON: nothing in a text can pass for another message."""
     lines = ["(earlier messages left out)"] if window.more_before else []
-    for one in window.messages:
-        line: dict[str, object] = {"author": name(one.role), "at": clock.iso(one.at)}
-        if one.tool:
-            line["tool"] = name(one.tool)
-        if one.text.piece:
-            line["text"] = quoted(one.text)
-        if one.calls:
-            line["calls"] = quoted(one.calls)
-        lines.append(as_json(line))
+    for message in window.messages:
+        line: dict[str, object] = {"author": make_name(message.role), "at": clock.format_iso(message.at)}
+        if message.tool:
+            line["tool"] = make_name(message.tool)
+        if message.text.piece:
+            line["text"] = quote_excerpt(message.text)
+        if message.calls:
+            line["calls"] = quote_excerpt(message.calls)
+        lines.append(to_json(line))
     if window.more_after:
         lines.append("(later messages left out)")
     return "\n".join(lines)
 
 
-def summaries(
+def make_summaries(
     summarise: Summarise, question: str, transcripts: Sequence[str], seconds: float
 ) -> list[Summary]:
     """One for each transcript, as many as come within the time in all."""
-    prompt = PROMPT.format(question=fenced(question))
+    prompt = PROMPT.format(question=fence_text(question))
     waiting = deque(enumerate(transcripts))
     answered: SimpleQueue[tuple[int, Summary]] = SimpleQueue()
     given_up = threading.Event()
@@ -78,7 +78,7 @@ def summaries(
                 number, text = waiting.popleft()
             except IndexError:
                 return
-            answered.put((number, _summary(summarise, prompt, text)))
+            answered.put((number, _make_summary(summarise, prompt, text)))
 
     for _ in range(min(AT_ONCE, len(transcripts))):
         # Not a pool of the standard library: that would wait at exit for a summariser that never comes back.
@@ -97,13 +97,13 @@ def summaries(
     return found
 
 
-def _summary(summarise: Summarise, prompt: str, text: str) -> Summary:
+def _make_summary(summarise: Summarise, prompt: str, text: str) -> Summary:
     try:
         answer: object = summarise(prompt, text)
     except Exception as problem:  # noqa: BLE001 - whatever a model's client raises, the messages can be shown instead
         if isinstance(problem, errors.HermesError):  # its message is one line for a person
             log.warning("a conversation could not be summarised: %s", problem)
-            return Summary(problem=f"the summariser failed: {name(problem, LONGEST_PROBLEM)}")
+            return Summary(problem=f"the summariser failed: {make_name(problem, LONGEST_PROBLEM)}")
         log.warning("a conversation could not be summarised: %s: %s", type(problem).__name__, problem)
         return Summary(problem=f"the summariser failed ({type(problem).__name__})")
     if not isinstance(answer, str) or not answer.strip():

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from hermes import clock, errors
 from hermes.store.sessions.sessions import source_name
-from hermes.text import clean_in
+from hermes.text import replace_surrogates
 
 LIMIT, MOST = 3, 10
 WINDOW, WIDEST = 5, 20
@@ -116,7 +116,7 @@ USED = {
 }
 
 
-class Asked(NamedTuple):
+class ToolArguments(NamedTuple):
     mode: str
     phrasings: tuple[str, ...]
     session_id: str
@@ -134,74 +134,74 @@ class Asked(NamedTuple):
     """What was asked and is done otherwise."""
 
 
-def asked(arguments: object) -> Asked:
+def parse_arguments(arguments: object) -> ToolArguments:
     """The arguments of a call, or InvalidArgument with a sentence that tells a model what to do better."""
     if not isinstance(arguments, Mapping):
-        raise _bad("the arguments must be a JSON object")
-    given = {key: value for key, value in arguments.items() if value is not None and value not in ("", [])}
-    if given.get("around_message_id") == 0:  # ids begin at 1
-        del given["around_message_id"]
-    unknown = [str(key)[:40] for key in given if key not in SCHEMA["parameters"]["properties"]]
+        raise _make_error("the arguments must be a JSON object")
+    filled = {key: value for key, value in arguments.items() if value is not None and value not in ("", [])}
+    if filled.get("around_message_id") == 0:  # ids begin at 1
+        del filled["around_message_id"]
+    unknown = [str(key)[:40] for key in filled if key not in SCHEMA["parameters"]["properties"]]
     if unknown:
         known = ", ".join(SCHEMA["parameters"]["properties"])
-        raise _bad(f"there is no argument {unknown[0]!r}; there are {known}")
+        raise _make_error(f"there is no argument {unknown[0]!r}; there are {known}")
     notes: list[str] = []
-    phrasings = _phrasings(given.get("query"), notes)
-    mode = _mode(given, phrasings)
-    unused = [key for key in given if key not in USED[mode] and not (key == "query" and not phrasings)]
+    phrasings = _parse_phrasings(filled.get("query"), notes)
+    mode = _choose_mode(filled, phrasings)
+    unused = [key for key in filled if key not in USED[mode] and not (key == "query" and not phrasings)]
     if unused:
         notes.append(f"to {mode}, these were not needed: {', '.join(unused)}")
-    after, before = _moment("after", given.get("after")), _moment("before", given.get("before"))
+    after, before = _parse_moment("after", filled.get("after")), _parse_moment("before", filled.get("before"))
     if after is not None and before is not None and after >= before:
-        raise _bad("after must be earlier than before")
-    return Asked(
+        raise _make_error("after must be earlier than before")
+    return ToolArguments(
         mode,
         phrasings,
-        _text("session_id", given.get("session_id", "")),
-        _whole("around_message_id", given.get("around_message_id", 0)),
-        _clamped("window", given.get("window", WINDOW), 0, WIDEST, notes),
-        max(0, _whole("cursor", given.get("cursor", 0))),
-        _clamped("limit", given.get("limit", LIMIT), 1, MOST, notes),
-        _roles(given.get("role_filter", ())),
-        _one_of("sort", given.get("sort", SORTS[0]), SORTS),
+        _parse_text("session_id", filled.get("session_id", "")),
+        _parse_integer("around_message_id", filled.get("around_message_id", 0)),
+        _clamp("window", filled.get("window", WINDOW), 0, WIDEST, notes),
+        max(0, _parse_integer("cursor", filled.get("cursor", 0))),
+        _clamp("limit", filled.get("limit", LIMIT), 1, MOST, notes),
+        _parse_roles(filled.get("role_filter", ())),
+        _parse_choice("sort", filled.get("sort", SORTS[0]), SORTS),
         after,
         before,
-        source_name(_text("source", given["source"])) if "source" in given else None,
-        _yes("summarize", given.get("summarize", False)),
+        source_name(_parse_text("source", filled["source"])) if "source" in filled else None,
+        _parse_flag("summarize", filled.get("summarize", False)),
         notes,
     )
 
 
-def _mode(given: Mapping[str, object], phrasings: tuple[str, ...]) -> str:
-    if "session_id" in given:
-        return "scroll" if "around_message_id" in given else "read"
-    if "around_message_id" in given:
-        raise _bad("around_message_id needs the session_id that the message was found in")
+def _choose_mode(filled: Mapping[str, object], phrasings: tuple[str, ...]) -> str:
+    if "session_id" in filled:
+        return "scroll" if "around_message_id" in filled else "read"
+    if "around_message_id" in filled:
+        raise _make_error("around_message_id needs the session_id that the message was found in")
     return "discover" if phrasings else "browse"
 
 
-def _phrasings(value: object, notes: list[str]) -> tuple[str, ...]:
+def _parse_phrasings(value: object, notes: list[str]) -> tuple[str, ...]:
     if value is None:
         return ()
     several = [value] if isinstance(value, str) else value
-    if not isinstance(several, list | tuple) or not all(isinstance(one, str) for one in several):
-        raise _bad("query must be a text or a list of up to four texts")
-    cleaned = [clean_in(one).strip() for one in several]
-    kept = list(dict.fromkeys(one for one in cleaned if one))
+    if not isinstance(several, list | tuple) or not all(isinstance(phrasing, str) for phrasing in several):
+        raise _make_error("query must be a text or a list of up to four texts")
+    cleaned = [replace_surrogates(phrasing).strip() for phrasing in several]
+    kept = list(dict.fromkeys(phrasing for phrasing in cleaned if phrasing))
     if len(kept) > MOST_PHRASINGS:
         notes.append(f"only the first {MOST_PHRASINGS} phrasings were looked for")
-    if any(len(one) > LONGEST_QUERY for one in kept[:MOST_PHRASINGS]):
+    if any(len(phrasing) > LONGEST_QUERY for phrasing in kept[:MOST_PHRASINGS]):
         notes.append(f"of each phrasing only the first {LONGEST_QUERY:,} characters were looked for")
-    return tuple(one[:LONGEST_QUERY] for one in kept[:MOST_PHRASINGS])
+    return tuple(phrasing[:LONGEST_QUERY] for phrasing in kept[:MOST_PHRASINGS])
 
 
-def _moment(key: str, value: object) -> float | None:
+def _parse_moment(key: str, value: object) -> float | None:
     """Epoch seconds of a time: ISO, local if it has no offset, or as people write it; of a day, when it begins."""
     if value is None:
         return None
     try:
         if isinstance(value, str):
-            seconds = _epoch(value.strip())
+            seconds = _parse_epoch(value.strip())
         elif isinstance(value, int | float) and not isinstance(value, bool):
             seconds = float(value)
         else:
@@ -209,11 +209,11 @@ def _moment(key: str, value: object) -> float | None:
         if not -LAST_SECOND <= seconds <= LAST_SECOND:
             raise ValueError
     except (ValueError, OverflowError, OSError):
-        raise _bad(f"{key} must be a date or time such as 2026-05-02, yesterday or 2w") from None
+        raise _make_error(f"{key} must be a date or time such as 2026-05-02, yesterday or 2w") from None
     return seconds
 
 
-def _epoch(text: str) -> float:
+def _parse_epoch(text: str) -> float:
     from datetime import datetime  # dear to import, and rarely needed
 
     if re.fullmatch(r"[0-9]{9,12}(\.[0-9]*)?|-[0-9]+", text):
@@ -230,51 +230,51 @@ def _epoch(text: str) -> float:
         return span.start
 
 
-def _roles(value: object) -> tuple[str, ...]:
+def _parse_roles(value: object) -> tuple[str, ...]:
     several = value.split(",") if isinstance(value, str) else value
     if not isinstance(several, list | tuple):
-        raise _bad("role_filter must be a list of roles")
-    return tuple(dict.fromkeys(_one_of("role_filter", one, ROLES) for one in several))
+        raise _make_error("role_filter must be a list of roles")
+    return tuple(dict.fromkeys(_parse_choice("role_filter", role, ROLES) for role in several))
 
 
-def _one_of(key: str, value: object, allowed: tuple[str, ...]) -> str:
+def _parse_choice(key: str, value: object, allowed: tuple[str, ...]) -> str:
     word = value.strip().lower() if isinstance(value, str) else value
     if not isinstance(word, str) or word not in allowed:
-        raise _bad(f"{key} knows {', '.join(allowed)}")
+        raise _make_error(f"{key} knows {', '.join(allowed)}")
     return word
 
 
-def _text(key: str, value: object) -> str:
+def _parse_text(key: str, value: object) -> str:
     if not isinstance(value, str):
-        raise _bad(f"{key} must be a text")
-    return clean_in(value).strip()
+        raise _make_error(f"{key} must be a text")
+    return replace_surrogates(value).strip()
 
 
-def _whole(key: str, value: object) -> int:
+def _parse_integer(key: str, value: object) -> int:
     if isinstance(value, str) and re.fullmatch(r"\s*-?[0-9]{1,18}\s*", value, re.ASCII):
         value = int(value)
     if isinstance(value, float) and value.is_integer() and abs(value) < LARGEST_ID:
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or abs(value) > LARGEST_ID:
-        raise _bad(f"{key} must be a whole number")
+        raise _make_error(f"{key} must be a whole number")
     return value
 
 
-def _clamped(key: str, value: object, least: int, most: int, notes: list[str]) -> int:
-    wanted = _whole(key, value)
-    if not least <= wanted <= most:
+def _clamp(key: str, value: object, least: int, most: int, notes: list[str]) -> int:
+    number = _parse_integer(key, value)
+    if not least <= number <= most:
         notes.append(f"{key} is from {least} to {most}")
-    return max(least, min(most, wanted))
+    return max(least, min(most, number))
 
 
-def _yes(key: str, value: object) -> bool:
+def _parse_flag(key: str, value: object) -> bool:
     word = value.strip().lower() if isinstance(value, str) else value
     if word in (True, "true", "yes", 1):
         return True
     if word in (False, "false", "no", 0):
         return False
-    raise _bad(f"{key} is true or false")
+    raise _make_error(f"{key} is true or false")
 
 
-def _bad(sentence: str) -> errors.HermesError:
-    return errors.raised(errors.InvalidArgument, sentence)
+def _make_error(sentence: str) -> errors.HermesError:
+    return errors.make_error(errors.InvalidArgument, sentence)

@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from hermes import errors
-from hermes.logs import log_of
+from hermes.logs import get_logger
 from hermes.store.arguments import required_text
 from hermes.store.engine import Engine
-from hermes.text import clean_in
+from hermes.text import replace_surrogates
 
-log = log_of(__name__)
+log = get_logger(__name__)
 
 MAX_ERROR_LENGTH = 500
 
@@ -51,7 +51,7 @@ class Handoffs:
         return self._engine.write(lambda writer: writer.run(COMPLETE, session_id)) > 0
 
     def fail(self, session_id: str, error: str) -> bool:
-        reason = clean_in(str(error))[:MAX_ERROR_LENGTH]
+        reason = replace_surrogates(str(error))[:MAX_ERROR_LENGTH]
         return self._engine.write(lambda writer: writer.run(FAIL, reason, session_id)) > 0
 
     def state(self, session_id: str) -> dict[str, Any] | None:

@@ -122,7 +122,7 @@ class Leases:
         def work(writer: Writer) -> Lease:
             root = _settled_root(writer, session)
             if root is None or writer.value(IS_TRASHED, session):
-                raise errors.raised(errors.UnknownSession, f"session {session!r} does not exist")
+                raise errors.make_error(errors.UnknownSession, f"session {session!r} does not exist")
             held, highest, now = _held(writer, root, session), _highest(writer, root), clock.now()
             if ask and held is not None:
                 if held.holder == me and held.epoch == highest:
@@ -153,7 +153,7 @@ def epoch_of(reader: Reader, session_id: str) -> int | None:
 def demand_epoch(reader: Reader, session_id: str | None, epoch: int) -> None:
     """For verbs that name their lease: `LeaseLost` unless its epoch is still the one of the conversation."""
     if session_id is None:
-        raise errors.raised(
+        raise errors.make_error(
             errors.InvalidArgument, "an epoch says nothing without a session it is the lease of"
         )
     if epoch_of(reader, session_id) != epoch:
@@ -207,7 +207,7 @@ def _hold(writer: Writer, lease: Lease) -> Lease:
 def _span(seconds: float) -> float:
     span = moment("seconds", seconds)
     if span <= 0:
-        raise errors.raised(errors.InvalidArgument, f"a lease lasts more than {seconds!r} seconds")
+        raise errors.make_error(errors.InvalidArgument, f"a lease lasts more than {seconds!r} seconds")
     return span
 
 

@@ -132,7 +132,7 @@ class Routing:
             other = writer.row(CHAT_OF, key)
             # Taken over, it would answer one chat in another's session.
             if other is not None and tuple(other) != chat:
-                raise errors.raised(errors.InvalidArgument, f"key {key!r} is the key of another chat")
+                raise errors.make_error(errors.InvalidArgument, f"key {key!r} is the key of another chat")
             writer.run(PUT, key, *chat, live, at, at, kept, kept)
             origins.remember(writer, live, key, chat)
             return _one(writer.row(BY_KEY, key))
@@ -358,7 +358,7 @@ def _put_right(writer: Writer, session_key: str) -> str | None:
 
 def _demand(reader: Reader, session_id: str) -> None:
     if not reader.value(LIVING, session_id):
-        raise errors.raised(errors.UnknownSession, f"session {session_id!r} does not exist")
+        raise errors.make_error(errors.UnknownSession, f"session {session_id!r} does not exist")
 
 
 def as_route(row: Row) -> Route:

@@ -154,7 +154,7 @@ class TelegramTopics:
         def work(writer: Writer) -> None:
             _ensure_tables(writer)
             if not writer.value(LIVE, session):
-                raise errors.raised(errors.UnknownSession, f"session {session!r} does not exist")
+                raise errors.make_error(errors.UnknownSession, f"session {session!r} does not exist")
             bound = writer.row(WHERE_BOUND, session)
             if bound is not None and tuple(bound) != topic:
                 raise errors.InvalidArgument(

@@ -83,7 +83,7 @@ class ModelCall(NamedTuple):
 
     def checked(self) -> ModelCall:
         if self.purpose not in PURPOSES:
-            raise errors.raised(
+            raise errors.make_error(
                 errors.InvalidArgument, f"purpose must be main or auxiliary, got {self.purpose!r:.40}"
             )
         values: dict[str, Any] = {}
@@ -165,7 +165,7 @@ class UsageRecords:
             if writer.repeating and made and writer.row(RECORDED, made[-1]) == row:
                 return made[-1]
             if not writer.value(LIVE, session_id):
-                raise errors.raised(errors.UnknownSession, f"session {session_id!r} does not exist")
+                raise errors.make_error(errors.UnknownSession, f"session {session_id!r} does not exist")
             writer.run(ADD_USAGE, *columns, session_id)
             made.append(writer.insert(INSERT, *row))
             return made[-1]
@@ -246,5 +246,5 @@ def _tokens(name: str, value: object) -> int | None:
         return None
     tokens = counter(name, value)
     if not 0 <= tokens <= MOST_TOKENS:
-        raise errors.raised(errors.InvalidArgument, f"{name} cannot be {tokens}")
+        raise errors.make_error(errors.InvalidArgument, f"{name} cannot be {tokens}")
     return tokens

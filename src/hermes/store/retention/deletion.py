@@ -344,7 +344,7 @@ def batches(sizes: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
 def cutoff_of(days: object) -> float:
     """The latest activity that may go. Of 0 days everything may, also what a wrong clock dated in the future."""
     if isinstance(days, bool) or not isinstance(days, int | float) or not days >= 0:
-        raise errors.raised(
+        raise errors.make_error(
             errors.InvalidArgument, f"older_than_days must be a number from 0 up, got {days!r:.40}"
         )
     return clock.now() - min(days, FOR_EVER_DAYS) * clock.DAY if days else float("inf")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes import clock, errors
-from hermes.logs import log_of
+from hermes.logs import get_logger
 from hermes.store import meta
 from hermes.store.arguments import optional_path
 from hermes.store.engine import Engine, Writer
@@ -16,7 +16,7 @@ from hermes.store.retention.thinning import Thinning
 from hermes.store.retention.trash import KEPT_DAYS, Trash
 from hermes.store.sessions.blobs import Blobs
 
-log = log_of(__name__)
+log = get_logger(__name__)
 
 LAST_RUN = "last_auto_prune"
 

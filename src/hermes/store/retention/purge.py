@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hermes import errors
-from hermes.logs import log_of
+from hermes.logs import get_logger
 from hermes.store.content import from_document, to_json
 from hermes.store.engine import Engine, Writer
 from hermes.store.file_walk import files_below
@@ -24,7 +24,7 @@ from hermes.store.retention.traces import Words
 from hermes.store.sealing.sealed_files import SealedFiles
 from hermes.store.sessions.sessions import EXISTS
 
-log = log_of(__name__)
+log = get_logger(__name__)
 
 WAIT_S = 30.0
 MOST_READ, MOST_READ_OF_ONE = 100_000_000, 20_000_000

@@ -36,7 +36,7 @@ class Scrubbing:
         """
         wanted = Spellings(secret)
         if self._engine.read_only and not dry_run:
-            raise errors.raised(errors.StoreReadOnly, f"{self._engine.path} is open read-only")
+            raise errors.make_error(errors.StoreReadOnly, f"{self._engine.path} is open read-only")
         places, left, _ = self._engine.scrub(wanted, dry_run=dry_run)
         files = _Files(self._engine.path.parent, wanted, dry_run)
         files.scrub()

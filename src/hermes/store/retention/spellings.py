@@ -21,7 +21,7 @@ from unicodedata import normalize
 
 from hermes import errors
 from hermes.store.content import JSON_PREFIX
-from hermes.text import clean_in, has_lone_surrogates
+from hermes.text import has_lone_surrogates, replace_surrogates
 
 INSTEAD = "[scrubbed]"
 SHORTEST = 6
@@ -128,17 +128,19 @@ class Spellings:
 def _checked(secret: object) -> str:
     """The secret as it is stored. What is refused is not repeated in the error."""
     if not isinstance(secret, str):
-        raise errors.raised(errors.InvalidArgument, f"a secret must be text, got {type(secret).__name__}")
-    text = clean_in(secret).replace("\r\n", "\n").strip()
+        raise errors.make_error(errors.InvalidArgument, f"a secret must be text, got {type(secret).__name__}")
+    text = replace_surrogates(secret).replace("\r\n", "\n").strip()
     if len(text) < SHORTEST:
-        raise errors.raised(
+        raise errors.make_error(
             errors.InvalidArgument,
             f"a secret has at least {SHORTEST} characters, so that nothing else is hit",
         )
     if len(set(text)) == 1:
-        raise errors.raised(errors.InvalidArgument, "one character again and again is a mask, not a secret")
+        raise errors.make_error(
+            errors.InvalidArgument, "one character again and again is a mask, not a secret"
+        )
     if text in INSTEAD:
-        raise errors.raised(
+        raise errors.make_error(
             errors.InvalidArgument, f"this is part of {INSTEAD}, which stands for scrubbed secrets"
         )
     return text

@@ -16,7 +16,7 @@ from hermes.store.content import decode
 from hermes.store.engine import Engine, Reader, Writer
 from hermes.store.retention.deletion import IS_UNUSED, LEASED, cutoff_of, is_open_in_process
 from hermes.store.sessions import blobs
-from hermes.text import text_of
+from hermes.text import extract_text
 
 KEPT_CHARACTERS = 400
 """Of each end."""
@@ -158,9 +158,9 @@ def _cut(reader: Reader, message_id: int, octets: int, run: _Run) -> _Cut | None
     row = reader.row(BODY, message_id)
     assert row is not None
     session_id, content, kind = row
-    text = text_of(decode(content, kind))
+    text = extract_text(decode(content, kind))
     kept = [text] if len(text) <= 2 * KEPT_CHARACTERS else [text[:KEPT_CHARACTERS], text[-KEPT_CHARACTERS:]]
     dropped = octets - sum(len(part.encode()) for part in kept)
-    kept.insert(1, f"[… {dropped:,} bytes of tool output dropped on {clock.day(run.now)} …]")
+    kept.insert(1, f"[… {dropped:,} bytes of tool output dropped on {clock.format_day(run.now)} …]")
     told = "\n".join(kept)
     return _Cut(message_id, session_id, told, dropped) if len(told.encode()) < octets else None

@@ -220,7 +220,7 @@ def _shown(group: list[Row], trash_days: float) -> dict[str, Any]:
         "title": titles[-1] if titles else None,
         "preview": first[3] or "",
         "started_at": first[4],
-        "last_active": max(clock.times(row[5] or row[4] for row in group), default=first[4]),
+        "last_active": max(clock.filter_times(row[5] or row[4] for row in group), default=first[4]),
         "message_count": sum(row[6] or 0 for row in group),
         "trashed_at": first[7],
         "goes_at": first[7] + trash_days * clock.DAY,

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from hermes import errors, home
-from hermes.atomic_files import exclusive, replace_file
+from hermes.atomic_files import lock_folder, replace_file
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
@@ -120,7 +120,7 @@ class SealedFiles:
 
     def append(self, file: Path, content: bytes) -> None:
         """Add to a log, which is made if it is missing. A plain one is sealed first, if the store is encrypted."""
-        with exclusive(file.parent):
+        with lock_folder(file.parent):
             if not file.exists():
                 os.close(home.create_private_file(file))
             data = _beginning(file)
@@ -150,7 +150,7 @@ class SealedFiles:
         """
         name, key = self.name_of(file), self._keys.key_for_writing()
         if name is None or key is None:
-            raise errors.raised(errors.StoreLocked, f"{file} does not belong to an encrypted store")
+            raise errors.make_error(errors.StoreLocked, f"{file} does not belong to an encrypted store")
         data = _beginning(file)
         if not is_sealed(data):
             fresh = self._sealed_log(key, file) if form == "log" else _sealed(key, name, file.read_bytes())
@@ -281,7 +281,7 @@ def _derived(key: bytes, purpose: str, length: int) -> bytes:
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF
     except ImportError:
-        raise errors.raised(
+        raise errors.make_error(
             errors.StoreLocked,
             "the files beside an encrypted store need the package `cryptography`: pip install cryptography",
         ) from None
@@ -315,7 +315,7 @@ def _add(file: Path, data: bytes, *, whole_lines: bool = False) -> None:
 
 def _replace_and_wipe(file: Path, data: bytes) -> str | None:
     """Put another content in the place of a file, and zeros over the old one, unless it has another name, too."""
-    home.tightened(str(file), home.PRIVATE_FILE)
+    home.tighten(str(file), home.PRIVATE_FILE)
     with file.open("r+b", buffering=0) as old:
         replace_file(file, data)
         return None if wipe(old.fileno()) else "has another hard link, which is not sealed"

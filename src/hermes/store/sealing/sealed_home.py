@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hermes import errors
-from hermes.atomic_files import LOCK, PARTIAL, alone_in, clear_partials, exclusive
+from hermes.atomic_files import LOCK, PARTIAL, clear_partials, lock_folder, lock_private_folder
 from hermes.store.file_walk import PROGRAMS
 from hermes.store.sealing.sealed_files import Form, SealedFiles, is_sealed_file
 
@@ -134,8 +134,8 @@ def _lock_folder(root: Path, file: Path) -> Path | None:
 
 def _alone(root: Path, folder: Path | None) -> AbstractContextManager[None]:
     if folder is not None:
-        return alone_in(folder)
-    return exclusive(root) if root.is_dir() else nullcontext()
+        return lock_private_folder(folder)
+    return lock_folder(root) if root.is_dir() else nullcontext()
 
 
 def is_program(root: Path, file: Path) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from hermes.store import content as values
-from hermes.text import FILE_NAMES, REFERENCE, clean_in, data_url_head, is_file_place
+from hermes.text import FILE_NAMES, REFERENCE, get_data_url_head, is_file_place, replace_surrogates
 
 THRESHOLD = 4096
 """Only what is longer is worth a row of its own."""
@@ -111,7 +111,7 @@ def _attachment(text: str, holder: Any, is_place: bool) -> tuple[str, Attachment
     """(what stands before the payload, the attachment) if the text is one."""
     from binascii import a2b_base64, b2a_base64
 
-    head = data_url_head(text)
+    head = get_data_url_head(text)
     if not (head.endswith(";base64,") or (is_place and not head)):
         return None
     payload = text[len(head) :]
@@ -122,7 +122,7 @@ def _attachment(text: str, holder: Any, is_place: bool) -> tuple[str, Attachment
     if b2a_base64(data, newline=False).decode("ascii") != payload:
         return None
     media_type = head[len("data:") :].partition(";")[0] if head else _media_type(holder)
-    return head, Attachment(digest(data), clean_in(media_type) or None, data)
+    return head, Attachment(digest(data), replace_surrogates(media_type) or None, data)
 
 
 def _media_type(holder: Mapping[str, object]) -> str:

@@ -15,7 +15,7 @@ from hermes import clock
 from hermes.store import content
 from hermes.store.engine import Engine, Reader, Writer
 from hermes.store.sessions.attachments import Attachment, digest, mentioned, put_back, refers
-from hermes.text import counted
+from hermes.text import format_count
 
 if TYPE_CHECKING:
     from hermes.store.values import Collected
@@ -163,9 +163,9 @@ def drift(reader: Reader) -> list[str]:
     """What `collect` would take away."""
     told = []
     if loose := reader.value(COUNT_LOOSE):
-        told.append(f"{counted(loose, 'attachment')} of deleted messages")
+        told.append(f"{format_count(loose, 'attachment')} of deleted messages")
     if dangling := reader.value(COUNT_DANGLING):
-        told.append(f"{counted(dangling, 'reference')} of deleted messages to attachments")
+        told.append(f"{format_count(dangling, 'reference')} of deleted messages to attachments")
     return told
 
 

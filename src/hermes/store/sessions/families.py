@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
 from hermes import clock, errors
-from hermes.session_kinds import kind_of
+from hermes.session_kinds import classify_session
 from hermes.store import derived
 from hermes.store.arguments import (
     moment,
@@ -119,10 +119,10 @@ class Families:
         """End a session by compression and go on in a child that carries its summary and some of its messages."""
         text = required_text("summary", summary)
         if not text.strip():
-            raise errors.raised(errors.InvalidArgument, "summary must not be empty")
-        before, behind, uid = _ids("head", head), _ids("carried", carried), clock.new_uid()
+            raise errors.make_error(errors.InvalidArgument, "summary must not be empty")
+        before, behind, uid = _ids("head", head), _ids("carried", carried), clock.make_uid()
         if set(before) & set(behind):
-            raise errors.raised(errors.InvalidArgument, "a message is both in head and in carried")
+            raise errors.make_error(errors.InvalidArgument, "a message is both in head and in carried")
 
         def carries(writer: Writer) -> list[int]:
             ahead = writer.value(CONTINUED_AS, parent, parent)
@@ -210,7 +210,9 @@ class Families:
             values = (relation, at, at, title, by, child.model, child.model_config)
             place = (_prompt(child, relation, above), *_place(child, relation, above, parent))
             if not writer.run(INHERIT, child.session_id, *values, *place, parent):
-                raise errors.raised(errors.InvalidArgument, f"session {child.session_id!r} exists already")
+                raise errors.make_error(
+                    errors.InvalidArgument, f"session {child.session_id!r} exists already"
+                )
             record_process(writer, child.session_id)
             if tell is not None:
                 tell(writer)
@@ -234,11 +236,11 @@ class Families:
             check_fence(writer, session_id, epoch)
             before = writer.value(WAS_RESET, session_id)
             if before is None:
-                raise errors.raised(
+                raise errors.make_error(
                     errors.InvalidArgument, f"session {session_id!r} is not a reset that can be undone"
                 )
             if writer.value(SAID_SINCE, session_id):
-                raise errors.raised(
+                raise errors.make_error(
                     errors.InvalidArgument, f"session {session_id!r} has gone on; resume {before!r} instead"
                 )
             live = tip(writer, before)
@@ -275,7 +277,7 @@ def _place(child: Child, relation: str, above: dict[str, Any], parent: str) -> t
     """(kind, root, listed, conversation's activity, pinned, archived)."""
     if relation == "compression":
         return above["kind"], above["root_id"] or parent, 0, None, above["pinned_at"], above["archived"]
-    kind = kind_of(above["source"], child=relation == "delegate")
+    kind = classify_session(above["source"], child=relation == "delegate")
     return kind, child.session_id, 0 if relation == "delegate" else 1, child.started_at, None, 0
 
 
@@ -286,7 +288,7 @@ def _end(writer: Writer, parent: str, reason: str, at: float) -> None:
 
 
 def _not_in_context(message_id: int, session_id: str) -> errors.HermesError:
-    return errors.raised(
+    return errors.make_error(
         errors.InvalidArgument, f"message {message_id} is not in the context of session {session_id!r}"
     )
 
@@ -294,5 +296,5 @@ def _not_in_context(message_id: int, session_id: str) -> errors.HermesError:
 def _ids(name: str, ids: Iterable[int]) -> list[int]:
     found = [whole(name, message_id) for message_id in ids]
     if len(set(found)) != len(found):
-        raise errors.raised(errors.InvalidArgument, f"{name} names a message twice")
+        raise errors.make_error(errors.InvalidArgument, f"{name} names a message twice")
     return found

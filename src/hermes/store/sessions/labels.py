@@ -96,7 +96,7 @@ class Keeping:
         def work(writer: Writer) -> list[str]:
             root = _root(writer, session_id)
             if root is None:
-                raise errors.raised(errors.UnknownSession, f"session {session_id!r} does not exist")
+                raise errors.make_error(errors.UnknownSession, f"session {session_id!r} does not exist")
             for tag in named:
                 writer.run(sql, root, tag)
             return _tags(writer, root)
@@ -117,9 +117,9 @@ class Keeping:
 def clean_tag(tag: object) -> str:
     text = unicodedata.normalize("NFC", one_line(required_text("tag", tag)).casefold())
     if not text:
-        raise errors.raised(errors.InvalidArgument, "a tag must not be empty")
+        raise errors.make_error(errors.InvalidArgument, "a tag must not be empty")
     if len(text) > MAX_TAG_LENGTH:
-        raise errors.raised(
+        raise errors.make_error(
             errors.InvalidArgument, f"a tag may have {MAX_TAG_LENGTH} characters, got {len(text)}"
         )
     return text

@@ -186,7 +186,7 @@ class Listing:
         """
         page = (row_limit(limit), max(0, whole("offset", offset)))
         if order not in ORDERS:
-            raise errors.raised(
+            raise errors.make_error(
                 errors.InvalidArgument, f"order must be one of {', '.join(ORDERS)}, got {order!r:.40}"
             )
         hidden = _hidden_kinds(wanted, include_hidden)
@@ -281,7 +281,7 @@ def _kinds(values: Sequence[str]) -> tuple[str, ...]:
     kinds = names("kinds", values)
     for kind in kinds:
         if kind not in KINDS:
-            raise errors.raised(
+            raise errors.make_error(
                 errors.InvalidArgument, f"a kind is one of {', '.join(KINDS)}, got {kind!r:.40}"
             )
     return kinds

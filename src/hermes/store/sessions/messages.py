@@ -21,7 +21,7 @@ from hermes.store.sessions import blobs, carried_context, replacement
 from hermes.store.sessions.attachments import encode
 from hermes.store.sessions.carried_context import COUNT_OF, SET_COUNTS
 from hermes.store.sessions.sessions import IS_TRASHED, LIVE, record_process
-from hermes.text import clean_replay, preview_of
+from hermes.text import clean_replay, make_preview
 
 INSERT = """INSERT INTO messages (session_id, role, content, tool_call_id, tool_calls, tool_name, timestamp,
         token_count, finish_reason, reasoning, reasoning_content, reasoning_details, codex_reasoning_items,
@@ -109,7 +109,7 @@ class Messages:
         role = required_text("role", role)
         stored, kind, attachments = encode(content)
         at = clock.now() if timestamp is None else moment("timestamp", timestamp)
-        given, uid = uid, uid or clock.new_uid()
+        given, uid = uid, uid or clock.make_uid()
         row = (
             session_id,
             role,
@@ -131,7 +131,7 @@ class Messages:
         )
         epoch = None if lease_epoch is None else optional_whole("lease_epoch", lease_epoch)
         person = at if role == "user" else None
-        preview = preview_of(stored if kind == "text" else content) if person is not None else None
+        preview = make_preview(stored if kind == "text" else content) if person is not None else None
         counted = (
             calls_counted(role, tool_calls),
             at,
@@ -285,7 +285,7 @@ def refused(reader: Reader, session_id: str) -> errors.HermesError:
         return errors.LeaseLost(
             f"somebody else has taken over the conversation of session {session_id!r}; nothing was written"
         )
-    return errors.raised(errors.UnknownSession, f"session {session_id!r} does not exist")
+    return errors.make_error(errors.UnknownSession, f"session {session_id!r} does not exist")
 
 
 def own_rows(reader: Reader, session_id: str) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from hermes.store.engine import Access
 from hermes.store.sessions.sessions import LIVE, LONGEST_PREFIX, like_prefix
 from hermes.store.sessions.titles import Titles
-from hermes.text import clean_in
+from hermes.text import replace_surrogates
 
 MOST = 10
 """Candidates told to a person; more would not help them to choose."""
@@ -43,7 +43,7 @@ class Naming:
         """
         if not name.strip():
             return Named(None, [])
-        typed = clean_in(name.strip())
+        typed = replace_surrogates(name.strip())
         with self._engine.read(settled=True) as reader:
             if reader.value(LIVE, typed):
                 return Named(typed, [])
@@ -85,7 +85,7 @@ class Naming:
 
     def starting_with(self, start: str, limit: int) -> list[dict[str, Any]]:
         """Sessions whose id or title starts so, newest activity first: what a shell offers."""
-        pattern = like_prefix(clean_in(start))
+        pattern = like_prefix(replace_surrogates(start))
         with self._engine.read(settled=True) as reader:
             found = [*reader.dicts(BY_TITLE, pattern, limit), *reader.dicts(BY_ID, pattern, limit)]
         return found[:limit]

@@ -44,7 +44,7 @@ class Ownership:
         def work(writer: Writer) -> list[str]:
             derived.settle(writer)
             if not writer.value(EXISTS, session_id):
-                raise errors.raised(errors.UnknownSession, f"session {session_id!r} does not exist")
+                raise errors.make_error(errors.UnknownSession, f"session {session_id!r} does not exist")
             members = give(writer, session_id, to, also_from=(LOCAL,)).sessions
             derived.refresh(writer)
             return members
@@ -61,7 +61,7 @@ def give(writer: Writer, session_id: str, owner: str, *, also_from: tuple[str, .
     members = conversation_with_subagents(writer, session_id)
     held = {member: writer.row(OWNED, member) or (LOCAL, None) for member in members}
     if also_from is not None and any(row[0] not in (owner, *also_from) for row in held.values()):
-        raise errors.raised(errors.InvalidArgument, f"session {session_id!r} is somebody else's")
+        raise errors.make_error(errors.InvalidArgument, f"session {session_id!r} is somebody else's")
     given = [member for member, (whose, _) in held.items() if whose != owner]
     for member in given:
         title = held[member][1]

@@ -15,7 +15,7 @@ from hermes.store.arguments import moment, optional_whole
 from hermes.store.content import calls_counted, from_json, json_or_none
 from hermes.store.engine import Writer
 from hermes.store.sessions import attachments, blobs, carried_context
-from hermes.text import clean_in
+from hermes.text import replace_surrogates
 
 INSERT = """INSERT INTO messages (role, content, tool_call_id, tool_calls, tool_name, token_count, finish_reason,
         reasoning, reasoning_content, reasoning_details, codex_reasoning_items, codex_message_items, content_kind,
@@ -50,14 +50,14 @@ ASSISTANT_JSONS = ("reasoning_details", "codex_reasoning_items", "codex_message_
 
 def row_of(message: Mapping[str, Any]) -> dict[str, Any]:
     """A message as column values, before its place and time are known."""
-    role = clean_in(str(message.get("role") or "unknown"))
+    role = replace_surrogates(str(message.get("role") or "unknown"))
     content, kind, attached = attachments.encode(message.get("content"))
     spoken = message if role == "assistant" else {}
     at = message.get("timestamp")
 
     def text(of: Mapping[str, Any], name: str) -> str | None:
         value = of.get(name)
-        return None if value is None else clean_in(str(value))
+        return None if value is None else replace_surrogates(str(value))
 
     return {
         "role": role,
@@ -101,7 +101,7 @@ def replace(
         row, at = wanted[new], wanted[new]["timestamp"]
         if at is None:
             at = times.get(want[new], now + new * 1e-6)
-        values = (*(row[name] for name in COLUMNS), at, clock.new_uid())
+        values = (*(row[name] for name in COLUMNS), at, clock.make_uid())
         if old is None:
             message_id = writer.insert(INSERT, *values, session_id)
         else:

@@ -17,7 +17,7 @@ from hermes.store.engine import Access, Writer
 from hermes.store.sessions import carried_context
 from hermes.store.sessions.messages import check_fence, decoded
 from hermes.store.sessions.sessions import IS_TRASHED
-from hermes.text import preview_of
+from hermes.text import make_preview
 
 ROW = "SELECT * FROM messages WHERE id = ?"
 TAKE_BACK = "UPDATE messages SET active = 0, rewound_at = ? WHERE id = ? AND session_id = ? AND active = 1"
@@ -47,7 +47,7 @@ class Rewinds:
             live = carried_context.live_ids(writer, session_id)
             row = writer.dict(ROW, target)
             if target not in live or row is None or row["role"] != "user":
-                raise errors.raised(
+                raise errors.make_error(
                     errors.InvalidArgument, f"message {target} is not a person's message in {session_id!r}"
                 )
             where = live.index(target)
@@ -98,7 +98,7 @@ class Rewinds:
             said = (row for message_id in live for row in reader.rows(FROM_PERSON, message_id))
             rows = list(islice(said, most if most >= 0 else None))
         return [
-            {"id": message_id, "timestamp": at, "preview": preview_of(decode(content, kind), 80) or ""}
+            {"id": message_id, "timestamp": at, "preview": make_preview(decode(content, kind), 80) or ""}
             for message_id, content, kind, at in rows
         ]
 

@@ -78,7 +78,7 @@ class Selection(NamedTuple):
             workspace = str(workspace_of(workspace))
         for name in ("min_messages", "max_messages"):
             if (optional_whole(name, getattr(self, name)) or 0) < 0:
-                raise errors.raised(errors.InvalidArgument, f"{name} must be 0 or more")
+                raise errors.make_error(errors.InvalidArgument, f"{name} must be 0 or more")
         return Selection(
             sources=None
             if self.sources is None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from hermes import clock, errors
-from hermes.session_kinds import canonical_source, kind_of
+from hermes.session_kinds import canonical_source, classify_session
 from hermes.store import derived
 from hermes.store.arguments import (
     counter,
@@ -22,7 +22,7 @@ from hermes.store.content import json_or_none
 from hermes.store.engine import Access, Writer
 from hermes.store.people import LOCAL
 from hermes.store.processes import add_current_record, current_record
-from hermes.text import clean_in
+from hermes.text import replace_surrogates
 
 SELECT_ROW = "SELECT * FROM sessions WHERE id = ?"
 EXISTS = "SELECT 1 FROM sessions WHERE id = ?"
@@ -88,19 +88,19 @@ def new_source(source: str, name: str = "source") -> str:
     """A source, or the platform it stands for, under which a row may be made. A blank one would be in no list."""
     given = required_text(name, source)
     if not given.strip():
-        raise errors.raised(errors.InvalidArgument, f"{name} must not be empty, got {given!r:.40}")
+        raise errors.make_error(errors.InvalidArgument, f"{name} must not be empty, got {given!r:.40}")
     return canonical_source(given)
 
 
 def new_session_id() -> str:
-    return f"{clock.stamp()}_{os.urandom(4).hex()}"
+    return f"{clock.format_stamp()}_{os.urandom(4).hex()}"
 
 
 def new_name(session_id: object) -> str:
     """An id under which a row may be made."""
     name = required_text("session_id", session_id)
     if not name:
-        raise errors.raised(errors.InvalidArgument, "session_id must not be empty")
+        raise errors.make_error(errors.InvalidArgument, "session_id must not be empty")
     return name
 
 
@@ -204,7 +204,7 @@ class Sessions:
             parent,
             started,
             *place,
-            kind_of(source, child=parent is not None),
+            classify_session(source, child=parent is not None),
         )
 
         place_of = None if belonging is None else Belonging(*belonging)  # from the spool it comes as a list
@@ -214,7 +214,7 @@ class Sessions:
             new = writer.run(INSERT, *values, relation, process) > 0
             if not new:
                 if writer.value(IS_TRASHED, session_id):
-                    raise errors.raised(
+                    raise errors.make_error(
                         errors.SessionInTrash,
                         f"session {session_id!r} is in the trash: bring it back, delete it for good, or use another id",
                     )
@@ -232,7 +232,7 @@ class Sessions:
                 return
             above = writer.row(HOW_IT_ENDED, parent)
             if above is None and not writer.value(EXISTS, session_id):
-                raise errors.raised(errors.UnknownSession, f"parent session {parent!r} does not exist")
+                raise errors.make_error(errors.UnknownSession, f"parent session {parent!r} does not exist")
             if above is not None and insert(writer, derived.relation_after(above[0])):
                 derived.refresh(writer)
 
@@ -284,7 +284,7 @@ class Sessions:
         """The exact id, else the only one that starts so; None if there is no such one or several."""
         if not isinstance(id_or_prefix, str):
             return None
-        wanted = clean_in(id_or_prefix)
+        wanted = replace_surrogates(id_or_prefix)
         with self._engine.read() as reader:
             if reader.value(LIVE, wanted):
                 return wanted

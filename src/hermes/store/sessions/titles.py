@@ -13,7 +13,7 @@ from hermes.store.people import LOCAL
 from hermes.store.sessions.lineage import is_ancestor, tip
 from hermes.store.sessions.sessions import SELECT_ROW
 from hermes.store.sessions.title_notes import FORGET_REQUEST, claim_request, note_former
-from hermes.text import clean_in
+from hermes.text import replace_surrogates
 
 MAX_TITLE_LENGTH = 100
 
@@ -59,7 +59,7 @@ def sanitize_title(title: str | None) -> str | None:
 
 def one_line(text: str) -> str:
     """Text as a name can be shown: on one line, trimmed, nothing invisible."""
-    text = re.sub(_INVISIBLE, "", re.sub(_CONTROLS, "", clean_in(text)))
+    text = re.sub(_INVISIBLE, "", re.sub(_CONTROLS, "", replace_surrogates(text)))
     if _JOINER in text:
         text = _keep_needed_joiners(text)
     return " ".join(text.split())

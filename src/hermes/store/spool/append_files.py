@@ -10,9 +10,9 @@ from pathlib import Path
 
 from hermes import home
 from hermes.atomic_files import sync_folder
-from hermes.logs import log_of
+from hermes.logs import get_logger
 
-log = log_of(__name__)
+log = get_logger(__name__)
 
 TORN = ".torn"
 """Ends the name of a file with a line that a crash cut off: the others are stored, this one is for a person to see."""

@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 
 from hermes import clock, errors, home
 from hermes.atomic_files import sync_folder
-from hermes.logs import log_of
+from hermes.logs import get_logger
 from hermes.store.spool.append_files import TORN, added, files_in, finish, lock, locked, read, stamp_of
 
-log = log_of(__name__)
+log = get_logger(__name__)
 
 FOLDER = "spool"
 REFUSED = "refused"
@@ -93,8 +93,8 @@ class Spool:
     def _new_file(self) -> Path:
         """The next file: names in order are in the order of making, even if the clock was turned back."""
         new = not self.folder.is_dir()
-        home.private_folder(self.folder)
-        home.tightened(str(self.folder), home.PRIVATE_FOLDER)
+        home.make_private_folder(self.folder)
+        home.tighten(str(self.folder), home.PRIVATE_FOLDER)
         stamp = int(clock.now() * 1e6)
         for file in files_in(self.folder):
             stamp = max(stamp, stamp_of(file) + 1)
@@ -115,7 +115,7 @@ class Spool:
         if not any(files_in(self.folder)):
             return
         if self._is_interrupted():
-            raise errors.raised(
+            raise errors.make_error(
                 errors.StoreBusy,
                 f"a signal handler interrupted the storing of what waits in {self.folder}; nothing was written",
             )
@@ -148,7 +148,7 @@ class Spool:
             store(entry)
         except Unstorable as reason:
             file = self.folder / REFUSED / name
-            home.private_folder(file.parent)
+            home.make_private_folder(file.parent)
             if not file.exists():
                 os.close(home.create_private_file(file))
                 sync_folder(file.parent)
@@ -171,7 +171,7 @@ class Spool:
             until = time.monotonic() + wait
             while not lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
                 if time.monotonic() >= until:
-                    raise errors.raised(
+                    raise errors.make_error(
                         errors.StoreBusy, f"what waits in {self.folder} is being stored by another program"
                     )
                 time.sleep(_NAP_S)

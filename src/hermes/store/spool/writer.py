@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from hermes import clock, errors
-from hermes.logs import log_of
+from hermes.logs import get_logger
 from hermes.store.content import to_json
 from hermes.store.engine import Access, Engine, Scoped, Writer
 from hermes.store.processes import current_record
@@ -20,7 +20,7 @@ from hermes.store.sessions.messages import Messages
 from hermes.store.sessions.sessions import EXISTS, Belonging, Sessions
 from hermes.store.spool.spool import Entry, Spool, Unstorable
 
-log = log_of(__name__)
+log = get_logger(__name__)
 T = TypeVar("T")
 
 UNAVAILABLE = (errors.StoreBusy, errors.StoreFull, errors.StoreDamaged, errors.StoreFailed)
@@ -65,7 +65,7 @@ class Spooling:
         return self._append(Messages(cast(Access, AfterSpool(mine, self.catch_up))), arguments, owners=owners)
 
     def _append(self, messages: Messages, arguments: dict[str, Any], **more: Any) -> int:
-        uid, now = clock.new_uid(), clock.now()
+        uid, now = clock.make_uid(), clock.now()
         if arguments.get("timestamp") is None:
             arguments["timestamp"] = now
         try:
@@ -76,7 +76,7 @@ class Spooling:
     def create(self, session_id: str, source: str, **fields: Any) -> str:
         """`Sessions.create`; a session that is there already needs no write, and so no store that can be written."""
         arguments = {"session_id": session_id, "source": source, **fields}
-        uid, now = clock.new_uid(), clock.now()
+        uid, now = clock.make_uid(), clock.now()
         if arguments.get("started_at") is None:
             arguments["started_at"] = now
         belonging = arguments.get("belonging") or Belonging()

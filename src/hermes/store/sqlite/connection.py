@@ -21,7 +21,7 @@ from hermes import errors, home
 from hermes.store.engine import Row
 from hermes.store.sqlite.encryption import encryption
 from hermes.store.sqlite.search import row_filters
-from hermes.text import clean_in
+from hermes.text import replace_surrogates
 
 DEADLINE_S = 30.0
 """How long a write waits for other processes before the caller is told that it was not made."""
@@ -97,7 +97,7 @@ def connect(
 
 def refuse_subinterpreter(path: Path) -> None:
     if not _is_main_interpreter():
-        raise errors.raised(
+        raise errors.make_error(
             errors.StoreFailed,
             f"{path} cannot be opened in a subinterpreter: apsw, the SQLite library, works in the main interpreter"
             " only. Use another process instead",
@@ -127,7 +127,7 @@ def connect_read_only(path: Path, *, deadline: float = DEADLINE_S) -> apsw.Conne
         connection.close()
     # No log beside the file: nobody is writing, so it can be read as it stands.
     if has_log(path):
-        raise errors.raised(
+        raise errors.make_error(
             errors.StoreReadOnly, f"{path} has a write-ahead log that may not be read from here"
         )
     return connect(path, read_only=True, immutable=True)
@@ -152,7 +152,7 @@ def out_of_descriptors(path: Path) -> errors.HermesError:
     import resource  # only for the sentence
 
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return errors.raised(
+    return errors.make_error(
         errors.StoreFailed,
         f"{path}: {TOO_MANY_FILES}; this program may have {most} open at once (`ulimit -n` shows and raises that)."
         " Nothing was written",
@@ -197,11 +197,13 @@ class SqliteReader:
 
     def _execute_cleaned(self, problem: Exception, sql: LiteralString, args: tuple[Any, ...]) -> Any:
         if not isinstance(problem, UnicodeEncodeError):
-            raise errors.raised(
+            raise errors.make_error(
                 errors.InvalidArgument, f"not a value that can be stored or looked up: {problem}"
             ) from None
         # Half a character in an id or a title: looked up as it would be stored.
-        return self._connection.execute(sql, tuple(clean_in(a) if isinstance(a, str) else a for a in args))
+        return self._connection.execute(
+            sql, tuple(replace_surrogates(a) if isinstance(a, str) else a for a in args)
+        )
 
     def rows(self, sql: LiteralString, *args: object) -> list[Row]:
         return self._execute(sql, args).fetchall()  # type: ignore[no-any-return]
@@ -272,14 +274,14 @@ def translated(error: apsw.Error, path: Path) -> errors.HermesError:
     """The engine's error as one of ours, in one sentence that says what to do."""
     detail = str(error)
     if isinstance(error, apsw.BusyError | apsw.LockedError):
-        return errors.raised(
+        return errors.make_error(
             errors.StoreBusy,
             f"{path} is locked by another program; waited {DEADLINE_S:.0f} s, nothing was written",
         )
     if isinstance(error, apsw.FullError):
-        return errors.raised(errors.StoreFull, f"no room left for {path}; nothing was written")
+        return errors.make_error(errors.StoreFull, f"no room left for {path}; nothing was written")
     if is_lack_of_room(error):
-        return errors.raised(
+        return errors.make_error(
             errors.StoreFull, f"no room left for {path}, or its disk cannot be written; nothing was written"
         )
     if isinstance(error, apsw.ReadOnlyError):
@@ -291,16 +293,16 @@ def translated(error: apsw.Error, path: Path) -> errors.HermesError:
     if isinstance(error, apsw.CorruptError):
         return damaged(path, detail)
     if isinstance(error, apsw.TooBigError):
-        return errors.raised(errors.InvalidArgument, f"too large for {path}: no row may hold that much")
+        return errors.make_error(errors.InvalidArgument, f"too large for {path}: no row may hold that much")
     if isinstance(error, apsw.CantOpenError | apsw.IOError) and lacks_descriptors():
         return out_of_descriptors(path)
     if isinstance(error, apsw.CantOpenError):
-        return errors.raised(errors.StoreFailed, f"{path} cannot be opened: {detail}")
+        return errors.make_error(errors.StoreFailed, f"{path} cannot be opened: {detail}")
     if isinstance(error, apsw.ConstraintError) and "FOREIGN KEY" in detail:
-        return errors.raised(errors.UnknownSession, f"no such session: {detail}")
+        return errors.make_error(errors.UnknownSession, f"no such session: {detail}")
     if isinstance(error, apsw.ConstraintError):
-        return errors.raised(errors.ConstraintFailed, detail)
-    return errors.raised(errors.StoreFailed, f"{path}: {detail}")
+        return errors.make_error(errors.ConstraintFailed, detail)
+    return errors.make_error(errors.StoreFailed, f"{path}: {detail}")
 
 
 def is_lack_of_room(error: Exception) -> bool:
@@ -313,11 +315,11 @@ def _read_only(path: Path, detail: str) -> errors.HermesError:
 
     if blocked := sidecars.find_read_only(path):
         detail = f"what SQLite keeps beside it is read-only; {sidecars.how_to_mend(blocked)} mends that"
-    return errors.raised(errors.StoreReadOnly, f"{path} cannot be written: {detail}")
+    return errors.make_error(errors.StoreReadOnly, f"{path} cannot be written: {detail}")
 
 
 def damaged(path: Path, what: str) -> errors.HermesError:
-    return errors.raised(
+    return errors.make_error(
         errors.StoreDamaged,
         f"{path} is damaged: {what}. Nothing is written to it until it is repaired: run `{upkeep(path, 'repair')}`"
         f" (it saves what can be saved into a new file), or `{upkeep(path, 'restore')} FILE` with a backup",
@@ -326,7 +328,7 @@ def damaged(path: Path, what: str) -> errors.HermesError:
 
 def upkeep(path: Path, verb: str) -> str:
     """The command for the upkeep of this very store."""
-    if path == home.default_db_path():
+    if path == home.get_default_db_path():
         return f"hermes sessions {verb}"
     import shlex  # only an error names a command
 

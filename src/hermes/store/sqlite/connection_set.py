@@ -16,7 +16,7 @@ import apsw
 
 from hermes import errors
 from hermes.config import config_file
-from hermes.logs import log_of
+from hermes.logs import get_logger
 from hermes.store.engine import Unreachable
 from hermes.store.sqlite.connection import (
     DEADLINE_S,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from hermes.store.sqlite.raw import RawConnection
     from hermes.store.sqlite.scope import ScopedConnection
 
-log = log_of(__name__)
+log = get_logger(__name__)
 
 LARGE_CACHE = "PRAGMA cache_size=-8000"
 """Ranking looks the length of every match up: with SQLite's own 2 MB most of that was read anew for each search."""
@@ -126,7 +126,7 @@ class SqliteConnections:
     @property
     def spool_allowed(self) -> bool:
         """What is encrypted is not kept in plain text beside itself, unless a person says so."""
-        return not encryption.in_use(self.path) or config_file.setting("sessions", "spool") is True
+        return not encryption.in_use(self.path) or config_file.read_setting("sessions", "spool") is True
 
     # ---------------------------------------------------------------- connections
 
@@ -209,13 +209,13 @@ class SqliteConnections:
     def _check_loss(self) -> None:
         """Raise the error that says what was lost, each time anew: an error that is kept would gather tracebacks."""
         if self._loss is not None:
-            raise errors.raised(errors.StoreFailed, str(self._loss))
+            raise errors.make_error(errors.StoreFailed, str(self._loss))
 
     def _restore_log(self, *, committed: bool = False, wait: float = log_recovery.STOP_S) -> bool:
         """False if what was just committed has to be written again."""
         self._log_lock.release()
         if self._guard.store_was_exchanged():
-            self._damage = errors.raised(
+            self._damage = errors.make_error(
                 errors.StoreFailed,
                 f"{self.path} was moved, deleted or replaced while it was open here; the last change may not have"
                 " lasted. Close this SessionDB and open the store again where it is now",
@@ -343,7 +343,7 @@ class SqliteConnections:
         try:
             start_new_thread(self._close_now, ())
         except RuntimeError:  # no more threads
-            raise errors.raised(
+            raise errors.make_error(
                 errors.StoreBusy,
                 f"{self.path}: a signal handler interrupted a write of the same thread; the store is not closed."
                 " Close it after the handler has returned",
@@ -419,11 +419,11 @@ class SqliteConnections:
 
     def _usable(self) -> None:
         if self._closed:
-            raise errors.raised(
+            raise errors.make_error(
                 errors.StoreClosed, f"{self.path}: this SessionDB is closed{self._why_closed}"
             )
         if os.getpid() != self._pid:
-            raise errors.raised(
+            raise errors.make_error(
                 errors.StoreClosed,
                 f"{self.path}: opened before a fork; a child process must open its own SessionDB",
             )
@@ -431,7 +431,7 @@ class SqliteConnections:
     def _writable(self) -> None:
         self._usable()
         if self.read_only:
-            raise errors.raised(errors.StoreReadOnly, f"{self.path} is open read-only")
+            raise errors.make_error(errors.StoreReadOnly, f"{self.path} is open read-only")
         if self._loss is not None:
             self._check_loss()
         if self._damage is not None:
@@ -443,14 +443,14 @@ class SqliteConnections:
         if not isinstance(problem, apsw.Error):
             sentence = f"{self.path} holds text that is not UTF-8, written by another program"
             command = upkeep(self.path, "repair")
-            return errors.raised(
+            return errors.make_error(
                 errors.StoreDamaged, f"{sentence}; `{command}` puts U+FFFD in place of each broken byte"
             )
         if self._loss is not None:
             return self._loss
         if isinstance(problem, apsw.NotADBError | apsw.CorruptError) and not self._guard.is_in_place():
             sentence = f"{self.path} was replaced by another file while it was open here; open it again"
-            return errors.raised(errors.StoreFailed, sentence)
+            return errors.make_error(errors.StoreFailed, sentence)
         if isinstance(problem, UNREADABLE):
             self._guard.examine_log()
         if isinstance(problem, UNREADABLE) and self._guard.log_was_cut():
@@ -458,7 +458,7 @@ class SqliteConnections:
         is_unreadable = isinstance(problem, apsw.IOError | apsw.CorruptError) and not is_lack_of_room(problem)
         if is_unreadable and self._guard.log_was_removed():
             sentence = f"the write-ahead log of {self.path} was removed while it was being read; try again"
-            return errors.raised(errors.StoreFailed, sentence)
+            return errors.make_error(errors.StoreFailed, sentence)
         told = translated(problem, self.path)
         if not isinstance(told, errors.StoreDamaged):
             return told
@@ -466,7 +466,7 @@ class SqliteConnections:
 
         if integrity.only_index_is_broken(self.path):
             sentence = f"the search index of {self.path} is damaged; messages are not. It is rebuilt when the store is"
-            return errors.raised(errors.IndexDamaged, f"{sentence} next open for writing")
+            return errors.make_error(errors.IndexDamaged, f"{sentence} next open for writing")
         return self._stopped(told, problem)
 
     def _stopped(self, told: errors.HermesError, problem: Exception) -> errors.HermesError:

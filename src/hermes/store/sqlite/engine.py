@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import apsw
 
 from hermes import errors
-from hermes.logs import log_of
+from hermes.logs import get_logger
 from hermes.store.engine import Reader, Writer
 from hermes.store.sessions.blobs import Blobs
 from hermes.store.sqlite.connection import (
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
         SearchAnswer,
     )
 
-log = log_of(__name__)
+log = get_logger(__name__)
 T = TypeVar("T")
 
 SEARCH_CATCH_UP_S = 2.0
@@ -294,7 +294,7 @@ class SqliteEngine(SqliteFollower):
             unfinished = (f"{self.path} (another program reads it)", *unfinished)
         if unfinished:
             told = f"deleted, but its bytes may stay in {', '.join(unfinished)}"
-            raise errors.raised(
+            raise errors.make_error(
                 errors.StoreBusy, f"{told}; run `{upkeep(self.path, 'optimize')}` when that has ended"
             )
 

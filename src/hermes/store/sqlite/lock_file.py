@@ -39,7 +39,7 @@ def exclusive(path: Path, *, wait: float = LONGEST_WAIT_S) -> Iterator[None]:
         which = f"{name}: " if problem.errno in (errno.ELOOP, errno.EMLINK, errno.EPERM) else ""
         sentence = f"{path} cannot be prepared for writing: {which}{problem.strerror}"
         kind = errors.StoreFull if problem.errno in NO_ROOM else errors.StoreReadOnly
-        raise errors.raised(kind, sentence) from None
+        raise errors.make_error(kind, sentence) from None
     fork_safety.share(descriptor)
     try:
         until = time.monotonic() + wait
@@ -49,13 +49,13 @@ def exclusive(path: Path, *, wait: float = LONGEST_WAIT_S) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if _holders.get(name) == get_ident():
-                    raise errors.raised(
+                    raise errors.make_error(
                         errors.StoreBusy,
                         f"{path} is being created, migrated or restored by the call that a signal handler interrupted."
                         " Open it after the handler has returned",
                     ) from None
                 if time.monotonic() > until:
-                    raise errors.raised(
+                    raise errors.make_error(
                         errors.StoreBusy, f"{path} is being created, migrated or restored by another program"
                     ) from None
                 time.sleep(0.02)

@@ -17,7 +17,7 @@ import apsw
 
 from hermes import errors, home
 from hermes.atomic_files import BACKUPS, DAMAGE_MARK
-from hermes.logs import log_of
+from hermes.logs import get_logger
 from hermes.store.sqlite import fork_safety, lock_file
 from hermes.store.sqlite.connection import (
     DEADLINE_S,
@@ -53,7 +53,7 @@ from hermes.store.sqlite.wal import file_guard as guards
 from hermes.store.sqlite.wal import log_recovery, sidecars
 from hermes.store.sqlite.wal.log_lock import LogLock
 
-log = log_of(__name__)
+log = get_logger(__name__)
 
 RETRY_S = 0.005
 JOIN_S = 1.0
@@ -96,7 +96,7 @@ def open_database(
 
     refuse_subinterpreter(path)
     if fork_safety.was_torn():
-        raise errors.raised(
+        raise errors.make_error(
             errors.StoreFailed,
             f"{path} cannot be opened: this process was forked while another thread of its parent used a store."
             " Start it anew instead (of multiprocessing: the method `spawn`)",
@@ -125,7 +125,7 @@ def open_database(
     except OSError as problem:
         if problem.errno in NO_DESCRIPTORS:
             raise out_of_descriptors(path) from problem
-        raise errors.raised(
+        raise errors.make_error(
             errors.StoreFailed, f"{path} cannot be opened: {problem.strerror or problem}"
         ) from problem
 
@@ -166,7 +166,7 @@ def _wait_for_replacement(path: Path, *, read_only: bool) -> None:
 
 
 def _open(path: Path, claimed: LogLock | None, *, joins: bool) -> Opened:
-    home.private_folder(path.parent)
+    home.make_private_folder(path.parent)
     if (seen := marked_damage(path)) is not None:
         raise seen
     if not encryption.is_settled(path):
@@ -219,7 +219,7 @@ def _make_current(path: Path, connection: apsw.Connection, guard: guards.Guard, 
 
 def _open_read_only(path: Path, claimed: LogLock | None, *, joins: bool) -> Opened:
     if not _is_there(path):
-        raise errors.raised(errors.StoreFailed, f"{path} does not exist")
+        raise errors.make_error(errors.StoreFailed, f"{path} does not exist")
     found_log = _look_behind_log(path)
     guard = guards.acquire(path)
     connection, lock, in_use = None, claimed, None
@@ -231,11 +231,11 @@ def _open_read_only(path: Path, claimed: LogLock | None, *, joins: bool) -> Open
         sidecars.mend_modes(path, always=True)
         check_version(connection, path)
         if not is_current(connection) and not has_former_layout(connection):
-            raise errors.raised(
+            raise errors.make_error(
                 errors.StoreTooOld, f"{path} is of an older version; open it once for writing to migrate it"
             )
         if unreadable := missing_in(SqliteReader(connection, {})).unreadable:
-            raise errors.raised(
+            raise errors.make_error(
                 errors.StoreReadOnly,
                 f"{path} lacks {', '.join(unreadable)}; open it once for writing to add that",
             )
@@ -458,7 +458,7 @@ def make_durable(path: Path, connection: apsw.Connection, synchronous: str) -> N
     run(connection, "PRAGMA synchronous=NORMAL" if synchronous == "NORMAL" else "PRAGMA synchronous=FULL")
     level = pragma(connection, "PRAGMA synchronous")
     if level != (1 if synchronous == "NORMAL" else 2):
-        raise errors.raised(errors.StoreFailed, f"{path}: SQLite did not take synchronous={synchronous}")
+        raise errors.make_error(errors.StoreFailed, f"{path}: SQLite did not take synchronous={synchronous}")
 
 
 def _try_wal(path: Path, connection: apsw.Connection) -> str:
@@ -492,11 +492,11 @@ def _tighten(path: Path) -> None:
     if folder == home.get_hermes_home():
         inside.append(f"{folder}/sessions")
         folders.append(str(folder))
-    for below in filter(home.loose, inside):  # in a private folder nobody gets at the files
+    for below in filter(home.is_loose, inside):  # in a private folder nobody gets at the files
         names += [entry.path for entry in os.scandir(below) if entry.is_file()]
         folders.append(below)
-    made = [name for name in names if home.tightened(name, home.PRIVATE_FILE)]
-    made += [name for name in folders if home.tightened(name, home.PRIVATE_FOLDER)]
+    made = [name for name in names if home.tighten(name, home.PRIVATE_FILE)]
+    made += [name for name in folders if home.tighten(name, home.PRIVATE_FOLDER)]
     if made:
         log.warning("made private (they could be read by others): %s", ", ".join(made))
 
@@ -509,7 +509,7 @@ def _is_there(path: Path) -> bool:
     except FileNotFoundError:
         return False
     if not S_ISREG(status.st_mode):
-        raise errors.raised(errors.StoreFailed, f"{path} is not a file")
+        raise errors.make_error(errors.StoreFailed, f"{path} is not a file")
     if told := too_short(status.st_size):
         raise damaged(path, told)
     return True

@@ -141,7 +141,7 @@ class RawConnection:
         """Opened anew if the store had to close it."""
         if self._opened is None:
             if self._is_closed:
-                raise errors.raised(errors.StoreClosed, f"{self._path}: this connection is closed")
+                raise errors.make_error(errors.StoreClosed, f"{self._path}: this connection is closed")
             self._opened = self._connect()
         return self._opened
 

@@ -199,7 +199,7 @@ class ReaderPool:
         return self._is_open and generation == self._generation
 
     def _closed(self) -> errors.HermesError:
-        return errors.raised(errors.StoreClosed, f"{self._path}: this SessionDB is closed")
+        return errors.make_error(errors.StoreClosed, f"{self._path}: this SessionDB is closed")
 
     def _make(self, make: Callable[[], T]) -> T | None:
         """Open a connection outside the lock. None if there are no descriptors, and one of ours will be free."""
@@ -256,7 +256,7 @@ class ReaderPool:
                 return
             self._forget_unreferenced()
             if not self._wait(min(1.0, until - time.monotonic())) and time.monotonic() >= until:
-                raise errors.raised(
+                raise errors.make_error(
                     errors.StoreBusy,
                     f"{self._path}: all {MOST_OPEN} reading connections of this program have been in use for"
                     f" {self._deadline:.0f} s",

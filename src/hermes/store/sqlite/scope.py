@@ -58,7 +58,7 @@ class ScopedEngine:
 
     def __init__(self, engine: SqliteEngine, owners: Owners, sessions: tuple[str, ...] = ()) -> None:
         if len(owners) > MOST_OWNERS or "" in owners:
-            raise errors.raised(errors.InvalidArgument, f"not owners a person can be: {owners!r}")
+            raise errors.make_error(errors.InvalidArgument, f"not owners a person can be: {owners!r}")
         self._engine = engine
         self._owners = owners
         self._sessions = sessions
@@ -79,13 +79,13 @@ class ScopedEngine:
 
     def write(self, work: Callable[[Writer], T], *, share: bool = True, repeatable: bool = True) -> T:
         if not self._sessions:
-            raise errors.raised(errors.InvalidArgument, "a scoped write names the sessions it changes")
+            raise errors.make_error(errors.InvalidArgument, "a scoped write names the sessions it changes")
         allowed = _two(self._owners)
 
         def checked(writer: Writer) -> T:
             for session_id in self._sessions:
                 if writer.value(OWNED, session_id, *allowed) is None:
-                    raise errors.raised(errors.UnknownSession, f"session {session_id!r} does not exist")
+                    raise errors.make_error(errors.UnknownSession, f"session {session_id!r} does not exist")
             return work(writer)
 
         return self._engine.write(checked, share=share, repeatable=repeatable)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import apsw
 
 from hermes import errors
-from hermes.logs import log_of
+from hermes.logs import get_logger
 from hermes.store import derived
 from hermes.store.engine import Reader, Unreachable, Writer
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter
@@ -26,7 +26,7 @@ from hermes.store.sqlite.process_fairness import PATIENCE_S
 if TYPE_CHECKING:
     from hermes.store.sqlite.scope import Owners, ScopedConnection
 
-log = log_of(__name__)
+log = get_logger(__name__)
 T = TypeVar("T")
 
 SETTLE_ROUNDS = 1000
@@ -168,7 +168,7 @@ class SqliteCore(SqliteConnections):
         )
 
     def _refused_nested(self) -> errors.HermesError:
-        return errors.raised(
+        return errors.make_error(
             errors.StoreBusy,
             f"{self.path}: a signal handler interrupted a write of the same thread; nothing was read or written."
             " Use the store after the handler has returned",
@@ -244,7 +244,7 @@ class SqliteCore(SqliteConnections):
         raise self._removed_again()
 
     def _removed_again(self) -> errors.HermesError:
-        return errors.raised(
+        return errors.make_error(
             errors.StoreFailed,
             f"the write-ahead log of {self.path} was removed again and again; nothing was written",
         )
@@ -279,7 +279,7 @@ class SqliteCore(SqliteConnections):
             for ticket in batch:
                 if ticket.error is None and not ticket.repeatable:
                     told = f"{self.path} was replaced under the store; the change may not have lasted"
-                    ticket.error = errors.raised(errors.StoreFailed, told)
+                    ticket.error = errors.make_error(errors.StoreFailed, told)
             self._begin()
             self._writer.repeating = True
             try:

@@ -15,7 +15,7 @@ from hermes.store.sessions.sessions import source_name
 from hermes.store.sessions.titles import MAX_TITLE_LENGTH, one_line
 from hermes.store.transfer.import_policy import UNFINISHED_HANDOFFS
 from hermes.store.transfer.merge_plan import Labels, Transcript
-from hermes.text import clean_in
+from hermes.text import replace_surrogates
 
 # The columns of `sessions` that an import restores, by kind, in the order of `INSERT_SESSION`.
 TEXTS = (
@@ -143,7 +143,7 @@ class Given(NamedTuple):
             likes.append(likeness(*shape))
             rows.append((*shape, float(now), *_tail(row, active)))
         return cls(
-            id=clean_in(session_id),
+            id=replace_surrogates(session_id),
             source=source_name((column.text("source") or "").strip() or "unknown"),
             started_at=float(at),
             start_known=started is not None,
@@ -237,7 +237,7 @@ class _Columns:
     def text(self, name: str) -> str | None:
         value = self.given.get(name)
         if value is None or isinstance(value, str):
-            return None if value is None else clean_in(value)
+            return None if value is None else replace_surrogates(value)
         if isinstance(value, int | float):
             return str(value)
         raise _refused(f"{name} of {self.what} must be text, got {type(value).__name__}")
@@ -246,7 +246,7 @@ class _Columns:
         """JSON text as it is, any other value as JSON."""
         value = self.given.get(name)
         if isinstance(value, str):
-            return clean_in(value)
+            return replace_surrogates(value)
         return None if value is None else to_json(value)
 
     def number(self, name: str) -> float | None:
@@ -259,7 +259,7 @@ class _Columns:
 
 
 def _refused(why: str) -> errors.HermesError:
-    return errors.raised(errors.InvalidArgument, why)
+    return errors.make_error(errors.InvalidArgument, why)
 
 
 def _objects(column: _Columns, name: str, one: str) -> list[_Columns]:

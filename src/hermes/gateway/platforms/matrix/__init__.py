@@ -27,9 +27,9 @@ from hermes.gateway.platforms.matrix.rooms import Rooms
 from hermes.gateway.platforms.matrix.state import MOST_THREADS, Kept, State, forget_oldest
 from hermes.gateway.platforms.matrix.sync import Heard, Listening
 from hermes.gateway.settings import PlatformSettings
-from hermes.logs import log_of
+from hermes.logs import get_logger
 
-log = log_of(__name__)
+log = get_logger(__name__)
 
 _TYPING_MS = 15_000
 _LONGEST_QUOTE = 4000

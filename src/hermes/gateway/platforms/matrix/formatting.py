@@ -14,7 +14,7 @@ from typing import Any
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from hermes.rendering_check import keep_indentation, keeps_text
+from hermes.rendering_check import has_same_text, keep_indentation
 
 LONGEST = 12_000
 """Of one message, as `measure` counts."""
@@ -43,7 +43,7 @@ def measure(text: str) -> int:
 def html_of(text: str) -> str:
     """The text as HTML; as it was written, where Markdown would leave something of it out."""
     tokens = list(_with_info(_MARKDOWN.parse(text)))
-    if not keeps_text(text, "".join(_texts(tokens))):
+    if not has_same_text(text, "".join(_texts(tokens))):
         return escape(text, quote=False).replace("\n", "<br />\n")
     html: str = _MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}).strip()
     alone = html.startswith("<p>") and html.endswith("</p>") and html.count("<p>") == 1

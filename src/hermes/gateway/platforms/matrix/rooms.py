@@ -19,9 +19,9 @@ from hermes.gateway.adapter import AdapterError, Undeliverable
 from hermes.gateway.platforms.matrix.errors import answered
 from hermes.gateway.platforms.matrix.state import State
 from hermes.gateway.settings import PlatformSettings
-from hermes.logs import log_of
+from hermes.logs import get_logger
 
-log = log_of(__name__)
+log = get_logger(__name__)
 
 _SHORTEST_NAME = 3
 _JOINING = 30.0

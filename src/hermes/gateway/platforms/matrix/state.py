@@ -64,8 +64,8 @@ class Kept:
 
     def prepare(self) -> Path:
         """The folder, with the file of keys private before nio opens it."""
-        home.private_folder(self._folder)
-        home.tightened(str(self._folder), home.PRIVATE_FOLDER)
+        home.make_private_folder(self._folder)
+        home.tighten(str(self._folder), home.PRIVATE_FOLDER)
         keys = self._folder / KEYS
         if not keys.exists():
             # A device that lost its keys is of no use: others would go on encrypting for the ones it had.

@@ -26,9 +26,9 @@ from hermes.gateway.adapter import AdapterError, Unreachable
 from hermes.gateway.platforms.matrix.errors import answered
 from hermes.gateway.platforms.matrix.rooms import is_beginning
 from hermes.gateway.platforms.matrix.state import State
-from hermes.logs import log_of
+from hermes.logs import get_logger
 
-log = log_of(__name__)
+log = get_logger(__name__)
 
 _WAIT_MS = 30_000
 _PATIENCE = 60.0

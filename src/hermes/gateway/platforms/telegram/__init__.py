@@ -36,7 +36,7 @@ from hermes.gateway.platforms.telegram.formatting import LONGEST, html_of, shown
 from hermes.gateway.platforms.telegram.updates import GENERAL, Reading
 from hermes.gateway.platforms.telegram.webhook_updates import Accept, Webhook
 from hermes.gateway.settings import PlatformSettings
-from hermes.text import clean_in
+from hermes.text import replace_surrogates
 
 # The library asks for this: without it, it warns of its own future whenever Telegram wants us to wait.
 os.environ.setdefault("PTB_TIMEDELTA", "true")
@@ -236,7 +236,8 @@ class Telegram:
         with told("open a topic"):
             try:
                 topic = await self._in_chat(
-                    to, lambda chat: self._bot.create_forum_topic(chat, clean_in(name)[:LONGEST_TOPIC])
+                    to,
+                    lambda chat: self._bot.create_forum_topic(chat, replace_surrogates(name)[:LONGEST_TOPIC]),
                 )
             except BadRequest as error:
                 if "not a forum" in error.message.lower() or "not a supergroup" in error.message.lower():
@@ -258,7 +259,7 @@ class Telegram:
             except BadRequest as error:
                 if "can't parse entities" not in error.message.lower():
                     raise
-        return await self._in_chat(to, lambda chat: write(chat, clean_in(text), None))
+        return await self._in_chat(to, lambda chat: write(chat, replace_surrogates(text), None))
 
     async def _in_chat(self, to: Source, call: Callable[[str], Awaitable[Done]]) -> Done:
         """Do something in a chat, wherever it has moved: a group that grows becomes another chat."""

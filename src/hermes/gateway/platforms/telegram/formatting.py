@@ -16,8 +16,8 @@ from unicodedata import combining, east_asian_width
 from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
 
-from hermes.rendering_check import keep_indentation, keeps_text
-from hermes.text import clean_in
+from hermes.rendering_check import has_same_text, keep_indentation
+from hermes.text import replace_surrogates
 
 LONGEST = 4096
 """Of what is seen of one message, in the units of UTF-16."""
@@ -40,7 +40,7 @@ def units(text: str) -> int:
 
 def html_of(markdown: str) -> str:
     """The text in Telegram's HTML; nothing that can be seen in it is blank unless the text was."""
-    markdown = clean_in(markdown)
+    markdown = replace_surrogates(markdown)
     made = _Writer(markdown).written()
     return made if shown(made).strip() and _keeps(made, markdown) else escape(markdown, quote=False)
 
@@ -52,7 +52,7 @@ def shown(html: str) -> str:
 
 def _keeps(made: str, source: str) -> bool:
     """Whether such HTML says all that its source says; a link has its address behind its text."""
-    return keeps_text(source, shown(_LANGUAGE_TAG.sub(r"\1", _LINK_TAG.sub(r"\2 \1", made))))
+    return has_same_text(source, shown(_LANGUAGE_TAG.sub(r"\1", _LINK_TAG.sub(r"\2 \1", made))))
 
 
 class _Mark(NamedTuple):
@@ -111,7 +111,7 @@ class _Writer:
         made = "\n".join([lines[0], "─" * max(map(_cells, lines)), *lines[1:]])
         first, end = node.map or (0, 0)
         source = "\n".join(self._lines[first:end])
-        return _code(made if keeps_text(source, made) else source)
+        return _code(made if has_same_text(source, made) else source)
 
     def _inline(self, nodes: Sequence[SyntaxTreeNode]) -> str:
         pieces: list[str | _Mark] = []

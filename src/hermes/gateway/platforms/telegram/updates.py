@@ -11,7 +11,7 @@ from telegram.constants import ChatType
 
 from hermes import clock
 from hermes.gateway.inbound_events import Event, Offered, Source
-from hermes.recall.tool.prompt_safety import fenced, label
+from hermes.recall.tool.prompt_safety import fence_text, make_label
 
 GENERAL = "1"
 """The topic of a forum that all others are beside. Telegram has no number for it; this is the one that is free."""
@@ -124,7 +124,7 @@ class Reading:
             said = self._without(said, entity)
         text = said.text.strip()
         if message.forward_origin is not None:  # somebody else's words: they are no request, and no command
-            text = f"[forwarded message, from {_author(message.forward_origin)}]\n{fenced(text)}"
+            text = f"[forwarded message, from {_author(message.forward_origin)}]\n{fence_text(text)}"
         return said._replace(text=text)
 
     def _without(self, said: Said, entity: MessageEntity) -> Said:
@@ -200,10 +200,10 @@ def _author(origin: MessageOrigin) -> str:
     for attribute in ("sender_user", "sender_chat", "chat"):
         who: User | Chat | None = getattr(origin, attribute, None)
         if isinstance(who, User):
-            return label(who.full_name, LONGEST_AUTHOR)
+            return make_label(who.full_name, LONGEST_AUTHOR)
         if who is not None:
-            return label(who.effective_name or "a chat", LONGEST_AUTHOR)
-    return label(getattr(origin, "sender_user_name", None) or "somebody", LONGEST_AUTHOR)
+            return make_label(who.effective_name or "a chat", LONGEST_AUTHOR)
+    return make_label(getattr(origin, "sender_user_name", None) or "somebody", LONGEST_AUTHOR)
 
 
 def _described(message: Message) -> str:
@@ -213,11 +213,11 @@ def _described(message: Message) -> str:
     if message.dice:
         return message.dice.emoji
     if message.location:
-        name = f"{label(message.venue.title)}, " if message.venue else ""
+        name = f"{make_label(message.venue.title)}, " if message.venue else ""
         return f"[location: {name}{message.location.latitude}, {message.location.longitude}]"
     if message.contact:
         named = (message.contact.first_name, message.contact.last_name, message.contact.phone_number)
-        return f"[contact: {label(' '.join(part for part in named if part))}]"
+        return f"[contact: {make_label(' '.join(part for part in named if part))}]"
     return ""
 
 

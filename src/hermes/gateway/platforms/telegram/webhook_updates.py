@@ -21,10 +21,10 @@ from hermes.gateway.adapter import Misconfigured
 from hermes.gateway.http.host import error_handlers, serve
 from hermes.gateway.http.json_body import check_depth, check_value_count
 from hermes.gateway.http.limits import current_guard
-from hermes.logs import log_of
+from hermes.logs import get_logger
 from hermes.secrets import redact
 
-LOG = log_of(__name__)
+LOG = get_logger(__name__)
 
 SECRET_HEADER = "X-Telegram-Bot-Api-Secret-Token"
 

@@ -43,9 +43,9 @@ from hermes.gateway.platforms.webhook.signed_request import (
     signature,
 )
 from hermes.gateway.settings import PlatformSettings
-from hermes.logs import log_of
+from hermes.logs import get_logger
 
-log = log_of(__name__)
+log = get_logger(__name__)
 
 PORT = 8644
 WAIT_S = 120.0

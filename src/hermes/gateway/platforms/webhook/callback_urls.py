@@ -22,9 +22,9 @@ from hermes.atomic_files import clear_partials, replace_file
 from hermes.gateway.adapter import Doubtful, Limited, Undeliverable, Unreachable
 from hermes.gateway.http.address_rules import AllowedHosts
 from hermes.gateway.inbound_events import Source
-from hermes.logs import log_of
+from hermes.logs import get_logger
 
-log = log_of(__name__)
+log = get_logger(__name__)
 
 MOST = 1000
 OLDEST_S = 7 * clock.DAY
@@ -48,7 +48,7 @@ class Callbacks:
 
     def keep(self, source: Source, url: str) -> bool:
         """Whether there was none for this message before."""
-        home.private_folder(self._folder)
+        home.make_private_folder(self._folder)
         file = self._file(source, source.message_id)
         is_new = not file.exists()
         replace_file(file, json.dumps({"url": url}).encode())

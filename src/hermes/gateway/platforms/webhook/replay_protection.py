@@ -71,7 +71,7 @@ class SeenRequests:
     def _write(self, mark: str, seen: Seen) -> None:
         """On the disk first: a request of which that cannot be said is not taken."""
         line = json.dumps([mark, *seen]).encode() + b"\n"
-        home.private_folder(self._file.parent)
+        home.make_private_folder(self._file.parent)
         has_room = self._lines <= 2 * len(self._seen) + SPARE_LINES
         if has_room and append_files.added(self._file, line):
             self._lines += 1

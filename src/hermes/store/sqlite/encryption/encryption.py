@@ -256,7 +256,7 @@ def prepare(path: Path) -> None:
 
 
 def unable(what: str) -> errors.HermesError:
-    return errors.raised(
+    return errors.make_error(
         errors.StoreLocked,
         f"{what}, and the SQLite that is installed has no ciphers: install the extra hermes-sessions[encrypted], which"
         " puts apsw-sqlite3mc in the place of apsw"
@@ -267,14 +267,14 @@ def unable(what: str) -> errors.HermesError:
 def no_key(path: Path, account: str) -> errors.HermesError:
     from hermes.store.sqlite.encryption import store_keys
 
-    return errors.raised(
+    return errors.make_error(
         errors.StoreLocked, f"{path} is encrypted and no key for it was found: {store_keys.places(account)}"
     )
 
 
 def wrong_key(path: Path, refused: list[str]) -> errors.HermesError:
     told = " or ".join(refused)
-    return errors.raised(
+    return errors.make_error(
         errors.WrongKey,
         f"{path} is encrypted with another key than that of {told}; give the key it was encrypted with",
     )

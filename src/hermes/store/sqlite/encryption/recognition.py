@@ -34,7 +34,9 @@ def adopt(path: Path, *, read_only: bool = False) -> bool:
         if _opens(path, found.key):
             if read_only:
                 told = f"{path} is encrypted and has lost its note {Path(encryption.note_path(path)).name}"
-                raise errors.raised(errors.StoreLocked, f"{told}; open it once for writing, with its key set")
+                raise errors.make_error(
+                    errors.StoreLocked, f"{told}; open it once for writing, with its key set"
+                )
             encryption.write_note(
                 path, encryption.new_note(found.key, account, found.file)._replace(settled=True)
             )
@@ -66,7 +68,7 @@ def explained(path: Path) -> errors.HermesError | None:
         return encryption.no_key(path, os.path.realpath(path))
     if note is not None and header.startswith(_PLAIN):
         told = f"{path} is not encrypted, but its note says that it is"
-        return errors.raised(
+        return errors.make_error(
             errors.StoreLocked, f"{told}; if that is right, remove {encryption.note_path(path)}"
         )
     return None

@@ -48,9 +48,9 @@ def _named() -> Iterator[Key]:
 
 def _setting() -> str:
     try:
-        name = config_file.setting("store", "key_file")
+        name = config_file.read_setting("store", "key_file")
     except errors.BadConfig as problem:
-        raise errors.raised(errors.StoreLocked, str(problem)) from problem
+        raise errors.make_error(errors.StoreLocked, str(problem)) from problem
     return name.strip() if isinstance(name, str) else ""
 
 
@@ -60,7 +60,7 @@ def parsed(text: str, where: str) -> bytes:
     except ValueError:
         key = b""
     if len(key) != KEY_BYTES:
-        raise errors.raised(
+        raise errors.make_error(
             errors.StoreLocked,
             f"{where} holds no key: one is {2 * KEY_BYTES} hexadecimal digits;"
             " `hermes store encrypt --generate` makes one",
@@ -69,8 +69,8 @@ def parsed(text: str, where: str) -> bytes:
 
 
 def from_file(path: Path, where: str) -> Key:
-    if home.loose(str(path)):
-        raise errors.raised(
+    if home.is_loose(str(path)):
+        raise errors.make_error(
             errors.StoreLocked,
             f"the key file {path} can be read or changed by others, so it is not used: chmod 600 it",
         )
@@ -78,7 +78,7 @@ def from_file(path: Path, where: str) -> Key:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as problem:
         told = f"the key file {path} cannot be read: {problem.strerror}"
-        raise errors.raised(errors.StoreLocked, told) from problem
+        raise errors.make_error(errors.StoreLocked, told) from problem
     return Key(parsed(text, where), where, os.path.realpath(path))
 
 
@@ -110,21 +110,21 @@ def chosen(path: Path, *, key_file: Path | None, keyring: bool, env: bool, gener
     account = os.path.realpath(path)
     if (already := encryption.key_of(path)) is not None:
         if generate:
-            raise errors.raised(errors.InvalidArgument, f"{path} is encrypted already; it keeps its key")
+            raise errors.make_error(errors.InvalidArgument, f"{path} is encrypted already; it keeps its key")
         return Key(already, "where it was")
     if generate:
         if env:
-            raise errors.raised(
+            raise errors.make_error(
                 errors.InvalidArgument, "a new key goes into the keyring or a file: --keyring or --key-file"
             )
         return generate_into_file(key_file) if key_file is not None else generate_into_keyring(account)
     if key_file is not None:
         return from_file(key_file, str(key_file))
     if env and not (os.environ.get(ENV_KEY) or os.environ.get(ENV_KEY_FILE)):
-        raise errors.raised(errors.StoreLocked, f"neither {ENV_KEY} nor {ENV_KEY_FILE} is set")
+        raise errors.make_error(errors.StoreLocked, f"neither {ENV_KEY} nor {ENV_KEY_FILE} is set")
     found = from_keyring(account) if keyring else next(candidates(account, None), None)
     if found is None:
-        raise errors.raised(
+        raise errors.make_error(
             errors.StoreLocked,
             "there is no key yet: --generate makes one, in the keyring or in --key-file FILE",
         )
@@ -134,14 +134,14 @@ def chosen(path: Path, *, key_file: Path | None, keyring: bool, env: bool, gener
 def generate_into_file(path: Path) -> Key:
     """A new key in a new file, 0600, on the disk before it is used."""
     key = secrets.token_bytes(KEY_BYTES)
-    home.private_folder(path.parent)
+    home.make_private_folder(path.parent)
     try:
         descriptor = home.create_private_file(path)
     except FileExistsError:
         told = (
             f"{path} exists and may hold a key already; leave --generate out to use it, or name another file"
         )
-        raise errors.raised(errors.InvalidArgument, told) from None
+        raise errors.make_error(errors.InvalidArgument, told) from None
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(key.hex() + "\n")
         file.flush()
@@ -156,19 +156,19 @@ def generate_into_keyring(account: str) -> Key:
         from keyring.errors import KeyringError
     except ImportError:
         told = "the package `keyring` is not installed: pip install keyring, or use --key-file"
-        raise errors.raised(errors.StoreLocked, told) from None
+        raise errors.make_error(errors.StoreLocked, told) from None
     key = secrets.token_bytes(KEY_BYTES)
     try:
         if keyring.get_password(SERVICE, account) is not None:
             told = f"the keyring has a key for {account} already; leave --generate out to use it"
-            raise errors.raised(errors.InvalidArgument, told)
+            raise errors.make_error(errors.InvalidArgument, told)
         keyring.set_password(SERVICE, account, key.hex())
         kept = keyring.get_password(SERVICE, account) == key.hex()
     except KeyringError as problem:
         told = f"the keyring cannot be used ({problem}); use --key-file"
-        raise errors.raised(errors.StoreLocked, told) from problem
+        raise errors.make_error(errors.StoreLocked, told) from problem
     if not kept:
-        raise errors.raised(errors.StoreLocked, "the keyring did not keep the new key; use --key-file")
+        raise errors.make_error(errors.StoreLocked, "the keyring did not keep the new key; use --key-file")
     return Key(key, _in_keyring(account))
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import apsw
 
 from hermes import errors
-from hermes.atomic_files import LONGEST_NAME, SIDECARS, partial_file, sync_folder
+from hermes.atomic_files import LONGEST_NAME, SIDECARS, open_partial_file, sync_folder
 from hermes.store.retention.deletion import LEAVE_CHILDREN
 from hermes.store.retention.fingerprints import Fingerprint
 from hermes.store.sessions import blobs
@@ -177,7 +177,7 @@ class Erasing:
             if not alone(live):
                 raise damaged(copy, "it is not a SQLite database")
             held = which(sessions_in(live, self._gone))
-            with partial_file(copy.parent, copy.name[:LONGEST_NAME]) as (fresh, descriptor):
+            with open_partial_file(copy.parent, copy.name[:LONGEST_NAME]) as (fresh, descriptor):
                 copy_into(live, copy, fresh)
                 _forget(fresh, held)
                 os.fsync(descriptor)

@@ -142,7 +142,7 @@ class Copies:
             left = kept_in(hits, self._secret)
             if not self._dry_run:
                 left += _rewrite_copy(connection, hits, self._secret)
-                home.tightened(str(copy), home.PRIVATE_FILE)
+                home.tighten(str(copy), home.PRIVATE_FILE)
             return ScrubReceipt(tuple(by_column(hits, self._secret)), tuple(left))
         finally:
             connection.close()

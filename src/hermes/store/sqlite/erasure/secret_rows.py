@@ -19,7 +19,7 @@ from hermes.store.sessions.titles import MAX_TITLE_LENGTH
 from hermes.store.sqlite.connection import SqliteReader
 from hermes.store.sqlite.migrations.identifiers import named, quoted
 from hermes.store.values import Scrubbed
-from hermes.text import counted
+from hermes.text import format_count
 
 KEPT = frozenset(
     [
@@ -225,6 +225,6 @@ def kept_in(hits: list[Hit], secret: Spellings) -> list[str]:
     rows = Counter(f"{hit.table.name}.{name}" for hit in hits for name in hit.columns if name in KEPT)
     why = "rows are found by it, or programs act on it"
     return [
-        f"{secret.shown(name)}: kept in {counted(count, 'row')}, because {why}"
+        f"{secret.shown(name)}: kept in {format_count(count, 'row')}, because {why}"
         for name, count in sorted(rows.items())
     ]

@@ -62,7 +62,7 @@ def check_version(connection: apsw.Connection, path: Path) -> Standing:
     marked = pragma(connection, "PRAGMA application_id") == APPLICATION_ID
     layout = pragma(connection, "PRAGMA user_version")
     if marked and layout > LAYOUT:
-        raise errors.raised(
+        raise errors.make_error(
             errors.StoreTooNew,
             f"{path} was written by a newer version of this program (layout {layout}, this one knows {LAYOUT});"
             " it was left untouched: upgrade this program to write to it;"
@@ -79,7 +79,7 @@ def check_version(connection: apsw.Connection, path: Path) -> Standing:
         or not (marked or "sessions" in found)
         or any(not _looks_like(connection, name) for name in found)
     ):
-        raise errors.raised(errors.StoreFailed, f"{path} is not a session store; it was left untouched")
+        raise errors.make_error(errors.StoreFailed, f"{path} is not a session store; it was left untouched")
     return "ours" if marked and layout == LAYOUT else "older"
 
 
@@ -103,7 +103,7 @@ def _refuse_newer(version: int | None, path: Path) -> None:
     if version is not None and version > SCHEMA_VERSION:
         import shlex
 
-        raise errors.raised(
+        raise errors.make_error(
             errors.StoreTooNew,
             f"{path} has schema version {version}, this program writes up to {SCHEMA_VERSION}; it was left untouched."
             " `hermes sessions list`, `show`, `search` and `export` read it; to go on with it here, import it into"
@@ -121,7 +121,7 @@ def documented_version(connection: apsw.Connection, path: Path) -> int | None:
 def _as_number(version: Any, path: Path) -> int | None:
     if version is None or isinstance(version, int):
         return version
-    raise errors.raised(
+    raise errors.make_error(
         errors.StoreFailed, f"{path} has the schema version {version!r}, which is not a number"
     )
 
@@ -143,7 +143,7 @@ def migrate(path: Path, connection: apsw.Connection, *, keep_backup: bool = True
         migrate_layout(connection, path)
         return None
     if (encoding := pragma(connection, "PRAGMA encoding")) != ENCODING:
-        raise errors.raised(
+        raise errors.make_error(
             errors.MigrationFailed,
             f"{path} keeps its text as {encoding}, which cannot be migrated; it was left untouched:"
             f" run `{upkeep(path, 'repair')}`, which carries everything over into a new file",

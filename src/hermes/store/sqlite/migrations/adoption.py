@@ -33,7 +33,7 @@ from hermes.store.sqlite.migrations.shape import (
 from hermes.store.sqlite.migrations.steps import set_version
 from hermes.store.sqlite.schema import schema_sql
 from hermes.store.sqlite.search import index
-from hermes.text import counted
+from hermes.text import format_count
 
 MAX_TITLE_LENGTH = 100
 
@@ -129,11 +129,11 @@ def _work(connection: apsw.Connection, want: Shape, strike: bool, mend: bool) ->
         run(connection, NAME_SOURCE, name, spelled)
     store_uids_as_text(connection)
     run(connection, FORGET_NOTES)
-    titles = counted(len(renamed), "title in use twice was", "titles in use twice were")
+    titles = format_count(len(renamed), "title in use twice was", "titles in use twice were")
     notes = [f"{titles} given a number"] if renamed else []
-    made = counted(len(added), "session was", "sessions were")
+    made = format_count(len(added), "session was", "sessions were")
     notes += [f"{made} made for messages that had none"] if added else []
-    texts = counted(mended, "text")
+    texts = format_count(mended, "text")
     notes += [f"{texts} held bytes that are no text; U+FFFD stands for them now"] if mended else []
     return Outcome(*proof.counts(connection), notes, strike)
 

@@ -17,7 +17,7 @@ import apsw
 from hermes.store.sqlite.connection import run
 from hermes.store.sqlite.migrations.identifiers import named
 from hermes.store.sqlite.migrations.shape import columns_of
-from hermes.text import counted
+from hermes.text import format_count
 
 WORKED_OUT = frozenset(
     {
@@ -85,13 +85,15 @@ def differences(before: Proof, after: Proof, added: set[Any]) -> list[str]:
         for key in _differ(before.messages, after.messages)
     ]
     if extra := after.sessions.keys() - before.sessions.keys() - added:
-        found.append(f"{counted(len(extra), 'session')} appeared")
+        found.append(f"{format_count(len(extra), 'session')} appeared")
     if extra := after.messages.keys() - before.messages.keys():
-        found.append(f"messages of {counted(len(extra), 'session')} appeared")
+        found.append(f"messages of {format_count(len(extra), 'session')} appeared")
     if after.session_count != before.session_count + len(added):
-        found.append(f"{counted(before.session_count, 'session')} became {after.session_count - len(added)}")
+        found.append(
+            f"{format_count(before.session_count, 'session')} became {after.session_count - len(added)}"
+        )
     if after.message_count != before.message_count:
-        found.append(f"{counted(before.message_count, 'message')} became {after.message_count}")
+        found.append(f"{format_count(before.message_count, 'message')} became {after.message_count}")
     return found
 
 

@@ -19,7 +19,7 @@ from hermes.store.sqlite.migrations.reference_search import strange_triggers
 from hermes.store.sqlite.migrations.shape import Shape, refuse_collisions, wanted
 from hermes.store.sqlite.migrations.steps import STEPS, run_step
 from hermes.store.sqlite.upkeep.backup import make_backup
-from hermes.text import counted
+from hermes.text import format_count
 
 ANY_ROW = "SELECT 1 FROM {table} LIMIT 1"
 LAST_STEP = "our layout"
@@ -50,7 +50,7 @@ class MigrationReport(NamedTuple):
     """What was put right on the way, or left for later."""
 
     def __str__(self) -> str:
-        held = f"{counted(self.sessions, 'session')} and {counted(self.messages, 'message')}"
+        held = f"{format_count(self.sessions, 'session')} and {format_count(self.messages, 'message')}"
         size = f"{self.before / 1e6:.1f} MB -> {self.after / 1e6:.1f} MB"
         told = f"{self.path}: migrated from version {self.from_version}, {held}, {size}"
         if self.backup is not None:
@@ -149,7 +149,7 @@ def _told(problem: Exception, path: Path, step: str, backup: Path | None) -> err
         if isinstance(usual, TOLD_AS_ALWAYS):
             return usual
     kept = f"; the file as it was is {backup}" if backup else ""
-    return errors.raised(
+    return errors.make_error(
         errors.MigrationFailed,
         f"{path} was not migrated: step '{step}' failed and was undone: {problem}{kept}",
     )

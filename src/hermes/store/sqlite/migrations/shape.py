@@ -99,7 +99,7 @@ def wanted() -> Shape:
 def refuse_collisions(connection: apsw.Connection, path: Path, want: Shape) -> None:
     """Somebody else's table under a name of ours: nothing is renamed or guessed, the person is told."""
     for name, kind in colliding_names(connection, want).items():
-        raise errors.raised(
+        raise errors.make_error(
             errors.MigrationFailed,
             f"{path} has {KINDS[kind]} named {name} that another program made and that is in the way;"
             " nothing was changed: rename it to open the store",

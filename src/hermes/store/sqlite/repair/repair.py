@@ -59,7 +59,7 @@ from hermes.store.sqlite.upkeep.file_swap import (
     sync,
 )
 from hermes.store.values import Health, Repair
-from hermes.text import as_text, counted
+from hermes.text import format_count, to_text
 
 WAIT_S = 3.0
 """How long somebody else may still hold the file before the repair is refused."""
@@ -87,11 +87,11 @@ def repair_file(path: Path, *, check_only: bool = False, keep_backup: bool = Tru
         raise translated(problem, path) from problem
     except OSError as problem:
         if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise errors.raised(
+            raise errors.make_error(
                 errors.StoreFull,
                 f"no room left to repair {path}; it was left as it is (a repair needs as much again)",
             ) from problem
-        raise errors.raised(errors.StoreFailed, f"{path} cannot be repaired: {problem}") from problem
+        raise errors.make_error(errors.StoreFailed, f"{path} cannot be repaired: {problem}") from problem
 
 
 @contextmanager
@@ -204,7 +204,7 @@ def _settled(path: Path, connection: apsw.Connection, check_only: bool) -> Repai
         if adopted:
             done.append(
                 f"sessions without a row, made anew as '{PLACEHOLDER}':"
-                f" {', '.join(as_text(row[0]) for row in adopted)}"
+                f" {', '.join(to_text(row[0]) for row in adopted)}"
             )
             recount(writer, [row[0] for row in adopted])
         run(connection, DANGLING["routing"])
@@ -228,7 +228,7 @@ def _settled(path: Path, connection: apsw.Connection, check_only: bool) -> Repai
     if health.damage:
         return None
     said = "nothing is wrong" if not done else "these would be mended" if check_only else "mended"
-    held = f"{counted(health.sessions, 'session')}, {counted(health.messages, 'message')}"
+    held = f"{format_count(health.sessions, 'session')}, {format_count(health.messages, 'message')}"
     told = f"{path}: {said}; {held}"
     done += _still_out_of_step(health)
     ok = not (health.drift or (done and check_only))
@@ -322,7 +322,7 @@ def _fill(path: Path, fresh: Path, image: Image) -> tuple[Health, list[str]]:
             told = (
                 f"what was saved of {path} does not hold together ({broken[0]}); the file was left as it is"
             )
-            raise errors.raised(errors.StoreFailed, told)
+            raise errors.make_error(errors.StoreFailed, told)
     finally:
         connection.close(True)
         remains.close()
@@ -350,7 +350,7 @@ def _forecast(path: Path, image: Image) -> Repair:
 
 
 def _told(sessions: int, messages: int) -> str:
-    return f"{counted(sessions, 'session')} and {counted(messages, 'message')}"
+    return f"{format_count(sessions, 'session')} and {format_count(messages, 'message')}"
 
 
 def _hopeless(path: Path) -> Repair:

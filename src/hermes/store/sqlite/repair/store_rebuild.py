@@ -20,7 +20,7 @@ from hermes.store.sqlite.connection import SqliteWriter, run
 from hermes.store.sqlite.repair.pages import Row
 from hermes.store.sqlite.repair.recovered_rows import Column, Entry, Layout, Remains
 from hermes.store.sqlite.search import index
-from hermes.text import as_text, counted
+from hermes.text import format_count, to_text
 
 PLACEHOLDER = "unknown"
 """The source of a session of which only messages are left."""
@@ -284,8 +284,8 @@ class Refill:
             ):
                 length = len(known.get("content") or "")
                 self.lost.append(
-                    f"message {rowid} of session {as_text(session_id)}:"
-                    f" all but its first {counted(length, 'character')}"
+                    f"message {rowid} of session {to_text(session_id)}:"
+                    f" all but its first {format_count(length, 'character')}"
                 )
         return gone
 
@@ -298,14 +298,14 @@ class Refill:
         self._reattach()
         for table, sql in DANGLING.items():
             if count := self._writer.run(sql):
-                self.lost.append(f"{counted(count, 'row')} of {table}, which belonged to what is lost")
-        self.lost += [f"{counted(count, 'row')} of {table}" for table, count in self._unread.items()]
+                self.lost.append(f"{format_count(count, 'row')} of {table}, which belonged to what is lost")
+        self.lost += [f"{format_count(count, 'row')} of {table}" for table, count in self._unread.items()]
         self.lost += [
-            f"{counted(count, 'row')} of {table}, which its rules do not allow"
+            f"{format_count(count, 'row')} of {table}, which its rules do not allow"
             for table, count in self._refused.items()
         ]
         if garbled := self._remains.image.garbled:
-            self.lost.append(f"characters of {counted(garbled, 'text')}, which stand as \ufffd now")
+            self.lost.append(f"characters of {format_count(garbled, 'text')}, which stand as \ufffd now")
         self._count(gone)
         highest = max((max(ids) for ids in gone.values()), default=0)
         self._sequences["messages"] = max(self._sequences.get("messages", 0), highest)
@@ -318,12 +318,14 @@ class Refill:
         blobs.adopt_all(self._writer)
         kept = {row[0] for row in run(self._connection, BLOB_HASHES)}
         if garbled := self._garbled_blobs - kept:
-            self.lost.append(f"{counted(len(garbled), 'attachment')}, of which not all bytes could be read")
+            self.lost.append(
+                f"{format_count(len(garbled), 'attachment')}, of which not all bytes could be read"
+            )
         gone = 0
         while some := blobs.collect_some(self._writer).blobs:
             gone += some
         if gone:
-            self.lost.append(f"{counted(gone, 'attachment')} of messages that are lost")
+            self.lost.append(f"{format_count(gone, 'attachment')} of messages that are lost")
 
     def _count(self, gone: dict[Any, set[int]]) -> None:
         lines = []
@@ -334,12 +336,12 @@ class Refill:
             if missing:
                 called = f" ({title})" if title else ""
                 lines.append(
-                    f"session {session_id}{called}: {missing} of its {counted(missing + saved, 'message')}"
+                    f"session {session_id}{called}: {missing} of its {format_count(missing + saved, 'message')}"
                 )
             if noted != saved:
                 recount(self._writer, [session_id])
         lines += [
-            f"session {session_id}: its row and {counted(len(ids), 'message')}"
+            f"session {session_id}: its row and {format_count(len(ids), 'message')}"
             for session_id, ids in gone.items()
         ]
         self.lost += lines

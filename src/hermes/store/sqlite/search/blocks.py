@@ -14,7 +14,7 @@ from typing import Any
 from hermes.store.content import decode
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter
 from hermes.store.sqlite.search.fts_input import distinct_words, given_text
-from hermes.text import text_of
+from hermes.text import extract_text
 
 MOST_CHARACTERS, MOST_MESSAGES = 6_000, 16
 """What fits into a block. A single message that is longer is a block of its own, and counts with its beginning."""
@@ -225,7 +225,7 @@ def pieces_of(reader: SqliteReader, block: Block) -> list[Piece]:
     for message_id, session_id, role, content, kind in reader.rows(
         HELD, block.session_id, block.first, block.last
     ):
-        if text := text_of(decode(content, kind)):
+        if text := extract_text(decode(content, kind)):
             found.append(Piece(message_id, session_id, role, text, None))
     return found
 

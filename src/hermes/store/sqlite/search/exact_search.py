@@ -21,7 +21,7 @@ from hermes.store.sqlite.search.row_filters import values_of
 from hermes.store.sqlite.search.split_texts import Texts
 from hermes.store.sqlite.search.unindexed_tail import Deadline
 from hermes.store.values import Hit, MessageFilter, Order, SearchAnswer
-from hermes.text import as_text
+from hermes.text import to_text
 
 MOST_WALKED = 2_000
 """So many messages are walked for the first one of each conversation. One of them may hold more than that."""
@@ -131,7 +131,7 @@ def hits_of(reader: SqliteReader, ids: Sequence[int]) -> list[Hit]:
 
 def _hit(row: Row, beside: dict[int, tuple[str, Any]]) -> Hit:
     message_id, session_id, role, content, kind, tool_name, tool_calls, *rest, before, after = row
-    tool = (tool_name and as_text(tool_name), tool_calls and as_text(tool_calls))
+    tool = (tool_name and to_text(tool_name), tool_calls and to_text(tool_calls))
     hit = Hit(message_id, session_id, role, decode(content, kind), *tool, *rest)
     return hit._replace(before=beside.get(before), after=beside.get(after))
 

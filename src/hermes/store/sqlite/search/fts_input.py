@@ -7,7 +7,7 @@ folded and split already, joined by spaces.
 
 from __future__ import annotations
 
-from hermes.terms import ASCII_GAPS, MAX_TERM, ascii_parts, index_text
+from hermes.terms import ASCII_GAPS, MAX_TERM, index_ascii_parts, index_text
 
 _TOKENIZER = ASCII_GAPS[:128] + bytes(range(128, 256))
 
@@ -18,7 +18,7 @@ def given_text(text: str) -> tuple[str, str]:
         plain = text.encode("ascii")
         gaps = plain.translate(ASCII_GAPS)
         if not gaps.isspace() and not _has_long_token(gaps):
-            return text, ascii_parts(plain)
+            return text, index_ascii_parts(plain)
     return index_text(text)
 
 

@@ -23,7 +23,7 @@ from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, run
 from hermes.store.sqlite.search import blocks
 from hermes.store.sqlite.search.fts_input import given_text
 from hermes.store.sqlite.search.split_texts import fields_of
-from hermes.terms import together
+from hermes.terms import join_fields
 
 ROWS_AT_ONCE, BYTES_AT_ONCE, CHANGED_AT_ONCE = 512, 160_000, 128
 """About what can be indexed in 20 ms, so that nobody waits much longer for the write lock."""
@@ -170,7 +170,7 @@ def _made_of(row: Any) -> tuple[Entry, blocks.Piece | None]:
     """What a message is in the index, and what it gives to its block."""
     said, *others = fields_of(*row[1:5])
     fields = [given_text(said), *[given_text(other) for other in others if other]]
-    return (row[0], *together(fields)), _piece(row, said, fields[0][0])
+    return (row[0], *join_fields(fields)), _piece(row, said, fields[0][0])
 
 
 def _piece(row: Any, text: str, words: str | None) -> blocks.Piece | None:

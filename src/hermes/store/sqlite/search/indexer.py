@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from hermes import clock, errors
-from hermes.logs import log_of
+from hermes.logs import get_logger
 from hermes.store.engine import Writer
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter
 from hermes.store.sqlite.group_commit import Ticket, is_from_signal_handler
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hermes.store.sqlite.search.index import Standing
     from hermes.store.sqlite.search.split_texts import Texts
 
-log = log_of(__name__)
+log = get_logger(__name__)
 T = TypeVar("T")
 
 LOOK_EVERY_N_WRITES, BATCH = 32, 128

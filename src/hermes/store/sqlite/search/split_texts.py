@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from hermes.store.content import decode
 from hermes.store.matching import MessageText
-from hermes.text import as_text, text_of, text_of_tool_calls
+from hermes.text import extract_text, extract_tool_call_text, to_text
 
 MOST_CHARACTERS = 1_000_000
 """So much is kept, and the newest row, and then forgotten all at once: it is many times what usually waits for the
@@ -20,9 +20,9 @@ index."""
 def fields_of(content: Any, kind: str | None, tool_name: Any, tool_calls: Any) -> tuple[str, ...]:
     """What of a message can be found: its text, its tool's name, its tool calls."""
     return (
-        text_of(decode(content, kind)),
-        as_text(tool_name) if tool_name else "",
-        text_of_tool_calls(as_text(tool_calls)) if tool_calls else "",
+        extract_text(decode(content, kind)),
+        to_text(tool_name) if tool_name else "",
+        extract_tool_call_text(to_text(tool_calls)) if tool_calls else "",
     )
 
 

@@ -53,7 +53,7 @@ class Deadline(NamedTuple):
     def check(self, reader: SqliteReader, mark: int) -> None:
         if time.monotonic() > self.at:
             unindexed = int(reader.value(COUNT_ROWS, mark)) + int(reader.value(COUNT_CHANGED, mark))
-            raise errors.raised(
+            raise errors.make_error(
                 errors.SearchTimeout,
                 f"the search stopped after {self.seconds:g} s: {unindexed:,} messages are not indexed yet and could"
                 f" not all be read; run `{upkeep(self.path, 'optimize')}` to index them, then search again",

@@ -15,7 +15,7 @@ from pathlib import Path
 import apsw
 
 from hermes import clock, errors, home
-from hermes.atomic_files import BACKUPS, clear_partials, partial_file, sync_folder
+from hermes.atomic_files import BACKUPS, clear_partials, open_partial_file, sync_folder
 from hermes.store.sqlite.connection import connect, connect_read_only, damaged
 from hermes.store.sqlite.encryption import encryption
 from hermes.store.sqlite.fork_safety import Inside
@@ -60,7 +60,7 @@ def write_copy(connection: apsw.Connection, path: Path, target: Path | None, rea
     folder, name = _place(path, target)
     try:
         prepare_folder(folder, own=target is None)
-        with partial_file(folder, name or "state") as (partial, descriptor):
+        with open_partial_file(folder, name or "state") as (partial, descriptor):
             sessions, messages = copy_into(connection, path, partial)
             os.fsync(descriptor)
             size = os.fstat(descriptor).st_size
@@ -77,17 +77,17 @@ def _place(path: Path, target: Path | None) -> tuple[Path, str | None]:
     if target.is_dir():
         return target, None
     if (what := Belongings(path).called(target, is_copy=True)) is not None:
-        raise errors.raised(errors.BackupFailed, f"{target} is {what}; name another file for the backup")
+        raise errors.make_error(errors.BackupFailed, f"{target} is {what}; name another file for the backup")
     if target.is_symlink():
         told = f"{target} is a symbolic link; name the file that it leads to"
-        raise errors.raised(errors.BackupFailed, told)
+        raise errors.make_error(errors.BackupFailed, told)
     return target.parent, target.name
 
 
 def prepare_folder(folder: Path, *, own: bool) -> None:
     if own:
-        home.private_folder(folder)
-        if home.loose(str(folder)):
+        home.make_private_folder(folder)
+        if home.is_loose(str(folder)):
             os.chmod(folder, home.PRIVATE_FOLDER)
     clear_partials(folder)
 
@@ -112,7 +112,7 @@ def _publish(partial: Path, folder: Path, name: str | None, reason: str) -> Path
 
 def new_name(folder: Path, reason: str) -> str:
     """The next name: its order is the order of making, even if the clock was turned back."""
-    stamp, number = clock.stamp(), 1
+    stamp, number = clock.format_stamp(), 1
     for file in folder.iterdir():
         if (found := _order(file)) and found >= (stamp, number):
             stamp, number = found[0], found[1] + 1
@@ -182,9 +182,13 @@ def _whole(file: Path) -> bool:
 
 def failed(path: Path, problem: Exception) -> errors.HermesError:
     if _is_lack_of_room(problem):
-        return errors.raised(errors.BackupFailed, f"no room left for a copy of {path}; nothing was changed")
+        return errors.make_error(
+            errors.BackupFailed, f"no room left for a copy of {path}; nothing was changed"
+        )
     if isinstance(problem, apsw.BusyError | apsw.LockedError):
-        return errors.raised(errors.BackupFailed, f"{path} is locked by another program; nothing was changed")
+        return errors.make_error(
+            errors.BackupFailed, f"{path} is locked by another program; nothing was changed"
+        )
     if isinstance(problem, apsw.CorruptError | apsw.NotADBError):
         return damaged(path, str(problem))
     detail, where = str(problem), ""
@@ -192,7 +196,7 @@ def failed(path: Path, problem: Exception) -> errors.HermesError:
         detail, where = problem.strerror, f" ({problem.filename})" if problem.filename else ""
     elif detail == "not an error":  # the backup interface gives a code and no words
         detail = f"SQLite reports {type(problem).__name__}"
-    return errors.raised(
+    return errors.make_error(
         errors.BackupFailed, f"{path} could not be copied: {detail}{where}; nothing was changed"
     )
 

@@ -25,7 +25,7 @@ from hermes.store.sqlite.upkeep import integrity
 from hermes.store.sqlite.upkeep.backup import backups_of
 from hermes.store.sqlite.upkeep.page_copy import unsound
 from hermes.store.sqlite.upkeep.surroundings_check import way_out
-from hermes.text import counted
+from hermes.text import format_count
 
 FORMAT_AT, LOG_FORMAT = 18, 2
 """Where the header of a database says whether it has a write-ahead log, and what it says then."""
@@ -121,9 +121,7 @@ def size(reader: SqliteReader, path: Path) -> Iterator[Finding]:
 
 def index_lag(reader: SqliteReader, path: Path) -> Iterator[Finding]:
     _mark, above, changed = index.behind(reader, 1 << 60)
-    told = (
-        f"Index: {counted(above, 'message')} waiting{', and changes by another program' if changed else ''}"
-    )
+    told = f"Index: {format_count(above, 'message')} waiting{', and changes by another program' if changed else ''}"
     if above > LARGE_TAIL:
         yield Finding("note", f"{told}: searches are slower", f"index them: `{upkeep(path, 'optimize')}`")
     else:
@@ -146,7 +144,7 @@ def live_sessions(reader: SqliteReader) -> Iterator[Finding]:
         at = reader.value(WRITTEN_AT, message_id)
         yield Finding(
             "ok",
-            f"Session {name}: last stored is message {message_id} of {_time(at)}, {clock.relative(at, now)}",
+            f"Session {name}: last stored is message {message_id} of {_time(at)}, {clock.format_relative(at, now)}",
         )
     if len(rows) > MOST_SHOWN:
         yield Finding("ok", f"Sessions: {len(rows) - MOST_SHOWN} more are open and were active today")
@@ -181,7 +179,7 @@ def backups(reader: SqliteReader, path: Path, *, deep: bool) -> Iterator[Finding
     elif age > OLD_BACKUP and (reader.value(index.NEWEST_TIME) or 0) > at:
         yield Finding(
             "note",
-            f"{told}, {counted(int(age // clock.DAY), 'day')} old, with messages since",
+            f"{told}, {format_count(int(age // clock.DAY), 'day')} old, with messages since",
             f"make a newer {made[5:]}",
         )
     else:
@@ -208,7 +206,7 @@ def _wrong_with(backup: Path, *, deep: bool) -> str | None:
 def routes(reader: SqliteReader, path: Path) -> Iterator[Finding]:
     lost = int(reader.value(LOST_ROUTES))
     if lost:
-        told = f"Routing: {counted(lost, 'chat')} without a session, which is gone"
+        told = f"Routing: {format_count(lost, 'chat')} without a session, which is gone"
         yield Finding("warning", told, f"let them begin anew: `{upkeep(path, 'repair')}`")
     else:
         yield Finding("ok", "Routing: every chat leads to a session")
@@ -216,7 +214,7 @@ def routes(reader: SqliteReader, path: Path) -> Iterator[Finding]:
 
 def trash(reader: SqliteReader) -> Iterator[Finding]:
     sessions, messages, length = reader.row(TRASH) or (0, 0, 0)
-    told = f"{counted(sessions, 'session')}, {counted(messages, 'message')}, {length / 1e6:.1f} MB of text"
+    told = f"{format_count(sessions, 'session')}, {format_count(messages, 'message')}, {length / 1e6:.1f} MB of text"
     yield Finding("ok", f"Trash: {told if sessions else 'empty'}")
 
 
@@ -224,7 +222,8 @@ def clocks(reader: SqliteReader) -> Iterator[Finding]:
     soon = clock.now() + FUTURE
     count, latest = reader.row(FROM_THE_FUTURE, soon, soon) or (0, None)
     if count:
-        told = f"Clock: {counted(count, 'message')} dated in the future, up to {_time(latest)}; lists show that first"
+        messages = format_count(count, "message")
+        told = f"Clock: {messages} dated in the future, up to {_time(latest)}; lists show that first"
         yield Finding("warning", told, "see whether this machine's clock is right: `date`")
     else:
         yield Finding("ok", "Clock: no message is dated in the future")
@@ -239,11 +238,15 @@ def everything(reader: SqliteReader, fresh: apsw.Connection, path: Path) -> Iter
     for what in health.drift:
         yield Finding("warning", f"Out of step: {what}", f"put it right: `{upkeep(path, 'repair')}`")
     if not damage and health.ok:
-        held = f"{counted(health.sessions, 'session')} and {counted(health.messages, 'message')}"
+        held = f"{format_count(health.sessions, 'session')} and {format_count(health.messages, 'message')}"
         yield Finding("ok", f"Contents: {held}, all whole")
 
 
 def _time(at: object) -> str:
     if not isinstance(at, int | float):
         return "?"
-    return f"{clock.day(at)} {clock.stamp(at)[9:11]}:{clock.stamp(at)[11:13]}" if abs(at) < 1e11 else "?"
+    return (
+        f"{clock.format_day(at)} {clock.format_stamp(at)[9:11]}:{clock.format_stamp(at)[11:13]}"
+        if abs(at) < 1e11
+        else "?"
+    )

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import apsw
 
 from hermes import errors, home
-from hermes.atomic_files import clear_partials, partial_file, sync_folder
+from hermes.atomic_files import clear_partials, open_partial_file, sync_folder
 from hermes.store.meta import GET
 from hermes.store.sealing import plain_files, sealed_home
 from hermes.store.sealing.sealed_files import SealedFiles, require_cipher, wipe
@@ -39,7 +39,7 @@ from hermes.store.sqlite.upkeep.page_copy import PLAIN_TABLES, unsound
 from hermes.store.sqlite.upkeep.restore import WAIT_S, alone, in_use
 from hermes.store.sqlite.wal import file_guard
 from hermes.store.values import Converted, PlainFiles
-from hermes.text import counted
+from hermes.text import format_count
 
 VACUUM_INTO = "VACUUM INTO ?"
 COUNT = "SELECT count(*) FROM {table}"
@@ -70,7 +70,7 @@ def encrypt_file(
     with _held(path):
         already = encryption.key_of(path)
         if already is not None and already != key:
-            raise errors.raised(errors.WrongKey, f"{path} is encrypted already, with another key")
+            raise errors.make_error(errors.WrongKey, f"{path} is encrypted already, with another key")
         note = encryption.note_of(path) if already else None
         note = note or encryption.new_note(key, os.path.realpath(path), key_file)
         done = _convert(path, note, done=already is not None, keep_backups=keep_plain_backups)
@@ -171,7 +171,7 @@ def _counted(path: Path) -> tuple[int, int]:
 def is_of_home(path: Path) -> bool:
     """Whether it is the store of this home. Beside any other, nothing is sealed: the files there may be anybody's."""
     return os.path.realpath(path.parent) == os.path.realpath(home.get_hermes_home()) and (
-        path.name == home.default_db_path().name
+        path.name == home.get_default_db_path().name
     )
 
 
@@ -255,7 +255,7 @@ def _copied(
     """A verified copy, on the disk: whole, and with every row and every byte of text that the source has."""
     if wrong := unsound(source):
         raise damaged(file, wrong)
-    with partial_file(folder, name) as (partial, descriptor):
+    with open_partial_file(folder, name) as (partial, descriptor):
         key = None
         if note is not None:
             encryption.write_note(partial, note._replace(settled=False))
@@ -293,7 +293,7 @@ def _kept_by(connection: apsw.Connection, file: Path) -> _Kept:
 
 def _differences(before: _Kept, after: _Kept) -> list[str]:
     found = [
-        f"{table}: {counted(count, 'row')} became {after.rows.get(table)}"
+        f"{table}: {format_count(count, 'row')} became {after.rows.get(table)}"
         for table, count in before.rows.items()
         if after.rows.get(table) != count
     ]

@@ -67,7 +67,7 @@ def _locked(descriptor: int, first: int, size: int) -> bool:
 
 
 def busy(path: Path) -> errors.HermesError:
-    return errors.raised(
+    return errors.make_error(
         errors.StoreBusy,
         f"{path} is in use by another program; close everything that uses it, then repair it",
     )
@@ -75,9 +75,9 @@ def busy(path: Path) -> errors.HermesError:
 
 def keep_aside(real: Path, descriptor: int | None) -> Path:
     """A copy of the damaged file and of its log, as they are. A copy, because the file itself is retired afterwards."""
-    kept = real.with_name(f"{real.name}.damaged-{clock.stamp()}")
+    kept = real.with_name(f"{real.name}.damaged-{clock.format_stamp()}")
     while kept.exists():
-        kept = real.with_name(f"{real.name}.damaged-{clock.stamp()}-{secrets.token_hex(2)}")
+        kept = real.with_name(f"{real.name}.damaged-{clock.format_stamp()}-{secrets.token_hex(2)}")
     encryption.carry(real, kept)
     copy_files(real, descriptor, kept)
     return kept

@@ -18,7 +18,7 @@ from hermes.store.sqlite.search.split_texts import fields_of
 from hermes.store.sqlite.wal import sidecars
 from hermes.store.values import Health
 from hermes.terms import SEPARATOR, index_texts
-from hermes.text import counted
+from hermes.text import format_count
 
 SAMPLE = 200
 """How many messages' index entries `verify` splits again and compares; FTS5's own check is only structural."""
@@ -119,7 +119,7 @@ def health_of(reader: SqliteReader, path: Path) -> Health:
     damage = [f"messages without a session: {row[0]}" for row in reader.rows(ORPHANS)] + blobs.damage(reader)
     drift = [f"{name} is missing" for name in missing_in(reader).names]
     if binary := reader.value(BINARY_UIDS):
-        drift.append(f"uid of {counted(binary, 'message')}, stored as bytes")
+        drift.append(f"uid of {format_count(binary, 'message')}, stored as bytes")
     drift += row_ids.find_high_ids(reader)
     drift += _derived_drift(reader) + _index_drift(reader) + _block_drift(reader) + blobs.drift(reader)
     _mark, above, _changed = index.behind(reader, 1 << 60)
@@ -151,9 +151,9 @@ def _index_drift(reader: SqliteReader) -> list[str]:
     mark = int(reader.value(index.WATERMARK) or 0)
     drift = []
     if ghosts := reader.value(GHOSTS):
-        drift.append(f"{counted(ghosts, 'index entry', 'index entries')} of deleted messages")
+        drift.append(f"{format_count(ghosts, 'index entry', 'index entries')} of deleted messages")
     if missing := reader.value(UNINDEXED, mark):
-        drift.append(f"{counted(missing, 'message')} missing from the index")
+        drift.append(f"{format_count(missing, 'message')} missing from the index")
     ids = [row[0] for row in reader.rows(INDEXED_IDS, mark)]
     for message_id in ids[:: max(1, len(ids) // SAMPLE)]:
         row = reader.row(index.ONE, message_id)
@@ -170,13 +170,13 @@ def _block_drift(reader: SqliteReader) -> list[str]:
         return []
     drift = []
     if ghosts := reader.value(GHOST_BLOCKS):
-        drift.append(f"{counted(ghosts, 'block')} of deleted messages")
+        drift.append(f"{format_count(ghosts, 'block')} of deleted messages")
     if missing := reader.value(LOST_BLOCKS):
-        drift.append(f"{counted(missing, 'block')} missing from the index")
+        drift.append(f"{format_count(missing, 'block')} missing from the index")
     if unblocked := reader.value(UNBLOCKED, reader.value(blocks.WATERMARK)):
-        drift.append(f"{counted(unblocked, 'message')} in no block")
+        drift.append(f"{format_count(unblocked, 'message')} in no block")
     if strays := reader.value(STRAY_MEMBERS):
-        drift.append(f"{counted(strays, 'message')} in blocks that are not theirs")
+        drift.append(f"{format_count(strays, 'message')} in blocks that are not theirs")
     rows = reader.rows(BLOCKS)
     for row in rows[:: max(1, len(rows) // SAMPLE)]:
         block = blocks.Block(*row)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import apsw
 
 from hermes import home
-from hermes.atomic_files import LONGEST_NAME, clear_partials, partial_file, sync_folder
+from hermes.atomic_files import LONGEST_NAME, clear_partials, open_partial_file, sync_folder
 from hermes.store.sqlite.connection import SqliteWriter, connect, connect_read_only, has_log, run
 from hermes.store.sqlite.encryption import encryption
 from hermes.store.sqlite.engine import SqliteEngine
@@ -107,9 +107,9 @@ def open_copy(path: Path) -> tuple[Path, CopyHold]:
 def _make_copy(path: Path, copy: Path) -> CopyHold:
     folder = copy.parent
     try:
-        home.private_folder(folder)
+        home.make_private_folder(folder)
         clear_partials(folder)
-        with Inside(), partial_file(folder, path.stem[:LONGEST_NAME]) as (partial, descriptor):
+        with Inside(), open_partial_file(folder, path.stem[:LONGEST_NAME]) as (partial, descriptor):
             with _reading(path) as source:
                 copy_into(source, path, partial)
             _convert(partial)

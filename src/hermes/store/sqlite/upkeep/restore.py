@@ -19,7 +19,7 @@ from pathlib import Path
 import apsw
 
 from hermes import errors, home
-from hermes.atomic_files import clear_partials, partial_file, sync_folder
+from hermes.atomic_files import clear_partials, open_partial_file, sync_folder
 from hermes.store.sqlite import lock_file
 from hermes.store.sqlite.connection import Patience, connect, pragma, run
 from hermes.store.sqlite.encryption import encryption, recognition
@@ -42,10 +42,10 @@ def restore(path: Path, source: Path) -> None:
     Refused while anybody has the store open. The caller must not hold the lock beside the store.
     """
     if not source.is_file():
-        raise errors.raised(errors.BackupFailed, f"{source} is no file; {path} was left as it is")
+        raise errors.make_error(errors.BackupFailed, f"{source} is no file; {path} was left as it is")
     if path.exists() and path.samefile(source):
-        raise errors.raised(errors.BackupFailed, f"{source} is the store itself; it was left as it is")
-    home.private_folder(path.parent)
+        raise errors.make_error(errors.BackupFailed, f"{source} is the store itself; it was left as it is")
+    home.make_private_folder(path.parent)
     try:
         with (
             lock_file.exclusive(path),
@@ -64,7 +64,7 @@ def restore(path: Path, source: Path) -> None:
 
 
 def in_use(path: Path) -> errors.HermesError:
-    return errors.raised(
+    return errors.make_error(
         errors.StoreBusy, f"{path} is open in another program; close it and try again. It was left as it is"
     )
 
@@ -76,11 +76,11 @@ def _checked(source: Path, path: Path) -> Iterator[apsw.Connection]:
     try:
         run(connection, "BEGIN")
         if wrong := unsound(connection):
-            raise errors.raised(
+            raise errors.make_error(
                 errors.BackupFailed, f"{source} is damaged ({wrong}); {path} was left as it is"
             )
         if check_version(connection, source) == "empty":
-            raise errors.raised(
+            raise errors.make_error(
                 errors.BackupFailed, f"{source} is not a session store; {path} was left as it is"
             )
         yield connection
@@ -94,7 +94,7 @@ def _as_the_store(backup: apsw.Connection, path: Path) -> Iterator[apsw.Connecti
     source, note = Path(backup.filename), encryption.note_of(path)
     encrypted = encryption.key_of(source) is not None
     if encrypted and note is None and path.exists() and path.stat().st_size:
-        raise errors.raised(
+        raise errors.make_error(
             errors.BackupFailed,
             f"{source} is encrypted and {path} is not: encrypt the store first (`hermes store encrypt`), or move it"
             " away. It was left as it is",
@@ -121,7 +121,7 @@ def _opened(source: Path, path: Path) -> apsw.Connection:
         connection.close()
         if recognition.adopt(source):
             return connect(source, read_only=True)
-        raise errors.raised(
+        raise errors.make_error(
             errors.BackupFailed, f"{source} is not a SQLite database; {path} was left as it is"
         ) from None
     except apsw.CantOpenError:
@@ -194,7 +194,7 @@ def _set_aside(live: apsw.Connection, path: Path) -> None:
         backups.write_copy(live, path, None, REASON)
     except errors.StoreDamaged:
         folder = backups.folder_of(path)
-        with partial_file(folder, "state") as (partial, descriptor):
+        with open_partial_file(folder, "state") as (partial, descriptor):
             encryption.carry(path, partial)
             copy = connect(partial)
             try:
@@ -212,7 +212,7 @@ def _set_aside(live: apsw.Connection, path: Path) -> None:
 
 def _restore_by_name(path: Path, backup: apsw.Connection) -> None:
     """Write a copy beside the store and give it the store's name. There is no database to be in use."""
-    with partial_file(path.parent, path.name) as (partial, descriptor):
+    with open_partial_file(path.parent, path.name) as (partial, descriptor):
         copy_into(backup, path, partial)
         os.fsync(descriptor)
         with _locked_out(path) as there:

@@ -54,8 +54,8 @@ class Belongings:
         note = encryption.note_of(store)
         if note is not None and note.key_file is not None:
             yield note.key_file, "the key of the store"
-        yield str(config_file.path()), "where your settings are"
-        yield str(dotenv.path()), "where your keys are"
+        yield str(config_file.get_path()), "where your settings are"
+        yield str(dotenv.get_path()), "where your keys are"
 
 
 def _is_inside(real: str, folder: str) -> bool:

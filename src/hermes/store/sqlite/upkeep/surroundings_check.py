@@ -24,7 +24,7 @@ from hermes.store.sqlite.connection import upkeep
 from hermes.store.sqlite.upkeep import copy_cache
 from hermes.store.sqlite.upkeep.backup import backups_of, folder_of
 from hermes.store.sqlite.wal import sidecars
-from hermes.text import counted
+from hermes.text import format_count
 
 WAL_RESET_FIXED = (3, 51, 3)
 LEAST_ROOM = 1_000_000_000
@@ -88,8 +88,8 @@ def permissions(path: Path) -> Iterator[Finding]:
     files += [file for folder in folders for file in sorted(folder.iterdir()) if file.is_file()]
     if path.parent == home.get_hermes_home():
         folders.insert(0, path.parent)
-    loose_folders = [folder for folder in folders if home.loose(str(folder))]
-    loose_files = [file for file in files if home.loose(str(file))]
+    loose_folders = [folder for folder in folders if home.is_loose(str(folder))]
+    loose_files = [file for file in files if home.is_loose(str(file))]
     for mode, loose in (("700", loose_folders), ("600", loose_files)):
         if loose:
             names = " ".join(shlex.quote(str(each)) for each in loose)
@@ -250,7 +250,7 @@ def readable_copies(path: Path) -> Iterator[Finding]:
     told = f", {outdated} of them outdated" if outdated else ""
     yield Finding(
         "note",
-        f"Cache: {counted(len(copies), 'copy', 'copies')} of conversations, made to read other stores"
+        f"Cache: {format_count(len(copies), 'copy', 'copies')} of conversations, made to read other stores"
         f" ({megabytes:.1f} MB{told}): {names}{more}",
         f"remove them: `{upkeep(path, 'optimize')}`",
     )
@@ -269,10 +269,10 @@ def waiting(path: Path) -> Iterator[Finding]:
     spool = Spool(path)
     status = spool.status()
     if status.entries:
-        since = f", the oldest {clock.relative(status.oldest, clock.now())}"
+        since = f", the oldest {clock.format_relative(status.oldest, clock.now())}"
         yield Finding(
             "warning",
-            f"Spool: {counted(status.entries, 'write')} waiting to be stored{since}",
+            f"Spool: {format_count(status.entries, 'write')} waiting to be stored{since}",
             f"they are stored when the store is next opened for writing: `{upkeep(path, 'list')}`",
         )
     aside = {spool.folder / REFUSED: status.refused, spool.folder: len(spool.torn())}
@@ -283,7 +283,7 @@ def waiting(path: Path) -> Iterator[Finding]:
             name = shlex.quote(str(folder))
             yield Finding(
                 "warning",
-                f"Spool: {counted(count, 'write')} {why}",
+                f"Spool: {format_count(count, 'write')} {why}",
                 f"look at them, then remove them: `ls -l {name}`",
             )
     if not status.entries and not any(aside.values()):

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import apsw
 
-from hermes.logs import log_of
+from hermes.logs import get_logger
 from hermes.store.sqlite.connection import READ_SOMETHING, Patience, connect, run
 from hermes.store.sqlite.fork_safety import Inside
 from hermes.store.sqlite.wal.file_guard import Guard
 from hermes.store.sqlite.wal.log_lock import LogLock
 
-log = log_of(__name__)
+log = get_logger(__name__)
 
 LONG_LOG, NEARLY = 4_000, 1_000
 """In pages. While somebody always writes or reads, a checkpoint that waits for nobody never lets the log begin anew: it

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes import clock, errors
-from hermes.logs import log_of
+from hermes.logs import get_logger
 from hermes.store.sqlite import fork_safety
 from hermes.store.sqlite.connection import NO_DESCRIPTORS
 from hermes.store.sqlite.wal.log_index import LogCheck, map_index
@@ -38,7 +38,7 @@ from hermes.store.sqlite.wal.log_index import LogCheck, map_index
 if TYPE_CHECKING:
     from hermes.store.sqlite.connection_set import SqliteConnections
 
-log = log_of(__name__)
+log = get_logger(__name__)
 
 _SHARED_FIRST, _SHARED_SIZE = 0x40000002, 510
 _SHM_DEADMAN = 128  # the byte of -shm by which SQLite tells whether it is the first to open it
@@ -473,7 +473,7 @@ def _on_audit(event: str, args: tuple[object, ...]) -> None:
     except (OSError, TypeError, ValueError):
         return
     if _identity(status) in _guards:
-        raise errors.raised(
+        raise errors.make_error(
             errors.SecondLibrary,
             f"{name} is open here as a SessionDB; a second SQLite library in the same process would lose commits."
             " Use SessionDB.raw() for plain SQL, or close the SessionDB first",

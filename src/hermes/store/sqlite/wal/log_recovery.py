@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import apsw
 
 from hermes import errors
-from hermes.logs import log_of
+from hermes.logs import get_logger
 from hermes.store.sqlite.group_commit import Ticket
 from hermes.store.sqlite.wal import file_guard as guards
 from hermes.store.sqlite.wal.log_index import (
@@ -50,7 +50,7 @@ from hermes.store.sqlite.wal.log_lock import LogLock
 if TYPE_CHECKING:
     from hermes.store.sqlite.connection_set import SqliteConnections
 
-log = log_of(__name__)
+log = get_logger(__name__)
 
 STOP_S = 5.0
 """How long to wait for the reads and writes of this process, and the readers of others, to end."""
@@ -186,7 +186,7 @@ def enter_log(guard: guards.Guard, lock: LogLock, *, joins: bool) -> FoundFiles 
     if guard.is_held or guard.stores:
         return None
     if guard.entered_by == threading.get_ident():
-        raise errors.raised(
+        raise errors.make_error(
             errors.StoreBusy,
             f"{guard.path} is being opened by the call that a signal handler interrupted. Open it after the handler has"
             " returned",
@@ -209,7 +209,7 @@ def enter_log(guard: guards.Guard, lock: LogLock, *, joins: bool) -> FoundFiles 
             return found
         lock.release()  # so that whoever holds the removed log can save it
         if time.monotonic() > until:
-            raise errors.raised(
+            raise errors.make_error(
                 errors.StoreBusy,
                 f"the write-ahead log of {guard.path} was removed while another program has the store open. End that"
                 " program, which saves what it holds, and try again; `hermes doctor` names it",
@@ -493,7 +493,7 @@ def _is_same(name: str, descriptor: int | None) -> bool:
 
 def _cannot_stop(store: SqliteConnections, *, committed: bool = False) -> errors.HermesError:
     outcome = "the last change may or may not be stored later" if committed else "nothing was written"
-    return errors.raised(
+    return errors.make_error(
         errors.StoreFailed,
         f"the write-ahead log of {store.path} was removed while it was open here. To save what it held, every read of"
         f" the store has to end, and one has not; {outcome}. Try again when it has",
@@ -501,7 +501,7 @@ def _cannot_stop(store: SqliteConnections, *, committed: bool = False) -> errors
 
 
 def _cannot_save(store: SqliteConnections, problem: Exception) -> errors.HermesError:
-    return errors.raised(
+    return errors.make_error(
         errors.StoreFailed,
         f"the write-ahead log of {store.path} was removed while it was open here, and what it held cannot be put into"
         f" the file: {problem}. The last changes made here are lost",
@@ -513,7 +513,7 @@ def _explain_loss(store: SqliteConnections) -> errors.HermesError:
 
 
 def _cut(store: SqliteConnections) -> errors.HermesError:
-    return errors.raised(
+    return errors.make_error(
         errors.StoreFailed,
         f"another program emptied or shortened the write-ahead log of {store.path}: the last changes made here are"
         " lost, and nothing more is written. Close every SessionDB on that file, in every process, and open it again;"
@@ -522,7 +522,7 @@ def _cut(store: SqliteConnections) -> errors.HermesError:
 
 
 def _lost(store: SqliteConnections) -> errors.HermesError:
-    return errors.raised(
+    return errors.make_error(
         errors.StoreFailed,
         f"another program took the write-ahead log of {store.path} away, and the store was changed without it: the last"
         " changes made here cannot be put into the file. Close every SessionDB of this process on that file and open"

@@ -10,9 +10,9 @@ import os
 import stat
 from pathlib import Path
 
-from hermes.logs import log_of
+from hermes.logs import get_logger
 
-log = log_of(__name__)
+log = get_logger(__name__)
 
 ENDINGS = ("-wal", "-shm")
 

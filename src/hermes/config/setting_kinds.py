@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 
 class Kind(NamedTuple):
-    told: str
+    expected: str
     """What is expected, for a person who wrote something else."""
     read: Callable[[object], Any]
     """The value as it is used, or ValueError."""
@@ -21,14 +21,14 @@ class Setting(NamedTuple):
     meaning: str
 
 
-def _text(value: object) -> str:
+def _check_text(value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ValueError
     return value.strip()
 
 
-def _url(value: object) -> str:
-    text = _text(value).rstrip("/")
+def _check_url(value: object) -> str:
+    text = _check_text(value).rstrip("/")
     if not re.fullmatch(r"https?://[^\s/]+(/\S*)?", text) or not text.isprintable():
         raise ValueError
     parts = urlsplit(text)  # ValueError also where brackets or the port make no sense
@@ -40,22 +40,22 @@ def _url(value: object) -> str:
 def _is_host(name: str) -> bool:
     """Whether a server can be called that: letters of any script, in parts that are not empty or too long."""
     name.encode("idna")
-    return bool(name) and all(one.isascii() or category(one)[0] in "LMN" for one in name)
+    return bool(name) and all(char.isascii() or category(char)[0] in "LMN" for char in name)
 
 
-def _variable(value: object) -> str:
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text := _text(value)):
+def _check_variable(value: object) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text := _check_text(value)):
         raise ValueError
     return text
 
 
-def _flag(value: object) -> bool:
+def _check_flag(value: object) -> bool:
     if not isinstance(value, bool):
         raise ValueError
     return value
 
 
-def number(low: float, high: float, *, clamp: tuple[float, float] | None = None) -> Kind:
+def make_number(low: float, high: float, *, clamp: tuple[float, float] | None = None) -> Kind:
     def read(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
             raise ValueError
@@ -64,7 +64,7 @@ def number(low: float, high: float, *, clamp: tuple[float, float] | None = None)
     return Kind(f"a number from {low:g} to {high:g}", read)
 
 
-def whole(low: int, high: int) -> Kind:
+def make_integer(low: int, high: int) -> Kind:
     def read(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             raise ValueError
@@ -73,7 +73,7 @@ def whole(low: int, high: int) -> Kind:
     return Kind(f"a whole number from {low} to {high}", read)
 
 
-def choice(*names: str) -> Kind:
+def make_choice(*names: str) -> Kind:
     def read(value: object) -> str:
         if value not in names:
             raise ValueError
@@ -82,7 +82,7 @@ def choice(*names: str) -> Kind:
     return Kind(" or ".join(names), read)
 
 
-def list_of(kind: Kind, expected: str) -> Kind:
+def make_list(kind: Kind, expected: str) -> Kind:
     """Several of them: a list, or one text with commas between."""
 
     def read(value: object) -> tuple[Any, ...]:
@@ -94,19 +94,19 @@ def list_of(kind: Kind, expected: str) -> Kind:
     return Kind(expected, read)
 
 
-def _folder(value: object) -> str:
-    text = _text(value)
+def _check_folder(value: object) -> str:
+    text = _check_text(value)
     if not text.startswith(("/", "~/", "$")) or "\0" in text:
         raise ValueError
     return text
 
 
-TEXT = Kind("a text", _text)
-URL = Kind("an address such as http://127.0.0.1:11434/v1", _url)
-VARIABLE = Kind("the name of an environment variable", _variable)
-FLAG = Kind("true or false", _flag)
-FOLDERS = list_of(Kind("", _folder), "whole paths of folders, in a list or with commas between them")
-VARIABLE_NAMES = list_of(VARIABLE, "names of environment variables, in a list or with commas between them")
-DAYS = number(0, 1_000_000)
-RATE = number(0, 1_000_000)
+TEXT = Kind("a text", _check_text)
+URL = Kind("an address such as http://127.0.0.1:11434/v1", _check_url)
+VARIABLE = Kind("the name of an environment variable", _check_variable)
+FLAG = Kind("true or false", _check_flag)
+FOLDERS = make_list(Kind("", _check_folder), "whole paths of folders, in a list or with commas between them")
+VARIABLE_NAMES = make_list(VARIABLE, "names of environment variables, in a list or with commas between them")
+DAYS = make_number(0, 1_000_000)
+RATE = make_number(0, 1_000_000)
 RATES = ("input", "output", "cache_read", "cache_write")

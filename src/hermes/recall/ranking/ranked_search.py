@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 from hermes import clock
 from hermes.recall.deadline import within_deadline
-from hermes.recall.query.named_days import Stretch, year_of
-from hermes.recall.query.search_arguments import both, filter_of, order_of, visible
+from hermes.recall.query.named_days import Stretch, get_year
+from hermes.recall.query.search_arguments import exclude_hidden, intersect_filters, make_filter, parse_order
 from hermes.recall.query.substring_fallback import find_partial
 from hermes.recall.ranking import question_words as questions
 from hermes.recall.ranking.question_words import Question
-from hermes.recall.ranking.result_rows import Found, shown
+from hermes.recall.ranking.result_rows import Found, make_result_row
 from hermes.store.arguments import whole
 from hermes.store.engine import Access, Reader
 from hermes.store.matching import EVERYTHING, Node
@@ -54,7 +54,7 @@ class Ranked(NamedTuple):
     candidates: Candidates
 
 
-class ConversationSearch:
+class RankedSearch:
     def __init__(self, engine: Access) -> None:
         self._engine = engine
 
@@ -73,8 +73,8 @@ class ConversationSearch:
         include_hidden: bool = False,
         sort: str = "relevance",
     ) -> SearchResults:
-        limit, order = whole("limit", limit), order_of(sort)
-        wanted = filter_of(source_filter, exclude_sources, role_filter, after, before)
+        limit, order = whole("limit", limit), parse_order(sort)
+        message_filter = make_filter(source_filter, exclude_sources, role_filter, after, before)
         results = SearchResults()
         results.order = order
         if limit <= 0:
@@ -82,85 +82,96 @@ class ConversationSearch:
         with self._engine.read(settled=True, wait=False) as reader:
             root = reader.value(ROOT, exclude_session) if isinstance(exclude_session, str) else None
         if exclude_session is not None:
-            wanted = wanted._replace(but_conversations=(root or str(exclude_session),))
+            message_filter = message_filter._replace(but_conversations=(root or str(exclude_session),))
         found: dict[str, Found] = {}
-        for text in phrasings(query):
-            ranked = self._asked(questions.asked(text, clock.now()), wanted, limit, include_hidden)
-            _tell(results, ranked.candidates)
-            for root_id, one in ranked.conversations.items():
-                if root_id not in found or _better(one, found[root_id]):
-                    found[root_id] = one
+        for text in list_phrasings(query):
+            ranked = self._search_phrasing(
+                questions.parse_question(text, clock.now()), message_filter, limit, include_hidden
+            )
+            _note_indexing(results, ranked.candidates)
+            for root_id, conversation in ranked.conversations.items():
+                if root_id not in found or _is_better(conversation, found[root_id]):
+                    found[root_id] = conversation
         with self._engine.read() as reader:
             # One that is gone by now makes room for the next.
-            rows = (shown(reader, one) for one in _best(reader, found.values(), order))
+            rows = (
+                make_result_row(reader, conversation)
+                for conversation in _select_best(reader, found.values(), order)
+            )
             results.extend(islice((row for row in rows if row is not None), limit))
-            shown_ones = [found[row["conversation_id"]] for row in results]
-            results.relaxed = bool(results) and all(one.near for one in shown_ones)
-            results.parts = tuple(dict.fromkeys(part for one in shown_ones for part in one.question.parts))
+            returned = [found[row["conversation_id"]] for row in results]
+            results.relaxed = bool(results) and all(conversation.near for conversation in returned)
+            results.parts = tuple(
+                dict.fromkeys(part for conversation in returned for part in conversation.question.parts)
+            )
             results.partial = bool(results.parts)
         if order == "relevance" and results and all(row["order"] == "newest" for row in results):
             results.order = "newest"
         return results
 
-    def _asked(self, question: Question, wanted: MessageFilter, limit: int, include_hidden: bool) -> Ranked:
+    def _search_phrasing(
+        self, question: Question, message_filter: MessageFilter, limit: int, include_hidden: bool
+    ) -> Ranked:
         """What was asked for in one way, within what the caller allows and what is not hidden."""
         if question.fields is not None:
-            wanted = both(wanted, question.fields)
+            message_filter = intersect_filters(message_filter, question.fields)
         if not include_hidden:
-            wanted = visible(wanted)
+            message_filter = exclude_hidden(message_filter)
         if question.fields is not None and not question.terms and question.must is None:
-            return self._found(question, wanted, EVERYTHING, MOST_NEWEST, "newest")
-        ranked = self.rank(question, wanted)
+            return self._search_exact(question, message_filter, EVERYTHING, MOST_NEWEST, "newest")
+        ranked = self.rank(question, message_filter)
         if ranked.messages or question.tree is None or (question.must is None and ranked.conversations):
             return ranked
         # What has no words to rank by, punctuation or pieces of words, is found as it was typed.
-        found = self._found(question, wanted, question.tree, limit, "relevance")
+        found = self._search_exact(question, message_filter, question.tree, limit, "relevance")
         if found.conversations:
             return found
-        partial = find_partial(self._engine, question.tree, wanted)
+        partial = find_partial(self._engine, question.tree, message_filter)
         if partial is not None:
             as_parts = question._replace(tree=partial.tree, parts=partial.parts)
-            found = self._found(as_parts, wanted, partial.tree, limit, "relevance")
+            found = self._search_exact(as_parts, message_filter, partial.tree, limit, "relevance")
             if found.conversations:
                 return found
         if question.must is None:
             return found
-        return self.rank(question._replace(must=None), wanted, near=True)
+        return self.rank(question._replace(must=None), message_filter, near=True)
 
-    def _found(
-        self, question: Question, wanted: MessageFilter, tree: Node, most: int, order: Order
+    def _search_exact(
+        self, question: Question, message_filter: MessageFilter, tree: Node, most: int, order: Order
     ) -> Ranked:
         """The conversations that hold what was typed, as they are found; fields alone find everything they allow."""
-        answer = self._engine.search(tree, wanted, most, 0, order, once=True)
+        answer = self._engine.search(tree, message_filter, most, 0, order, once=True)
         found: dict[str, Found] = {}
         with self._engine.read() as reader:
             for hit in answer.hits:
                 root = reader.value(ROOT, hit.session_id) or hit.session_id
-                found[root] = Found(root, 0.0, question, hit.id, order=answer.order, wanted=wanted)
+                found[root] = Found(
+                    root, 0.0, question, hit.id, order=answer.order, message_filter=message_filter
+                )
         return Ranked(found, [], Candidates([], [], [], order=answer.order))
 
-    def rank(self, question: Question, wanted: MessageFilter, *, near: bool = False) -> Ranked:
+    def rank(self, question: Question, message_filter: MessageFilter, *, near: bool = False) -> Ranked:
         """The conversations for one phrasing, and the messages that speak for them; `near` marks them as such."""
-        days, months = self._times(question.days), self._times(question.months)
-        candidates = self._engine.candidates(question.terms, wanted, must=question.must, days=days)
-        ranked = _combined(question, candidates, months)
-        for root_id, one in ranked.conversations.items():
-            ranked.conversations[root_id] = one._replace(wanted=wanted, near=near)
+        days, months = self._resolve_stretches(question.days), self._resolve_stretches(question.months)
+        candidates = self._engine.candidates(question.terms, message_filter, must=question.must, days=days)
+        ranked = _combine(question, candidates, months)
+        for root_id, conversation in ranked.conversations.items():
+            ranked.conversations[root_id] = conversation._replace(message_filter=message_filter, near=near)
         return ranked
 
-    def _times(self, stretches: Sequence[Stretch]) -> list[tuple[float, float]]:
+    def _resolve_stretches(self, stretches: Sequence[Stretch]) -> list[tuple[float, float]]:
         """From when to when, in every year that can be meant."""
         if not stretches:
             return []
-        last = year_of(clock.now())
+        last = get_year(clock.now())
         with self._engine.read() as reader:
             first = reader.value(FIRST_START)
-        oldest = year_of(first) if isinstance(first, int | float) and first > 0 else last
+        oldest = get_year(first) if isinstance(first, int | float) and first > 0 else last
         years = (max(oldest, last - MOST_YEARS), last)
         return [span for stretch in stretches for span in stretch.within(*years)]
 
 
-def phrasings(query: object) -> list[str]:
+def list_phrasings(query: object) -> list[str]:
     """What is asked, in one or a few ways; anything that is no text says nothing."""
     several = [query] if isinstance(query, str) else query if isinstance(query, Iterable) else []
     return [text for text in several if isinstance(text, str) and text.strip()][:MOST_PHRASINGS]
@@ -169,25 +180,25 @@ def phrasings(query: object) -> list[str]:
 # ---------------------------------------------------------------- scores
 
 
-def _worth(message: RankedMessage, asks_agent: bool) -> float:
+def _compute_score(message: RankedMessage, asks_agent: bool) -> float:
     if message.role == "user":
-        share = _share(message.length, PASTED, WHOLE_LOG, OF_LOG)
+        share = _compute_share(message.length, PASTED, WHOLE_LOG, OF_LOG)
         return message.score * share * (AGENT if asks_agent else PERSON)
-    share = _share(message.length, SHORT, LONG, OF_LONG)
+    share = _compute_share(message.length, SHORT, LONG, OF_LONG)
     if message.role == "assistant":
         return message.score * share * (PERSON if asks_agent else AGENT)
     return message.score * share * OTHERS
 
 
-def _share(length: int, whole: int, least_from: int, least: float) -> float:
+def _compute_share(length: int, whole: int, least_from: int, least: float) -> float:
     """1 up to a length, then falling with its logarithm to the least."""
     if length <= whole:
         return 1.0
     return 1.0 - (1.0 - least) * min(1.0, log(length / whole) / log(least_from / whole))
 
 
-def _combined(question: Question, candidates: Candidates, months: list[tuple[float, float]]) -> Ranked:
-    worth = [(_worth(message, question.asks_agent), message) for message in candidates.messages]
+def _combine(question: Question, candidates: Candidates, months: list[tuple[float, float]]) -> Ranked:
+    worth = [(_compute_score(message, question.asks_agent), message) for message in candidates.messages]
     best: dict[str, tuple[float, RankedMessage]] = {}
     for value, message in worth:
         if message.root_id not in best or value > best[message.root_id][0]:
@@ -203,12 +214,12 @@ def _combined(question: Question, candidates: Candidates, months: list[tuple[flo
     }
     found: dict[str, Found] = {}
     for root_id in {**best, **blocks}:
-        value, said = best.get(root_id) or (0.0, None)
+        value, best_message = best.get(root_id) or (0.0, None)
         around = blocks.get(root_id)
-        kind = said.kind if said is not None else blocks[root_id].kind
+        kind = best_message.kind if best_message is not None else blocks[root_id].kind
         score = (value + (around.score if around is not None else 0.0)) * KIND_WEIGHT.get(kind, 1.0)
         score *= OF_THE_MONTH if root_id in in_month else 1.0
-        message_id = None if said is None else said.id
+        message_id = None if best_message is None else best_message.id
         found[root_id] = Found(root_id, score, question, message_id, around, None, candidates.order)
     for that_day in candidates.days:
         known = found.get(that_day.root_id)
@@ -217,29 +228,29 @@ def _combined(question: Question, candidates: Candidates, months: list[tuple[flo
             known = Found(that_day.root_id, score, question, that_day.message_id)
         elif known.day is None:
             known = known._replace(score=known.score * OF_THE_DAY)
-        found[that_day.root_id] = known._replace(day=clock.day(that_day.timestamp))
+        found[that_day.root_id] = known._replace(day=clock.format_day(that_day.timestamp))
     return Ranked(found, worth, candidates)
 
 
-def _better(one: Found, other: Found) -> bool:
-    if one.near != other.near:
+def _is_better(found: Found, other: Found) -> bool:
+    if found.near != other.near:
         return other.near
-    if one.order != other.order:  # what was ranked before what was only found
-        return one.order == "relevance"
-    if one.order == "newest":
-        return (one.message_id or 0) > (other.message_id or 0)
-    return one.score > other.score
+    if found.order != other.order:  # what was ranked before what was only found
+        return found.order == "relevance"
+    if found.order == "newest":
+        return (found.message_id or 0) > (other.message_id or 0)
+    return found.score > other.score
 
 
-def _best(reader: Reader, found: Iterable[Found], order: Order) -> list[Found]:
+def _select_best(reader: Reader, found: Iterable[Found], order: Order) -> list[Found]:
     """Those worth showing, in the order asked for. Of equals the one with the newest message comes first."""
     ordered = sorted(
         found,
-        key=lambda one: (
-            not one.near,
-            one.order == "relevance",
-            round(one.score, 6) if one.order == "relevance" else 0.0,
-            one.message_id or (one.block.last_id if one.block else 0),
+        key=lambda candidate: (
+            not candidate.near,
+            candidate.order == "relevance",
+            round(candidate.score, 6) if candidate.order == "relevance" else 0.0,
+            candidate.message_id or (candidate.block.last_id if candidate.block else 0),
         ),
         reverse=True,
     )
@@ -247,12 +258,12 @@ def _best(reader: Reader, found: Iterable[Found], order: Order) -> list[Found]:
         return ordered
     least = ordered[0].score * NEARLY
     return sorted(
-        (one for one in ordered if one.score >= least),
-        key=lambda one: reader.value(LAST_ACTIVE, one.root_id) or 0.0,
+        (candidate for candidate in ordered if candidate.score >= least),
+        key=lambda candidate: reader.value(LAST_ACTIVE, candidate.root_id) or 0.0,
         reverse=order == "newest",
     )
 
 
-def _tell(results: SearchResults, candidates: Candidates) -> None:
+def _note_indexing(results: SearchResults, candidates: Candidates) -> None:
     if candidates.waiting:
         results.indexing = (candidates.total - candidates.waiting, candidates.total)

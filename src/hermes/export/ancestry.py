@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hermes.export.jsonl import NOT_TOLD
 from hermes.export.plan import Conversation, Session
 from hermes.store.sessions.selection import Outline
-from hermes.text import as_text, clean_in, json_shown
+from hermes.text import escape_json, replace_surrogates, to_text
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
@@ -51,17 +51,17 @@ def read_ancestors(db: SessionDB, session_id: str) -> Iterator[Session]:
         at = session["parent_session_id"]
 
 
-def gather(db: SessionDB, session_id: str) -> Ancestry | None:
+def gather_ancestry(db: SessionDB, session_id: str) -> Ancestry | None:
     """A stored conversation; None if it is not there."""
     found = list(read_ancestors(db, session_id))[::-1]
-    outlines = {one.id: one for one in db.outlines([one["id"] for one in found])}
-    segments = [outlines[one["id"]] for one in found if one["id"] in outlines]
+    outlines = {session.id: session for session in db.outlines([session["id"] for session in found])}
+    segments = [outlines[session["id"]] for session in found if session["id"] in outlines]
     if not segments:
         return None
-    return Ancestry(Conversation(session_id, segments), {one["id"]: one for one in found})
+    return Ancestry(Conversation(session_id, segments), {session["id"]: session for session in found})
 
 
-def from_rows(session_id: str, rows: list[dict[str, Any]], at: float) -> Ancestry:
+def make_ancestry(session_id: str, rows: list[dict[str, Any]], at: float) -> Ancestry:
     """A conversation that is in no store."""
     messages = [{"id": number, "timestamp": at, **row} for number, row in enumerate(rows, 1)]
     outline = Outline(session_id, session_id, None, "", "cli", "main", None, None, at, at, len(rows))
@@ -69,7 +69,7 @@ def from_rows(session_id: str, rows: list[dict[str, Any]], at: float) -> Ancestr
     return Ancestry(Conversation(session_id, [outline]), {session_id: session})
 
 
-def as_json(ancestry: Ancestry) -> str:
+def to_json(ancestry: Ancestry) -> str:
     """One object with all messages. Each names its session; what a rewind took back is marked (`active`: 0)."""
     newest = list(ancestry.sessions.values())[-1]
     messages = [
@@ -78,7 +78,7 @@ def as_json(ancestry: Ancestry) -> str:
         for message in session["messages"]
     ]
     left_out = ("id", "messages", "context", "rewound_context", "model_calls", *NOT_TOLD)
-    told = {
+    exported = {
         "session_id": newest["id"],
         **{name: value for name, value in newest.items() if name not in left_out},
         "title": ancestry.conversation.title,
@@ -88,4 +88,7 @@ def as_json(ancestry: Ancestry) -> str:
         "message_count": len(messages),
         "messages": messages,
     }
-    return json_shown(clean_in(json.dumps(told, default=as_text, ensure_ascii=False, indent=2))) + "\n"
+    return (
+        escape_json(replace_surrogates(json.dumps(exported, default=to_text, ensure_ascii=False, indent=2)))
+        + "\n"
+    )

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from hermes.agent.context import tokens
-from hermes.agent.context.boundaries import Row, last_said
-from hermes.agent.tool import bounded
-from hermes.text import text_of
+from hermes.agent.context.boundaries import Row, find_last_prompt
+from hermes.agent.tool import shorten_middle
+from hermes.text import extract_text
 
 LONG_OUTPUT, BEGINNING = 200, 100
 LONG_ARGUMENTS, ARGUMENT = 500, 200
@@ -17,39 +17,39 @@ MOST_IF_PRESSED = 2_000
 IMAGE = {"type": "text", "text": "[an image was here]"}
 
 
-def shortened(rows: Sequence[Row], before: int, *, pressed: bool = False) -> list[Row]:
+def shorten_rows(rows: Sequence[Row], before: int, *, pressed: bool = False) -> list[Row]:
     """The rows with what tools were given and gave back before a message cut to a line; if pressed, later output too.
 
     A row is cut the same way each time: the beginning of a request stays as it was in the last one, and with it the
     provider's cache. What the person said last is not cut.
     """
     made: list[Row] = []
-    said = last_said(rows)
+    prompt = find_last_prompt(rows)
     for at, row in enumerate(rows):
-        if row.get("id") is not None and row["id"] < before and at != said:
-            made.append(_old(row))
+        if row.get("id") is not None and row["id"] < before and at != prompt:
+            made.append(_shorten_row(row))
         elif pressed and row.get("role") == "tool":
-            made.append({**row, "content": bounded(text_of(row.get("content")), MOST_IF_PRESSED)})
+            made.append({**row, "content": shorten_middle(extract_text(row.get("content")), MOST_IF_PRESSED)})
         else:
             made.append(row)
     return made
 
 
-def _old(row: Row) -> Row:
+def _shorten_row(row: Row) -> Row:
     role, content = row.get("role"), row.get("content")
     if role == "tool":
-        return {**row, "content": _line(row)}
-    if tokens.images(content):
-        places = set(tokens.images(content))
+        return {**row, "content": _shorten_output(row)}
+    if tokens.find_images(content):
+        places = set(tokens.find_images(content))
         row = {**row, "content": [IMAGE if at in places else part for at, part in enumerate(content or ())]}
     if role == "assistant" and isinstance(row.get("tool_calls"), list):
-        return {**row, "tool_calls": [_call(call) for call in row["tool_calls"]]}
+        return {**row, "tool_calls": [_shorten_call(call) for call in row["tool_calls"]]}
     return row
 
 
-def _line(row: Row) -> Any:
-    text = text_of(row.get("content"))
-    pictures = tokens.images(row.get("content"))
+def _shorten_output(row: Row) -> Any:
+    text = extract_text(row.get("content"))
+    pictures = tokens.find_images(row.get("content"))
     if len(text) <= LONG_OUTPUT:
         return f"{text}\n{IMAGE['text']}".strip() if pictures else row.get("content")
     beginning = " ".join(text[: BEGINNING * 2].split())[:BEGINNING]
@@ -59,16 +59,16 @@ def _line(row: Row) -> Any:
     )
 
 
-def _call(call: Any) -> Any:
+def _shorten_call(call: Any) -> Any:
     """A call with the long strings in its arguments cut; it stays JSON, for models are taught to write that."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict):
         return call
-    given = function.get("arguments")
-    if not isinstance(given, str) or len(given) <= LONG_ARGUMENTS:
+    sent = function.get("arguments")
+    if not isinstance(sent, str) or len(sent) <= LONG_ARGUMENTS:
         return call
     try:
-        arguments = json.loads(given)
+        arguments = json.loads(sent)
     except (ValueError, RecursionError):
         return call
     if not isinstance(arguments, dict):

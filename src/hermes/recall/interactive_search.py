@@ -14,22 +14,22 @@ from typing import Any, NamedTuple
 
 from hermes import clock
 from hermes.recall.deadline import within_deadline
-from hermes.recall.message_search import result_of
+from hermes.recall.message_search import make_result
 from hermes.recall.query.prompt_language import Reading, read
-from hermes.recall.query.search_arguments import both, filter_of, visible
+from hermes.recall.query.search_arguments import exclude_hidden, intersect_filters, make_filter
 from hermes.recall.query.substring_fallback import find_partial
 from hermes.recall.ranking import question_words as questions
-from hermes.recall.ranking.matched_terms import held
+from hermes.recall.ranking.matched_terms import find_matched_terms
 from hermes.recall.ranking.question_words import Question
-from hermes.recall.ranking.ranking import ConversationSearch
-from hermes.recall.ranking.result_rows import Found, row_of, shown, why
+from hermes.recall.ranking.ranked_search import RankedSearch
+from hermes.recall.ranking.result_rows import Found, explain_match, make_result_row, make_row
 from hermes.store.arguments import whole
 from hermes.store.engine import Access, Reader
 from hermes.store.matching import EVERYTHING, And, Node, Word
 from hermes.store.sessions.lineage import ROOT, tip
 from hermes.store.values import Hit, MessageFilter, SearchResults
 from hermes.terms import fold
-from hermes.text import text_of
+from hermes.text import extract_text
 
 MOST_ROUNDS = 6
 """How often it is searched again without the conversations that were found: one of them may hold thousands."""
@@ -76,13 +76,13 @@ class FoundConversations(SearchResults):
         self.reading, self.hidden, self.hidden_at_least = reading, {}, False
 
 
-class Asked(NamedTuple):
+class InteractiveQuery(NamedTuple):
     """What was asked, in every form in which it is looked for."""
 
     reading: Reading
     tree: Node
     question: Question
-    wanted: MessageFilter
+    message_filter: MessageFilter
     is_plain: bool
     """Whether there are words only: then what is near is welcome, too."""
     is_question: bool
@@ -107,33 +107,35 @@ class InteractiveSearch:
     ) -> FoundConversations:
         """`unfinished`: it is still being typed, so that its last word counts as the beginning of one, too."""
         limit = whole("limit", limit)
-        closing = _unclosed(query) if unfinished else ""
+        closing = _close_groups(query) if unfinished else ""
         reading = read(query + closing, clock.now())
         results = FoundConversations(reading)
         if reading.is_empty or limit <= 0:
             return results
-        asked = _asked(query, reading, sources, after, before, include_hidden)
+        parsed = _make_query(query, reading, sources, after, before, include_hidden)
         if unfinished and UNFINISHED.search(query):
-            asked = _begun(query, closing, asked)
-        results.is_question = asked.is_question
-        exact = self._exact(asked, limit, results)
-        titled = self._titled(asked) if not reading.fields else {}
+            parsed = _extend_last_word(query, closing, parsed)
+        results.is_question = parsed.is_question
+        exact = self._search_exact(parsed, limit, results)
+        titled = self._search_titles(parsed) if not reading.fields else {}
         if not exact and not titled and reading.tree is not None:
-            partial = find_partial(self._engine, reading.tree, asked.wanted)
+            partial = find_partial(self._engine, reading.tree, parsed.message_filter)
             if partial is not None:
-                as_parts = asked._replace(tree=partial.tree)
-                exact = self._exact(as_parts, limit, results)
+                as_parts = parsed._replace(tree=partial.tree)
+                exact = self._search_exact(as_parts, limit, results)
                 if exact:
-                    asked, results.partial, results.parts = as_parts, True, partial.parts
+                    parsed, results.partial, results.parts = as_parts, True, partial.parts
         ranked: dict[str, Found] = {}
-        if asked.question.terms and (asked.is_plain or not exact):
-            question = asked.question._replace(must=None)
-            ranked = ConversationSearch(self._engine).rank(question, asked.wanted).conversations
-        matching = sorted({**titled, **exact}, key=lambda root: _worth(root, ranked, titled), reverse=True)
+        if parsed.question.terms and (parsed.is_plain or not exact):
+            question = parsed.question._replace(must=None)
+            ranked = RankedSearch(self._engine).rank(question, parsed.message_filter).conversations
+        matching = sorted(
+            {**titled, **exact}, key=lambda root: _compute_score(root, ranked, titled), reverse=True
+        )
         near = sorted(ranked.keys() - exact.keys() - titled.keys(), key=lambda root: -ranked[root].score)
         with self._engine.read() as reader:
             for root in (*matching, *near):
-                row = self._row(reader, root, asked, exact.get(root), ranked.get(root))
+                row = self._make_row(reader, root, parsed, exact.get(root), ranked.get(root))
                 if row is not None:
                     matches = root in exact or root in titled
                     results.append(row | {"exact": matches, "partial": matches and results.partial})
@@ -145,130 +147,142 @@ class InteractiveSearch:
             results.order = "relevance"
         if not include_hidden:
             most = MOST_HIDDEN_YET if unfinished else MOST_HIDDEN
-            results.hidden, results.hidden_at_least = self._hidden(asked, most)
+            results.hidden, results.hidden_at_least = self._search_hidden(parsed, most)
         return results
 
-    def _exact(self, asked: Asked, limit: int, results: FoundConversations) -> dict[str, Hit]:
+    def _search_exact(
+        self, parsed: InteractiveQuery, limit: int, results: FoundConversations
+    ) -> dict[str, Hit]:
         """The best message of each conversation that holds what was typed, the best conversation first."""
         found: dict[str, Hit] = {}
-        wanted = asked.wanted
+        message_filter = parsed.message_filter
         for _ in range(MOST_ROUNDS):
-            answer = self._engine.search(asked.tree, wanted, limit - len(found), 0, once=True)
+            answer = self._engine.search(parsed.tree, message_filter, limit - len(found), 0, once=True)
             results.cut, results.order, results.capped = answer.cut, answer.order, answer.capped
             with self._engine.read() as reader:
                 for hit in answer.hits:
                     found.setdefault(reader.value(ROOT, hit.session_id) or hit.session_id, hit)
             if len(found) >= limit or not answer.capped:
                 break
-            wanted = wanted._replace(but_conversations=(*asked.wanted.but_conversations, *found))
+            message_filter = message_filter._replace(
+                but_conversations=(*parsed.message_filter.but_conversations, *found)
+            )
         return found
 
-    def _titled(self, asked: Asked) -> dict[str, None]:
+    def _search_titles(self, parsed: InteractiveQuery) -> dict[str, None]:
         """Conversations with all of the words in their title, newest activity first."""
-        words = [fold(word) for word in asked.reading.words]
-        if not words or not asked.is_plain:
+        words = [fold(word) for word in parsed.reading.words]
+        if not words or not parsed.is_plain:
             return {}
         longest = max(words, key=len)[:LONGEST_TITLE]
         pattern = "".join(("%", SPECIAL.sub(r"!\g<0>", longest), "%"))
         named: dict[str, None] = {}
         with self._engine.read(settled=True, wait=False) as reader:
             for title, root, *row in reader.each(TITLES, pattern):
-                if _allows(asked.wanted, row) and all(word in fold(str(title)) for word in words):
+                if _is_allowed(parsed.message_filter, row) and all(
+                    word in fold(str(title)) for word in words
+                ):
                     named[root] = None
                     if len(named) == MOST_TITLES:
                         break
         return named
 
-    def _hidden(self, asked: Asked, most: int) -> tuple[dict[str, int], bool]:
+    def _search_hidden(self, parsed: InteractiveQuery, most: int) -> tuple[dict[str, int], bool]:
         """Of the conversations that are hidden, those that hold what was typed; and if one look did not see all."""
-        if asked.wanted.kinds is None and not asked.wanted.hide_archived:
+        if parsed.message_filter.kinds is None and not parsed.message_filter.hide_archived:
             return {}, False
-        everything = asked.wanted._replace(kinds=asked.reading.wanted.kinds, hide_archived=False)
-        hits = self._engine.search(asked.tree, everything, most, 0, "newest", once=True).hits
+        everything = parsed.message_filter._replace(
+            kinds=parsed.reading.message_filter.kinds, hide_archived=False
+        )
+        hits = self._engine.search(parsed.tree, everything, most, 0, "newest", once=True).hits
         saw_all = len(hits) < most
         hidden: dict[str, int] = {}
         with self._engine.read() as reader:
             for root in dict.fromkeys(reader.value(ROOT, hit.session_id) or hit.session_id for hit in hits):
-                reason = _reason(reader.row(ROW, root), asked.wanted)
+                reason = _explain_hidden(reader.row(ROW, root), parsed.message_filter)
                 if reason is not None:
                     hidden[reason] = hidden.get(reason, 0) + 1
         return hidden, not saw_all
 
-    def _row(
-        self, reader: Reader, root: str, asked: Asked, hit: Hit | None, ranked: Found | None
+    def _make_row(
+        self, reader: Reader, root: str, parsed: InteractiveQuery, hit: Hit | None, ranked: Found | None
     ) -> dict[str, Any] | None:
-        if hit is None or (ranked is not None and ranked.message_id is not None and asked.is_question):
-            row = None if ranked is None else shown(reader, ranked)
-            return row or _by_title(reader, root)
-        found = ranked or Found(root, 0.0, asked.question)
-        matched = held(text_of(hit.content), asked.question.terms) if found.score else []
-        reason = why(matched, found) if matched else "matches what was typed"
-        excerpt = result_of(asked.tree, hit)["snippet"]
-        return row_of(reader, found, (hit.id, hit.session_id, hit.role), excerpt, reason)
+        if hit is None or (ranked is not None and ranked.message_id is not None and parsed.is_question):
+            row = None if ranked is None else make_result_row(reader, ranked)
+            return row or _make_title_row(reader, root)
+        found = ranked or Found(root, 0.0, parsed.question)
+        matched = find_matched_terms(extract_text(hit.content), parsed.question.terms) if found.score else []
+        reason = explain_match(matched, found) if matched else "matches what was typed"
+        excerpt = make_result(parsed.tree, hit)["snippet"]
+        return make_row(reader, found, (hit.id, hit.session_id, hit.role), excerpt, reason)
 
 
-def _asked(
+def _make_query(
     query: str,
     reading: Reading,
     sources: Sequence[str] | None,
     after: float | None,
     before: float | None,
     include_hidden: bool,
-) -> Asked:
-    wanted = both(filter_of(sources, None, None, after, before), reading.wanted)
+) -> InteractiveQuery:
+    message_filter = intersect_filters(
+        make_filter(sources, None, None, after, before), reading.message_filter
+    )
     if not include_hidden:
-        wanted = visible(wanted)
-    is_plain = not reading.fields and _only_words(reading.tree)
-    question = questions.read(query if is_plain else " ".join(reading.words))
+        message_filter = exclude_hidden(message_filter)
+    is_plain = not reading.fields and _has_only_words(reading.tree)
+    question = questions.read_question(query if is_plain else " ".join(reading.words))
     tree = reading.tree or EVERYTHING
-    return Asked(reading, tree, question, wanted, is_plain, is_plain and questions.is_question(query))
+    return InteractiveQuery(
+        reading, tree, question, message_filter, is_plain, is_plain and questions.is_question(query)
+    )
 
 
-def _unclosed(query: str) -> str:
+def _close_groups(query: str) -> str:
     """What closes the groups that were opened so far."""
     opened = sum(map(len, OPENED.findall(query))) - sum(map(len, CLOSED.findall(query)))
     return ")" * opened
 
 
-def _begun(query: str, closing: str, asked: Asked) -> Asked:
+def _extend_last_word(query: str, closing: str, parsed: InteractiveQuery) -> InteractiveQuery:
     """The same while its last word may go on. A letter or two of a word are not worth ranking by."""
     *before, last = query.split()
-    if asked.is_plain and fold(last).isascii() and len(last) < SHORTEST_RANKED:
-        asked = asked._replace(question=questions.read(" ".join(before)))
-    return asked._replace(tree=read(f"{query}*{closing}", clock.now()).tree or asked.tree)
+    if parsed.is_plain and fold(last).isascii() and len(last) < SHORTEST_RANKED:
+        parsed = parsed._replace(question=questions.read_question(" ".join(before)))
+    return parsed._replace(tree=read(f"{query}*{closing}", clock.now()).tree or parsed.tree)
 
 
-def _only_words(tree: Node | None) -> bool:
+def _has_only_words(tree: Node | None) -> bool:
     leaves = tree.of if isinstance(tree, And) else (tree,)
     return all(isinstance(leaf, Word) and not leaf.prefix_last for leaf in leaves)
 
 
-def _worth(root: str, ranked: dict[str, Found], titled: Container[str]) -> float:
+def _compute_score(root: str, ranked: dict[str, Found], titled: Container[str]) -> float:
     """A title was given to find the conversation by: it weighs as much again."""
     found = ranked.get(root)
     return (found.score if found is not None else 0.0) * (2.0 if root in titled else 1.0) + (root in titled)
 
 
-def _allows(wanted: MessageFilter, row: Sequence[Any]) -> bool:
+def _is_allowed(message_filter: MessageFilter, row: Sequence[Any]) -> bool:
     return (
-        (wanted.sources is None or row[0] in wanted.sources)
-        and _reason(row, wanted) is None
-        and (wanted.after is None or row[4] >= wanted.after)
-        and (wanted.before is None or row[3] < wanted.before)
+        (message_filter.sources is None or row[0] in message_filter.sources)
+        and _explain_hidden(row, message_filter) is None
+        and (message_filter.after is None or row[4] >= message_filter.after)
+        and (message_filter.before is None or row[3] < message_filter.before)
     )
 
 
-def _reason(row: Any, wanted: MessageFilter) -> str | None:
+def _explain_hidden(row: Any, message_filter: MessageFilter) -> str | None:
     """Why a conversation is not shown; None if it may be."""
     if row is None:
         return None
     source, kind, archived, *_times = row
-    if wanted.kinds is not None and kind not in wanted.kinds:
+    if message_filter.kinds is not None and kind not in message_filter.kinds:
         return str(source if kind == "job" else kind)
-    return "archived" if archived and wanted.hide_archived else None
+    return "archived" if archived and message_filter.hide_archived else None
 
 
-def _by_title(reader: Reader, root: str) -> dict[str, Any] | None:
+def _make_title_row(reader: Reader, root: str) -> dict[str, Any] | None:
     """A conversation of which nothing but the title matches: it is shown with what was said first."""
     row = reader.row(ROW, root)
     if row is None:

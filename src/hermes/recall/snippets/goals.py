@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from hermes.store.matching import Leaf, Literal, Node, Part, wanted
-from hermes.terms import fold, token_spans
-from hermes.text import printable
+from hermes.terms import find_token_spans, fold
+from hermes.text import make_printable
 
 OPEN, CLOSE, CUT = ">>>", "<<<", "..."
 MARKED = re.compile(f"{OPEN}(.*?){CLOSE}")
@@ -32,13 +32,13 @@ class Goal(NamedTuple):
 
 
 @lru_cache(32)  # the results of one search share them
-def goals_of(tree: Node) -> tuple[Goal, ...]:
-    return tuple(dict.fromkeys(_goal(leaf) for leaf in wanted(tree)))
+def make_goals(tree: Node) -> tuple[Goal, ...]:
+    return tuple(dict.fromkeys(_make_goal(leaf) for leaf in wanted(tree)))
 
 
-def _goal(leaf: Leaf) -> Goal:
+def _make_goal(leaf: Leaf) -> Goal:
     folded = fold(leaf.text)
-    tokens = tuple(folded[start:end] for start, end in token_spans(folded))
+    tokens = tuple(folded[start:end] for start, end in find_token_spans(folded))
     if isinstance(leaf, Part):
         return Goal(tokens, True, re.compile(re.escape(leaf.literal or leaf.piece)), leaf.piece)
     prefix = not isinstance(leaf, Literal) and leaf.prefix_last
@@ -55,11 +55,11 @@ def may_match(text: str, tree: Node, *, encoded: bool = False) -> bool:
     folded = text.lower()
     return any(
         not goal.tokens or max(goal.tokens, key=len) in folded if encoded else goal.needle in folded
-        for goal in goals_of(tree)
+        for goal in make_goals(tree)
     )
 
 
-def best_cluster(hits: Sequence[tuple[int, int, int]], reach: int) -> tuple[int, int]:
+def find_best_cluster(hits: Sequence[tuple[int, int, int]], reach: int) -> tuple[int, int]:
     """From where to where those hits stand that are within reach of each other and have most goals, then are most,
     then come first. `hits` are sorted."""
     if len(hits) == 1:
@@ -81,16 +81,16 @@ def best_cluster(hits: Sequence[tuple[int, int, int]], reach: int) -> tuple[int,
     return low, high
 
 
-def fitted(snippet: str, width: int, *, in_colour: bool) -> str:
+def fit_snippet(snippet: str, width: int, *, in_colour: bool) -> str:
     """So much of a snippet as fits into a line, with its first match; marks that are drawn as colour take no room."""
-    line = printable(snippet)
+    line = make_printable(snippet)
     unseen = len(OPEN) * len(_MARK.findall(line)) if in_colour else 0
-    if printable(line, width_limit=width + unseen) == line:  # whole, wherever its match is
+    if make_printable(line, width_limit=width + unseen) == line:  # whole, wherever its match is
         return line
     first = max(0, line.find(OPEN))
     start = 0 if first < width // 2 else first - width // 4
     marks = sum(map(len, _MARK.findall(line[start : start + width]))) if in_colour else 0
-    shown = printable(line[start:], width_limit=width - (1 if start else 0) + marks)
-    if shown.rfind(OPEN) > shown.rfind(CLOSE):  # its end was cut off
-        shown = f"{shown[: shown.rfind(OPEN)].rstrip()}…"
-    return f"…{shown}" if start else shown
+    fitted = make_printable(line[start:], width_limit=width - (1 if start else 0) + marks)
+    if fitted.rfind(OPEN) > fitted.rfind(CLOSE):  # its end was cut off
+        fitted = f"{fitted[: fitted.rfind(OPEN)].rstrip()}…"
+    return f"…{fitted}" if start else fitted

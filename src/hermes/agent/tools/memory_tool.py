@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hermes.agent.prompt.memory_files import BETWEEN, BUDGETS, Memory, Remembered
+from hermes.agent.prompt.memory_files import BETWEEN, BUDGETS, Memory, MemoryContent
 from hermes.agent.prompt.participants import UNKNOWN, Speaker, attribute
 from hermes.agent.prompt.room_memory import RoomMemory
 from hermes.agent.tool import ToolContext, ToolFailed
-from hermes.agent.tools.argument_check import checked, objects, text_field
-from hermes.recall.tool.prompt_safety import fenced
+from hermes.agent.tools.argument_check import check_arguments, make_object_schema, make_text_field
+from hermes.recall.tool.prompt_safety import fence_text
 
 ACTIONS = ("add", "replace", "remove", "read")
 LONGEST = max(BUDGETS.values())
@@ -36,12 +36,12 @@ IN_A_ROOM = (
 
 class MemoryTool:
     name = "memory"
-    parameters: Mapping[str, Any] = objects(
+    parameters: Mapping[str, Any] = make_object_schema(
         ["action", "target"],
         action={"type": "string", "enum": list(ACTIONS), "description": "What to do."},
         target={"type": "string", "enum": list(BUDGETS), "description": "Which of the two."},
-        content=text_field("The entry, for add and replace.", LONGEST, 1),
-        old_text=text_field("A piece of the entry that is meant, for replace and remove.", LONGEST, 1),
+        content=make_text_field("The entry, for add and replace.", LONGEST, 1),
+        old_text=make_text_field("A piece of the entry that is meant, for replace and remove.", LONGEST, 1),
     )
 
     def __init__(self, memory: Memory, *, shared: bool = False) -> None:
@@ -51,50 +51,50 @@ class MemoryTool:
         self.description = IN_A_ROOM if shared else ALONE
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
-        given = checked(self.parameters, arguments)
-        _demand_arguments(given)
+        checked = check_arguments(self.parameters, arguments)
+        _demand_arguments(checked)
         if not self._shared:
-            return await asyncio.to_thread(self._change, given)
+            return await asyncio.to_thread(self._change, checked)
         speakers = [UNKNOWN] if context.speakers is None else await context.speakers()
-        return await asyncio.to_thread(self._change_room, given, speakers)
+        return await asyncio.to_thread(self._change_room, checked, speakers)
 
-    def _change(self, given: dict[str, Any]) -> str:
-        action, target = given["action"], given["target"]
+    def _change(self, arguments: dict[str, Any]) -> str:
+        action, target = arguments["action"], arguments["target"]
         if action == "add":
-            return f"kept; {_fullness(self._memory.add(target, given['content']))}"
+            return f"kept; {_format_fullness(self._memory.add(target, arguments['content']))}"
         if action == "replace":
-            made = self._memory.replace(target, given["old_text"], given["content"])
-            return f"replaced; {_fullness(made)}"
+            made = self._memory.replace(target, arguments["old_text"], arguments["content"])
+            return f"replaced; {_format_fullness(made)}"
         if action == "remove":
-            return f"removed; {_fullness(self._memory.remove(target, given['old_text']))}"
-        return _read(self._memory.read(target))
+            return f"removed; {_format_fullness(self._memory.remove(target, arguments['old_text']))}"
+        return _format_content(self._memory.read(target))
 
-    def _change_room(self, given: dict[str, Any], speakers: Sequence[Speaker]) -> str:
-        action, target = given["action"], given["target"]
+    def _change_room(self, arguments: dict[str, Any], speakers: Sequence[Speaker]) -> str:
+        action, target = arguments["action"], arguments["target"]
         whose = attribute(speakers)
         if action == "add":
-            made = self._room.add(target, given["content"], speakers)
-            return f"kept as the word of {whose}; {_fullness(made)}"
+            made = self._room.add(target, arguments["content"], speakers)
+            return f"kept as the word of {whose}; {_format_fullness(made)}"
         if action == "replace":
-            made = self._room.replace(target, given["old_text"], given["content"], speakers)
-            return f"replaced, as the word of {whose}; {_fullness(made)}"
+            made = self._room.replace(target, arguments["old_text"], arguments["content"], speakers)
+            return f"replaced, as the word of {whose}; {_format_fullness(made)}"
         if action == "remove":
-            return f"removed; {_fullness(self._room.remove(target, given['old_text'], speakers))}"
-        return _read(self._room.read(target), "\n")
+            return f"removed; {_format_fullness(self._room.remove(target, arguments['old_text'], speakers))}"
+        return _format_content(self._room.read(target), "\n")
 
 
-def _demand_arguments(given: dict[str, Any]) -> None:
+def _demand_arguments(arguments: dict[str, Any]) -> None:
     needed = {"add": ("content",), "replace": ("old_text", "content"), "remove": ("old_text",)}
-    for key in needed.get(given["action"], ()):
-        if key not in given:
-            raise ToolFailed(f"to {given['action']}, {key} is needed")
+    for key in needed.get(arguments["action"], ()):
+        if key not in arguments:
+            raise ToolFailed(f"to {arguments['action']}, {key} is needed")
 
 
-def _read(there: Remembered, between: str = BETWEEN) -> str:
+def _format_content(there: MemoryContent, between: str = BETWEEN) -> str:
     if not there.entries:
         return f"{there.target} is empty"
-    return f"{_fullness(there)}\n{fenced(between.join(there.entries))}"
+    return f"{_format_fullness(there)}\n{fence_text(between.join(there.entries))}"
 
 
-def _fullness(made: Remembered) -> str:
+def _format_fullness(made: MemoryContent) -> str:
     return f"{made.target} holds {made.fullness}"
