@@ -112,9 +112,9 @@ def test_a_plain_store_says_once_that_a_set_key_does_not_make_it_encrypted(
 
 
 def test_no_store_is_in_use_encrypted_until_one_is(home: Path) -> None:
-    assert not encryption.in_use(home / "state.db")
+    assert not encryption.is_encrypted(home / "state.db")
     with SessionDB() as db:
-        assert not encryption.in_use(db.db_path)
+        assert not encryption.is_encrypted(db.db_path)
 
 
 def test_only_what_a_cipher_leaves_readable_looks_encrypted() -> None:

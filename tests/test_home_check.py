@@ -21,7 +21,7 @@ from hermes.gateway.ops.status_file import the_only_one
 from hermes.home_check import _is_writable_by_others, check_home
 from hermes.server.history_index import Known
 from hermes.store.spool.append_files import locked
-from hermes.store.sqlite.opener import mark_damaged
+from hermes.store.sqlite.damage_mark import mark_damaged
 from hermes_state import SessionDB
 
 STRANGER = 12_345

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hermes.store.matching import Literal, MessageText, matches, phrase, word
-from hermes.store.sqlite.search.fts_input import distinct_words, given_text, held
+from hermes.store.sqlite.search.fts_input import distinct_words, list_tokens, split_tokens
 from hermes.terms import (
     MAX_TERM,
     SEPARATOR,
@@ -210,8 +210,8 @@ def test_what_the_full_text_table_is_given_makes_the_terms_of_the_index(
     table: apsw.Connection, text: str
 ) -> None:
     text = text.encode("utf-8", "replace").decode()
-    assert in_table(table, given_text(text)) == index_text(text)
-    assert tuple(" ".join(held(given)) for given in given_text(text)) == index_text(text)
+    assert in_table(table, split_tokens(text)) == index_text(text)
+    assert tuple(" ".join(list_tokens(given)) for given in split_tokens(text)) == index_text(text)
     assert distinct_words(text).split() == list(dict.fromkeys(index_text(text)[0].split()))
 
 
@@ -221,7 +221,7 @@ def test_fields_that_the_full_text_table_is_given_are_kept_apart(
     table: apsw.Connection, fields: list[str]
 ) -> None:
     fields = [field.encode("utf-8", "replace").decode() for field in fields]
-    assert in_table(table, join_fields([given_text(field) for field in fields])) == index_texts(*fields)
+    assert in_table(table, join_fields([split_tokens(field) for field in fields])) == index_texts(*fields)
 
 
 @given(text=texts, typed=texts, start=st.integers(0, 20), length=st.integers(1, 6), star=st.booleans())
@@ -238,7 +238,7 @@ def test_fts5_finds_the_terms_that_the_evaluator_finds(
             continue
         demand = " + ".join(f'"{term}"' for term in leaf.terms) + (" *" if leaf.prefix_last else "")
         table.execute("DELETE FROM t")
-        table.execute("INSERT INTO t VALUES (?, ?)", given_text(text))
+        table.execute("INSERT INTO t VALUES (?, ?)", split_tokens(text))
         by_index = table.execute("SELECT count(*) FROM t WHERE t MATCH ?", (demand,)).get == 1
         message = MessageText.of(text)
         assert by_index == message.holds(leaf.terms, leaf.prefix_last)

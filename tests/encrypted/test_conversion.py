@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from hermes import errors
+from hermes.store.sqlite.copies.backup import list_backups
 from hermes.store.sqlite.encryption import encryption
-from hermes.store.sqlite.upkeep.backup import backups_of
 from hermes.store.sqlite.upkeep.conversion import decrypt_file, encrypt_file
 from hermes.store.values import Converted
 from hermes_state import SessionDB
@@ -29,16 +29,16 @@ MOST_KILLS = 60
 def test_there_and_back(plain: Path, key: bytes, tmp_path: Path, forget: Callable[[], None]) -> None:
     before = content(plain)
     done = encrypt_file(plain, key)
-    assert done == Converted(plain, True, 3, MESSAGES, tuple(backups_of(plain)), ())
+    assert done == Converted(plain, True, 3, MESSAGES, tuple(list_backups(plain)), ())
     assert files_that_tell(tmp_path) == []
     assert content(plain) == before
-    assert content(backups_of(plain)[0]) == before
+    assert content(list_backups(plain)[0]) == before
 
     decrypt_file(plain)
     forget()
-    assert not encryption.in_use(plain)
+    assert not encryption.is_encrypted(plain)
     assert content(plain) == before
-    assert content(backups_of(plain)[0]) == before
+    assert content(list_backups(plain)[0]) == before
     assert [file.name for file in tmp_path.rglob(f"*{encryption.NOTE}*")] == []
 
 
@@ -59,7 +59,7 @@ def test_everything_but_the_pages_is_as_it_was(plain: Path, key: bytes) -> None:
 def test_plain_backups_are_kept_only_when_asked_for_and_are_named(
     plain: Path, key: bytes, tmp_path: Path
 ) -> None:
-    (backup,) = backups_of(plain)
+    (backup,) = list_backups(plain)
     done = encrypt_file(plain, key, keep_plain_backups=True)
     assert done.left == (f"not encrypted: {backup}",)
     assert files_that_tell(tmp_path) == [backup.name]
@@ -95,7 +95,7 @@ def test_it_is_refused_while_somebody_has_the_store_open(plain: Path, key: bytes
         with pytest.raises(errors.StoreBusy):
             encrypt_file(plain, key)
         other.communicate(b"\n")
-    assert not encryption.in_use(plain)
+    assert not encryption.is_encrypted(plain)
     assert encrypt_file(plain, key).changed
 
 
@@ -142,7 +142,7 @@ def test_a_damaged_store_is_not_converted(plain: Path, key: bytes) -> None:
     with pytest.raises(errors.StoreDamaged):
         encrypt_file(plain, key)
     assert plain.read_bytes().startswith(b"SQLite format 3")
-    assert not encryption.in_use(plain)
+    assert not encryption.is_encrypted(plain)
 
 
 def test_another_key_is_refused_for_what_is_encrypted(store: Path) -> None:

@@ -97,7 +97,7 @@ def test_a_key_of_another_store_is_passed_over(
 def test_a_new_store_is_encrypted_with_the_key_of_the_settings(home: Path) -> None:
     file = key_file(home / "the.key", secrets.token_bytes(32))
     (home / "config.yaml").write_text(f"store:\n  key_file: {file.name}\n")
-    assert encryption.in_use(home / "state.db")
+    assert encryption.is_encrypted(home / "state.db")
     with SessionDB() as db:
         db.create_session("s", "cli")
     assert not (home / "state.db").read_bytes().startswith(b"SQLite format 3")
@@ -106,12 +106,12 @@ def test_a_new_store_is_encrypted_with_the_key_of_the_settings(home: Path) -> No
 @pytest.mark.parametrize("text", ["", "short", "00" * 31, "00" * 33, "zz" * 32])
 def test_what_is_no_key_is_refused(text: str) -> None:
     with pytest.raises(errors.StoreLocked, match="64 hexadecimal digits"):
-        store_keys.parsed(text, "HERMES_STORE_KEY")
+        store_keys.parse_key(text, "HERMES_STORE_KEY")
 
 
 def test_a_key_file_that_others_can_read_is_not_used(tmp_path: Path) -> None:
     with pytest.raises(errors.StoreLocked, match="chmod 600"):
-        store_keys.from_file(key_file(tmp_path / "loose.key", bytes(32), 0o640), "the file")
+        store_keys.read_key_file(key_file(tmp_path / "loose.key", bytes(32), 0o640), "the file")
 
 
 def test_the_command_with_the_keyring(

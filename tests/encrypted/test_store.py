@@ -13,9 +13,9 @@ import pytest
 
 from hermes import errors
 from hermes.store.sqlite.connection import connect
+from hermes.store.sqlite.copies.backup import list_backups
 from hermes.store.sqlite.encryption import encryption
 from hermes.store.sqlite.search.indexer import BATCH, LOOK_EVERY_N_WRITES
-from hermes.store.sqlite.upkeep.backup import backups_of
 from hermes.store.sqlite.upkeep.conversion import encrypt_file
 from hermes_state import SessionDB
 from tests.encrypted.conftest import MESSAGES, SECRET, content, files_that_tell, fill
@@ -56,7 +56,7 @@ def test_nothing_that_is_stored_can_be_read_in_any_file(home: Path, key: bytes) 
         assert db.search_messages(SECRET)
         with db.raw() as plain_sql:
             assert plain_sql.execute("SELECT count(*) FROM messages").fetchone() == (1,)
-    assert encryption.in_use(home / "state.db")
+    assert encryption.is_encrypted(home / "state.db")
     assert files_that_tell(home) == []
     assert [stat.S_IMODE(file.stat().st_mode) for file in home.iterdir() if file.is_file()] == [0o600] * 3
 
@@ -85,7 +85,7 @@ def test_a_backup_comes_back_where_the_store_is_gone(store: Path, tmp_path: Path
     for file in store.parent.glob("state.db*"):
         if file.is_file():
             file.unlink()
-    (backup,) = backups_of(store)
+    (backup,) = list_backups(store)
     SessionDB.restore_file(store, backup)
     assert content(store) == before
     assert files_that_tell(tmp_path) == []
@@ -93,7 +93,7 @@ def test_a_backup_comes_back_where_the_store_is_gone(store: Path, tmp_path: Path
 
 def test_a_plain_backup_is_encrypted_when_it_is_restored(plain: Path, key: bytes, tmp_path: Path) -> None:
     before = content(plain)
-    (backup,) = backups_of(plain)
+    (backup,) = list_backups(plain)
     kept = tmp_path / "kept.db"
     shutil.copy(backup, kept)
     encrypt_file(plain, key)
@@ -110,7 +110,7 @@ def test_an_encrypted_backup_is_not_put_into_a_plain_store(
     other = tmp_path / "other" / "state.db"
     fill(other)
     os.environ["HERMES_STORE_KEY"] = key.hex()
-    (backup,) = backups_of(store)
+    (backup,) = list_backups(store)
     with pytest.raises(errors.BackupFailed, match="encrypt the store first"):
         SessionDB.restore_file(other, backup)
     assert content(other)
@@ -125,7 +125,7 @@ def test_an_old_database_is_migrated_in_its_encrypted_form(home: Path, key: byte
         assert db.verify().ok
         with db.raw() as plain_sql:
             assert plain_sql.execute("SELECT count(*) FROM messages").fetchone() == (expected.total_messages,)
-    (backup,) = backups_of(path)
+    (backup,) = list_backups(path)
     assert "before-migration" in backup.name
     for file in (path, backup):
         assert not file.read_bytes().startswith(b"SQLite format 3")
@@ -134,7 +134,7 @@ def test_an_old_database_is_migrated_in_its_encrypted_form(home: Path, key: byte
 def test_a_purge_reaches_the_encrypted_backups(store: Path) -> None:
     with SessionDB(store) as db:
         db.delete_session("s1", purge=True)
-    (backup,) = backups_of(store)
+    (backup,) = list_backups(store)
     assert set(content(backup)) == {"s0", "s2"}
 
 
@@ -154,7 +154,7 @@ def test_repair_saves_every_page_with_a_whole_seal(store: Path, tmp_path: Path, 
     assert MESSAGES - 20 < count(after) < MESSAGES
     assert files_that_tell(tmp_path) == []
     assert report.kept is not None
-    assert encryption.key_of(report.kept) is not None
+    assert encryption.find_key(report.kept) is not None
 
 
 def test_repair_saves_what_is_only_in_the_log(store: Path) -> None:
@@ -202,7 +202,7 @@ def test_it_is_locked_and_nothing_is_changed(
         "read": lambda: SessionDB(store, read_only=True),
         "verify": lambda: SessionDB(store).verify(),
         "repair": lambda: SessionDB.repair_file(store),
-        "restore": lambda: SessionDB.restore_file(store, backups_of(store)[0]),
+        "restore": lambda: SessionDB.restore_file(store, list_backups(store)[0]),
         "encrypt": lambda: encrypt_file(store, secrets.token_bytes(32)),
         "decrypt": lambda: decrypt_file(store),
     }
@@ -222,7 +222,7 @@ def test_a_store_that_came_without_its_note_gets_one(store: Path, left: str | No
     if left is not None:
         Path(encryption.note_path(store)).write_text(left)
     assert content(store) == before
-    assert encryption.note_of(store) is not None
+    assert encryption.read_note(store) is not None
 
 
 def test_garbage_is_damage_and_not_encryption(store: Path, forget: Callable[[], None]) -> None:

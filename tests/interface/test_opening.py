@@ -150,7 +150,7 @@ def test_no_connection_makes_a_plan_anew_for_each_value(db: SessionDB) -> None:
     assert isinstance(engine, SqliteEngine)
     with engine.read() as reading, engine.read(owners=("telegram:person:1",)) as scoped:
         connections = [reader._connection for reader in (reading, scoped) if isinstance(reader, SqliteReader)]
-    connections.append(engine.alone(lambda connection: connection))
+    connections.append(engine._transactions.run_alone(lambda connection: connection))
     assert [one.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, -1) for one in connections] == [1, 1, 1]
 
 
@@ -162,7 +162,12 @@ def test_the_very_first_write_is_as_durable_as_was_asked(home: Path, durability:
         assert isinstance(engine, SqliteEngine)
         try:
             if first == "alone":
-                assert engine.alone(lambda connection: pragma(connection, "PRAGMA synchronous")) == level
+                assert (
+                    engine._transactions.run_alone(
+                        lambda connection: pragma(connection, "PRAGMA synchronous")
+                    )
+                    == level
+                )
             else:
                 assert engine.write(lambda writer: writer.value("PRAGMA synchronous")) == level
         finally:
@@ -195,7 +200,7 @@ def make_newer(path: Path, *, with_log: bool) -> None:
     connection.close()
     if not with_log:
         source.rename(path)
-    opener._looked_over.clear()  # what this process knows of it, another one does not
+    opener._checked_schemas.clear()  # what this process knows of it, another one does not
 
 
 @pytest.mark.parametrize("with_log", [False, True])
@@ -264,6 +269,6 @@ def test_a_store_of_today_is_opened_without_a_change(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     SessionDB(path).close()
     before = path.read_bytes()
-    opener._looked_over.clear()
+    opener._checked_schemas.clear()
     SessionDB(path).close()
     assert path.read_bytes() == before

@@ -8,7 +8,7 @@ import pytest
 
 from hermes.recall.query.operators import parse
 from hermes.store.people import Principal
-from hermes.store.sqlite.search.row_filters import _failed
+from hermes.store.sqlite.sql_functions import is_failure
 from hermes.store.values import MessageFilter
 from hermes_state import SessionDB
 
@@ -196,15 +196,15 @@ FINE = [
 
 @pytest.mark.parametrize("text", FAILED)
 def test_a_failure_is_told(text: str) -> None:
-    assert _failed(text)
+    assert is_failure(text)
 
 
 @pytest.mark.parametrize("text", FINE)
 def test_no_failure_is_made_up(text: str) -> None:
-    assert not _failed(text)
+    assert not is_failure(text)
 
 
 def test_what_is_no_text_did_not_fail() -> None:
-    check: Callable[..., bool] = _failed
+    check: Callable[..., bool] = is_failure
     assert not check(None)
     assert not check(5)

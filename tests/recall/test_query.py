@@ -21,7 +21,7 @@ from hermes.store.matching import (
     needs_check,
     wanted,
 )
-from hermes.store.sqlite.search.index_walk import fts5
+from hermes.store.sqlite.search.index_walk import format_fts5
 from hermes.text import extract_text, extract_tool_call_text
 from tests.oracle import oracle_matches
 
@@ -358,7 +358,7 @@ def test_leaves_say_what_the_index_can_and_cannot_decide() -> None:
 def test_whether_the_index_can_narrow_and_whether_it_suffices(query: str, check: bool, index: bool) -> None:
     tree = parse(query)
     assert tree is not None
-    assert (needs_check(tree), fts5(tree) is not None) == (check, index)
+    assert (needs_check(tree), format_fts5(tree) is not None) == (check, index)
 
 
 def test_a_word_longer_than_a_term_is_still_found_exactly() -> None:

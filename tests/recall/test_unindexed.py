@@ -176,7 +176,7 @@ def test_a_slow_search_reads_the_whole_tail(db: SessionDB, holder: Holder) -> No
     db.create_session("s", "cli")
     insert_texts(db, "s", ["the needle17", *("hay " * 40 for _ in range(700))])
     query = " OR ".join(f"needle{number}" for number in range(3000, 0, -1))
-    engine(db)._deadline = 600.0  # whatever else this machine does
+    engine(db)._connections.deadline = 600.0  # whatever else this machine does
     holder.hold(db.db_path)
     try:
         found = db.search_messages(query)
@@ -190,7 +190,7 @@ def test_past_its_deadline_a_search_fails_and_says_what_to_do(db: SessionDB, hol
     db.create_session("s", "cli")
     insert_texts(db, "s", ["the needle", *("hay" for _ in range(700))])
     holder.hold(db.db_path)
-    patience, engine(db)._deadline = engine(db)._deadline, 0.0
+    patience, engine(db)._connections.deadline = engine(db)._connections.deadline, 0.0
     try:
         for search in (db.search_messages, db.search, db.search_conversations, db.search_sessions_ranked):
             with pytest.raises(
@@ -199,7 +199,7 @@ def test_past_its_deadline_a_search_fails_and_says_what_to_do(db: SessionDB, hol
                 search("needle")
             assert "\n" not in str(told.value)
     finally:
-        engine(db)._deadline = patience
+        engine(db)._connections.deadline = patience
         holder.release()
     assert [row["snippet"] for row in db.search_messages("needle")] == ["the >>>needle<<<"]
 
@@ -214,15 +214,17 @@ def test_a_search_has_one_deadline_for_all_that_it_looks_for(db: SessionDB, hold
     """Nothing matches, so that each of the words is looked for, too."""
     db.create_session("s", "cli")
     insert_texts(db, "s", ["hay " * 40] * 3000)
-    patience = engine(db)._deadline
+    patience = engine(db)._connections.deadline
     holder.hold(db.db_path)
     try:
-        engine(db)._deadline = 3 * min(seconds_of_a_search(db, f"needle{number}") for number in range(3))
+        engine(db)._connections.deadline = 3 * min(
+            seconds_of_a_search(db, f"needle{number}") for number in range(3)
+        )
         for search in (db.search_messages, db.search, db.search_conversations, db.search_sessions_ranked):
             with pytest.raises(errors.SearchTimeout):
                 search(" ".join(f"needle{number}" for number in range(15)))
     finally:
-        engine(db)._deadline = patience
+        engine(db)._connections.deadline = patience
         holder.release()
 
 

@@ -390,7 +390,7 @@ def test_not_yours_costs_what_not_found_costs(
         return True
 
     engine: Any = db._engine
-    traced = [engine._connection, *engine.readers.get_idle()]
+    traced = [engine._connections.connection, *engine._connections.readers.get_idle()]
     asked = []
     for session_id in (secrets["bob"], "no-such-session"):
         ran.clear()

@@ -17,7 +17,7 @@ LONG = os.environ.get("HERMES_LONG", "") not in ("", "0")
 
 def impatient(db: Any, seconds: float) -> None:
     """Wait no longer than this for the write lock. A handle that spools has its engine wrapped."""
-    getattr(db._engine, "_engine", db._engine)._deadline = seconds
+    getattr(db._engine, "_engine", db._engine)._connections.deadline = seconds
 
 
 class Refused(Exception):

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hermes.store.engine_choice import diagnose_file
-from hermes.store.sqlite import journal_choice
+from hermes.store.sqlite.wal import journal_choice
 from hermes_state import SessionDB
 from tests.survival.processes import Refused, Worker, check_said
 

@@ -24,6 +24,7 @@ from hermes.store.spool import append_files, spool, writer
 from hermes.store.sqlite import (
     connection,
     connection_set,
+    engine,
     fork_safety,
     group_commit,
     opener,
@@ -31,19 +32,21 @@ from hermes.store.sqlite import (
     reader_pool,
     transactions,
 )
-from hermes.store.sqlite.transactions import SqliteCore
-from hermes.store.sqlite.wal import file_guard
+from hermes.store.sqlite.engine import SqliteEngine
+from hermes.store.sqlite.wal import file_guard, observed_log
 from hermes_state import SessionDB
 from tests.survival.processes import impatient
 
 WATCHED = tuple(
     str(module.__file__)
     for module in (
+        engine,
         group_commit,
         transactions,
         connection_set,
         reader_pool,
         file_guard,
+        observed_log,
         fork_safety,
         connection,
         process_fairness,
@@ -125,7 +128,7 @@ class Round:
         self, db: SessionDB, tag: str, interruption: Interruption, *, place: int, apart: bool
     ) -> None:
         self._db, self._tag, self._place = db, tag, place
-        self._queue = cast(SqliteCore, db._engine)._queue
+        self._queue = cast(SqliteEngine, db._engine)._queue
         self._begun, self._may_end, self._over = threading.Event(), threading.Event(), threading.Event()
         self.raised: BaseException | None = None
         self.others: list[BaseException] = []
@@ -185,7 +188,7 @@ class Round:
 
 
 def is_closed(db: SessionDB) -> bool:
-    return cast(SqliteCore, db._engine)._closed
+    return cast(SqliteEngine, db._engine)._connections.is_closed
 
 
 def is_readable(db: SessionDB) -> bool:

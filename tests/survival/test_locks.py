@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from hermes import errors
-from hermes.store.sqlite.wal.file_guard import Guard, is_settled
+from hermes.store.sqlite.wal.file_guard import Guard
+from hermes.store.sqlite.wal.observed_log import is_settled
 from hermes_state import SessionDB
 from tests.survival.processes import Worker
 

@@ -220,12 +220,12 @@ STEPS = (
     "Retention.clean_up_after",  # the rows are gone, and nothing else is done
     "remove_saved",
     "Spool.erase",
-    "Erasing.erase",
+    "CopyEraser.erase",
     "copy_into",
-    "_forget",
+    "_forget_sessions",
     "replace",  # the first copy without the session takes its name
     "retire",
-    "SqliteEngine._vacuumed",
+    "SqliteEngine._rewrite_file",
     "Purge.finish.<locals>.<lambda>",  # everything is done, but that is not noted
 )
 

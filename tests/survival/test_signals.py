@@ -18,8 +18,8 @@ import apsw
 import pytest
 
 from hermes import errors
-from hermes.store.sqlite import lock_file, opener
-from hermes.store.sqlite.wal.checkpoint import Checkpointer
+from hermes.store.sqlite import creation, lock_file
+from hermes.store.sqlite.checkpoint import Checkpointer
 from hermes_state import SessionDB
 
 BEGIN = """
@@ -195,7 +195,7 @@ def test_closing_while_checkpoints_begin(home: Path) -> None:
     for _ in range(30):
         db = SessionDB()
         db.create_session("s", "cli", process=None)
-        checkpointer: Checkpointer = db._engine.__dict__["_checkpointer"]
+        checkpointer: Checkpointer = db._engine.__dict__["_connections"].checkpointer
         verbs = [
             *(db.close, db.close, checkpointer.ask, checkpointer.ask),
             *(partial(db.get_messages, "s"), partial(db.search_messages, "x")),
@@ -305,8 +305,8 @@ def test_a_subinterpreter_is_refused_at_once(tmp_path: Path) -> None:
 
 STANDING = """
 engine = db._engine
-engine._turnstile.occupied()
-engine._turnstile.enter(time.monotonic() + 5)
+engine._connections.turnstile.occupied()
+engine._connections.turnstile.enter(time.monotonic() + 5)
 print("in line", flush=True)
 sys.stdin.read()
 """
@@ -340,7 +340,7 @@ def test_opening_waits_for_a_writer_in_the_way_of_the_journal(home: Path) -> Non
     path = home / "state.db"
     home.mkdir(mode=0o700)
     path.touch(mode=0o600)
-    opener.build(path)  # a store that no one has opened yet has no log
+    creation.build_store(path)  # a store that no one has opened yet has no log
     writer = apsw.Connection(str(path))
     writer.set_busy_timeout(20_000)  # who opens the store reads now and then
     writer.execute("BEGIN IMMEDIATE")

@@ -395,7 +395,7 @@ def become_nobody(folder: str) -> None:
 
 def write_ahead_log_unfit(folder: str) -> str:
     """Make the file system under the store one that WAL is not safe on."""
-    from hermes.store.sqlite import journal_choice
+    from hermes.store.sqlite.wal import journal_choice
 
     kind = journal_choice.journal_for(Path(folder, "x"))[1]
     journal_choice.UNFIT_FOR_WAL = frozenset({kind})
@@ -666,7 +666,11 @@ def interrupted_leader(path: str, followers: int) -> dict[str, Any]:
     acknowledged: list[list[Any]] = []
     wrong: list[str] = []
     threads = [
-        threading.Thread(target=engine.alone, args=(lambda _connection: sys.stdin.readline(),), daemon=True)
+        threading.Thread(
+            target=engine._transactions.run_alone,
+            args=(lambda _connection: sys.stdin.readline(),),
+            daemon=True,
+        )
     ]
 
     def gather_and_interrupt() -> None:

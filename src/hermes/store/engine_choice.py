@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from hermes import errors, home
 from hermes.store.arguments import database_path
 from hermes.store.engine import Engine
-from hermes.store.sqlite.engine import SqliteEngine
+from hermes.store.sqlite.engine import CopyEngine, SqliteEngine
 
 if TYPE_CHECKING:
     from hermes.store.findings import Diagnosis
     from hermes.store.sealing.sealed_files import SealedFiles
-    from hermes.store.sqlite.upkeep.store_files import Belongings
+    from hermes.store.sqlite.copies.store_files import StoreFiles
     from hermes.store.values import Converted, Key, Repair
 
 SCHEMA_VERSION = 11
@@ -38,8 +38,6 @@ def open_engine(path: Path, *, read_only: bool = False, durability: str = "full"
     except (errors.StoreTooNew, errors.StoreTooOld):
         if not read_only:
             raise
-    from hermes.store.sqlite.upkeep.readable_copy import CopyEngine
-
     return CopyEngine(store, **figures)
 
 
@@ -67,18 +65,18 @@ def diagnose_file(path: Path, *, deep: bool = False) -> Diagnosis:
     return diagnose(path, deep=deep)
 
 
-def belongings_of(store: Path) -> Belongings:
+def belongings_of(store: Path) -> StoreFiles:
     """Which files are the store's own, so that nothing else takes their place."""
-    from hermes.store.sqlite.upkeep.store_files import Belongings
+    from hermes.store.sqlite.copies.store_files import StoreFiles
 
-    return Belongings(store)
+    return StoreFiles(store)
 
 
 def is_encrypted(path: Path) -> bool:
     """Whether the store is, or will be once it is made: then nothing is kept in plain text beside it unasked."""
     from hermes.store.sqlite.encryption import encryption
 
-    return encryption.in_use(path)
+    return encryption.is_encrypted(path)
 
 
 def sealed_files(root: Path | None = None) -> SealedFiles:
@@ -117,10 +115,10 @@ def encryption_key(
     env: bool = False,
     generate: bool = False,
 ) -> Key:
-    """The key to encrypt a store with, made if `generate` says so: see `keys.chosen`."""
+    """The key to encrypt a store with, made if `generate` says so: see `store_keys.choose_key`."""
     from hermes.store.sqlite.encryption import store_keys
 
-    return store_keys.chosen(path, key_file=key_file, keyring=keyring, env=env, generate=generate)
+    return store_keys.choose_key(path, key_file=key_file, keyring=keyring, env=env, generate=generate)
 
 
 def decrypt_file(path: Path) -> Converted:

@@ -23,13 +23,13 @@ import pytest
 
 from hermes import errors
 from hermes.atomic_files import open_partial_file
-from hermes.store.sqlite import opener
+from hermes.store.sqlite import creation, damage_mark
 from hermes.store.sqlite.connection import connect
+from hermes.store.sqlite.copies.backup import backup_folder, list_backups, make_backup, trim_backups
+from hermes.store.sqlite.copies.store_files import StoreFiles
 from hermes.store.sqlite.migrations import APPLICATION_ID, LAYOUT
-from hermes.store.sqlite.upkeep.backup import backups_of, folder_of, make_backup, trim_backups
-from hermes.store.sqlite.upkeep.restore import alone
+from hermes.store.sqlite.upkeep.restore import is_alone
 from hermes.store.sqlite.upkeep.restore import restore as restore_backup
-from hermes.store.sqlite.upkeep.store_files import Belongings
 from hermes.store.values import Backup
 from tests.reference_databases import build, build_marked, build_newer
 
@@ -50,7 +50,7 @@ def path(tmp_path: Path) -> Path:
 
 def new_store(path: Path) -> Path:
     path.touch(0o600)
-    opener.build(path)
+    creation.build_store(path)
     with opened(path) as connection:
         connection.execute("PRAGMA journal_mode=WAL")
         fill(connection, "first", 3)
@@ -166,9 +166,9 @@ def test_backups_are_private_whatever_the_umask(path: Path) -> None:
 
 
 def test_a_looser_folder_of_backups_is_tightened(path: Path) -> None:
-    folder_of(path).mkdir(mode=0o755)
+    backup_folder(path).mkdir(mode=0o755)
     back_up(path)
-    assert folder_of(path).stat().st_mode & 0o777 == 0o700
+    assert backup_folder(path).stat().st_mode & 0o777 == 0o700
 
 
 def test_a_target_may_be_a_file_or_a_folder(path: Path, tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_target_may_be_a_file_or_a_folder(path: Path, tmp_path: Path) -> None:
     assert counts(target) == (3, 6)
     (tmp_path / "folder").mkdir()
     assert back_up(path, tmp_path / "folder").path.parent == tmp_path / "folder"
-    assert backups_of(path) == []
+    assert list_backups(path) == []
 
 
 @pytest.mark.parametrize(
@@ -204,10 +204,10 @@ def test_of_a_store_that_is_a_link_both_names_and_what_lies_beside_them_are_its_
 ) -> None:
     link = tmp_path / "here.db"
     link.symlink_to(path)
-    own = Belongings(link)
-    for name in (link, path, Path(f"{path}-wal"), Path(f"{link}.lock"), folder_of(link) / "page.html"):
+    own = StoreFiles(link)
+    for name in (link, path, Path(f"{path}-wal"), Path(f"{link}.lock"), backup_folder(link) / "page.html"):
         assert own.called(name) is not None, name
-    assert own.called(folder_of(link) / "mine.db", is_copy=True) is None
+    assert own.called(backup_folder(link) / "mine.db", is_copy=True) is None
     assert own.called(tmp_path / "here.db.html") is None
 
 
@@ -223,7 +223,7 @@ def test_a_failed_backup_leaves_the_older_one(path: Path) -> None:
     assert target.read_bytes() == before
     with pytest.raises(errors.StoreDamaged):
         back_up(path)
-    assert os.listdir(folder_of(path)) == []
+    assert os.listdir(backup_folder(path)) == []
 
 
 def test_a_broken_search_index_is_no_reason_not_to_back_up(path: Path) -> None:
@@ -245,7 +245,7 @@ import os, resource, sys
 from pathlib import Path
 from hermes import errors
 from hermes.store.sqlite.connection import connect
-from hermes.store.sqlite.upkeep.backup import make_backup
+from hermes.store.sqlite.copies.backup import make_backup
 print("ready", flush=True)
 path = Path(sys.argv[1])
 connection = connect(path)
@@ -262,7 +262,7 @@ def test_a_full_disk_leaves_nothing_behind(path: Path) -> None:
     with opened(path) as connection:
         fill(connection, "large", 100, 5000)
     assert "no room left" in end(start(WITHOUT_ROOM, path))
-    assert os.listdir(folder_of(path)) == []
+    assert os.listdir(backup_folder(path)) == []
     assert counts(path) == (103, 206)
 
 
@@ -299,7 +299,7 @@ INTERRUPTED = """
 import sys
 from pathlib import Path
 from hermes.store.sqlite.connection import connect
-from hermes.store.sqlite.upkeep import backup, page_copy
+from hermes.store.sqlite.copies import backup, page_copy
 page_copy.PAGES_AT_ONCE = 1
 path = Path(sys.argv[1])
 connection = connect(path)
@@ -313,7 +313,7 @@ backup.make_backup(connection, path)
 def test_a_killed_backup_leaves_nothing_under_a_name(path: Path) -> None:
     with opened(path) as connection:
         fill(connection, "large", 200, 50_000)
-    folder = folder_of(path)
+    folder = backup_folder(path)
     for _ in range(8):
         child = start(INTERRUPTED, path)
         assert child.stdin is not None
@@ -324,7 +324,7 @@ def test_a_killed_backup_leaves_nothing_under_a_name(path: Path) -> None:
         time.sleep(random.uniform(0, 0.05))
         child.kill()
         end(child)
-        for made in backups_of(path):  # it may have been done by then
+        for made in list_backups(path):  # it may have been done by then
             assert counts(made) == (203, 406)
     made_now = back_up(path)
     assert counts(made_now.path) == (203, 406)
@@ -333,7 +333,7 @@ def test_a_killed_backup_leaves_nothing_under_a_name(path: Path) -> None:
 
 def test_what_another_backup_is_writing_is_not_cleared_away(path: Path) -> None:
     back_up(path)
-    with open_partial_file(folder_of(path), "state") as (partial, _):
+    with open_partial_file(backup_folder(path), "state") as (partial, _):
         back_up(path)
         assert partial.exists()
     assert not partial.exists()
@@ -345,8 +345,8 @@ def test_what_another_backup_is_writing_is_not_cleared_away(path: Path) -> None:
 def stamped(path: Path, *names: str) -> list[Path]:
     """Backups of these names, oldest first, each a whole one."""
     whole = back_up(path, path.parent / "whole.db").path
-    folder_of(path).mkdir(mode=0o700)
-    return [Path(shutil.copy(whole, folder_of(path) / f"state-{name}.db")) for name in names]
+    backup_folder(path).mkdir(mode=0o700)
+    return [Path(shutil.copy(whole, backup_folder(path) / f"state-{name}.db")) for name in names]
 
 
 def test_backups_are_listed_newest_first(path: Path) -> None:
@@ -357,16 +357,16 @@ def test_backups_are_listed_newest_first(path: Path) -> None:
         "20250101_000000-10-aaa",
         "20250102_000000-backup",
     )
-    (folder_of(path) / "notes.txt").touch()
-    (folder_of(path) / "state-20250103_000000-before-restore.db.damaged").touch()
-    assert backups_of(path) == oldest_first[::-1]
-    assert backups_of(path.parent / "other.db") == []
+    (backup_folder(path) / "notes.txt").touch()
+    (backup_folder(path) / "state-20250103_000000-before-restore.db.damaged").touch()
+    assert list_backups(path) == oldest_first[::-1]
+    assert list_backups(path.parent / "other.db") == []
 
 
 def test_only_so_many_are_kept(path: Path) -> None:
     made = [back_up(path).path for _ in range(9)]
     assert len(set(made)) == 9
-    assert backups_of(path) == made[:3:-1]
+    assert list_backups(path) == made[:3:-1]
 
 
 def test_only_so_many_bytes_are_kept_but_always_the_newest(path: Path) -> None:
@@ -374,7 +374,7 @@ def test_only_so_many_bytes_are_kept_but_always_the_newest(path: Path) -> None:
     size = files[0].stat().st_size
     assert trim_backups(path, keep=10, most_bytes=3 * size) == [files[0]]
     assert trim_backups(path, keep=10, most_bytes=1) == [files[2], files[1]]
-    assert backups_of(path) == [files[3]]
+    assert list_backups(path) == [files[3]]
     assert trim_backups(path, keep=0, most_bytes=0) == []
 
 
@@ -383,23 +383,23 @@ def test_the_copy_from_before_a_migration_outlives_the_others(path: Path) -> Non
         path, "20240101_000000-before-migration-v9", *(f"2025010{n}_000000-backup" for n in range(1, 9))
     )
     trim_backups(path, keep=2)
-    assert backups_of(path) == [others[-1], others[-2], old]
+    assert list_backups(path) == [others[-1], others[-2], old]
 
-    [broken] = [Path(shutil.copy(old, folder_of(path) / "state-20250201_000000-before-migration-v11.db"))]
+    [broken] = [Path(shutil.copy(old, backup_folder(path) / "state-20250201_000000-before-migration-v11.db"))]
     zero_messages(broken)
     trim_backups(path, keep=1)
-    assert old in backups_of(path), "the newer one is damaged"
+    assert old in list_backups(path), "the newer one is damaged"
 
     shutil.copy(old, broken)
     trim_backups(path, keep=1)
-    assert backups_of(path) == [broken]
+    assert list_backups(path) == [broken]
 
 
 def test_a_clock_that_went_back_does_not_confuse_the_order(path: Path) -> None:
     [future] = stamped(path, "20990101_000000-backup")
     made = back_up(path).path
     assert made.name == "state-20990101_000000-2-backup.db"
-    assert backups_of(path) == [made, future]
+    assert list_backups(path) == [made, future]
 
 
 # --- putting back
@@ -431,7 +431,7 @@ def test_nobody_turns_the_log_on_again_while_the_file_is_being_taken(path: Path,
     live.exec_trace = meanwhile
     try:
         try:
-            assert alone(live)
+            assert is_alone(live)
         except apsw.BusyError:
             return  # refused: the file is not taken
         live.exec_trace = None
@@ -455,7 +455,7 @@ def test_a_restore_brings_back_what_was_there(path: Path) -> None:
     assert counts(path) == (3, 6)
     assert path.stat().st_ino == inode, "whoever opens it at that moment has the right file"
     assert path.stat().st_mode & 0o777 == 0o600
-    [kept, _] = backups_of(path)
+    [kept, _] = list_backups(path)
     assert kept.name.endswith("-before-restore.db")
     assert counts(kept) == (5, 8)
     restore_backup(path, kept)
@@ -490,7 +490,7 @@ def test_the_backup_being_restored_is_never_trimmed_away(path: Path) -> None:
     oldest, *_ = stamped(path, *(f"2025010{n}_000000-backup" for n in range(1, 9)))
     restore_backup(path, oldest)
     assert oldest.exists()
-    assert len(backups_of(path)) <= 6
+    assert len(list_backups(path)) <= 6
 
 
 HOLDER = """
@@ -527,7 +527,7 @@ def test_a_restore_is_refused_while_another_process_has_the_store(path: Path, ho
         told = end(child)
     assert told == "3\n"
     assert counts(path) in {(4, 8), (4, 9)}
-    assert len(backups_of(path)) == 1
+    assert len(list_backups(path)) == 1
     restore_backup(path, made)
     assert counts(path) == (3, 6)
 
@@ -551,14 +551,14 @@ def test_a_damaged_store_is_restored_and_set_aside(path: Path) -> None:
     with opened(path) as connection:
         fill(connection, "more", 200, 500)
     zero_messages(path)
-    opener.mark_damaged(path, "a broken page")
+    damage_mark.mark_damaged(path, "a broken page")
     restore_backup(path, made)
     assert counts(path) == (3, 6)
     assert not Path(f"{path}.damaged").exists()
-    [aside] = folder_of(path).glob("*.damaged")
+    [aside] = backup_folder(path).glob("*.damaged")
     assert aside.name.endswith("-before-restore.db.damaged")
     assert aside.stat().st_mode & 0o777 == 0o600
-    assert backups_of(path) == [made]
+    assert list_backups(path) == [made]
 
 
 @pytest.mark.parametrize("content", [b"garbage" * 1000, b"x", b""])
@@ -569,7 +569,7 @@ def test_what_is_no_database_is_restored_and_set_aside(path: Path, content: byte
     log.write_bytes(b"half a log")
     restore_backup(path, made)
     assert counts(path) == (3, 6)
-    aside = sorted(folder_of(path).glob("*.damaged*"))
+    aside = sorted(backup_folder(path).glob("*.damaged*"))
     assert [file.read_bytes() for file in aside] == ([content] if content else []) + [b"half a log"]
     assert {file.stat().st_mode & 0o777 for file in [path, *aside]} == {0o600}
 
@@ -625,7 +625,7 @@ def test_backups_that_cannot_be_used_are_refused_untouched(path: Path, tmp_path:
         with pytest.raises(kind, match=sentence):
             restore_backup(path, source)
         assert path.read_bytes() == before
-    assert backups_of(path) == []
+    assert list_backups(path) == []
 
 
 READER = """

@@ -14,8 +14,8 @@ import pytest
 
 from hermes import errors
 from hermes.store.findings import Diagnosis, Finding
-from hermes.store.sqlite import journal_choice
 from hermes.store.sqlite.upkeep import surroundings_check
+from hermes.store.sqlite.wal import journal_choice
 from hermes_state import SessionDB
 from tests import reference_databases
 from tests.survival.processes import Worker, impatient
@@ -238,7 +238,7 @@ def test_a_network_file_system(store: Path, monkeypatch: pytest.MonkeyPatch) -> 
     ("version", "level"), [("3.40.1", "warning"), ("3.51.2", "warning"), ("3.51.3", "ok"), ("3.100.0", "ok")]
 )
 def test_a_library_with_the_corruption_is_named(version: str, level: str) -> None:
-    assert surroundings_check.sqlite_version(version).level == level
+    assert surroundings_check.check_sqlite_version(version).level == level
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_a_library_with_the_corruption_is_named(version: str, level: str) -> Non
     [(5e9, 1e9, "ok"), (9e8, 1e6, "warning"), (5e9, 3e9, "warning"), (6e9, 3e9, "ok")],
 )
 def test_room_on_the_disk(free: float, used: float, level: str) -> None:
-    assert surroundings_check.room_left(Path("/home/me/state.db"), int(free), int(used)).level == level
+    assert surroundings_check.describe_room(Path("/home/me/state.db"), int(free), int(used)).level == level
 
 
 def test_what_waits_in_the_spool(store: Path, home: Path) -> None:

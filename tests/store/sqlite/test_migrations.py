@@ -18,8 +18,10 @@ import apsw
 import pytest
 
 from hermes import errors
-from hermes.store.sqlite import lock_file, opener
+from hermes.store.sqlite import creation, lock_file
 from hermes.store.sqlite.connection import connect
+from hermes.store.sqlite.copies.backup import list_backups, make_backup
+from hermes.store.sqlite.copies.page_copy import find_damage
 from hermes.store.sqlite.migrations import (
     APPLICATION_ID,
     LAYOUT,
@@ -29,8 +31,6 @@ from hermes.store.sqlite.migrations import (
     migrate,
 )
 from hermes.store.sqlite.migrations.runner import MigrationReport, shrink
-from hermes.store.sqlite.upkeep.backup import backups_of, make_backup
-from hermes.store.sqlite.upkeep.page_copy import unsound
 from tests.reference_databases import (
     PLANTED_CJK,
     PLANTED_IN_TOOL_CALL,
@@ -102,7 +102,7 @@ def shape(path: Path) -> dict[str, Any]:
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     path = tmp_path_factory.mktemp("fresh") / "state.db"
     path.touch()
-    opener.build(path)
+    creation.build_store(path)
     return shape(path)
 
 
@@ -153,7 +153,7 @@ def test_the_second_time_there_is_nothing_to_do(path: Path, version: int) -> Non
     before = path.read_bytes()
     assert upgrade(path) is None
     assert path.read_bytes() == before
-    assert len(backups_of(path)) == 1
+    assert len(list_backups(path)) == 1
     with opened(path) as connection:
         assert check_version(connection, path) == "ours"
         expected.check(connection)
@@ -163,11 +163,11 @@ def test_the_second_time_there_is_nothing_to_do(path: Path, version: int) -> Non
 def test_the_file_as_it_was_is_kept_and_whole(path: Path, version: int) -> None:
     expected = build(path, version)
     upgrade(path)
-    [kept] = backups_of(path)
+    [kept] = list_backups(path)
     assert kept.name.endswith(f"-before-migration-v{version}.db")
     with opened(kept) as connection:
         expected.check(connection)
-        assert unsound(connection) is None
+        assert find_damage(connection) is None
         assert connection.execute("SELECT version FROM schema_version").fetchall() == [(version,)]
         assert check_version(connection, kept) == "older"
 
@@ -469,7 +469,7 @@ def refused(path: Path, kind: type[errors.HermesError], sentence: str) -> None:
     assert sentence in told
     assert "\n" not in told
     assert path.read_bytes() == before
-    assert backups_of(path) == []
+    assert list_backups(path) == []
 
 
 def test_a_newer_schema_is_refused_untouched(path: Path) -> None:
@@ -620,7 +620,7 @@ def test_a_trigger_that_forbids_it_is_told_with_file_and_backup(path: Path) -> N
     told = str(caught.value)
     assert f"{path} was not migrated" in told
     assert "not here" in told
-    assert str(backups_of(path)[0]) in told
+    assert str(list_backups(path)[0]) in told
 
 
 def test_names_that_only_broken_bytes_tell_apart_are_told_with_file_and_backup(path: Path) -> None:
@@ -633,7 +633,7 @@ def test_names_that_only_broken_bytes_tell_apart_are_told_with_file_and_backup(p
     with pytest.raises(errors.MigrationFailed) as caught:
         upgrade(path)
     assert f"{path} was not migrated" in str(caught.value)
-    assert str(backups_of(path)[0]) in str(caught.value)
+    assert str(list_backups(path)[0]) in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -789,7 +789,7 @@ def test_killed_at_any_point_it_is_taken_up_again(tmp_path: Path, fresh: dict[st
         now["auto_vacuum"] = fresh["auto_vacuum"]  # a kill before the VACUUM leaves it for `optimize`
         assert now == fresh
         assert not list(path.parent.glob("**/*-partial"))
-        for kept in backups_of(path):
+        for kept in list_backups(path):
             with opened(kept) as connection:
                 expected.check(connection)
     assert len(states) > 1, states
@@ -826,7 +826,7 @@ db.close()
     assert [child.returncode for child in children] == [0] * 8, results
     assert len({out for out, _ in results}) == 1
     assert sum("migrated from version 5" in err for _, err in results) == 1
-    assert len(backups_of(path)) == 1
+    assert len(list_backups(path)) == 1
     with opened(path) as connection:
         expected.check(connection)
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from hermes import errors
 from hermes.store.sqlite import opener
-from hermes.store.sqlite.upkeep.readable_copy import _Message, repeated_messages
+from hermes.store.sqlite.upkeep.readable_copy import _Message, find_repeated
 from hermes_state import SessionDB
 from tests.reference_databases import PLANTED_CJK, PLANTED_WORD, build, build_newer
 
@@ -90,7 +90,7 @@ def test_a_store_of_ours_that_a_newer_reference_opened_keeps_its_history(path: P
         "CREATE TRIGGER of_a_later_version AFTER INSERT ON messages BEGIN SELECT unknown_function(1); END",
         "INSERT INTO sessions (id, source, started_at) VALUES ('second', 'cli', 1750000000)",
     )
-    opener._looked_over.clear()  # what this process knows of it, another one does not
+    opener._checked_schemas.clear()  # what this process knows of it, another one does not
     with SessionDB(path, read_only=True) as db:
         assert [row["id"] for row in db.list_sessions_rich()] == ["first", "second"]
         assert db.resolve_session_by_title("my project") == "first"
@@ -209,7 +209,7 @@ def test_what_a_compaction_repeats_is_found(length: int, first: int, last: int, 
     kept_last = said[max(first, length - last) :]
     again = [*said[:first], "summary", *kept_last]
     afterwards = [f"later {number}" for number in range(later)]
-    hidden = set(repeated_messages(numbered([*said, *again, *afterwards])))
+    hidden = set(find_repeated(numbered([*said, *again, *afterwards])))
     expected = {length + at for at in range(len(again)) if at != first}
     assert hidden == (expected if len(kept_last) > 1 or (first and kept_last) else set())
 
@@ -217,7 +217,7 @@ def test_what_a_compaction_repeats_is_found(length: int, first: int, last: int, 
 @given(texts)
 def test_nothing_that_was_said_only_here_is_hidden(said: list[str]) -> None:
     """Whatever is hidden stands earlier in the conversation, word for word."""
-    for number in repeated_messages(numbered(said)):
+    for number in find_repeated(numbered(said)):
         assert said[number] in said[:number]
 
 

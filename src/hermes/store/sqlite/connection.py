@@ -6,7 +6,6 @@ apsw runs a string of several statements lazily, so nothing here leaves a cursor
 from __future__ import annotations
 
 import _thread
-import errno
 import os
 import time
 from collections.abc import Iterator
@@ -19,8 +18,9 @@ import apsw
 
 from hermes import errors, home
 from hermes.store.engine import Row
+from hermes.store.sqlite import sql_functions
 from hermes.store.sqlite.encryption import encryption
-from hermes.store.sqlite.search import row_filters
+from hermes.store.sqlite.wal.file_identity import NO_DESCRIPTORS
 from hermes.text import replace_surrogates
 
 DEADLINE_S = 30.0
@@ -39,7 +39,6 @@ WAL_ERRORS = ("locking protocol", "not authorized", "disk i/o error")
 """How SQLite says that a file system cannot do WAL."""
 
 
-NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 TOO_MANY_FILES = "too many open files"
 FILES_OF_A_STORE = 10
 """Descriptors that are needed to open a store."""
@@ -85,7 +84,7 @@ def connect(
         connection.close()
         raise
     connection.set_busy_handler(Patience())
-    row_filters.add_functions(connection)
+    sql_functions.add_functions(connection)
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, 1)
     # Else the planner may look at the values that are bound, and prepares a statement anew for every set of them: that
     # was most of what a small statement cost.
@@ -148,7 +147,7 @@ def lacks_descriptors() -> bool:
     return False
 
 
-def out_of_descriptors(path: Path) -> errors.HermesError:
+def descriptor_error(path: Path) -> errors.HermesError:
     import resource  # only for the sentence
 
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -270,7 +269,7 @@ class SqliteWriter(SqliteReader):
         return self._connection
 
 
-def translated(error: apsw.Error, path: Path) -> errors.HermesError:
+def translate_error(error: apsw.Error, path: Path) -> errors.HermesError:
     """The engine's error as one of ours, in one sentence that says what to do."""
     detail = str(error)
     if isinstance(error, apsw.BusyError | apsw.LockedError):
@@ -289,13 +288,13 @@ def translated(error: apsw.Error, path: Path) -> errors.HermesError:
     if isinstance(error, apsw.NotADBError):
         from hermes.store.sqlite.encryption import recognition
 
-        return recognition.explained(path) or damaged(path, "it is not a SQLite database")
+        return recognition.explain_unreadable(path) or damage_error(path, "it is not a SQLite database")
     if isinstance(error, apsw.CorruptError):
-        return damaged(path, detail)
+        return damage_error(path, detail)
     if isinstance(error, apsw.TooBigError):
         return errors.make_error(errors.InvalidArgument, f"too large for {path}: no row may hold that much")
     if isinstance(error, apsw.CantOpenError | apsw.IOError) and lacks_descriptors():
-        return out_of_descriptors(path)
+        return descriptor_error(path)
     if isinstance(error, apsw.CantOpenError):
         return errors.make_error(errors.StoreFailed, f"{path} cannot be opened: {detail}")
     if isinstance(error, apsw.ConstraintError) and "FOREIGN KEY" in detail:
@@ -314,19 +313,20 @@ def _read_only(path: Path, detail: str) -> errors.HermesError:
     from hermes.store.sqlite.wal import sidecars
 
     if blocked := sidecars.find_read_only(path):
-        detail = f"what SQLite keeps beside it is read-only; {sidecars.how_to_mend(blocked)} mends that"
+        detail = f"what SQLite keeps beside it is read-only; {sidecars.format_chmod(blocked)} mends that"
     return errors.make_error(errors.StoreReadOnly, f"{path} cannot be written: {detail}")
 
 
-def damaged(path: Path, what: str) -> errors.HermesError:
+def damage_error(path: Path, problem: str) -> errors.HermesError:
     return errors.make_error(
         errors.StoreDamaged,
-        f"{path} is damaged: {what}. Nothing is written to it until it is repaired: run `{upkeep(path, 'repair')}`"
-        f" (it saves what can be saved into a new file), or `{upkeep(path, 'restore')} FILE` with a backup",
+        f"{path} is damaged: {problem}. Nothing is written to it until it is repaired: run"
+        f" `{upkeep_command(path, 'repair')}` (it saves what can be saved into a new file), or"
+        f" `{upkeep_command(path, 'restore')} FILE` with a backup",
     )
 
 
-def upkeep(path: Path, verb: str) -> str:
+def upkeep_command(path: Path, verb: str) -> str:
     """The command for the upkeep of this very store."""
     if path == home.get_default_db_path():
         return f"hermes sessions {verb}"

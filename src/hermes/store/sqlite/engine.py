@@ -1,7 +1,7 @@
-"""The SQLite engine: search that is always exact, and the upkeep of the file, on top of `core`.
+"""The SQLite engine: transactions, search that is always exact, and the upkeep of the file.
 
-What is needed only for searching and indexing, for upkeep or after damage is imported there and then: opening a store
-and listing what is in it stay light.
+It is composed of `Transactions` (with the connections and the commit queue) and an `Indexer`. Modules that only search,
+upkeep or damage need are imported where they are used: opening a store and listing its sessions stay light.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import os
 import time
 from _thread import get_ident
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import apsw
 
 from hermes import errors
+from hermes.config import config_file
 from hermes.logs import get_logger
 from hermes.store.engine import Reader, Writer
 from hermes.store.sessions.blobs import Blobs
@@ -26,11 +27,13 @@ from hermes.store.sqlite.connection import (
     connect,
     pragma,
     run,
-    translated,
-    upkeep,
+    translate_error,
+    upkeep_command,
 )
+from hermes.store.sqlite.encryption import encryption
 from hermes.store.sqlite.group_commit import Ticket
-from hermes.store.sqlite.search.indexer import SHORT_TAIL, SqliteFollower
+from hermes.store.sqlite.search.indexer import SHORT_TAIL, Indexer
+from hermes.store.sqlite.transactions import Snapshot, Transactions
 from hermes.store.sqlite.wal.log_lock import NAP_S, LogLock
 
 if TYPE_CHECKING:
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 T = TypeVar("T")
 
+CLOSE_CATCH_UP_S = 0.25
 SEARCH_CATCH_UP_S = 2.0
 RANKING_CATCH_UP_S = 0.25
 """Blocks can wait: a store that has just been given them is searched by its messages until they are there."""
@@ -64,13 +68,87 @@ UPKEEP_S = 3600.0
 TRUNCATE_S = 1.0
 
 
-class SqliteEngine(SqliteFollower):
+class SqliteEngine:
     """See `hermes.store.engine.Engine`."""
 
-    def __init__(self, path: Path, **figures: Any) -> None:
-        super().__init__(path, **figures)
+    def __init__(self, path: Path, *, read_only: bool = False, **figures: Any) -> None:
+        """`figures` are those of `Transactions`."""
+        self.path = path
+        self.read_only = read_only
+        self._transactions = Transactions(path, read_only=read_only, **figures)
+        self._connections = self._transactions.connections
+        self._queue = self._transactions.queue
+        self._indexer = Indexer(self._transactions)
         self._deadlines: dict[int, Deadline] = {}
         """Of searches that several others belong to, by thread."""
+
+    @property
+    def spool_allowed(self) -> bool:
+        """An encrypted store has no plain text beside it, unless the configuration asks for it."""
+        return not encryption.is_encrypted(self.path) or config_file.read_setting("sessions", "spool") is True
+
+    def close(self) -> None:
+        connections = self._connections
+        is_ours = not connections.is_closed and os.getpid() == connections.pid
+        if is_ours and self._transactions.writes and connections.damage is None:
+            try:
+                self.catch_up(CLOSE_CATCH_UP_S)
+            except errors.StoreError as problem:
+                log.debug("closing %s with its index behind: %s", self.path, problem)
+        connections.close()
+
+    # ---------------------------------------------------------------- reading and writing
+
+    def read(
+        self, *, settled: bool = False, wait: bool = True, owners: Owners | None = None
+    ) -> AbstractContextManager[Reader]:
+        return Snapshot(self._transactions, settled, wait, owners)
+
+    def write(self, work: Callable[[Writer], T], *, share: bool = True, repeatable: bool = True) -> T:
+        self._connections.check_writable()
+        try:
+            result: T = self._queue.do(Ticket(work, share=share, repeatable=repeatable))
+        except (errors.IndexDamaged, errors.StoreFull) as problem:
+            result = self._repair_and_write(problem, work, share=share, repeatable=repeatable)
+        transactions = self._transactions
+        transactions.count_write()
+        if transactions.writes >= self._indexer.due_at_write:
+            self._indexer.follow_writes()
+        return result
+
+    def _repair_and_write(
+        self, problem: Exception, work: Callable[[Writer], T], *, share: bool, repeatable: bool
+    ) -> T:
+        """Repair what prevented the write, and make it."""
+
+        def write() -> T:
+            self._connections.check_writable()
+            return cast(T, self._queue.do(Ticket(work, share=share, repeatable=repeatable)))
+
+        if isinstance(problem, errors.IndexDamaged):
+            self._indexer.rebuild()
+            try:
+                return write()
+            except errors.StoreFull as further:
+                problem = further
+        if not self._make_room_for_ids():
+            raise problem
+        return write()
+
+    def _make_room_for_ids(self) -> bool:
+        """If no id is left above those that another program stored, give its rows lower ones. False if there is."""
+        from hermes.store.sqlite.upkeep import row_ids
+
+        with self.read() as reader:
+            if not row_ids.find_high_ids(reader):
+                return False
+        self._connections.check_writable()
+        for change in self._queue.do(Ticket(row_ids.move_high_ids)):
+            log.warning("%s: %s", self.path, change)
+        return True
+
+    def catch_up(self, seconds: float) -> None:
+        self._indexer.catch_up(seconds)
 
     # ---------------------------------------------------------------- searching
 
@@ -93,7 +171,7 @@ class SqliteEngine(SqliteFollower):
     def _search_deadline(self) -> Deadline:
         from hermes.store.sqlite.search.unindexed_tail import Deadline
 
-        return self._deadlines.get(get_ident()) or Deadline.after(self._deadline, self.path)
+        return self._deadlines.get(get_ident()) or Deadline.after(self._connections.deadline, self.path)
 
     def search(
         self,
@@ -109,25 +187,34 @@ class SqliteEngine(SqliteFollower):
         from hermes.store.sqlite.search import exact_search, index, substring
 
         deadline = self._search_deadline()
-        if not self.read_only and owners is None and substring.is_asked(tree):
-            self._list_terms()
+        if not self.read_only and owners is None and substring.has_part(tree):
+            self._indexer.list_terms()
 
         def look(whatever: bool) -> SearchAnswer | None:
             with self.read(owners=owners) as reader:
                 snapshot = cast(SqliteReader, reader)
-                standing = index.behind(snapshot, SHORT_TAIL + 1)
-                if not whatever and self._worth_indexing(snapshot, standing):
+                standing = index.measure_lag(snapshot, SHORT_TAIL + 1)
+                if not whatever and self._indexer.is_worth_indexing(snapshot, standing):
                     return None
-                known = substring.expanded(snapshot, tree, own=owners is not None)
+                known = substring.expand_parts(snapshot, tree, own=owners is not None)
                 answer = exact_search.search(
-                    snapshot, known, wanted, limit, offset, order, standing, self._texts, deadline, once=once
+                    snapshot,
+                    known,
+                    wanted,
+                    limit,
+                    offset,
+                    order,
+                    standing,
+                    self._indexer.texts,
+                    deadline,
+                    once=once,
                 )
-                return answer._replace(cut=substring.cut_in(known))
+                return answer._replace(cut=substring.find_cut(known))
 
-        answer = self._mending_the_index(lambda: look(self.read_only))
+        answer = self._indexer.repair_and_retry(lambda: look(self.read_only))
         if answer is None:
             self.catch_up(SEARCH_CATCH_UP_S)
-            answer = self._mending_the_index(lambda: look(True))
+            answer = self._indexer.repair_and_retry(lambda: look(True))
         return cast("SearchAnswer", answer)
 
     def hits_of(self, ids: Sequence[int], *, owners: Owners | None = None) -> list[Hit]:
@@ -135,20 +222,6 @@ class SqliteEngine(SqliteFollower):
 
         with self.read(owners=owners) as reader:
             return exact_search.hits_of(cast(SqliteReader, reader), ids)
-
-    def _list_terms(self) -> None:
-        """For `*part*`; the search is as exact without, so nothing that happens here is an error."""
-        from hermes.store.sqlite.search import substring
-
-        try:
-            self._mending_the_index(lambda: substring.follow(self))
-        except errors.StoreError as problem:
-            log.debug("%s: the list of terms waits: %s", self.path, problem)
-
-    def write_if_free(self, work: Callable[[Writer], T]) -> T:
-        """A transaction if the lock can be had at once; else `StoreBusy`."""
-        self._writable()
-        return cast(T, self._queue.do(Ticket(work, impatient=True)))
 
     def candidates(
         self,
@@ -163,19 +236,21 @@ class SqliteEngine(SqliteFollower):
 
         deadline = self._search_deadline()
         if not self.read_only:
-            if self._has_tail():
+            if self._indexer.has_tail():
                 self.catch_up(SEARCH_CATCH_UP_S)
-            self._settle_blocks(RANKING_CATCH_UP_S)
-            if owners is None and must is not None and substring.is_asked(must):
-                self._list_terms()
+            self._indexer.settle_blocks(RANKING_CATCH_UP_S)
+            if owners is None and must is not None and substring.has_part(must):
+                self._indexer.list_terms()
 
         def look() -> Candidates:
             with self.read(owners=owners) as reader:
                 snapshot = cast(SqliteReader, reader)
-                known = None if must is None else substring.expanded(snapshot, must, own=owners is not None)
+                known = (
+                    None if must is None else substring.expand_parts(snapshot, must, own=owners is not None)
+                )
                 return bm25_candidates.candidates(snapshot, terms, wanted, known, days, deadline)
 
-        return self._mending_the_index(look)
+        return self._indexer.repair_and_retry(look)
 
     def delete_messages(self, writer: Writer, session_id: str) -> int:
         from hermes.store.sqlite.search import substring
@@ -185,9 +260,9 @@ class SqliteEngine(SqliteFollower):
     # ---------------------------------------------------------------- upkeep
 
     def vacuum(self) -> None:
-        self._vacuumed()
+        self._rewrite_file()
 
-    def _vacuumed(self) -> bool:
+    def _rewrite_file(self) -> bool:
         """Rewrite index and file; whether nothing of the old ones is left in the log, which readers can hold up."""
         from hermes.store.sqlite.search import blocks, index, substring
 
@@ -198,7 +273,7 @@ class SqliteEngine(SqliteFollower):
             substring.forget(connection)
             run(connection, index.MERGE)
             run(connection, blocks.MERGE)
-            if self._journal != "wal":
+            if self._connections.journal != "wal":
                 run(connection, "VACUUM")
                 return True
             run(connection, "PRAGMA wal_checkpoint(TRUNCATE)")
@@ -206,7 +281,7 @@ class SqliteEngine(SqliteFollower):
             busy, *_ = run(connection, "PRAGMA wal_checkpoint(TRUNCATE)")[0]
             return not busy
 
-        return self.alone(work)
+        return self._transactions.run_alone(work)
 
     def optimize(self) -> Optimized:
         """Merge the index and give free pages back: for quiet moments.
@@ -230,10 +305,10 @@ class SqliteEngine(SqliteFollower):
             if pragma(connection, "PRAGMA auto_vacuum") == 0:  # a migration that was not let finish
                 shrink(connection)
             run(connection, "PRAGMA incremental_vacuum")
-            if self._journal == "wal":
+            if self._connections.journal == "wal":
                 run(connection, "PRAGMA wal_checkpoint(TRUNCATE)")
 
-        self.alone(work)
+        self._transactions.run_alone(work)
         return Optimized(before, self._size())
 
     def shrink(self, pages_at_once: int = 500) -> Optimized:
@@ -243,7 +318,7 @@ class SqliteEngine(SqliteFollower):
 
         before = self._size()
         if (
-            self.alone(lambda connection: pragma(connection, "PRAGMA auto_vacuum"))
+            self._transactions.run_alone(lambda connection: pragma(connection, "PRAGMA auto_vacuum"))
             != incremental_vacuum.INCREMENTAL
         ):
             self.vacuum()
@@ -253,20 +328,20 @@ class SqliteEngine(SqliteFollower):
         def step(work: Callable[[SqliteWriter], T]) -> T:
             return self.write(lambda writer: work(cast(SqliteWriter, writer)), share=False)
 
-        self.alone(substring.forget)
+        self._transactions.run_alone(substring.forget)
         incremental_vacuum.merge(step)
         incremental_vacuum.cut(step, pages_at_once)
-        if self._journal == "wal":
-            self.alone(self._truncate_log)
+        if self._connections.journal == "wal":
+            self._transactions.run_alone(self._truncate_log)
         return Optimized(before, self._size())
 
     def _truncate_log(self, connection: apsw.Connection) -> None:
         """Not worth waiting long for: what readers keep from being cut now, a later checkpoint cuts."""
-        self._patience.seconds = TRUNCATE_S
+        self._connections.patience.seconds = TRUNCATE_S
         try:
             run(connection, "PRAGMA wal_checkpoint(TRUNCATE)")
         finally:
-            self._patience.seconds = self._deadline
+            self._connections.patience.seconds = self._connections.deadline
 
     def sealed_files(self) -> SealedFiles:
         from hermes.store.sealing.sealed_files import SealedFiles
@@ -285,29 +360,30 @@ class SqliteEngine(SqliteFollower):
         return texts_of(reader, session_id)
 
     def erase_deleted(self, gone: Mapping[str, Fingerprint | None]) -> None:
-        from hermes.store.sqlite.erasure.purge_copies import Erasing
+        from hermes.store.sqlite.erasure.purge_copies import CopyEraser
 
-        done, left, unfinished = Erasing(self.path, gone).erase()
+        done, left, unfinished = CopyEraser(self.path, gone).erase()
         for line in (*done, *left):
             log.warning("%s: purge of %s sessions: %s", self.path, len(gone), line)
-        if not self._vacuumed():
+        if not self._rewrite_file():
             unfinished = (f"{self.path} (another program reads it)", *unfinished)
         if unfinished:
-            told = f"deleted, but its bytes may stay in {', '.join(unfinished)}"
+            sentence = f"deleted, but its bytes may stay in {', '.join(unfinished)}"
             raise errors.make_error(
-                errors.StoreBusy, f"{told}; run `{upkeep(self.path, 'optimize')}` when that has ended"
+                errors.StoreBusy,
+                f"{sentence}; run `{upkeep_command(self.path, 'optimize')}` when that has ended",
             )
 
     def scrub(self, secret: Spellings, *, dry_run: bool) -> ScrubReceipt:
         from hermes.store.sqlite.erasure import scrub_store
 
-        return scrub_store.scrub(self, self._vacuumed, secret, dry_run=dry_run)
+        return scrub_store.scrub(self, self._rewrite_file, secret, dry_run=dry_run)
 
     def verify(self) -> Health:
         from hermes.store.sqlite.upkeep import integrity
 
         with self.read() as reader:  # derived columns can only be settled once all columns are there
-            if (lacking := integrity.incomplete(cast(SqliteReader, reader), self.path)) is not None:
+            if (lacking := integrity.find_missing(cast(SqliteReader, reader), self.path)) is not None:
                 return lacking
         with self.read(settled=True) as reader:
             return integrity.verify(cast(SqliteReader, reader), self.path)
@@ -324,7 +400,7 @@ class SqliteEngine(SqliteFollower):
         return diagnose(self.path, deep=deep)
 
     def backup(self, target: Path | None) -> Backup:
-        from hermes.store.sqlite.upkeep.backup import backup_file
+        from hermes.store.sqlite.copies.backup import backup_file
 
         self._settle_removed_log()
         return backup_file(self.path, target)
@@ -333,39 +409,72 @@ class SqliteEngine(SqliteFollower):
         """A connection of its own for plain SQL, closed with the store."""
         from hermes.store.sqlite.raw import RawConnection
 
-        self._usable()
+        self._connections.check_usable()
         self._settle_removed_log()
         raw = RawConnection(
             lambda: connect(self.path, read_only=self.read_only),
             self.path,
             self._settle_removed_log,
-            self._forget_side,
+            self._forget_raw,
             self._hold_log,
         )
-        self._side.append(raw)
+        self._connections.raw_connections.append(raw)
         return raw
 
     def _settle_removed_log(self) -> None:
-        self._usable()
-        if self._guard.log_was_removed():
-            self.settle_log(reading=self.read_only)
+        self._connections.check_usable()
+        if self._connections.guard.log_was_removed():
+            self._connections.settle_log(reading=self.read_only)
 
     def _hold_log(self) -> LogLock:
         """The log is in its place, and no other process begins another one until the lock is closed."""
-        until = time.monotonic() + self._deadline
+        until = time.monotonic() + self._connections.deadline
         while True:
             self._settle_removed_log()
-            lock = LogLock(self._guard, has_log=self._journal == "wal")
-            if (lock.share() and not self._guard.log_was_removed()) or self.read_only:
+            lock = LogLock(self._connections.guard, has_log=self._connections.journal == "wal")
+            if (lock.share() and not self._connections.guard.log_was_removed()) or self.read_only:
                 return lock
             lock.close()
             if time.monotonic() >= until:
-                raise translated(apsw.BusyError(), self.path)
+                raise translate_error(apsw.BusyError(), self.path)
             time.sleep(NAP_S)
 
-    def _forget_side(self, raw: RawConnection) -> None:
-        if raw in self._side:
-            self._side.remove(raw)
+    def _forget_raw(self, raw: RawConnection) -> None:
+        if raw in self._connections.raw_connections:
+            self._connections.raw_connections.remove(raw)
 
     def _size(self) -> int:
         return sum(os.stat(name).st_size for name in (self.path, f"{self.path}-wal") if os.path.exists(name))
+
+
+class CopyEngine(SqliteEngine):
+    """Reads a store of another version through a copy in our layout; see `upkeep.readable_copy`."""
+
+    def __init__(self, path: Path, **figures: Any) -> None:
+        from hermes.store.sqlite.upkeep.readable_copy import open_copy
+
+        copy, hold = open_copy(path)
+        try:
+            super().__init__(copy, read_only=True, **figures)
+        except BaseException:
+            hold.release()
+            raise
+        self._original = path
+        self._hold = hold
+
+    def close(self) -> None:
+        from hermes.store.sqlite.upkeep import copy_cache
+
+        super().close()
+        if self._connections.is_closed:
+            self._hold.release()
+            copy_cache.remove_outdated()
+
+    def verify(self) -> Health:
+        """The pages of the file itself were checked when it was copied."""
+        return super().verify()._replace(path=self._original)
+
+    def backup(self, target: Path | None) -> Backup:
+        from hermes.store.sqlite.upkeep.readable_copy import back_up_original
+
+        return back_up_original(self._original, target)

@@ -51,7 +51,7 @@ class Inside:
 
     def _wait_outside(self, thread: int) -> None:
         me = threading.get_ident()
-        if me == _forker or any(one == me for way, one in list(_inside.items()) if way is not self):
+        if me == _forker or any(thread == me for way, thread in list(_inside.items()) if way is not self):
             return  # the fork waits for this thread, or for a signal handler in it, so that it must get on
         while _forking:
             _inside.pop(self, None)

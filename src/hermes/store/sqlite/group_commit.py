@@ -1,19 +1,19 @@
-"""Threads share commits: the one that comes first leads, those who come while it waits for the disk follow.
+"""Group commit: a leader thread commits the queued writes of the others.
 
-An fsync costs the same for one row as for sixteen. The leader takes the works that are waiting, runs each in its own
-savepoint, and commits once; a work that fails does so alone, a commit that fails fails them all. A thread that finds
-nobody leading leads at once, so that a single writer pays a mutex and nothing more.
+An fsync costs the same for one row as for sixteen. The leader takes the waiting writes, runs each in its own savepoint,
+and commits once. A write that fails does so alone; if the commit fails, all fail. A thread that finds no leader leads
+at once, so that a single writer pays for a mutex and nothing more.
 
-Those whose work is done wake each other, one after the other: woken all at once they would fight for the interpreter's
-lock, and each of those fights is lost several times before it is won.
+Followers whose writes are done wake each other one after the other. Woken all at once they would compete for the
+interpreter's lock.
 
 A signal handler runs in the main thread, between any two instructions, and may raise anything: Ctrl-C, a timeout. It
-may strike again while the first exception is dealt with. What there is to undo and hand on is therefore found from the
-state kept here, under the mutex, in a thread that no signal reaches. The main thread commits its own write only: no
-exception of a handler can then be mistaken for one of another thread's write.
+may raise again while the first exception is handled. So undoing and handing over is done from the state kept here,
+under the mutex, in a thread that no signal reaches. The main thread commits its own write only: an exception of a
+handler can then not be mistaken for one of another thread's write.
 
-A handler may also use the store itself, while the frame below it holds the mutex or leads. `do` recognises that by the
-thread, and leaves it to the owner of the queue how such a write is made without the queue.
+A handler may also use the store while the interrupted frame holds the mutex or leads. `do` recognises that by the
+thread. The owner of the queue decides how such a write is made without the queue.
 """
 
 from __future__ import annotations

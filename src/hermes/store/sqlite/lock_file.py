@@ -17,7 +17,8 @@ from pathlib import Path
 
 from hermes import errors, home
 from hermes.store.sqlite import fork_safety
-from hermes.store.sqlite.connection import NO_DESCRIPTORS, out_of_descriptors
+from hermes.store.sqlite.connection import descriptor_error
+from hermes.store.sqlite.wal.file_identity import NO_DESCRIPTORS
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 LONGEST_WAIT_S = 900.0
@@ -35,7 +36,7 @@ def exclusive(path: Path, *, wait: float = LONGEST_WAIT_S) -> Iterator[None]:
         descriptor = home.open_private_file(name, os.O_RDWR | os.O_CREAT, owners)
     except OSError as problem:
         if problem.errno in NO_DESCRIPTORS:
-            raise out_of_descriptors(path) from None
+            raise descriptor_error(path) from None
         which = f"{name}: " if problem.errno in (errno.ELOOP, errno.EMLINK, errno.EPERM) else ""
         sentence = f"{path} cannot be prepared for writing: {which}{problem.strerror}"
         kind = errors.StoreFull if problem.errno in NO_ROOM else errors.StoreReadOnly

@@ -16,31 +16,30 @@ from stat import S_ISREG
 import apsw
 
 from hermes import errors, home
-from hermes.atomic_files import BACKUPS, DAMAGE_MARK
+from hermes.atomic_files import BACKUPS
 from hermes.logs import get_logger
 from hermes.store.sqlite import fork_safety, lock_file
 from hermes.store.sqlite.connection import (
     DEADLINE_S,
-    NO_DESCRIPTORS,
     READ_SOMETHING,
     WAL_ERRORS,
     SqliteReader,
     connect,
     connect_read_only,
-    damaged,
+    damage_error,
+    descriptor_error,
     has_log,
-    out_of_descriptors,
     pragma,
     refuse_subinterpreter,
     run,
-    translated,
+    translate_error,
 )
+from hermes.store.sqlite.creation import build_store, fill, publish
+from hermes.store.sqlite.damage_mark import describe_short_file, read_damage_mark
 from hermes.store.sqlite.encryption import encryption
-from hermes.store.sqlite.journal_choice import Journal, journal_for
 from hermes.store.sqlite.migrations import (
     APPLICATION_ID,
     LAYOUT,
-    SCHEMA_VERSION,
     check_documented_version,
     check_version,
     drop_foreign_search,
@@ -48,9 +47,11 @@ from hermes.store.sqlite.migrations import (
     migrate,
 )
 from hermes.store.sqlite.process_fairness import PATIENCE_S, Turnstile
-from hermes.store.sqlite.schema import missing_in, schema_sql
+from hermes.store.sqlite.schema import missing_in
 from hermes.store.sqlite.wal import file_guard as guards
-from hermes.store.sqlite.wal import log_recovery, sidecars
+from hermes.store.sqlite.wal import log_entry, sidecars
+from hermes.store.sqlite.wal.file_identity import NO_DESCRIPTORS, identity_of
+from hermes.store.sqlite.wal.journal_choice import Journal, journal_for
 from hermes.store.sqlite.wal.log_lock import LogLock
 
 log = get_logger(__name__)
@@ -62,13 +63,10 @@ JOIN_S = 1.0
 BACKSTOP_PAGES = 4000
 """SQLite's own checkpoint, on the writing path, only if ours has not run for this long."""
 
-SHORTEST = 100
-"""The header alone of a database takes so many bytes."""
 
 MOST_REPLACEMENTS = 10
 """How often the file may be replaced while it is being opened."""
 
-INSERT_VERSION = "INSERT INTO schema_version (version) VALUES (?)"
 # Not search tables of an older form, which are made anew: they had to be given terms, of ASCII too. Asked of the
 # schema, which can be read also where the tables cannot.
 KEPT_UP = """SELECT name FROM sqlite_master WHERE name IN ('messages_fts_words', 'index_progress',
@@ -103,28 +101,28 @@ def open_database(
         )
     try:
         for _ in range(MOST_REPLACEMENTS):
-            before = guards.identity_of(path)
+            before = identity_of(path)
             try:
                 return attempt()
             except _Replaced:
                 continue
             except (apsw.NotADBError, apsw.CorruptError) as problem:
-                if guards.identity_of(path) != before:
+                if identity_of(path) != before:
                     _wait_for_replacement(path, read_only=read_only)
                     continue
                 from hermes.store.sqlite.encryption import recognition
 
                 # It may be encrypted and have come here without its note.
-                if not isinstance(problem, apsw.NotADBError) or not recognition.adopt(
+                if not isinstance(problem, apsw.NotADBError) or not recognition.adopt_encrypted(
                     path, read_only=read_only
                 ):
                     raise
         return attempt()
     except apsw.Error as problem:
-        raise translated(problem, path) from problem
+        raise translate_error(problem, path) from problem
     except OSError as problem:
         if problem.errno in NO_DESCRIPTORS:
-            raise out_of_descriptors(path) from problem
+            raise descriptor_error(path) from problem
         raise errors.make_error(
             errors.StoreFailed, f"{path} cannot be opened: {problem.strerror or problem}"
         ) from problem
@@ -167,40 +165,42 @@ def _wait_for_replacement(path: Path, *, read_only: bool) -> None:
 
 def _open(path: Path, claimed: LogLock | None, *, joins: bool) -> Opened:
     home.make_private_folder(path.parent)
-    if (seen := marked_damage(path)) is not None:
-        raise seen
+    if (damage := read_damage_mark(path)) is not None:
+        raise damage
     if not encryption.is_settled(path):
         with lock_file.exclusive(path):
-            encryption.settle(path)
-    if not _is_there(path):
+            encryption.settle_note(path)
+    if not _has_file(path):
         _create(path)
     sidecars.mend_modes(path)
-    found_log = _look_behind_log(path)
-    guard = guards.acquire(path)
+    found_log = _has_log_to_keep(path)
+    guard = guards.acquire_guard(path)
     connection, lock, in_use = None, claimed, None
     try:
         if lock is None:
             lock = LogLock(guard)
-            in_use = log_recovery.enter_log(guard, lock, joins=joins)
+            in_use = log_entry.enter_log(guard, lock, joins=joins)
         connection = connect(path)
         _make_current(path, connection, guard, lock)
-        _tighten(path)  # now that it is known to be a store: a name typed wrong may be anybody's file
+        _make_private(path)  # now that it is known to be a store: a name typed wrong may be anybody's file
         if encryption.is_expected(path):
-            _say_once(path, f"{path} is not encrypted, though a key is set: `hermes store encrypt` does that")
+            _warn_once(
+                path, f"{path} is not encrypted, though a key is set: `hermes store encrypt` does that"
+            )
         journal = _set_journal(path, connection)
         if journal == "wal":
             _hold(guard, in_use, writes=True)
         return connection, guard, journal
     except BaseException:
-        guards.leaving(guard)
+        guards.begin_leaving(guard)
         if connection is not None:
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, found_log)
             connection.close()
-        guards.left(guard)
+        guards.finish_leaving(guard)
         raise
     finally:
         if lock is not None and lock is not claimed:
-            log_recovery.end_entry(guard, lock)
+            log_entry.end_entry(guard, lock)
 
 
 def _make_current(path: Path, connection: apsw.Connection, guard: guards.Guard, lock: LogLock) -> None:
@@ -211,22 +211,22 @@ def _make_current(path: Path, connection: apsw.Connection, guard: guards.Guard, 
         with lock_file.exclusive(path):
             if not is_current(connection):
                 _bring_up_to_date(path, connection)
-        log_recovery.claim(lock, JOIN_S)
+        log_entry.claim_lock(lock, JOIN_S)
         cookie = pragma(connection, "PRAGMA schema_version")
-    if _looked_over.get(guard.identity) != cookie:
-        _look_over_schema(path, connection, guard.identity)
+    if _checked_schemas.get(guard.identity) != cookie:
+        _check_schema(path, connection, guard.identity)
 
 
 def _open_read_only(path: Path, claimed: LogLock | None, *, joins: bool) -> Opened:
-    if not _is_there(path):
+    if not _has_file(path):
         raise errors.make_error(errors.StoreFailed, f"{path} does not exist")
-    found_log = _look_behind_log(path)
-    guard = guards.acquire(path)
+    found_log = _has_log_to_keep(path)
+    guard = guards.acquire_guard(path)
     connection, lock, in_use = None, claimed, None
     try:
         if lock is None:
             lock = LogLock(guard)
-            in_use = log_recovery.enter_log(guard, lock, joins=joins)
+            in_use = log_entry.enter_log(guard, lock, joins=joins)
         connection = connect_read_only(path)
         sidecars.mend_modes(path, always=True)
         check_version(connection, path)
@@ -244,19 +244,19 @@ def _open_read_only(path: Path, claimed: LogLock | None, *, joins: bool) -> Open
             _hold(guard, in_use, writes=False)
         return connection, guard, journal
     except BaseException:
-        guards.leaving(guard)
+        guards.begin_leaving(guard)
         if connection is not None:
             connection.close()
-        guards.left(guard)
+        guards.finish_leaving(guard)
         if not found_log:
             take_log_away(path)
         raise
     finally:
         if lock is not None and lock is not claimed:
-            log_recovery.end_entry(guard, lock)
+            log_entry.end_entry(guard, lock)
 
 
-def _look_behind_log(path: Path) -> bool:
+def _has_log_to_keep(path: Path) -> bool:
     """Whether the file has a log. Of a store that is refused it must stay as it is, and so must what is beside it.
 
     Where a log has lost its index (it was copied, with its file) whoever opens the file makes a new one. So somebody
@@ -290,7 +290,7 @@ def take_log_away(path: Path) -> None:
     sidecars.mend_modes(path, always=True)  # where the store may not be written, they stay
 
 
-def _hold(guard: guards.Guard, in_use: log_recovery.FoundFiles | None, *, writes: bool) -> None:
+def _hold(guard: guards.Guard, in_use: log_entry.FoundFiles | None, *, writes: bool) -> None:
     """Take the guard's locks after SQLite has set its shared memory up, which it does when something is read: a lock
     on a stale -shm, left beside the file by a crash, would make SQLite take what is in it for current. `in_use` are the
     files that others have open."""
@@ -307,68 +307,25 @@ def _hold(guard: guards.Guard, in_use: log_recovery.FoundFiles | None, *, writes
 
 def _create(path: Path) -> None:
     with lock_file.exclusive(path):
-        if _is_there(path):
+        if _has_file(path):
             return
         if has_log(path):
-            raise damaged(path, "the file is gone, but its write-ahead log is there")
+            raise damage_error(path, "the file is gone, but its write-ahead log is there")
         for stale in path.parent.glob(path.name + ".new-*"):
             stale.unlink(missing_ok=True)
         fresh = path.with_name(f"{path.name}.new-{os.getpid()}-{os.urandom(4).hex()}")
         os.close(home.create_private_file(fresh))
         try:
-            encryption.prepare(path)
-            encryption.carry(path, fresh)
-            build(fresh)
-            _publish(fresh, path)
+            encryption.prepare_new_store(path)
+            encryption.copy_note(path, fresh)
+            build_store(fresh)
+            publish(fresh, path)
         finally:
             fresh.unlink(missing_ok=True)
             encryption.remove_note(fresh)
 
 
-def build(path: Path) -> None:
-    """Fill an empty file with a complete, current store, durably."""
-    connection = connect(path)
-    try:
-        run(connection, "PRAGMA synchronous=OFF")  # one fsync at the end instead of one per statement
-        run(connection, "PRAGMA auto_vacuum=INCREMENTAL")
-        run(connection, "PRAGMA journal_mode=DELETE")
-        _fill(connection)
-    finally:
-        connection.close()
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _fill(connection: apsw.Connection) -> None:
-    from hermes.store.sqlite.search import index
-
-    with connection:
-        run(connection, schema_sql())
-        run(connection, index.definition())
-        run(connection, INSERT_VERSION, SCHEMA_VERSION)
-        run(connection, _MARKS)
-
-
 _READ_MARKS = "BEGIN; PRAGMA application_id; PRAGMA user_version; PRAGMA schema_version; COMMIT"
-_MARKS = f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={LAYOUT}"
-
-
-def _publish(fresh: Path, path: Path) -> None:
-    """Give the finished file its name, without ever replacing one that came in between."""
-    try:
-        os.link(fresh, path)
-    except FileExistsError:
-        return
-    except OSError:
-        os.rename(fresh, path)  # no hard links here; the lock keeps our own kind away
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def is_current(connection: apsw.Connection) -> bool:
@@ -385,14 +342,14 @@ def _read_marks(connection: apsw.Connection) -> tuple[int, int, int]:
 def _bring_up_to_date(path: Path, connection: apsw.Connection) -> None:
     check_version(connection, path)
     if not run(connection, "SELECT 1 FROM sqlite_master LIMIT 1"):
-        _fill(connection)
+        fill(connection)
         return
     report = migrate(path, connection)
     if report is not None:
         log.warning("%s", report)
 
 
-def _look_over_schema(path: Path, connection: apsw.Connection, identity: tuple[int, int]) -> None:
+def _check_schema(path: Path, connection: apsw.Connection, identity: tuple[int, int]) -> None:
     """Undo what another program did to the search tables, and add what the store lacks of `schema.sql`.
 
     To be called only when the schema has changed. The version that stands in a row is otherwise looked at by whoever
@@ -411,7 +368,7 @@ def _look_over_schema(path: Path, connection: apsw.Connection, identity: tuple[i
         if not there >= INDEX_TABLES:
             index.rebuild(connection)
         index.add_blocks(connection)
-    _looked_over[identity] = pragma(connection, "PRAGMA schema_version")
+    _checked_schemas[identity] = pragma(connection, "PRAGMA schema_version")
 
 
 def _complete(path: Path, connection: apsw.Connection) -> None:
@@ -424,14 +381,14 @@ def _complete(path: Path, connection: apsw.Connection) -> None:
         log.warning("%s lacked %s; added with the values that follow from other rows", path, ", ".join(added))
 
 
-_looked_over: dict[tuple[int, int], int] = {}
+_checked_schemas: dict[tuple[int, int], int] = {}
 
 
 def _set_journal(path: Path, connection: apsw.Connection) -> Journal:
-    wanted, file_system = journal_for(path)
+    chosen, file_system = journal_for(path)
     have = "wal" if _is_wal(connection) else "delete"
-    if wanted == "delete":
-        _say_once(
+    if chosen == "delete":
+        _warn_once(
             path, f"{path} is on {file_system}, where a write-ahead log is not safe: using a rollback journal"
         )
         if have == "wal":
@@ -471,20 +428,20 @@ def _try_wal(path: Path, connection: apsw.Connection) -> str:
     if mode == "wal":
         run(connection, READ_SOMETHING)
     else:
-        _say_once(path, f"{path}: this file system refuses a write-ahead log; using a rollback journal")
+        _warn_once(path, f"{path}: this file system refuses a write-ahead log; using a rollback journal")
     return mode
 
 
-_said: set[str] = set()
+_warned: set[str] = set()
 
 
-def _say_once(path: Path, sentence: str) -> None:
-    if str(path) not in _said:
-        _said.add(str(path))
+def _warn_once(path: Path, sentence: str) -> None:
+    if str(path) not in _warned:
+        _warned.add(str(path))
         log.warning("%s", sentence)
 
 
-def _tighten(path: Path) -> None:
+def _make_private(path: Path) -> None:
     """What an older installation left for others to read is made private, with one notice."""
     names = [str(path), f"{path}-wal", f"{path}-shm", f"{path}.lock", f"{path}{encryption.NOTE}"]
     inside, folders = [f"{path}{BACKUPS}"], []
@@ -501,7 +458,7 @@ def _tighten(path: Path) -> None:
         log.warning("made private (they could be read by others): %s", ", ".join(made))
 
 
-def _is_there(path: Path) -> bool:
+def _has_file(path: Path) -> bool:
     """Whether there is a file to open. SQLite takes an empty one, and one of a single byte, for new: what was in it
     would look as if it had never been."""
     try:
@@ -510,41 +467,6 @@ def _is_there(path: Path) -> bool:
         return False
     if not S_ISREG(status.st_mode):
         raise errors.make_error(errors.StoreFailed, f"{path} is not a file")
-    if told := too_short(status.st_size):
-        raise damaged(path, told)
+    if problem := describe_short_file(status.st_size):
+        raise damage_error(path, problem)
     return True
-
-
-def too_short(size: int) -> str | None:
-    """What is to be said of a file that is too short for a store."""
-    if not size:
-        return "the file is empty"
-    return f"the file was cut to a length of {size}" if size < SHORTEST else None
-
-
-def mark_damaged(path: Path, what: str) -> None:
-    """Leave a mark that every later opener sees. Best effort: the disk may be the one that failed."""
-    try:
-        descriptor = home.open_private_file(
-            f"{path}{DAMAGE_MARK}",
-            os.O_WRONLY | os.O_CREAT | os.O_TRUNC,
-            home.get_owners(path, path.parent),
-        )
-    except OSError:
-        return
-    with os.fdopen(descriptor, "w", encoding="utf-8") as mark:
-        mark.write(what + "\n")
-
-
-def clear_damage_mark(path: Path) -> None:
-    Path(f"{path}{DAMAGE_MARK}").unlink(missing_ok=True)
-
-
-def marked_damage(path: Path) -> errors.HermesError | None:
-    """The error to raise if some process has seen damage in this file."""
-    try:
-        with open(f"{path}{DAMAGE_MARK}", encoding="utf-8", errors="replace") as mark:
-            what = mark.read().strip()
-    except OSError:
-        return None
-    return damaged(path, what or "damage was seen in it")

@@ -51,8 +51,8 @@ class Turnstile:
         if self._descriptor < 0 and not self._open():
             return False
         try:
-            held: int = _FLOCK.unpack(fcntl.fcntl(self._descriptor, _F_OFD_GETLK, _MINE))[0]
-            return held != fcntl.F_UNLCK
+            kind: int = _FLOCK.unpack(fcntl.fcntl(self._descriptor, _F_OFD_GETLK, _MINE))[0]
+            return kind != fcntl.F_UNLCK
         except OSError:
             self._usable = False
             return False

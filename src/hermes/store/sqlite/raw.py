@@ -16,7 +16,7 @@ from typing import Any
 import apsw
 
 from hermes import errors
-from hermes.store.sqlite.connection import translated
+from hermes.store.sqlite.connection import translate_error
 from hermes.store.sqlite.fork_safety import Inside
 from hermes.store.sqlite.wal.log_lock import LogLock
 
@@ -63,7 +63,7 @@ class Cursor:
     def execute(self, sql: str, parameters: Parameters = ()) -> Cursor:
         names: tuple[str, ...] = ()
 
-        def seen(cursor: apsw.Cursor, _sql: str, _bindings: object) -> bool:
+        def note_columns(cursor: apsw.Cursor, _sql: str, _bindings: object) -> bool:
             nonlocal names
             names = tuple(column[0] for column in cursor.get_description())
             return True
@@ -74,10 +74,10 @@ class Cursor:
                 with Inside():
                     cursor = connection.cursor()
                     # The only moment at which a statement without rows names its columns.
-                    cursor.exec_trace = seen
+                    cursor.exec_trace = note_columns
                     rows = cursor.execute(sql, parameters).fetchall()
             except apsw.Error as problem:
-                raise translated(problem, self._path) from problem
+                raise translate_error(problem, self._path) from problem
             self.rowcount = -1 if names else connection.changes()
             self.lastrowid = connection.last_insert_rowid()
             has_committed = not connection.in_transaction and (

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import apsw
 
 from hermes import errors
-from hermes.store.sqlite.connection import NO_DESCRIPTORS, TOO_MANY_FILES, lacks_descriptors
+from hermes.store.sqlite.connection import TOO_MANY_FILES, lacks_descriptors
 from hermes.store.sqlite.group_commit import is_main_thread
+from hermes.store.sqlite.wal.file_identity import NO_DESCRIPTORS
 
 if TYPE_CHECKING:
     from hermes.store.sqlite.scope import ScopedConnection
@@ -55,11 +56,11 @@ class ReaderPool:
         self._scoped: deque[tuple[float, ScopedConnection]] = deque()
         self._in_use: dict[apsw.Connection, int] = {}  # and the thread that took it
         self._opening = 0
-        self._held_by: int | None = None  # the thread that lets no read begin
+        self._stopped_by: int | None = None  # the thread that lets no read begin
         self._generation = 0
         self._is_open = True
         self._is_scarce = False  # several who open at once may all fail where one would not
-        self._one_at_a_time = threading.Lock()
+        self._open_serially = threading.Lock()
         self._taking_in_main = 0  # how deep the main thread, and handlers that interrupt it, are in `take`
         self._main_plain: deque[apsw.Connection] = deque()
         self._main_scoped: deque[ScopedConnection] = deque()
@@ -72,7 +73,7 @@ class ReaderPool:
             return self._take_in_main(self._main_plain, make, _itself)
         while True:
             with self._lock:
-                if self._held_by is not None or not self._plain:
+                if self._stopped_by is not None or not self._plain:
                     self._wait_for_room(self._plain)
                 if self._plain:
                     _, connection = self._plain.pop()
@@ -89,7 +90,7 @@ class ReaderPool:
             return self._take_in_main(self._main_scoped, make, _connection_of)
         while True:
             with self._lock:
-                if self._held_by is not None or not self._scoped:
+                if self._stopped_by is not None or not self._scoped:
                     self._wait_for_room(self._scoped)
                 if self._scoped:
                     _, scope = self._scoped.pop()
@@ -109,7 +110,7 @@ class ReaderPool:
             self._taking_in_main += 1  # whoever stops all reads sees this, or is seen by us
             try:
                 generation = self._generation
-                if self._held_by is None or self._held_by == thread:
+                if self._stopped_by is None or self._stopped_by == thread:
                     try:
                         taken = idle.pop()
                     except IndexError:
@@ -124,14 +125,14 @@ class ReaderPool:
                 self._taking_in_main -= 1
             if not self._is_open:
                 raise self._closed()
-            while self._held_by not in (None, thread):
+            while self._stopped_by not in (None, thread):
                 time.sleep(HELD_NAP_S)
 
     def _make_in_main(self, make: Callable[[], T]) -> T:
         try:
             return make()
         except Exception as problem:
-            if not _is_lack_of_descriptors(problem) or not self._close_one_idle():
+            if not _is_lack_of_descriptors(problem) or not self._close_idle():
                 raise
         return self._make_in_main(make)
 
@@ -205,7 +206,7 @@ class ReaderPool:
         """Open a connection outside the lock. None if there are no descriptors, and one of ours will be free."""
         was_scarce = self._is_scarce
         try:
-            with self._one_at_a_time if was_scarce else nullcontext():
+            with self._open_serially if was_scarce else nullcontext():
                 return make()
         except BaseException as problem:
             with self._changed:
@@ -244,15 +245,15 @@ class ReaderPool:
         self, idle: deque[tuple[float, apsw.Connection]] | deque[tuple[float, ScopedConnection]]
     ) -> None:
         """Wait until there is an idle connection of this kind, or room for a new one. The lock is held."""
-        if self._held_by is None and (idle or self._count() < MOST_OPEN):
+        if self._stopped_by is None and (idle or self._count() < MOST_OPEN):
             return
         if threading.get_ident() in self._in_use.values():
             return
         until = time.monotonic() + self._deadline
-        while self._held_by is not None or not idle:
-            if self._held_by is None and self._count() < MOST_OPEN:
+        while self._stopped_by is not None or not idle:
+            if self._stopped_by is None and self._count() < MOST_OPEN:
                 return
-            if self._held_by is None and self._close_one_idle():
+            if self._stopped_by is None and self._close_idle():
                 return
             self._forget_unreferenced()
             if not self._wait(min(1.0, until - time.monotonic())) and time.monotonic() >= until:
@@ -265,7 +266,7 @@ class ReaderPool:
     def _count(self) -> int:
         return len(self._in_use) + self._opening + len(self._plain) + len(self._scoped)
 
-    def _close_one_idle(self) -> bool:
+    def _close_idle(self) -> bool:
         """Make room by closing an idle connection; False if there is none. Each step is atomic."""
         for connection in self._pop_idle(time.monotonic(), most=1):
             connection.close(True)
@@ -305,7 +306,7 @@ class ReaderPool:
 
     def hold(self, until: float) -> bool:
         """Let no new read begin, and wait for the running ones to end; False if they do not in time."""
-        self._held_by = threading.get_ident()
+        self._stopped_by = threading.get_ident()
         while self.busy and time.monotonic() < until:
             self._forget_unreferenced()
             time.sleep(HELD_NAP_S)
@@ -313,7 +314,7 @@ class ReaderPool:
 
     def release(self) -> None:
         with self._lock:
-            self._held_by = None
+            self._stopped_by = None
             self._changed.notify_all()
 
     def close(self) -> None:

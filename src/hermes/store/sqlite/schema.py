@@ -109,9 +109,9 @@ def missing_in(reader: SqliteReader) -> Missing:
         tuple(name for name in columns if ("table", name) not in there),
         tuple(
             (name, column)
-            for name, wanted in columns.items()
+            for name, expected in columns.items()
             if ("table", name) in there
-            for column in sorted(wanted - have.get(name, set()))
+            for column in sorted(expected - have.get(name, set()))
         ),
         tuple(name for name, kind in rules.items() if (kind, name) not in there),
     )

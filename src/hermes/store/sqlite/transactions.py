@@ -1,4 +1,4 @@
-"""One writing connection, a few reading ones, and the promise that what is acknowledged lasts."""
+"""Transactions: snapshots for readers, and durable commits through one writing connection."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from _thread import get_ident
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import apsw
 
@@ -16,12 +16,13 @@ from hermes import errors
 from hermes.logs import get_logger
 from hermes.store import derived
 from hermes.store.engine import Reader, Unreachable, Writer
-from hermes.store.sqlite.connection import SqliteReader, SqliteWriter
-from hermes.store.sqlite.connection_set import SqliteConnections
+from hermes.store.sqlite.connection import DEADLINE_S, SqliteReader, SqliteWriter
+from hermes.store.sqlite.connection_set import ConnectionSet
+from hermes.store.sqlite.damage_mark import read_damage_mark
 from hermes.store.sqlite.fork_safety import Inside
 from hermes.store.sqlite.group_commit import CommitQueue, Ticket, interrupted_writes, writes_at_work
-from hermes.store.sqlite.opener import marked_damage
 from hermes.store.sqlite.process_fairness import PATIENCE_S
+from hermes.store.sqlite.wal import file_guard as guards
 
 if TYPE_CHECKING:
     from hermes.store.sqlite.scope import Owners, ScopedConnection
@@ -31,71 +32,111 @@ T = TypeVar("T")
 
 SETTLE_ROUNDS = 1000
 COMMIT = ("COMMIT",)
-TOLD_AS_OURS = (apsw.Error, UnicodeDecodeError, Unreachable)
+FILE_PROBLEMS = (apsw.Error, UnicodeDecodeError, Unreachable)
 """What is wrong with the file, and not with what was asked of it."""
 MOST_RECOVERIES = 10
 AT_FIRST_S = 0.100
 """How long a writer tries on its own before it stands in line."""
 
 
-class SqliteCore(SqliteConnections):
-    """Snapshots and transactions; `SqliteEngine` puts search and upkeep on top."""
+class Transactions:
+    """Reads and writes of one store through its connections. It owns the commit queue."""
 
-    def __init__(self, path: Path, **figures: Any) -> None:
-        self._queue = CommitQueue(self)
+    def __init__(
+        self,
+        path: Path,
+        *,
+        read_only: bool = False,
+        synchronous: str = "FULL",
+        deadline: float = DEADLINE_S,
+        checkpoint_every_n_writes: int = 50,
+        write_max_retries: int = 15,
+        write_retry_s: tuple[float, float] = (0.020, 0.150),
+        recovers: bool = True,
+    ) -> None:
+        """The retries are for the few refusals that SQLite gives without asking the busy handler. `recovers`: first
+        let the other stores of this process save a log that was removed."""
+        self._checkpoint_every = checkpoint_every_n_writes
+        self._max_retries = write_max_retries
+        self._retry_s = write_retry_s
+        self.writes = 0
         self._at_work = False  # whether the leader's batch has the lock, or is being undone
         self._is_committing = False
         self._committed: list[object] = []  # holds something once the batch under way is committed
-        super().__init__(path, **figures)
+        self.queue = CommitQueue(self)
+        self.connections = ConnectionSet(
+            path, self.queue, read_only=read_only, synchronous=synchronous, deadline=deadline
+        )
+        if recovers:
+            guards.recover_log_of(path)
+        self.connections.open()
 
     # ---------------------------------------------------------------- reading
 
-    def read(
-        self, *, settled: bool = False, wait: bool = True, owners: Owners | None = None
-    ) -> AbstractContextManager[Reader]:
-        return _Snapshot(self, settled, wait, owners)
+    def read(self) -> AbstractContextManager[Reader]:
+        return Snapshot(self)
 
-    def _refuse_locked_read(self) -> None:
+    def refuse_locked_read(self) -> None:
         """Without a log nobody reads while a commit waits for other readers: a handler would wait for itself."""
         for outer in interrupted_writes(get_ident()):
             owner = None if outer.queue is None else outer.queue.owner
-            if self._journal == "wal" or not isinstance(owner, SqliteCore):
+            if self.connections.journal == "wal" or not isinstance(owner, Transactions):
                 continue
-            if owner._guard is self._guard and owner._is_committing and owner._queue.is_led_by(outer):
+            if (
+                owner.connections.guard is self.connections.guard
+                and owner._is_committing
+                and owner.queue.is_led_by(outer)
+            ):
                 raise self._refused_nested()
 
     # ---------------------------------------------------------------- writing
 
-    def write(self, work: Callable[[Writer], T], *, share: bool = True, repeatable: bool = True) -> T:
-        self._writable()
-        result: T = self._queue.do(Ticket(work, share=share, repeatable=repeatable))
-        self._writes += 1
-        if self._writes % self._checkpoint_every == 0:
-            if self._journal == "wal":
-                self._checkpointer.ask()
-            self._damage = self._damage or marked_damage(self.path)  # another process may have seen some
-        return result
+    def count_write(self) -> None:
+        """After each committed write: ask for a checkpoint now and then."""
+        self.writes += 1
+        if self.writes % self._checkpoint_every == 0:
+            connections = self.connections
+            if connections.journal == "wal":
+                connections.checkpointer.ask()
+            # Another process may have seen damage.
+            connections.damage = connections.damage or read_damage_mark(connections.path)
 
-    def alone(self, work: Callable[[apsw.Connection], T]) -> T:
+    def write_if_free(self, work: Callable[[Writer], T]) -> T:
+        """A transaction if the lock can be had at once; else `StoreBusy`."""
+        self.connections.check_writable()
+        return cast(T, self.queue.do(Ticket(work, impatient=True)))
+
+    def refresh_derived(self, *, wait: bool) -> None:
+        """Bring derived columns up to date. Without `wait` only if the lock can be had at once."""
+        if not wait:
+            self.queue.do(Ticket(derived.refresh, impatient=True))
+            return
+        self.connections.check_writable()
+        self.queue.do(Ticket(derived.refresh))
+        self.count_write()
+
+    def run_alone(self, work: Callable[[apsw.Connection], T]) -> T:
         """Do something with the writing connection that no transaction allows, while nobody else writes."""
-        self._writable()
+        connections = self.connections
+        connections.check_writable()
 
         def durably(_: SqliteWriter) -> T:
-            self._ensure_durable()
+            connections.ensure_durable()
             try:
-                self._begin_within(self._deadline)
-                self._connection.execute("ROLLBACK")
-                result = work(self._connection)
-                if self._lasted() or self._restore_log(committed=True):
+                self._begin_within(connections.deadline)
+                connections.connection.execute("ROLLBACK")
+                result = work(connections.connection)
+                if connections.has_lasted() or connections.restore_log(committed=True):
                     return result
                 raise self._removed_again()
             finally:
-                self._log_lock.release()
+                connections.log_lock.release()
 
-        return cast(T, self._queue.do(Ticket(durably, outside=True)))
+        return cast(T, self.queue.do(Ticket(durably, outside=True)))
 
     def transact(self, batch: list[Ticket]) -> None:
-        """One commit for the whole batch; see `commit.Owner`."""
+        """One commit for the whole batch; see `group_commit.Owner`."""
+        connections = self.connections
         committed = self._committed = []
         self._is_committing = False
         try:
@@ -103,23 +144,23 @@ class SqliteCore(SqliteConnections):
                 self._at_work = True
                 self._run_all(batch)
             else:
-                if self._closed:
-                    self._usable()
+                if connections.is_closed:
+                    connections.check_usable()
                 self._begin(impatient=batch[0].impatient)
                 self._at_work = True
                 if len(batch) == 1:
-                    batch[0].result = batch[0].work(self._writer)
+                    batch[0].result = batch[0].work(connections.writer)
                 else:
                     self._run_all(batch)
                 # In one step of C, so that no exception of a signal handler comes between the commit and its note.
                 self._is_committing = True
-                committed.extend(map(self._connection.execute, COMMIT))
+                committed.extend(map(connections.connection.execute, COMMIT))
                 self._is_committing = False
-                if self._journal == "wal" and not self._guard.log_in_place():
+                if connections.journal == "wal" and not connections.guard.log_in_place():
                     committed.clear()  # it is as if it had never been, until it is written again
                     self._write_again(batch)
                     committed.append(None)
-                self._log_lock.release()
+                connections.log_lock.release()
             for ticket in batch:
                 ticket.finished = True
             self._at_work = False
@@ -128,15 +169,15 @@ class SqliteCore(SqliteConnections):
             if committed:
                 raise  # from a signal handler: `undo` tells the others that their writes are stored
             self._roll_back()
-            self._fail(batch, self._told(problem) if isinstance(problem, TOLD_AS_OURS) else problem)
+            self._fail(batch, self._translate(problem))
             self._at_work = False
 
     def undo(self, batch: list[Ticket]) -> None:
         """Before the commit it is as if nothing had been asked; after it the followers have theirs."""
         while True:
             try:
-                self._await_recovery()
-                committed = bool(self._committed) and self._lasted()
+                self.connections.await_recovery()
+                committed = bool(self._committed) and self.connections.has_lasted()
                 self._roll_back()
                 break
             except apsw.ThreadingViolationError:  # the interrupted thread still lets go of its cursors
@@ -152,7 +193,11 @@ class SqliteCore(SqliteConnections):
         owners = [outer.queue.owner for outer in interrupted if outer.queue is not None]
         for outer in interrupted:
             owner = None if outer.queue is None else outer.queue.owner
-            if isinstance(owner, SqliteCore) and owner._guard is self._guard and owner._holds_lock(outer):
+            if (
+                isinstance(owner, Transactions)
+                and owner.connections.guard is self.connections.guard
+                and owner._holds_lock(outer)
+            ):
                 raise self._refused_nested()
         if self not in owners:
             return None
@@ -162,27 +207,36 @@ class SqliteCore(SqliteConnections):
 
     def _holds_lock(self, ticket: Ticket) -> bool:
         return (
-            self._queue.is_led_by(ticket)
+            self.queue.is_led_by(ticket)
             and not self._committed
-            and (self._at_work or self._connection.in_transaction)
+            and (self._at_work or self.connections.connection.in_transaction)
         )
 
     def _refused_nested(self) -> errors.HermesError:
         return errors.make_error(
             errors.StoreBusy,
-            f"{self.path}: a signal handler interrupted a write of the same thread; nothing was read or written."
-            " Use the store after the handler has returned",
+            f"{self.connections.path}: a signal handler interrupted a write of the same thread; nothing was read or"
+            " written. Use the store after the handler has returned",
         )
 
     def _write_beside(self, ticket: Ticket) -> object:
         """By a store of its own, for this one write."""
-        if self._guard.log_was_removed():  # which is saved through the connection of the interrupted frame
+        connections = self.connections
+        if connections.guard.log_was_removed():  # it is saved through the connection of the interrupted frame
             raise self._refused_nested()
-        beside = SqliteCore(self.path, synchronous=self._synchronous, deadline=self._deadline, recovers=False)
+        beside = Transactions(
+            connections.path,
+            synchronous=connections.synchronous,
+            deadline=connections.deadline,
+            recovers=False,
+        )
         try:
-            return beside._queue.do(Ticket(ticket.work, share=ticket.share, repeatable=ticket.repeatable))
+            return beside.queue.do(Ticket(ticket.work, share=ticket.share, repeatable=ticket.repeatable))
         finally:
-            beside.close()
+            beside.connections.close()
+
+    def _translate(self, problem: Exception) -> Exception:
+        return self.connections.translate_error(problem) if isinstance(problem, FILE_PROBLEMS) else problem
 
     @staticmethod
     def _fail(batch: list[Ticket], problem: Exception) -> None:
@@ -192,25 +246,26 @@ class SqliteCore(SqliteConnections):
 
     def _begin(self, *, impatient: bool = False) -> None:
         """Take the write lock, in turn with other processes, before the deadline."""
-        if not self._durable:
-            self._ensure_durable()
+        connections = self.connections
+        if not connections.is_durable:
+            connections.ensure_durable()
         if impatient:
-            if self._turnstile.occupied():
+            if connections.turnstile.occupied():
                 raise apsw.BusyError("others are waiting")
             self._begin_within(0)
             return
         started = time.monotonic()
-        until, alone = started + self._deadline, started + min(AT_FIRST_S, self._deadline)
+        until, alone = started + connections.deadline, started + min(AT_FIRST_S, connections.deadline)
         # Somebody who has waited long goes first. Only who has waited as long joins the line: a line that everybody
         # stood in would never end, and each handing-over costs a nap.
-        if self._turnstile.clears_before(alone):
+        if connections.turnstile.clears_before(alone):
             try:
                 self._begin_within(alone - time.monotonic())
                 return
             except apsw.BusyError:
                 pass
         try:
-            self._turnstile.enter(min(until, time.monotonic() + PATIENCE_S))
+            connections.turnstile.enter(min(until, time.monotonic() + PATIENCE_S))
             for attempt in range(1, self._max_retries + 1):
                 try:
                     self._begin_within(until - time.monotonic())
@@ -221,84 +276,99 @@ class SqliteCore(SqliteConnections):
                 least, most = self._retry_s
                 time.sleep(least + (most - least) * os.urandom(1)[0] / 255)
         finally:
-            self._turnstile.leave()
+            connections.turnstile.leave()
 
     def _begin_within(self, seconds: float) -> None:
+        connections = self.connections
         for _ in range(MOST_RECOVERIES):
-            self._patience.seconds = seconds
+            connections.patience.seconds = seconds
             try:
                 # From here on the log stays the one that others use, until the lock is released.
-                if self._log_lock.share() or self._share_log(seconds):
-                    self._connection.execute("BEGIN IMMEDIATE")
-                    if self._journal != "wal" or self._guard.log_in_place(to_begin=True):
+                if connections.log_lock.share() or connections.share_log(seconds):
+                    connections.connection.execute("BEGIN IMMEDIATE")
+                    if connections.journal != "wal" or connections.guard.log_in_place(to_begin=True):
                         return
-                    self._connection.execute("ROLLBACK")
+                    connections.connection.execute("ROLLBACK")
             except (apsw.IOError, apsw.CorruptError, apsw.NotADBError):
-                if self._lasted():
+                if connections.has_lasted():
                     raise
             finally:
-                self._patience.seconds = self._deadline
+                connections.patience.seconds = connections.deadline
             # The log was removed. Nothing was read through the connection that this transaction could be based on.
-            self._restore_log()
-            self._ensure_durable()
+            connections.restore_log()
+            connections.ensure_durable()
         raise self._removed_again()
 
     def _removed_again(self) -> errors.HermesError:
         return errors.make_error(
             errors.StoreFailed,
-            f"the write-ahead log of {self.path} was removed again and again; nothing was written",
+            f"the write-ahead log of {self.connections.path} was removed again and again; nothing was written",
         )
 
     def _run_all(self, batch: list[Ticket]) -> None:
+        connections = self.connections
         if len(batch) == 1:
-            batch[0].result = batch[0].work(self._writer)
+            batch[0].result = batch[0].work(connections.writer)
             return
         for ticket in batch:
-            self._connection.execute("SAVEPOINT one")
+            connections.connection.execute("SAVEPOINT one")
             try:
-                ticket.result = ticket.work(self._writer)
+                ticket.result = ticket.work(connections.writer)
             except Exception as problem:
-                if not self._connection.in_transaction:
+                if not connections.connection.in_transaction:
                     raise  # SQLite gave the whole transaction up (a full disk, a failing one): all fail with it
-                self._connection.execute("ROLLBACK TO one")
-                ticket.error = self._told(problem) if isinstance(problem, TOLD_AS_OURS) else problem
-            self._connection.execute("RELEASE one")
+                connections.connection.execute("ROLLBACK TO one")
+                ticket.error = self._translate(problem)
+            connections.connection.execute("RELEASE one")
 
     def _roll_back(self) -> None:
-        self._await_recovery()
-        if not self._closed and self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
-        self._log_lock.release()
+        connections = self.connections
+        connections.await_recovery()
+        if not connections.is_closed and connections.connection.in_transaction:
+            connections.connection.execute("ROLLBACK")
+        connections.log_lock.release()
 
     def _write_again(self, batch: list[Ticket]) -> None:
         """The log was removed during a commit: write its changes again if they are neither in the file nor in the log
         that is in its place."""
+        connections = self.connections
         for _ in range(MOST_RECOVERIES):
-            if self._restore_log(committed=True):
+            if connections.restore_log(committed=True):
                 return
             for ticket in batch:
                 if ticket.error is None and not ticket.repeatable:
-                    told = f"{self.path} was replaced under the store; the change may not have lasted"
-                    ticket.error = errors.make_error(errors.StoreFailed, told)
+                    sentence = (
+                        f"{connections.path} was replaced under the store; the change may not have lasted"
+                    )
+                    ticket.error = errors.make_error(errors.StoreFailed, sentence)
             self._begin()
-            self._writer.repeating = True
+            connections.writer.repeating = True
             try:
                 self._run_all([ticket for ticket in batch if ticket.error is None])
-                self._connection.execute("COMMIT")
+                connections.connection.execute("COMMIT")
             finally:
-                self._writer.repeating = False
-            if self._lasted():
+                connections.writer.repeating = False
+            if connections.has_lasted():
                 return
         raise self._removed_again()
 
 
-class _Snapshot:
-    """One read: `with store.read() as reader`. A class, because a generator costs a tenth of a short read."""
+class Snapshot:
+    """The context of one read: see `Access.read`. A class, because a generator costs a tenth of a short read."""
 
-    __slots__ = ("_connection", "_generation", "_owners", "_scope", "_settled", "_store", "_wait", "_way")
+    __slots__ = (
+        *("_connection", "_generation", "_owners", "_scope"),
+        *("_settled", "_transactions", "_wait", "_way"),
+    )
 
-    def __init__(self, store: SqliteCore, settled: bool, wait: bool, owners: Owners | None) -> None:
-        self._store = store
+    def __init__(
+        self,
+        transactions: Transactions,
+        settled: bool = False,
+        wait: bool = True,
+        owners: Owners | None = None,
+    ) -> None:
+        self._transactions = transactions
         self._settled = settled
         self._wait = wait
         self._owners = owners
@@ -307,30 +377,34 @@ class _Snapshot:
         self._way: Inside | None = None
 
     def __enter__(self) -> Reader:
-        store, thread = self._store, get_ident()
+        connections, thread = self._transactions.connections, get_ident()
         if thread in writes_at_work:
-            store._refuse_locked_read()
+            self._transactions.refuse_locked_read()
         try:
             self._way = Inside()
             self._way.enter(thread)
-            store._usable()
-            if store._loss is not None:
-                store._check_loss()
-            if store._guard.log_is_missing():  # of a log that was cut, a read fails: see `_told`
-                store.settle_log(reading=True)
+            connections.check_usable()
+            if connections.loss is not None:
+                connections.check_loss()
+            if (
+                connections.guard.log_is_missing()
+            ):  # of a log that was cut, a read fails: see `translate_error`
+                connections.settle_log(reading=True)
             if self._owners is None:
-                connection, self._generation = store.readers.take(store._new_plain)
+                connection, self._generation = connections.readers.take(connections.open_reader)
             else:
-                self._scope, self._generation = store.readers.take_scoped(store._new_scoped)
+                self._scope, self._generation = connections.readers.take_scoped(
+                    connections.open_scoped_reader
+                )
                 connection = self._scope.connection
             self._connection = connection
             if connection.in_transaction:  # its last user was interrupted
                 connection.execute("ROLLBACK")
             if self._scope is not None and self._owners is not None:
                 self._scope.is_for(self._owners)
-            reader = SqliteReader(connection, store._names)
+            reader = SqliteReader(connection, connections.column_names)
             connection.execute("BEGIN")
-            if self._settled and not store.read_only and reader.value(derived.ANY_NOTED) is not None:
+            if self._settled and not connections.read_only and reader.value(derived.ANY_NOTED) is not None:
                 self._settle(connection, reader)
         except BaseException as problem:
             self.__exit__(type(problem), problem, None)
@@ -342,13 +416,10 @@ class _Snapshot:
         for _ in range(SETTLE_ROUNDS):
             connection.execute("COMMIT")
             try:
-                if self._wait:
-                    self._store.write(derived.refresh, share=False)
-                else:
-                    self._store._queue.do(Ticket(derived.refresh, impatient=True))
+                self._transactions.refresh_derived(wait=self._wait)
             except errors.StoreError as problem:  # a list a little out of date is better than none
                 if self._wait:
-                    path = self._store.path
+                    path = self._transactions.connections.path
                     log.warning("%s: changes by other programs are not taken in yet: %s", path, problem)
                 connection.execute("BEGIN")
                 return
@@ -365,12 +436,12 @@ class _Snapshot:
             try:
                 if connection.in_transaction:
                     connection.execute("COMMIT")
-            except TOLD_AS_OURS as failure:
+            except FILE_PROBLEMS as failure:
                 problem = failure
-            if problem is not None and isinstance(problem, TOLD_AS_OURS):
-                raise self._store._told(problem) from problem
+            if problem is not None and isinstance(problem, FILE_PROBLEMS):
+                raise self._transactions.connections.translate_error(problem) from problem
         finally:
-            self._store.readers.give_back(connection, self._generation, self._scope)
+            self._transactions.connections.readers.give_back(connection, self._generation, self._scope)
             self._leave()
 
     def _leave(self) -> None:

@@ -75,7 +75,7 @@ def test_repair_is_refused_while_this_process_holds_the_store(store: Path) -> No
 
 REPAIRER = """import os, sys
 from pathlib import Path
-from hermes.store.sqlite import opener
+from hermes.store.sqlite import damage_mark
 from hermes.store.sqlite.repair import repair
 
 name, moment = (*sys.argv[2:], "", "")[:2]
@@ -87,7 +87,7 @@ def dying(act):
         os.kill(os.getpid(), 9)
     return act_and_die
 
-for place in (repair, opener, os):
+for place in (repair, damage_mark, os):
     if hasattr(place, name):
         setattr(place, name, dying(getattr(place, name)))
 repair.repair_file(Path(sys.argv[1]))

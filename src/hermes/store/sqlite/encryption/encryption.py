@@ -41,7 +41,7 @@ class Note(NamedTuple):
     """False: the file may be plain, and has to be tried. So beside copies, and while a store is being converted."""
 
 
-def in_use(path: Path) -> bool:
+def is_encrypted(path: Path) -> bool:
     """Whether the store at `path` is encrypted, or will be once it is made."""
     if _has_note(path):
         return True
@@ -49,7 +49,7 @@ def in_use(path: Path) -> bool:
         return False
     from hermes.store.sqlite.encryption import store_keys
 
-    return store_keys.configured() is not None
+    return store_keys.find_configured_key() is not None
 
 
 def is_expected(path: Path) -> bool:
@@ -77,7 +77,7 @@ def _has_note(path: Path) -> bool:
 
 def unlock(connection: apsw.Connection, path: Path) -> None:
     """Give a new connection the key of its file, if that is encrypted; StoreLocked if there is no such key."""
-    if _has_note(path) and (key := key_of(path)) is not None:
+    if _has_note(path) and (key := find_key(path)) is not None:
         apply(connection, key)
 
 
@@ -99,17 +99,17 @@ def target(path: Path, key: bytes | None) -> str:
     return uri(path) + ("?key=" if key is None else f"?cipher={CIPHER}&key=raw:{key.hex()}")
 
 
-def key_of(path: Path) -> bytes | None:
+def find_key(path: Path) -> bytes | None:
     """The key of the file at `path`; None if it is plain."""
-    note = note_of(path)
+    note = read_note(path)
     if note is None or (not note.settled and _reads_plain(path)):
         return None
-    return _key_for(note, path)
+    return _find_key_for(note, path)
 
 
-def _key_for(note: Note, path: Path) -> bytes:
+def _find_key_for(note: Note, path: Path) -> bytes:
     if not can_encrypt():
-        raise unable(f"{path} is encrypted")
+        raise missing_cipher_error(f"{path} is encrypted")
     if (key := _known.get(note.check)) is not None:
         return key
     from hermes.store.sqlite.encryption import store_keys
@@ -120,10 +120,10 @@ def _key_for(note: Note, path: Path) -> bytes:
             _known[note.check] = found.key
             return found.key
         refused.append(found.where)
-    raise wrong_key(path, refused) if refused else no_key(path, note.account)
+    raise wrong_key_error(path, refused) if refused else no_key_error(path, note.account)
 
 
-def known_keys() -> tuple[bytes, ...]:
+def list_known_keys() -> tuple[bytes, ...]:
     """Keys that were found in this process."""
     return tuple(_known.values())
 
@@ -149,21 +149,21 @@ def _reads_plain(path: Path) -> bool:
 # ------------------------------------------------------------------------------------------------ notes
 
 
-def note_of(path: Path) -> Note | None:
+def read_note(path: Path) -> Note | None:
     """The note beside a file; None if there is none, or none that makes sense: the file is then looked at itself."""
     import json
 
     try:
         with open(note_path(path), encoding="utf-8") as file:
-            told = json.load(file)
-        note = Note(**{name: told[name] for name in Note._fields if name in told})
+            fields = json.load(file)
+        note = Note(**{name: fields[name] for name in Note._fields if name in fields})
         bytes.fromhex(note.salt)
     except (OSError, ValueError, TypeError):
         return None
     return note if note.cipher == CIPHER else None
 
 
-def new_note(key: bytes, account: str, key_file: str | None = None) -> Note:
+def make_note(key: bytes, account: str, key_file: str | None = None) -> Note:
     salt = os.urandom(16).hex()
     note = Note(CIPHER, salt, _check(key, salt), account, key_file)
     _known[note.check] = key
@@ -202,18 +202,18 @@ def remove_note(path: Path) -> None:
     Path(note_path(path)).unlink(missing_ok=True)
 
 
-def carry(source: Path, copy: Path) -> None:
+def copy_note(source: Path, copy: Path) -> None:
     """Give a copy of a file, before it is written, the note that the file has."""
-    if _has_note(source) and (note := note_of(source)) is not None:
+    if _has_note(source) and (note := read_note(source)) is not None:
         write_note(copy, note._replace(settled=False))
 
 
-def settle(path: Path) -> None:
+def settle_note(path: Path) -> None:
     """Make the note say what the file is, after a conversion or a restore that may have been killed.
 
     The caller holds the lock beside the store.
     """
-    note = note_of(path) if _has_note(path) else None
+    note = read_note(path) if _has_note(path) else None
     if note is None or note.settled or not os.path.exists(path):
         return
     if _reads_plain(path):
@@ -223,58 +223,59 @@ def settle(path: Path) -> None:
 
 
 def is_settled(path: Path) -> bool:
-    return not _has_note(path) or (note := note_of(path)) is None or note.settled
+    return not _has_note(path) or (note := read_note(path)) is None or note.settled
 
 
 @contextmanager
 def replacing(path: Path, note: Note | None) -> Iterator[None]:
     """While another file takes this one's name, nobody trusts the note alone. `note` is that of the new file."""
-    if (unsure := note or note_of(path)) is not None:
+    if (unsure := note or read_note(path)) is not None:
         write_note(path, unsure._replace(settled=False))
     yield
-    settle(path)
+    settle_note(path)
 
 
-def prepare(path: Path) -> None:
+def prepare_new_store(path: Path) -> None:
     """Before a store is made: if a key was named for new ones, it is encrypted from its first byte."""
     if _has_note(path):
-        if (note := note_of(path)) is not None:
-            _key_for(note, path)
+        if (note := read_note(path)) is not None:
+            _find_key_for(note, path)
             write_note(path, note._replace(settled=True))
         return
     from hermes.store.sqlite.encryption import store_keys
 
-    found = store_keys.configured()
+    found = store_keys.find_configured_key()
     if found is None:
         return
     if not can_encrypt():
-        raise unable(f"{found.where} asks for an encrypted store")
-    write_note(path, new_note(found.key, os.path.realpath(path), found.file)._replace(settled=True))
+        raise missing_cipher_error(f"{found.where} asks for an encrypted store")
+    write_note(path, make_note(found.key, os.path.realpath(path), found.file)._replace(settled=True))
 
 
 # ------------------------------------------------------------------------------------------------ in words
 
 
-def unable(what: str) -> errors.HermesError:
+def missing_cipher_error(situation: str) -> errors.HermesError:
     return errors.make_error(
         errors.StoreLocked,
-        f"{what}, and the SQLite that is installed has no ciphers: install the extra hermes-sessions[encrypted], which"
-        " puts apsw-sqlite3mc in the place of apsw"
+        f"{situation}, and the SQLite that is installed has no ciphers: install the extra hermes-sessions[encrypted],"
+        " which puts apsw-sqlite3mc in the place of apsw"
         " (pip uninstall -y apsw && pip install apsw-sqlite3mc keyring cryptography)",
     )
 
 
-def no_key(path: Path, account: str) -> errors.HermesError:
+def no_key_error(path: Path, account: str) -> errors.HermesError:
     from hermes.store.sqlite.encryption import store_keys
 
     return errors.make_error(
-        errors.StoreLocked, f"{path} is encrypted and no key for it was found: {store_keys.places(account)}"
+        errors.StoreLocked,
+        f"{path} is encrypted and no key for it was found: {store_keys.describe_places(account)}",
     )
 
 
-def wrong_key(path: Path, refused: list[str]) -> errors.HermesError:
-    told = " or ".join(refused)
+def wrong_key_error(path: Path, refused: list[str]) -> errors.HermesError:
+    places = " or ".join(refused)
     return errors.make_error(
         errors.WrongKey,
-        f"{path} is encrypted with another key than that of {told}; give the key it was encrypted with",
+        f"{path} is encrypted with another key than that of {places}; give the key it was encrypted with",
     )

@@ -15,37 +15,37 @@ class FileKeys:
         self._store = store
 
     def key_for_writing(self) -> bytes | None:
-        if not encryption.in_use(self._store):
+        if not encryption.is_encrypted(self._store):
             return None
-        key = encryption.key_of(self._store)
+        key = encryption.find_key(self._store)
         if key is None and not os.path.exists(
             self._store
         ):  # it is made when it is first opened, with this key
             from hermes.store.sqlite.encryption import store_keys
 
-            configured = store_keys.configured()
+            configured = store_keys.find_configured_key()
             return configured.key if configured is not None else None
         return key
 
-    def key_with_id(self, wanted: str, file: Path) -> bytes:
-        for key in encryption.known_keys():
-            if key_id(key) == wanted:
+    def key_with_id(self, identifier: str, file: Path) -> bytes:
+        for key in encryption.list_known_keys():
+            if key_id(key) == identifier:
                 return key
         refused = []
         for key, where in self._candidates():
-            if key_id(key) == wanted:
+            if key_id(key) == identifier:
                 return key
             refused.append(where)
         account = os.path.realpath(self._store)
-        raise encryption.wrong_key(file, refused) if refused else encryption.no_key(file, account)
+        raise encryption.wrong_key_error(file, refused) if refused else encryption.no_key_error(file, account)
 
     def _candidates(self) -> Iterator[tuple[bytes, str]]:
         """The key of the store, then every other: the store may have been decrypted, or got another key."""
         from hermes.store.sqlite.encryption import store_keys
 
-        if (key := encryption.key_of(self._store)) is not None:
+        if (key := encryption.find_key(self._store)) is not None:
             yield key, str(self._store)
-        note = encryption.note_of(self._store)
+        note = encryption.read_note(self._store)
         account = os.path.realpath(self._store) if note is None else note.account
         for found in store_keys.candidates(account, None if note is None else note.key_file):
             yield found.key, found.where

@@ -21,28 +21,30 @@ _RESERVED_AND_CONSTANTS = bytes((32, 64, 32, 32))
 _ALWAYS_ZERO = slice(72, 92)
 
 
-def adopt(path: Path, *, read_only: bool = False) -> bool:
+def adopt_encrypted(path: Path, *, read_only: bool = False) -> bool:
     """Write the note of an encrypted file that came without one, if a key opens it; False if it is not encrypted."""
-    if encryption.note_of(path) is not None or not looks_encrypted(_header(path)):
+    if encryption.read_note(path) is not None or not looks_encrypted(_read_header(path)):
         return False
     if not encryption.can_encrypt():
-        raise encryption.unable(f"{path} is encrypted")
+        raise encryption.missing_cipher_error(f"{path} is encrypted")
     from hermes.store.sqlite.encryption import store_keys
 
     account, refused = os.path.realpath(path), []
     for found in store_keys.candidates(account, None):
         if _opens(path, found.key):
             if read_only:
-                told = f"{path} is encrypted and has lost its note {Path(encryption.note_path(path)).name}"
+                sentence = (
+                    f"{path} is encrypted and has lost its note {Path(encryption.note_path(path)).name}"
+                )
                 raise errors.make_error(
-                    errors.StoreLocked, f"{told}; open it once for writing, with its key set"
+                    errors.StoreLocked, f"{sentence}; open it once for writing, with its key set"
                 )
             encryption.write_note(
-                path, encryption.new_note(found.key, account, found.file)._replace(settled=True)
+                path, encryption.make_note(found.key, account, found.file)._replace(settled=True)
             )
             return True
         refused.append(found.where)
-    raise encryption.wrong_key(path, refused) if refused else encryption.no_key(path, account)
+    raise encryption.wrong_key_error(path, refused) if refused else encryption.no_key_error(path, account)
 
 
 def _opens(path: Path, key: bytes) -> bool:
@@ -58,29 +60,29 @@ def _opens(path: Path, key: bytes) -> bool:
         connection.close()
 
 
-def explained(path: Path) -> errors.HermesError | None:
+def explain_unreadable(path: Path) -> errors.HermesError | None:
     """Why SQLite calls a file no database although it is not damaged; None if that is not why."""
-    header = _header(path)
-    note = encryption.note_of(path)
+    header = _read_header(path)
+    note = encryption.read_note(path)
     if note is None and looks_encrypted(header):
         if not encryption.can_encrypt():
-            return encryption.unable(f"{path} is encrypted")
-        return encryption.no_key(path, os.path.realpath(path))
+            return encryption.missing_cipher_error(f"{path} is encrypted")
+        return encryption.no_key_error(path, os.path.realpath(path))
     if note is not None and header.startswith(_PLAIN):
-        told = f"{path} is not encrypted, but its note says that it is"
+        sentence = f"{path} is not encrypted, but its note says that it is"
         return errors.make_error(
-            errors.StoreLocked, f"{told}; if that is right, remove {encryption.note_path(path)}"
+            errors.StoreLocked, f"{sentence}; if that is right, remove {encryption.note_path(path)}"
         )
     return None
 
 
 def is_database(path: Path) -> bool:
     """Whether a file that nobody has open here begins as a SQLite database does, plain or encrypted."""
-    header = _header(path)
+    header = _read_header(path)
     return header.startswith(_PLAIN) or looks_encrypted(header)
 
 
-def _header(path: Path) -> bytes:
+def _read_header(path: Path) -> bytes:
     """The first bytes of a file that could not be read through SQLite. Never of one that is open here: closing it
     would drop SQLite's locks."""
     if file_guard.is_open(path):

@@ -26,24 +26,24 @@ def candidates(account: str, key_file: str | None) -> Iterator[Key]:
     """Every key there is, first come first tried. The keyring is asked last: it may have to ask a person."""
     yield from _named()
     if key_file is not None and os.path.exists(key_file):
-        yield from_file(Path(key_file), key_file)
-    found = from_keyring(account)
+        yield read_key_file(Path(key_file), key_file)
+    found = read_keyring(account)
     if found is not None:
         yield found
 
 
-def configured() -> Key | None:
+def find_configured_key() -> Key | None:
     """The key that a person named for this home, which new stores are encrypted with; no keyring is asked."""
     return next(_named(), None)
 
 
 def _named() -> Iterator[Key]:
     if text := os.environ.get(ENV_KEY, "").strip():
-        yield Key(parsed(text, ENV_KEY), ENV_KEY)
+        yield Key(parse_key(text, ENV_KEY), ENV_KEY)
     if name := os.environ.get(ENV_KEY_FILE, "").strip():
-        yield from_file(Path(name).expanduser(), f"{ENV_KEY_FILE} ({name})")
+        yield read_key_file(Path(name).expanduser(), f"{ENV_KEY_FILE} ({name})")
     if name := _setting():
-        yield from_file(home.get_hermes_home() / Path(name).expanduser(), f"{SETTING} ({name})")
+        yield read_key_file(home.get_hermes_home() / Path(name).expanduser(), f"{SETTING} ({name})")
 
 
 def _setting() -> str:
@@ -54,7 +54,7 @@ def _setting() -> str:
     return name.strip() if isinstance(name, str) else ""
 
 
-def parsed(text: str, where: str) -> bytes:
+def parse_key(text: str, where: str) -> bytes:
     try:
         key = bytes.fromhex(text.strip())
     except ValueError:
@@ -68,7 +68,7 @@ def parsed(text: str, where: str) -> bytes:
     return key
 
 
-def from_file(path: Path, where: str) -> Key:
+def read_key_file(path: Path, where: str) -> Key:
     if home.is_loose(str(path)):
         raise errors.make_error(
             errors.StoreLocked,
@@ -77,12 +77,12 @@ def from_file(path: Path, where: str) -> Key:
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as problem:
-        told = f"the key file {path} cannot be read: {problem.strerror}"
-        raise errors.make_error(errors.StoreLocked, told) from problem
-    return Key(parsed(text, where), where, os.path.realpath(path))
+        sentence = f"the key file {path} cannot be read: {problem.strerror}"
+        raise errors.make_error(errors.StoreLocked, sentence) from problem
+    return Key(parse_key(text, where), where, os.path.realpath(path))
 
 
-def from_keyring(account: str) -> Key | None:
+def read_keyring(account: str) -> Key | None:
     """The key that the keyring has for this account; None if it has none, or there is no keyring."""
     try:
         import keyring
@@ -92,23 +92,23 @@ def from_keyring(account: str) -> Key | None:
         text = keyring.get_password(SERVICE, account)
     except Exception:  # noqa: BLE001 - a keyring fails with whatever its system raises; the key is then not to be had
         return None
-    return None if text is None else Key(parsed(text, "the keyring"), _in_keyring(account))
+    return None if text is None else Key(parse_key(text, "the keyring"), _get_from_keyring(account))
 
 
-def _in_keyring(account: str) -> str:
+def _get_from_keyring(account: str) -> str:
     return f"the keyring (service {SERVICE}, account {account})"
 
 
 # ------------------------------------------------------------------------------------------------ to encrypt with
 
 
-def chosen(path: Path, *, key_file: Path | None, keyring: bool, env: bool, generate: bool) -> Key:
+def choose_key(path: Path, *, key_file: Path | None, keyring: bool, env: bool, generate: bool) -> Key:
     """The key to encrypt the store at `path` with: made now, from the place that was named, or the first there is."""
     if not encryption.can_encrypt():
-        raise encryption.unable(f"{path} cannot be encrypted")
+        raise encryption.missing_cipher_error(f"{path} cannot be encrypted")
     require_cipher()
     account = os.path.realpath(path)
-    if (already := encryption.key_of(path)) is not None:
+    if (already := encryption.find_key(path)) is not None:
         if generate:
             raise errors.make_error(errors.InvalidArgument, f"{path} is encrypted already; it keeps its key")
         return Key(already, "where it was")
@@ -119,10 +119,10 @@ def chosen(path: Path, *, key_file: Path | None, keyring: bool, env: bool, gener
             )
         return generate_into_file(key_file) if key_file is not None else generate_into_keyring(account)
     if key_file is not None:
-        return from_file(key_file, str(key_file))
+        return read_key_file(key_file, str(key_file))
     if env and not (os.environ.get(ENV_KEY) or os.environ.get(ENV_KEY_FILE)):
         raise errors.make_error(errors.StoreLocked, f"neither {ENV_KEY} nor {ENV_KEY_FILE} is set")
-    found = from_keyring(account) if keyring else next(candidates(account, None), None)
+    found = read_keyring(account) if keyring else next(candidates(account, None), None)
     if found is None:
         raise errors.make_error(
             errors.StoreLocked,
@@ -138,10 +138,10 @@ def generate_into_file(path: Path) -> Key:
     try:
         descriptor = home.create_private_file(path)
     except FileExistsError:
-        told = (
+        sentence = (
             f"{path} exists and may hold a key already; leave --generate out to use it, or name another file"
         )
-        raise errors.make_error(errors.InvalidArgument, told) from None
+        raise errors.make_error(errors.InvalidArgument, sentence) from None
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(key.hex() + "\n")
         file.flush()
@@ -155,26 +155,26 @@ def generate_into_keyring(account: str) -> Key:
         import keyring
         from keyring.errors import KeyringError
     except ImportError:
-        told = "the package `keyring` is not installed: pip install keyring, or use --key-file"
-        raise errors.make_error(errors.StoreLocked, told) from None
+        sentence = "the package `keyring` is not installed: pip install keyring, or use --key-file"
+        raise errors.make_error(errors.StoreLocked, sentence) from None
     key = secrets.token_bytes(KEY_BYTES)
     try:
         if keyring.get_password(SERVICE, account) is not None:
-            told = f"the keyring has a key for {account} already; leave --generate out to use it"
-            raise errors.make_error(errors.InvalidArgument, told)
+            sentence = f"the keyring has a key for {account} already; leave --generate out to use it"
+            raise errors.make_error(errors.InvalidArgument, sentence)
         keyring.set_password(SERVICE, account, key.hex())
         kept = keyring.get_password(SERVICE, account) == key.hex()
     except KeyringError as problem:
-        told = f"the keyring cannot be used ({problem}); use --key-file"
-        raise errors.make_error(errors.StoreLocked, told) from problem
+        sentence = f"the keyring cannot be used ({problem}); use --key-file"
+        raise errors.make_error(errors.StoreLocked, sentence) from problem
     if not kept:
         raise errors.make_error(errors.StoreLocked, "the keyring did not keep the new key; use --key-file")
-    return Key(key, _in_keyring(account))
+    return Key(key, _get_from_keyring(account))
 
 
-def places(account: str) -> str:
+def describe_places(account: str) -> str:
     """Where a key is looked for, for a person who has to put one there."""
     return (
         f"set {ENV_KEY} or {ENV_KEY_FILE}, or {SETTING} in {home.get_hermes_home() / 'config.yaml'}, or"
-        f" unlock {_in_keyring(account)}"
+        f" unlock {_get_from_keyring(account)}"
     )

@@ -21,17 +21,18 @@ from hermes.store.retention.deletion import LEAVE_CHILDREN
 from hermes.store.retention.fingerprints import Fingerprint
 from hermes.store.sessions import blobs
 from hermes.store.sessions.carried_context import rehome
-from hermes.store.sqlite.connection import Patience, SqliteReader, SqliteWriter, connect, damaged, run
+from hermes.store.sqlite.connection import Patience, SqliteReader, SqliteWriter, connect, damage_error, run
+from hermes.store.sqlite.copies.backup import list_backups
+from hermes.store.sqlite.copies.page_copy import copy_into
 from hermes.store.sqlite.encryption import encryption, recognition
 from hermes.store.sqlite.erasure import store_copies
 from hermes.store.sqlite.erasure.message_bytes import fingerprint
-from hermes.store.sqlite.migrations.shape import columns_of
+from hermes.store.sqlite.migrations.shape import read_columns
 from hermes.store.sqlite.search import blocks, substring
 from hermes.store.sqlite.upkeep import copy_cache, file_swap
-from hermes.store.sqlite.upkeep.backup import backups_of
-from hermes.store.sqlite.upkeep.page_copy import copy_into
-from hermes.store.sqlite.upkeep.restore import WAIT_S, alone
+from hermes.store.sqlite.upkeep.restore import WAIT_S, is_alone
 from hermes.store.sqlite.wal import file_guard
+from hermes.store.sqlite.wal.file_identity import identity_of
 from hermes.store.values import Erased
 
 HOLDS = "SELECT 1 FROM sessions WHERE id = ? UNION ALL SELECT 1 FROM messages WHERE session_id = ? LIMIT 1"
@@ -81,7 +82,7 @@ Gone = Mapping[str, Fingerprint | None]
 """Sessions that are gone, each with what it is known by; None if nothing of it is known but its id."""
 
 
-class Erasing:
+class CopyEraser:
     def __init__(self, path: Path, gone: Gone) -> None:
         self._path, self._gone = path, gone
         self._done: list[str] = []
@@ -90,13 +91,13 @@ class Erasing:
 
     def erase(self) -> Erased:
         """Clean every copy; what was done to which, what was left and why, and what has to be done again."""
-        for copy in backups_of(self._path):
+        for copy in list_backups(self._path):
             self._try(copy, self._clean_backup)
         self._unfinished += [f"{copy} (another program reads it)" for copy in copy_cache.remove_all()]
         databases, being_written, complete = store_copies.survey(self._path)
         for file in databases:
             self._try(file, self._clean_other)
-        for file in {*store_copies.remnants_of(self._path)}:
+        for file in {*store_copies.find_remnants(self._path)}:
             self._try(file, self._remove)
         self._unfinished += [f"{self._name(file)} (somebody is writing it)" for file in being_written]
         if not complete:
@@ -117,18 +118,18 @@ class Erasing:
     def _clean_backup(self, copy: Path) -> None:
         """A copy in our own folder under a name that we gave it."""
         try:
-            with _in_its_place(copy):
+            with _detect_replacement(copy):
                 connection = connect(copy)  # to write: then SQLite takes back what a kill left half-written
                 try:
-                    held = self._of_ours(sessions_in(connection, self._gone))
+                    session_ids = self._of_ours(find_sessions(connection, self._gone))
                 finally:
                     connection.close()
-                if held:
+                if session_ids:
                     self._rewrite(copy, self._of_ours)
-                elif any(file_swap.size_of(file_swap.beside(copy, ending)) for ending in LOGS):
+                elif any(file_swap.get_size(file_swap.beside(copy, ending)) for ending in LOGS):
                     raise apsw.BusyError  # who closes a file last takes its log away: somebody has it open
         except BROKEN as problem:
-            if isinstance(problem, apsw.NotADBError) and recognition.adopt(copy):
+            if isinstance(problem, apsw.NotADBError) and recognition.adopt_encrypted(copy):
                 self._clean_backup(copy)
             else:
                 self._remove(copy)
@@ -136,8 +137,8 @@ class Erasing:
     def _clean_other(self, file: Path) -> None:
         """A database that may be anybody's."""
         try:
-            with _in_its_place(file):
-                found = _looked_at(file, self._gone)
+            with _detect_replacement(file):
+                found = _inspect_copy(file, self._gone)
         except BUSY:
             raise
         except BROKEN:
@@ -152,7 +153,7 @@ class Erasing:
 
     def _rewrite_other(self, file: Path) -> None:
         try:
-            with _in_its_place(file):
+            with _detect_replacement(file):
                 self._rewrite(file, self._proven)
         except BROKEN:
             self._leave(file, "is a copy, but damaged, and cannot be rewritten")
@@ -161,25 +162,33 @@ class Erasing:
         self._left.append(f"{self._name(file)} {why}: it was not touched")
 
     def _of_ours(self, found: Mapping[str, Fingerprint]) -> list[str]:
-        known = {one: self._gone[one] for one in found}
-        return [one for one, marks in known.items() if marks is None or marks.may_be(found[one])]
+        known = {session_id: self._gone[session_id] for session_id in found}
+        return [
+            session_id
+            for session_id, marks in known.items()
+            if marks is None or marks.may_be(found[session_id])
+        ]
 
     def _proven(self, found: Mapping[str, Fingerprint]) -> list[str]:
-        known = {one: self._gone[one] for one in found}
-        return [one for one, marks in known.items() if marks is not None and marks.proves(found[one])]
+        known = {session_id: self._gone[session_id] for session_id in found}
+        return [
+            session_id
+            for session_id, marks in known.items()
+            if marks is not None and marks.proves(found[session_id])
+        ]
 
-    def _rewrite(self, copy: Path, which: Callable[[Mapping[str, Fingerprint]], list[str]]) -> None:
+    def _rewrite(self, copy: Path, choose: Callable[[Mapping[str, Fingerprint]], list[str]]) -> None:
         """Put a copy without the sessions in its place, while nobody has it open."""
         if file_guard.is_open(copy):
             raise apsw.BusyError
         live, old = connect(copy), None
         try:
-            if not alone(live):
-                raise damaged(copy, "it is not a SQLite database")
-            held = which(sessions_in(live, self._gone))
+            if not is_alone(live):
+                raise damage_error(copy, "it is not a SQLite database")
+            session_ids = choose(find_sessions(live, self._gone))
             with open_partial_file(copy.parent, copy.name[:LONGEST_NAME]) as (fresh, descriptor):
                 copy_into(live, copy, fresh)
-                _forget(fresh, held)
+                _forget_sessions(fresh, session_ids)
                 os.fsync(descriptor)
                 old = os.open(copy, os.O_RDWR | os.O_CLOEXEC)
                 os.replace(fresh, copy)
@@ -198,39 +207,39 @@ class Erasing:
 
 
 @contextmanager
-def _in_its_place(file: Path) -> Iterator[None]:
+def _detect_replacement(file: Path) -> Iterator[None]:
     """What seems broken may only be what another purge has this moment put a clean copy in the place of."""
-    before = file_guard.identity_of(file)
+    before = identity_of(file)
     try:
         yield
     except BROKEN as problem:
-        if file_guard.identity_of(file) != before:
+        if identity_of(file) != before:
             raise apsw.BusyError from problem
         raise
 
 
-def _looked_at(file: Path, gone: Gone) -> dict[str, Fingerprint]:
+def _inspect_copy(file: Path, gone: Gone) -> dict[str, Fingerprint]:
     # Without a log nobody is writing, and to look leaves nothing beside it. What it is, is asked again under a lock.
     untouched = not any(file_swap.beside(file, ending).exists() for ending in SIDECARS)
     connection = connect(file, read_only=True, immutable=untouched and not file_guard.is_open(file))
     try:
         connection.set_busy_handler(Patience(WAIT_S))
-        return sessions_in(connection, gone)
+        return find_sessions(connection, gone)
     finally:
         connection.close()
 
 
-def sessions_in(connection: apsw.Connection, gone: Gone) -> dict[str, Fingerprint]:
+def find_sessions(connection: apsw.Connection, gone: Gone) -> dict[str, Fingerprint]:
     """Which of these ids a database of whatever version holds, and by what the sessions are known that have them."""
-    columns = {table: columns_of(connection, table).keys() for table in NEEDED}
+    columns = {table: read_columns(connection, table).keys() for table in NEEDED}
     if any(not needed <= columns[table] for table, needed in NEEDED.items()):
         return {}
     reader, uids = SqliteReader(connection, {}), "uid" in columns["messages"]
-    held = (one for one in gone if run(connection, HOLDS, one, one))
-    return {one: fingerprint(reader, one, uids=uids) for one in held}
+    session_ids = (session_id for session_id in gone if run(connection, HOLDS, session_id, session_id))
+    return {session_id: fingerprint(reader, session_id, uids=uids) for session_id in session_ids}
 
 
-def _forget(copy: Path, held: Collection[str]) -> None:
+def _forget_sessions(copy: Path, session_ids: Collection[str]) -> None:
     """Take the sessions out of a file that is ours alone, and that nobody misses if this is cut off."""
     connection = connect(copy)
     try:
@@ -240,10 +249,10 @@ def _forget(copy: Path, held: Collection[str]) -> None:
         writer = SqliteWriter(connection, {})
         run(connection, "BEGIN")
         if "carried_context" in tables:
-            for session_id in held:
-                rehome(writer, session_id, held)
-        _forget_terms(connection, searched, held)
-        for session_id in held:
+            for session_id in session_ids:
+                rehome(writer, session_id, session_ids)
+        _forget_terms(connection, searched, session_ids)
+        for session_id in session_ids:
             for table in tables & FORGET_IN.keys():
                 run(connection, FORGET_IN[table], session_id)
             run(connection, LEAVE_CHILDREN, session_id)
@@ -262,14 +271,16 @@ def _forget(copy: Path, held: Collection[str]) -> None:
         connection.close()
 
 
-def _forget_terms(connection: apsw.Connection, searched: Collection[str], held: Collection[str]) -> None:
+def _forget_terms(
+    connection: apsw.Connection, searched: Collection[str], session_ids: Collection[str]
+) -> None:
     if "messages_fts_words" in searched:
         run(connection, FORGET_NOTED_TERMS)
-        for session_id in held:
+        for session_id in session_ids:
             run(connection, FORGET_TERMS, session_id)
     if "messages_fts_blocks" in searched:
         run(connection, FORGET_NOTED_BLOCKS)
         run(connection, MAKE_NOTED_BLOCKS_DUE)
-        for session_id in held:
+        for session_id in session_ids:
             run(connection, blocks.TAKE_OF_SESSION, session_id)
             run(connection, blocks.FORGET_OF_SESSION, session_id)

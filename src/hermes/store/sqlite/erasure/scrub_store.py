@@ -21,13 +21,19 @@ from hermes.store import derived
 from hermes.store.engine import Engine, Writer
 from hermes.store.retention.spellings import Spellings
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, connect, run
+from hermes.store.sqlite.copies.backup import DAMAGED, backup_folder
 from hermes.store.sqlite.erasure import purge_copies
-from hermes.store.sqlite.erasure.secret_rows import Hit, by_column, hits_in, kept_in, rewrite_rows
+from hermes.store.sqlite.erasure.secret_rows import (
+    Hit,
+    count_by_column,
+    describe_kept,
+    find_hits,
+    rewrite_rows,
+)
 from hermes.store.sqlite.opener import is_current
 from hermes.store.sqlite.repair.store_rebuild import refresh_all
 from hermes.store.sqlite.search import substring
 from hermes.store.sqlite.upkeep import copy_cache
-from hermes.store.sqlite.upkeep.backup import DAMAGED, folder_of
 from hermes.store.values import Scrubbed, ScrubReceipt
 
 IS_A_STORE = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('sessions', 'messages')"
@@ -40,21 +46,21 @@ def scrub(
 ) -> ScrubReceipt:
     """`rewrite_file` merges the index and vacuums; False if a reader keeps the log from being emptied."""
     with engine.read() as reader:
-        hits = list(hits_in(cast(SqliteReader, reader), secret))
-    left = kept_in(hits, secret)
+        hits = list(find_hits(cast(SqliteReader, reader), secret))
+    left = describe_kept(hits, secret)
     if not dry_run:
         waiting = iter(hits)
         while batch := list(islice(waiting, ROWS_AT_ONCE)):
             left += engine.write(partial(_rewrite, batch=batch, secret=secret), share=False)
         while engine.write(derived.refresh, share=False):
             pass
-        left += _freed(engine.path, rewrite_file)
-    copies = Copies(engine.path, secret, dry_run)
+        left += _rewrite_free_pages(engine.path, rewrite_file)
+    copies = CopyScrubber(engine.path, secret, dry_run)
     copies.scrub()
-    return ScrubReceipt((*by_column(hits, secret), *copies.places), (*left, *copies.left), dry_run)
+    return ScrubReceipt((*count_by_column(hits, secret), *copies.places), (*left, *copies.left), dry_run)
 
 
-def _freed(path: Path, rewrite_file: Callable[[], bool]) -> list[str]:
+def _rewrite_free_pages(path: Path, rewrite_file: Callable[[], bool]) -> list[str]:
     try:
         if rewrite_file():
             return []
@@ -69,7 +75,7 @@ def _rewrite(writer: Writer, *, batch: list[Hit], secret: Spellings) -> list[str
     return left
 
 
-class Copies:
+class CopyScrubber:
     """Backups and other stores in the folder, and what repairs and restores kept aside."""
 
     def __init__(self, path: Path, secret: Spellings, dry_run: bool) -> None:
@@ -78,7 +84,7 @@ class Copies:
         self.left: list[str] = []
 
     def scrub(self) -> None:
-        folder, beside = folder_of(self._path), self._path.parent
+        folder, beside = backup_folder(self._path), self._path.parent
         if not self._dry_run:
             clear_partials(folder)
             clear_partials(beside)
@@ -89,7 +95,10 @@ class Copies:
         aside = {*folder.glob(f"*{DAMAGED}*"), *beside.glob(f"{escape(self._path.name)}.damaged*")}
         aside.update(beside.glob(f"{escape(self._path.name)}.new-*"))
         aside.update(
-            file for end in SIDECARS for file in folder.glob(f"*.db{end}") if not _owner(file, end).exists()
+            file
+            for end in SIDECARS
+            for file in folder.glob(f"*.db{end}")
+            if not _find_owner(file, end).exists()
         )
         for file in sorted(aside):
             self._blot(file)
@@ -100,7 +109,7 @@ class Copies:
     def _scrub_cache(self) -> None:
         """Remove the copies that were made to read other stores, and tell which of them held the secret."""
         copies = [copy.path for copy in copy_cache.list_copies() if copy.path.exists()]
-        counting = Copies(self._path, self._secret, dry_run=True)
+        counting = CopyScrubber(self._path, self._secret, dry_run=True)
         for copy in copies:
             counting._scrub_copy(copy)
         self.places += counting.places
@@ -118,7 +127,7 @@ class Copies:
         try:
             found = self._rewritten(copy)
         except (apsw.NotADBError, apsw.CorruptError) as problem:
-            if copy.parent == folder_of(self._path):
+            if copy.parent == backup_folder(self._path):
                 self._blot(copy)
             elif isinstance(problem, apsw.CorruptError):
                 self._leave(copy, "damaged, and perhaps no copy of this store; it was not touched")
@@ -138,12 +147,12 @@ class Copies:
         try:
             if run(connection, IS_A_STORE) != [(2,)]:
                 return ScrubReceipt()
-            hits = list(hits_in(SqliteReader(connection, {}), self._secret))
-            left = kept_in(hits, self._secret)
+            hits = list(find_hits(SqliteReader(connection, {}), self._secret))
+            left = describe_kept(hits, self._secret)
             if not self._dry_run:
                 left += _rewrite_copy(connection, hits, self._secret)
                 home.tighten(str(copy), home.PRIVATE_FILE)
-            return ScrubReceipt(tuple(by_column(hits, self._secret)), tuple(left))
+            return ScrubReceipt(tuple(count_by_column(hits, self._secret)), tuple(left))
         finally:
             connection.close()
 
@@ -161,7 +170,7 @@ class Copies:
             self._leave(file, "damaged; overwritten where it stood in one piece. Remove the file to be sure")
 
 
-def _owner(sidecar: Path, ending: str) -> Path:
+def _find_owner(sidecar: Path, ending: str) -> Path:
     return sidecar.with_name(sidecar.name.removesuffix(ending))
 
 

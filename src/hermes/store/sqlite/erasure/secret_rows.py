@@ -17,7 +17,7 @@ from hermes.store.engine import Writer
 from hermes.store.retention.spellings import Spellings
 from hermes.store.sessions.titles import MAX_TITLE_LENGTH
 from hermes.store.sqlite.connection import SqliteReader
-from hermes.store.sqlite.migrations.identifiers import named, quoted
+from hermes.store.sqlite.migrations.identifiers import fill_names, quote_name
 from hermes.store.values import Scrubbed
 from hermes.text import format_count
 
@@ -103,27 +103,27 @@ class Hit(NamedTuple):
     sessions: tuple[str, ...]
 
 
-def hits_in(reader: SqliteReader, secret: Spellings) -> Iterator[Hit]:
+def find_hits(reader: SqliteReader, secret: Spellings) -> Iterator[Hit]:
     """Every row that holds the secret; tables before the search tables that were made from them."""
-    for table in list(_tables(reader)):
+    for table in list(_list_tables(reader)):
         keys, cells = (
-            ", ".join(map(quoted, table.key)),
-            ", ".join(named(CELL, column=c) for c in table.columns),
+            ", ".join(map(quote_name, table.key)),
+            ", ".join(fill_names(CELL, column=c) for c in table.columns),
         )
-        sql = named(READ, table=table.name).replace("@key", keys).replace("@cells", cells)
+        sql = fill_names(READ, table=table.name).replace("@key", keys).replace("@cells", cells)
         for row in reader.each(sql):
             key, values = row[: len(table.key)], dict(zip(table.columns, row[len(table.key) :], strict=True))
             counted = {
-                name: _taken_out(secret, table, value)[1]
+                name: _take_out(secret, table, value)[1]
                 for name, value in values.items()
                 if value is not None
             }
             found = {name: count for name, count in counted.items() if count}
             if found:
-                yield Hit(table, key, found, _sessions_of(reader, table, values))
+                yield Hit(table, key, found, _find_sessions(reader, table, values))
 
 
-def _taken_out(secret: Spellings, table: Table, data: bytes) -> tuple[bytes, int]:
+def _take_out(secret: Spellings, table: Table, data: bytes) -> tuple[bytes, int]:
     """Tags are kept in small letters, and so is a secret that was made one."""
     cleaned, count = secret.taken_out(data)
     if table.name == "tags" and secret.folded is not secret:
@@ -132,14 +132,14 @@ def _taken_out(secret: Spellings, table: Table, data: bytes) -> tuple[bytes, int
     return cleaned, count
 
 
-def _sessions_of(reader: SqliteReader, table: Table, values: dict[str, bytes | None]) -> tuple[str, ...]:
+def _find_sessions(reader: SqliteReader, table: Table, values: dict[str, bytes | None]) -> tuple[str, ...]:
     if table.name == "blobs" and reader.rows(COLUMNS, "blob_refs"):
         return tuple(row[0] for row in reader.rows(SESSIONS_OF_BLOB, values["hash"]))
     session = values.get("id" if table.name == "sessions" else "session_id")
     return () if session is None else (session.decode("utf-8", "replace"),)
 
 
-def _tables(reader: SqliteReader) -> Iterator[Table]:
+def _list_tables(reader: SqliteReader) -> Iterator[Table]:
     for name, virtual, without_rowid in reader.rows(TABLES):
         columns = reader.rows(COLUMNS, name)
         primary = tuple(column for column, at in sorted(columns, key=lambda row: row[1]) if at)
@@ -156,16 +156,16 @@ def _rewrite_row(writer: Writer, hit: Hit, secret: Spellings) -> list[str]:
     columns = [column for column in hit.columns if column not in KEPT]
     if not columns:
         return []
-    same = " AND ".join(named(SAME, column=column) for column in hit.table.key)
-    typed = ", ".join(named(TYPED, column=column) for column in columns)
-    sql = named(READ_ONE, table=hit.table.name).replace("@cells", typed).replace("@same", same)
+    same = " AND ".join(fill_names(SAME, column=column) for column in hit.table.key)
+    typed = ", ".join(fill_names(TYPED, column=column) for column in columns)
+    sql = fill_names(READ_ONE, table=hit.table.name).replace("@cells", typed).replace("@same", same)
     row = writer.row(sql, *hit.key) or ()
     changes: dict[str, bytes] = {}
     for column, kind, data in zip(columns, row[::2], row[1::2], strict=False):
         if kind in ("text", "blob"):
             # What is stored as bytes is a file: it keeps its length, so that it can still be opened.
             cleaned, count = (
-                secret.blotted_out(data) if kind == "blob" else _taken_out(secret, hit.table, data)
+                secret.blotted_out(data) if kind == "blob" else _take_out(secret, hit.table, data)
             )
             if count:
                 changes[column] = cleaned
@@ -188,11 +188,13 @@ def _rename_blob(writer: Writer, rowid: int) -> None:
 
 
 def _set(writer: Writer, hit: Hit, changes: dict[str, bytes], same: str) -> list[str]:
-    sql = named(SET, table=hit.table.name).replace("@same", same)
-    sql = sql.replace("@changes", ", ".join(named(CHANGE, column=column) for column in changes))
+    sql = fill_names(SET, table=hit.table.name).replace("@same", same)
+    sql = sql.replace("@changes", ", ".join(fill_names(CHANGE, column=column) for column in changes))
     numbers = range(1, 1000) if any(column in NUMBERED for column in changes) else range(1, 2)
     for number in numbers:
-        values = [_fitted(data, number) if column in NUMBERED else data for column, data in changes.items()]
+        values = [
+            _fit_length(data, number) if column in NUMBERED else data for column, data in changes.items()
+        ]
         try:
             writer.run(sql, *(value for value in values for _ in range(2)), *hit.key)
             return []
@@ -201,7 +203,7 @@ def _set(writer: Writer, hit: Hit, changes: dict[str, bytes], same: str) -> list
     return [f"{hit.table.name}: a row must differ from the others in what would become the same"]
 
 
-def _fitted(data: bytes, number: int) -> bytes:
+def _fit_length(data: bytes, number: int) -> bytes:
     """A title that fits, with a number from the second on."""
     suffix = f" ({number})" if number > 1 else ""
     text = data.decode("utf-8", "replace")
@@ -210,7 +212,7 @@ def _fitted(data: bytes, number: int) -> bytes:
     return (text + suffix).encode()
 
 
-def by_column(hits: list[Hit], secret: Spellings) -> list[Scrubbed]:
+def count_by_column(hits: list[Hit], secret: Spellings) -> list[Scrubbed]:
     counts: Counter[str] = Counter()
     sessions: dict[str, set[str]] = defaultdict(set)
     for hit in hits:
@@ -221,7 +223,7 @@ def by_column(hits: list[Hit], secret: Spellings) -> list[Scrubbed]:
     return [Scrubbed(place, counts[place], tuple(sorted(sessions[place]))) for place in sorted(counts)]
 
 
-def kept_in(hits: list[Hit], secret: Spellings) -> list[str]:
+def describe_kept(hits: list[Hit], secret: Spellings) -> list[str]:
     rows = Counter(f"{hit.table.name}.{name}" for hit in hits for name in hit.columns if name in KEPT)
     why = "rows are found by it, or programs act on it"
     return [

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from hermes.atomic_files import KEY_NOTE, PARTIAL, SIDECARS, clear_partials
 from hermes.store.file_walk import files_below
+from hermes.store.sqlite.copies.backup import DAMAGED, backup_folder, list_backups
 from hermes.store.sqlite.encryption import recognition
-from hermes.store.sqlite.upkeep.backup import DAMAGED, backups_of, folder_of
 from hermes.store.sqlite.wal import file_guard
 
 
-class Surveyed(NamedTuple):
+class Survey(NamedTuple):
     """What lies below the folder of a store."""
 
     databases: list[Path]
@@ -24,24 +24,24 @@ class Surveyed(NamedTuple):
     complete: bool
 
 
-def survey(path: Path) -> Surveyed:
+def survey(path: Path) -> Survey:
     """Look at every file once. What killed processes left half-made goes on the way."""
     files, open_here, complete = files_below(path.parent)
     for folder in {file.parent for file in files if PARTIAL in file.name}:
         clear_partials(folder)
-    own = {*backups_of(path), *remnants_of(path)}
+    own = {*list_backups(path), *find_remnants(path)}
     others = [file for file in files if file not in own and file.exists() and recognition.is_database(file)]
     stores = [file for file in open_here if file_guard.is_open(file) and not file.samefile(path)]
-    return Surveyed(
+    return Survey(
         [file for file in others if PARTIAL not in file.name] + stores,
-        sorted({file for file in (*others, *folder_of(path).glob(".*")) if file.name.endswith(PARTIAL)}),
+        sorted({file for file in (*others, *backup_folder(path).glob(".*")) if file.name.endswith(PARTIAL)}),
         complete,
     )
 
 
-def remnants_of(path: Path) -> Iterator[Path]:
+def find_remnants(path: Path) -> Iterator[Path]:
     """What repairs and restores kept aside or were killed over, and sidecars of backups that are gone."""
-    folder, beside = folder_of(path), path.parent
+    folder, beside = backup_folder(path), path.parent
     yield from folder.glob(f"*{DAMAGED}*")
     for kind in ("damaged-*", "new-*"):
         yield from beside.glob(f"{escape(path.name)}.{kind}")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import apsw
 
 from hermes import errors
-from hermes.store.sqlite.connection import pragma, run, upkeep
+from hermes.store.sqlite.connection import pragma, run, upkeep_command
 from hermes.store.sqlite.migrations.reference_search import drop_foreign_search
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def check_version(connection: apsw.Connection, path: Path) -> Standing:
     if not tables:
         return "empty"
     if "schema_version" in tables:
-        _refuse_newer(documented_version(connection, path), path)
+        _refuse_newer(read_documented_version(connection, path), path)
     found = [name for name in SIGNS if name in tables]
     if (
         not found
@@ -96,7 +96,7 @@ def check_documented_version(connection: apsw.Connection, path: Path) -> None:
         version = run(connection, DOCUMENTED_VERSION)[0][0]
     except apsw.SQLError:  # somebody dropped it: then nobody says that it is newer
         return
-    _refuse_newer(_as_number(version, path), path)
+    _refuse_newer(_parse_version(version, path), path)
 
 
 def _refuse_newer(version: int | None, path: Path) -> None:
@@ -111,14 +111,14 @@ def _refuse_newer(version: int | None, path: Path) -> None:
         )
 
 
-def documented_version(connection: apsw.Connection, path: Path) -> int | None:
+def read_documented_version(connection: apsw.Connection, path: Path) -> int | None:
     """The version in `schema_version`; None if that table is empty, which the reference takes for a new install."""
     if "version" not in {row[0].lower() for row in run(connection, COLUMNS, "schema_version")}:
         return None
-    return _as_number(run(connection, DOCUMENTED_VERSION)[0][0], path)
+    return _parse_version(run(connection, DOCUMENTED_VERSION)[0][0], path)
 
 
-def _as_number(version: Any, path: Path) -> int | None:
+def _parse_version(version: Any, path: Path) -> int | None:
     if version is None or isinstance(version, int):
         return version
     raise errors.make_error(
@@ -146,7 +146,7 @@ def migrate(path: Path, connection: apsw.Connection, *, keep_backup: bool = True
         raise errors.make_error(
             errors.MigrationFailed,
             f"{path} keeps its text as {encoding}, which cannot be migrated; it was left untouched:"
-            f" run `{upkeep(path, 'repair')}`, which carries everything over into a new file",
+            f" run `{upkeep_command(path, 'repair')}`, which carries everything over into a new file",
         )
     from hermes.store.sqlite.migrations.runner import run_course
 

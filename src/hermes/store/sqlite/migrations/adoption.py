@@ -18,16 +18,16 @@ from hermes.session_kinds import SOURCE_ALIASES
 from hermes.store.derived import Family
 from hermes.store.sqlite.connection import SqliteWriter, run
 from hermes.store.sqlite.migrations import APPLICATION_ID, LAYOUT, SCHEMA_VERSION, proof, reference_search
-from hermes.store.sqlite.migrations.identifiers import named
+from hermes.store.sqlite.migrations.identifiers import fill_names
 from hermes.store.sqlite.migrations.layouts import store_uids_as_text
 from hermes.store.sqlite.migrations.shape import (
     Shape,
     add_column,
-    columns_of,
     drop_changed,
     fill_gaps,
-    misspelt_columns,
-    nullable_gaps,
+    find_gaps,
+    find_misspelt,
+    read_columns,
     respell,
 )
 from hermes.store.sqlite.migrations.steps import set_version
@@ -76,29 +76,29 @@ class Outcome:
     struck: bool
 
 
-def become_ours(connection: apsw.Connection, want: Shape) -> Outcome:
+def adopt_store(connection: apsw.Connection, want: Shape) -> Outcome:
     try:
         outcome, struck = reference_search.in_transaction(
-            connection, lambda c, strike: _work(c, want, strike, mend=False)
+            connection, lambda c, strike: _adopt_tables(c, want, strike, mend=False)
         )
     except UnicodeDecodeError:
         outcome, struck = reference_search.in_transaction(
-            connection, lambda c, strike: _work(c, want, strike, mend=True)
+            connection, lambda c, strike: _adopt_tables(c, want, strike, mend=True)
         )
     outcome.struck = struck
     return outcome
 
 
-def _work(connection: apsw.Connection, want: Shape, strike: bool, mend: bool) -> Outcome:
+def _adopt_tables(connection: apsw.Connection, want: Shape, strike: bool, mend: bool) -> Outcome:
     mended = 0
-    misspelt = misspelt_columns(connection, want)
+    misspelt = find_misspelt(connection, want)
     if mend or misspelt:
         reference_search.remove(connection, strike)  # its triggers would run, or have to be understood
     respell(connection, misspelt)
     if mend:
         mended = mend_text(connection)
-    gaps = nullable_gaps(connection, want)
-    columns = proof.columns_now(connection, leave_out=gaps)
+    gaps = find_gaps(connection, want)
+    columns = proof.list_columns(connection, leave_out=gaps)
     before = proof.take(connection, columns)
 
     drop_changed(connection, want)
@@ -113,13 +113,13 @@ def _work(connection: apsw.Connection, want: Shape, strike: bool, mend: bool) ->
     added = _give_orphans_a_session(connection) if before.columns["messages"] else set()
     connection.execute(schema_sql()).fetchall()
     run(connection, index.DROP)
-    run(connection, index.definition())
+    run(connection, index.read_definition())
     Family(SqliteWriter(connection, {})).refresh([row[0] for row in run(connection, ALL_SESSIONS)])
     set_version(connection, SCHEMA_VERSION)
     run(connection, MARKS)
 
     after = proof.take(connection, columns, renamed)
-    wrong = proof.differences(before, after, added)
+    wrong = proof.list_differences(before, after, added)
     if wrong:
         raise Differs(
             f"the result would not hold what the file holds ({'; '.join(wrong[:3])}); a trigger in it may be the cause"
@@ -142,15 +142,15 @@ def mend_text(connection: apsw.Connection) -> int:
     """Texts that are not valid UTF-8, which no program in Python can read: each broken byte becomes U+FFFD."""
     mended = 0
     for table in ("sessions", "messages"):
-        for column in columns_of(connection, table):
-            for row, text in run(connection, named(TEXTS, table=table, column=column)):
+        for column in read_columns(connection, table):
+            for row, text in run(connection, fill_names(TEXTS, table=table, column=column)):
                 try:
                     text.decode()
                 except UnicodeDecodeError:
                     mended += 1
                     run(
                         connection,
-                        named(MEND, table=table, column=column),
+                        fill_names(MEND, table=table, column=column),
                         text.decode(errors="replace"),
                         row,
                     )
@@ -170,7 +170,7 @@ def _tell_titles_apart(connection: apsw.Connection) -> dict[Any, bytes | str]:
             previous = title
             continue
         number = 2
-        while (chosen := numbered(title, number)) in taken:
+        while (chosen := number_title(title, number)) in taken:
             number += 1
         taken.add(chosen)
         was[session_id] = proof.cell(title)
@@ -178,7 +178,7 @@ def _tell_titles_apart(connection: apsw.Connection) -> dict[Any, bytes | str]:
     return was
 
 
-def numbered(title: Any, number: int) -> str:
+def number_title(title: Any, number: int) -> str:
     suffix = f" ({number})"
     base = title if isinstance(title, str) else "untitled"
     return base[: MAX_TITLE_LENGTH - len(suffix)].rstrip() + suffix

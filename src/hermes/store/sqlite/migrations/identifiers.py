@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def named(statement: str, **names: str) -> str:
+def fill_names(statement: str, **names: str) -> str:
     """The statement with each `{key}` as a quoted identifier."""
     for key, name in names.items():
-        statement = statement.replace("{" + key + "}", quoted(name))
+        statement = statement.replace("{" + key + "}", quote_name(name))
     return statement

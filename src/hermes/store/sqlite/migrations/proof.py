@@ -15,8 +15,8 @@ from typing import Any
 import apsw
 
 from hermes.store.sqlite.connection import run
-from hermes.store.sqlite.migrations.identifiers import named
-from hermes.store.sqlite.migrations.shape import columns_of
+from hermes.store.sqlite.migrations.identifiers import fill_names
+from hermes.store.sqlite.migrations.shape import read_columns
 from hermes.text import format_count
 
 WORKED_OUT = frozenset(
@@ -48,13 +48,13 @@ class Proof:
     message_count: int = 0
 
 
-def columns_now(
+def list_columns(
     connection: apsw.Connection, leave_out: Mapping[str, list[str]]
 ) -> dict[str, tuple[str, ...]]:
     return {
         table: tuple(
             name
-            for name in columns_of(connection, table)
+            for name in read_columns(connection, table)
             if name not in WORKED_OUT and name not in leave_out[table]
         )
         for table in ("sessions", "messages")
@@ -77,7 +77,7 @@ def take(
     return proof
 
 
-def differences(before: Proof, after: Proof, added: set[Any]) -> list[str]:
+def list_differences(before: Proof, after: Proof, added: set[Any]) -> list[str]:
     """What is not as it was, in words. `added` are the sessions made for messages that had none."""
     found = [f"session {key!r} was lost or changed" for key in _differ(before.sessions, after.sessions)]
     found += [
@@ -115,8 +115,8 @@ def _digests(
 ) -> tuple[dict[Any, bytes], int]:
     if not columns:
         return {}, 0
-    sql = named(READ, key=key, table=table)
-    sql = sql.replace("@cells", ", ".join(named(CELL, column=name) for name in columns))
+    sql = fill_names(READ, key=key, table=table)
+    sql = sql.replace("@cells", ", ".join(fill_names(CELL, column=name) for name in columns))
     title_at = columns.index("title") + 1 if titles and "title" in columns else 0
     states: dict[Any, Any] = {}
     count = 0

@@ -14,13 +14,14 @@ from typing import LiteralString
 import apsw
 
 from hermes.store.chats import telegram_topics
+from hermes.store.content import calls_counted, from_json
 from hermes.store.derived import Family
-from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, damaged, run
+from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, damage_error, run
 from hermes.store.sqlite.migrations import SCHEMA_VERSION, SIGNS
-from hermes.store.sqlite.migrations.identifiers import named
+from hermes.store.sqlite.migrations.identifiers import fill_names
 from hermes.store.sqlite.migrations.layouts import TEXT_UIDS
 from hermes.store.sqlite.migrations.proof import WORKED_OUT
-from hermes.store.sqlite.migrations.shape import Column, Shape, add_column, drop_changed, wanted
+from hermes.store.sqlite.migrations.shape import Column, Shape, add_column, drop_changed, expected_shape
 from hermes.store.sqlite.migrations.steps import set_version
 from hermes.store.sqlite.schema import TOPIC_COLUMNS, Missing, missing_in, schema_sql
 from hermes.store.sqlite.search import index
@@ -72,6 +73,8 @@ FROM_LEASES = """UPDATE sessions SET lease_epoch =
 FROM_REWINDS = "UPDATE messages SET active = 0 WHERE rewound_at IS NOT NULL"
 FROM_REFERENCES = """UPDATE messages SET content_kind = 'blobs'
     WHERE id IN (SELECT message_id FROM blob_refs) AND content_kind IS NULL"""
+CALLS = "SELECT role, tool_calls FROM messages WHERE session_id = ? AND active = 1"
+SET_COUNTS = "UPDATE sessions SET message_count = ?, tool_call_count = ? WHERE id = ?"
 
 
 def complete(connection: apsw.Connection, path: Path) -> Missing:
@@ -80,8 +83,8 @@ def complete(connection: apsw.Connection, path: Path) -> Missing:
     lacking = _restore_topics(connection, path, every)
     lost = [table for table in lacking.tables if table in TRUTH]
     if lost:
-        raise damaged(path, f"it has no table {lost[0]}")
-    want = wanted()
+        raise damage_error(path, f"it has no table {lost[0]}")
+    want = expected_shape()
     drop_changed(connection, want)  # all triggers of ours with it: `schema_sql` makes them anew
     sequences = _drop_unfit_tables(connection, path, lacking, want)
     for table, name in lacking.columns:
@@ -107,8 +110,8 @@ def _restore_topics(connection: apsw.Connection, path: Path, lacking: Missing) -
     columns = [(table, name) for table, name in lacking.columns if table in TOPIC_COLUMNS]
     tables = [table for table in lacking.tables if table in TOPIC_COLUMNS]
     for table, name in columns:
-        if name not in telegram_topics.OPTIONAL and run(connection, named(ANY_ROW, table=table)):
-            raise damaged(path, f"the table {table} lacks its column {name}, which cannot be made up")
+        if name not in telegram_topics.OPTIONAL and run(connection, fill_names(ANY_ROW, table=table)):
+            raise damage_error(path, f"the table {table} lacks its column {name}, which cannot be made up")
     if columns or tables:
         telegram_topics.make_tables(SqliteWriter(connection, {}))
     return lacking._replace(
@@ -126,11 +129,11 @@ def _drop_unfit_tables(
         essential = name in SIGNS.get(table, ())
         if _can_be_added(want.tables[table][name]) and not essential:
             continue
-        if essential or table in TRUTH or run(connection, named(ANY_ROW, table=table)):
-            raise damaged(path, f"the table {table} lacks its column {name}, which cannot be made up")
+        if essential or table in TRUTH or run(connection, fill_names(ANY_ROW, table=table)):
+            raise damage_error(path, f"the table {table} lacks its column {name}, which cannot be made up")
         for (seq,) in run(connection, SEQUENCE, table):
             sequences[table] = seq
-        run(connection, named(DROP_TABLE, table=table))
+        run(connection, fill_names(DROP_TABLE, table=table))
     return sequences
 
 
@@ -149,13 +152,13 @@ def _add(connection: apsw.Connection, table: str, column: Column) -> None:
 def _tell_apart(connection: apsw.Connection, lacking: Missing) -> None:
     added = {f"{table}.{column}" for table, column in lacking.columns}
     if "idx_sessions_title_unique" in lacking.rules and "sessions.title" not in added:
-        from hermes.store.sqlite.migrations.adoption import numbered
+        from hermes.store.sqlite.migrations.adoption import number_title
 
         for session_id, title, owner in run(connection, SHARED_TITLES):
             number = 2
-            while run(connection, TITLE_IN_USE, numbered(title, number), owner):
+            while run(connection, TITLE_IN_USE, number_title(title, number), owner):
                 number += 1
-            run(connection, SET_TITLE, numbered(title, number), session_id)
+            run(connection, SET_TITLE, number_title(title, number), session_id)
     if "idx_inbox_once" in lacking.rules and "inbox" not in lacking.tables:
         run(connection, SAME_EVENT)
 
@@ -170,11 +173,19 @@ def _compute(writer: SqliteWriter, added: Set[str]) -> None:
     if added & DERIVED:
         Family(writer).refresh(sessions)
     if added & COUNTERS:
-        from hermes.store.sqlite.repair.store_rebuild import recount
-
-        recount(writer, sessions)
+        recount_messages(writer, sessions)
     for column, statement in FROM_USAGE.items():
         if f"sessions.{column}" in added:
             writer.run(statement)
     if "sessions.lease_epoch" in added:
         writer.run(FROM_LEASES)
+
+
+def recount_messages(writer: SqliteWriter, session_ids: list[str]) -> None:
+    """Set the documented counters from the messages."""
+    for session_id in session_ids:
+        messages = writer.rows(CALLS, session_id)
+        calls = sum(
+            calls_counted(role, from_json(stored, stored)) for role, stored in messages if stored is not None
+        )
+        writer.run(SET_COUNTS, len(messages), calls, session_id)

@@ -15,7 +15,7 @@ from typing import TypeVar
 import apsw
 
 from hermes.store.sqlite.connection import run
-from hermes.store.sqlite.migrations.identifiers import named
+from hermes.store.sqlite.migrations.identifiers import fill_names
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ DROP_TRIGGER = "DROP TRIGGER {trigger}"
 
 def drop_foreign_search(connection: apsw.Connection) -> list[str]:
     """Remove what another program re-created in a store of ours; the names. One cheap query if there is nothing."""
-    if not _found(connection):
+    if not _find_search_objects(connection):
         return []
     removed, struck = in_transaction(connection, remove)
     if struck:
@@ -56,7 +56,7 @@ def drop_foreign_search(connection: apsw.Connection) -> list[str]:
     return removed
 
 
-def _found(connection: apsw.Connection) -> list[tuple[str, str, int]]:
+def _find_search_objects(connection: apsw.Connection) -> list[tuple[str, str, int]]:
     """Kind, name and page. Of triggers those that use these tables, whatever their names and wherever they are: once
     the tables are gone, every statement that fires one would fail."""
     rows = run(connection, FIND)
@@ -72,10 +72,12 @@ def _uses_search(trigger: str) -> bool:
     )
 
 
-def strange_triggers(connection: apsw.Connection) -> list[str]:
+def list_foreign_triggers(connection: apsw.Connection) -> list[str]:
     """Those of them that the reference does not make: somebody will miss them."""
     return [
-        name for kind, name, _ in _found(connection) if kind == "trigger" and name not in REFERENCE_TRIGGERS
+        name
+        for kind, name, _ in _find_search_objects(connection)
+        if kind == "trigger" and name not in REFERENCE_TRIGGERS
     ]
 
 
@@ -95,17 +97,17 @@ def in_transaction(connection: apsw.Connection, work: Callable[[apsw.Connection,
 
 def remove(connection: apsw.Connection, strike: bool) -> list[str]:
     """Remove them inside the caller's transaction; the names of the tables and triggers a person knows."""
-    found = _found(connection)
+    found = _find_search_objects(connection)
     for kind, name, _ in found:
         if kind == "trigger":
-            run(connection, named(DROP_TRIGGER, trigger=name))
+            run(connection, fill_names(DROP_TRIGGER, trigger=name))
     tables = {name: page for kind, name, page in found if kind == "table"}
     plain = [
         name for name, page in tables.items() if page and not strike
     ]  # a virtual table has no page of its own
     strike_names(connection, [name for name in tables if name not in plain])
     for name in plain:
-        run(connection, named(DROP_TABLE, table=name))
+        run(connection, fill_names(DROP_TABLE, table=name))
     return sorted(name for _, name, _ in found if not _is_behind_another(name, tables))
 
 

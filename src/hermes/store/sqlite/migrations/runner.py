@@ -11,14 +11,14 @@ from typing import NamedTuple
 import apsw
 
 from hermes import errors
-from hermes.store.sqlite.connection import pragma, run, translated
-from hermes.store.sqlite.migrations import documented_version
-from hermes.store.sqlite.migrations.adoption import Differs, become_ours
-from hermes.store.sqlite.migrations.identifiers import named
-from hermes.store.sqlite.migrations.reference_search import strange_triggers
-from hermes.store.sqlite.migrations.shape import Shape, refuse_collisions, wanted
+from hermes.store.sqlite.connection import pragma, run, translate_error
+from hermes.store.sqlite.copies.backup import make_backup
+from hermes.store.sqlite.migrations import read_documented_version
+from hermes.store.sqlite.migrations.adoption import Differs, adopt_store
+from hermes.store.sqlite.migrations.identifiers import fill_names
+from hermes.store.sqlite.migrations.reference_search import list_foreign_triggers
+from hermes.store.sqlite.migrations.shape import Shape, expected_shape, refuse_collisions
 from hermes.store.sqlite.migrations.steps import STEPS, run_step
-from hermes.store.sqlite.upkeep.backup import make_backup
 from hermes.text import format_count
 
 ANY_ROW = "SELECT 1 FROM {table} LIMIT 1"
@@ -50,26 +50,26 @@ class MigrationReport(NamedTuple):
     """What was put right on the way, or left for later."""
 
     def __str__(self) -> str:
-        held = f"{format_count(self.sessions, 'session')} and {format_count(self.messages, 'message')}"
+        contents = f"{format_count(self.sessions, 'session')} and {format_count(self.messages, 'message')}"
         size = f"{self.before / 1e6:.1f} MB -> {self.after / 1e6:.1f} MB"
-        told = f"{self.path}: migrated from version {self.from_version}, {held}, {size}"
+        sentence = f"{self.path}: migrated from version {self.from_version}, {contents}, {size}"
         if self.backup is not None:
-            told += f"; the file as it was is {self.backup}"
-        return "; ".join((told, *self.notes))
+            sentence += f"; the file as it was is {self.backup}"
+        return "; ".join((sentence, *self.notes))
 
 
 def run_course(path: Path, connection: apsw.Connection, *, keep_backup: bool = True) -> MigrationReport:
-    want = wanted()
+    want = expected_shape()
     refuse_collisions(connection, path, want)
     have = Shape(connection)
-    version = max(1, _version(connection, path, have))
-    before = _size(path)
+    version = max(1, _read_version(connection, path, have))
+    before = _get_size(path)
     backup = None
     if keep_backup and _holds_rows(connection, have):
         backup = make_backup(connection, path, None, reason=f"before-migration-v{version}").path
 
-    missed = strange_triggers(connection)
-    with _as_a_migration_needs_it(connection):
+    missed = list_foreign_triggers(connection)
+    with _prepare_connection(connection):
         struck, done = False, []
         try:
             for step in STEPS:
@@ -77,9 +77,9 @@ def run_course(path: Path, connection: apsw.Connection, *, keep_backup: bool = T
                     done.append(step.name)
                     struck |= run_step(connection, step, want)
             done.append(LAST_STEP)
-            outcome = become_ours(connection, want)
+            outcome = adopt_store(connection, want)
         except (apsw.Error, UnicodeDecodeError, Differs) as problem:
-            raise _told(problem, path, done[-1], backup) from problem
+            raise _migration_error(problem, path, done[-1], backup) from problem
     notes = list(outcome.notes)
     if missed:
         notes.append(
@@ -97,7 +97,7 @@ def run_course(path: Path, connection: apsw.Connection, *, keep_backup: bool = T
         outcome.sessions,
         outcome.messages,
         before,
-        _size(path),
+        _get_size(path),
         tuple(notes),
     )
 
@@ -116,21 +116,21 @@ def shrink(connection: apsw.Connection) -> str | None:
     return None
 
 
-def _version(connection: apsw.Connection, path: Path, have: Shape) -> int:
+def _read_version(connection: apsw.Connection, path: Path, have: Shape) -> int:
     """Without a number every step looks for itself, which costs nothing."""
-    return (documented_version(connection, path) or 1) if "schema_version" in have.tables else 1
+    return (read_documented_version(connection, path) or 1) if "schema_version" in have.tables else 1
 
 
 def _holds_rows(connection: apsw.Connection, have: Shape) -> bool:
     return any(
-        run(connection, named(ANY_ROW, table=table))
+        run(connection, fill_names(ANY_ROW, table=table))
         for table in have.tables
         if table != "schema_version" and not table.startswith(("sqlite_", "messages_fts"))
     )
 
 
 @contextmanager
-def _as_a_migration_needs_it(connection: apsw.Connection) -> Iterator[None]:
+def _prepare_connection(connection: apsw.Connection) -> Iterator[None]:
     """Foreign keys off, for old rows that point nowhere; freed pages not overwritten one by one, VACUUM drops them."""
     keys, erase = pragma(connection, "PRAGMA foreign_keys"), pragma(connection, "PRAGMA secure_delete")
     run(connection, "PRAGMA foreign_keys=OFF")
@@ -142,10 +142,10 @@ def _as_a_migration_needs_it(connection: apsw.Connection) -> Iterator[None]:
         run(connection, "PRAGMA foreign_keys=ON" if keys else "PRAGMA foreign_keys=OFF")
 
 
-def _told(problem: Exception, path: Path, step: str, backup: Path | None) -> errors.HermesError:
+def _migration_error(problem: Exception, path: Path, step: str, backup: Path | None) -> errors.HermesError:
     """Locked, full, read-only and damaged are told as always; anything else is a failed migration."""
     if isinstance(problem, apsw.Error):
-        usual = translated(problem, path)
+        usual = translate_error(problem, path)
         if isinstance(usual, TOLD_AS_ALWAYS):
             return usual
     kept = f"; the file as it was is {backup}" if backup else ""
@@ -155,5 +155,5 @@ def _told(problem: Exception, path: Path, step: str, backup: Path | None) -> err
     )
 
 
-def _size(path: Path) -> int:
+def _get_size(path: Path) -> int:
     return sum(os.stat(name).st_size for name in (path, f"{path}-wal") if os.path.exists(name))

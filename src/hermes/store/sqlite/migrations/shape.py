@@ -11,7 +11,7 @@ import apsw
 
 from hermes import errors
 from hermes.store.sqlite.connection import run
-from hermes.store.sqlite.migrations.identifiers import named, quoted
+from hermes.store.sqlite.migrations.identifiers import fill_names, quote_name
 
 DOCUMENTED_TABLES = ("schema_version", "sessions", "messages", "state_meta")
 
@@ -70,10 +70,12 @@ class Shape:
             if kind == "table" and text.upper().startswith("CREATE VIRTUAL"):
                 self.virtual.add(key)
             elif kind == "table":
-                self.tables[key] = {folded(at): column for at, column in columns_of(connection, name).items()}
+                self.tables[key] = {
+                    folded(at): column for at, column in read_columns(connection, name).items()
+                }
 
 
-def columns_of(connection: apsw.Connection, table: str) -> dict[str, Column]:
+def read_columns(connection: apsw.Connection, table: str) -> dict[str, Column]:
     unique = {row[0] for row in run(connection, UNIQUE, table)}
     return {
         name: Column(name, kind, bool(required), default, bool(key) or name in unique)
@@ -81,16 +83,16 @@ def columns_of(connection: apsw.Connection, table: str) -> dict[str, Column]:
     }
 
 
-def _sql(name: str) -> str:
+def _read_sql(name: str) -> str:
     return files("hermes.store.sqlite").joinpath(name).read_text(encoding="utf-8")
 
 
-def wanted() -> Shape:
+def expected_shape() -> Shape:
     """The shape of a new store, learned by making one in memory; with all that its index may come to have."""
     connection = apsw.Connection(":memory:")
     try:
         for name in ("schema.sql", *INDEX_FILES):
-            connection.execute(_sql(name)).fetchall()
+            connection.execute(_read_sql(name)).fetchall()
         return Shape(connection)
     finally:
         connection.close()
@@ -98,7 +100,7 @@ def wanted() -> Shape:
 
 def refuse_collisions(connection: apsw.Connection, path: Path, want: Shape) -> None:
     """Somebody else's table under a name of ours: nothing is renamed or guessed, the person is told."""
-    for name, kind in colliding_names(connection, want).items():
+    for name, kind in find_collisions(connection, want).items():
         raise errors.make_error(
             errors.MigrationFailed,
             f"{path} has {KINDS[kind]} named {name} that another program made and that is in the way;"
@@ -106,7 +108,7 @@ def refuse_collisions(connection: apsw.Connection, path: Path, want: Shape) -> N
         )
 
 
-def colliding_names(connection: apsw.Connection, want: Shape) -> dict[str, str]:
+def find_collisions(connection: apsw.Connection, want: Shape) -> dict[str, str]:
     """Names of ours under which another program made something else, with the kind of it."""
     have = Shape(connection)
     return {
@@ -127,12 +129,12 @@ def _may_be_ours(name: str, have: Shape, want: Shape) -> bool:
     return want.tables[name].keys() <= have.tables[name].keys()
 
 
-def misspelt_columns(connection: apsw.Connection, want: Shape) -> list[tuple[str, str]]:
+def find_misspelt(connection: apsw.Connection, want: Shape) -> list[tuple[str, str]]:
     """(table, column) of what SQLite takes for a column of ours, in another spelling."""
     return [
         (table, name)
         for table in ("sessions", "messages", "state_meta")
-        for name in columns_of(connection, table)
+        for name in read_columns(connection, table)
         if name not in want.tables[table] and folded(name) in want.tables[table]
     ]
 
@@ -140,33 +142,33 @@ def misspelt_columns(connection: apsw.Connection, want: Shape) -> list[tuple[str
 def respell(connection: apsw.Connection, misspelt: list[tuple[str, str]]) -> None:
     """Give them our spelling: whoever reads whole rows knows them by it."""
     for table, name in misspelt:
-        run(connection, named(RENAME_COLUMN, table=table, old=name, new=folded(name)))
+        run(connection, fill_names(RENAME_COLUMN, table=table, old=name, new=folded(name)))
 
 
 def add_column(connection: apsw.Connection, table: str, column: Column) -> bool:
     """Add the column if the table is there and has none of that name; whether it was added."""
-    have = columns_of(connection, table)
+    have = read_columns(connection, table)
     if not have or column.name in map(folded, have):
         return False
-    parts = [quoted(column.name), column.type]
+    parts = [quote_name(column.name), column.type]
     if column.required:
         parts.append("NOT NULL")
     if column.default is not None:
         parts += ["DEFAULT", column.default]
-    connection.execute(named(ADD_COLUMN, table=table) + " ".join(parts)).fetchall()
+    connection.execute(fill_names(ADD_COLUMN, table=table) + " ".join(parts)).fetchall()
     return True
 
 
-def nullable_gaps(connection: apsw.Connection, want: Shape) -> dict[str, list[str]]:
+def find_gaps(connection: apsw.Connection, want: Shape) -> dict[str, list[str]]:
     """Columns that are never NULL here but are in this database: an older or looser program declared them."""
     gaps: dict[str, list[str]] = {}
     for table in ("sessions", "messages"):
-        have = columns_of(connection, table)
+        have = read_columns(connection, table)
         gaps[table] = [
             name
             for name, column in want.tables[table].items()
             if column.required and column.default is not None and name in have
-            if run(connection, named(HAS_NULL, table=table, column=name))
+            if run(connection, fill_names(HAS_NULL, table=table, column=name))
         ]
     return gaps
 
@@ -175,7 +177,7 @@ def fill_gaps(connection: apsw.Connection, want: Shape, gaps: dict[str, list[str
     for table, names in gaps.items():
         for name in names:
             default = connection.execute(CONSTANT + str(want.tables[table][name].default)).fetchall()[0][0]
-            run(connection, named(FILL_NULL, table=table, column=name), default)
+            run(connection, fill_names(FILL_NULL, table=table, column=name), default)
 
 
 def drop_changed(connection: apsw.Connection, want: Shape) -> None:
@@ -183,7 +185,7 @@ def drop_changed(connection: apsw.Connection, want: Shape) -> None:
     have = Shape(connection)
     for name, kind in have.kinds.items():
         if kind == "index" and want.texts.get(name, have.texts[name]) != have.texts[name]:
-            run(connection, named(DROP_INDEX, index=name))
+            run(connection, fill_names(DROP_INDEX, index=name))
     for name in have.triggers:
         if name in want.triggers or name.startswith("hermes_"):
-            run(connection, named(DROP_TRIGGER, trigger=name))
+            run(connection, fill_names(DROP_TRIGGER, trigger=name))

@@ -144,20 +144,20 @@ class Image:
             return b""
         return data if len(data) == self.page_size and any(data) else b""
 
-    def tree(self, root: int, seen: set[int], *, index: bool = False) -> Iterator[tuple[int, bytes]]:
+    def tree(self, root: int, visited: set[int], *, index: bool = False) -> Iterator[tuple[int, bytes]]:
         """Every page of a b-tree that can be reached, each once; what cannot is noted in `unreadable`."""
         leaf, interior = (INDEX_LEAF, INDEX_INTERIOR) if index else (LEAF, INTERIOR)
         ahead = [root]
         while ahead:
             number = ahead.pop()
-            if number in seen:
+            if number in visited:
                 continue
             data = self.page(number)
             kind = data[_head(number)] if data else 0
             if kind not in (leaf, interior):
                 self.unreadable.add(number)
                 continue
-            seen.add(number)
+            visited.add(number)
             if kind == interior:
                 ahead += reversed(self._children(number, data))
             if kind == leaf or index:
@@ -214,12 +214,12 @@ class Image:
         if at + local + 4 > usable:
             return None
         parts, left = [data[at : at + local]], size - local
-        following, seen = _U32.unpack_from(data, at + local)[0], set[int]()
+        following, visited = _U32.unpack_from(data, at + local)[0], set[int]()
         while left > 0:
-            page = b"" if following in seen else self.page(following)
+            page = b"" if following in visited else self.page(following)
             if not page:
                 break
-            seen.add(following)
+            visited.add(following)
             parts.append(page[4 : 4 + min(left, usable - 4)])
             left -= len(parts[-1])
             following = _U32.unpack_from(page)[0]
@@ -272,10 +272,10 @@ class Image:
             found.update(struct.unpack_from(f">{min(count, self.usable // 4 - 2)}I", data, 8))
         return found if len(found) == total else set()
 
-    def leaves_outside(self, seen: set[int]) -> Iterator[tuple[int, bytes]]:
+    def leaves_outside(self, visited: set[int]) -> Iterator[tuple[int, bytes]]:
         """Leaf pages of tables that no tree reached. (An overflow page starts with zeros, so none looks like one.)"""
         for number in range(1, self.count + 1):
-            if number not in seen:
+            if number not in visited:
                 data = self.page(number)
                 if data and data[_head(number)] == LEAF:
                     yield number, data

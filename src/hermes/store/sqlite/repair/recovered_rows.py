@@ -53,7 +53,7 @@ class Layout(NamedTuple):
     root: int
 
 
-class Remains:
+class RecoveredRows:
     def __init__(self, image: Image, ours: str) -> None:
         self.image = image
         self._free = image.free_pages()
@@ -63,12 +63,12 @@ class Remains:
         for entry in sorted(self.schema, key=lambda entry: entry.kind != "table"):
             self._define(entry)
         roots = {entry.name: entry.root for entry in self.schema if entry.kind == "table"}
-        found = _layouts(self._scratch, roots)
+        found = _read_layouts(self._scratch, roots)
         model = apsw.Connection(":memory:")
         run(model, ours)
-        assumed = {layout.name: layout for layout in _layouts(model, {})}
+        assumed = {layout.name: layout for layout in _read_layouts(model, {})}
         model.close()
-        self.tables = [_mended(layout, assumed.get(layout.name)) for layout in found]
+        self.tables = [_mend_layout(layout, assumed.get(layout.name)) for layout in found]
         known = {layout.name: layout.columns for layout in self.tables}
         # Also ours where the file's differs: which of the two a row was written with, its shape tells.
         self.tables += [layout for layout in assumed.values() if known.get(layout.name) != layout.columns]
@@ -87,7 +87,9 @@ class Remains:
 
     def _read_entries(self, pages: Iterable[tuple[int, bytes]], found: dict[str, Entry]) -> None:
         for number, data in pages:
-            entries = [entry for row in self.image.rows(number, data) if (entry := _entry(row)) is not None]
+            entries = [
+                entry for row in self.image.rows(number, data) if (entry := _parse_entry(row)) is not None
+            ]
             if entries:
                 self._seen.add(number)
             for entry in entries:
@@ -132,7 +134,7 @@ class Remains:
         return number not in self.image.unreadable and all(a.rowid < b.rowid for a, b in pairwise(rows))
 
     def _owner(self, row: Row) -> Layout | None:
-        fitting = [layout for layout in self.tables if layout.rowid and fits(row, layout)]
+        fitting = [layout for layout in self.tables if layout.rowid and fits_layout(row, layout)]
         exact = [layout for layout in fitting if len(layout.columns) == len(row.values)]
         chosen = exact or fitting
         return chosen[0] if len({layout.name for layout in chosen}) == 1 else None
@@ -150,16 +152,18 @@ class Remains:
                         yield row.values[-1], known
 
 
-def _layouts(connection: apsw.Connection, roots: dict[str, int]) -> list[Layout]:
+def _read_layouts(connection: apsw.Connection, roots: dict[str, int]) -> list[Layout]:
     names = [row[0] for row in run(connection, TABLES)]
-    found = [_layout(connection, name, roots.get(name, 0)) for name in names if name != "sqlite_sequence"]
+    found = [
+        _read_layout(connection, name, roots.get(name, 0)) for name in names if name != "sqlite_sequence"
+    ]
     if "sqlite_sequence" in roots:  # how far row numbers were given out; SQLite makes the table itself
         columns = (Column("name", "", True, None, True), Column("seq", "", True, None, True))
         found.append(Layout("sqlite_sequence", columns, None, True, roots["sqlite_sequence"]))
     return found
 
 
-def _layout(connection: apsw.Connection, name: str, root: int) -> Layout:
+def _read_layout(connection: apsw.Connection, name: str, root: int) -> Layout:
     rowid = not run(connection, WITHOUT_ROWID, name)[0][0]
     stored = [row for row in run(connection, COLUMNS, name) if row[5] != VIRTUAL_GENERATED]
     keys = [row for row in stored if row[4]]
@@ -181,7 +185,7 @@ def _layout(connection: apsw.Connection, name: str, root: int) -> Layout:
     return Layout(name, columns, alias, rowid, root)
 
 
-def _mended(found: Layout, ours: Layout | None) -> Layout:
+def _mend_layout(found: Layout, ours: Layout | None) -> Layout:
     """The file's own definition, unless it is plainly ours with a letter or two gone wrong."""
     if ours is None or len(ours.columns) != len(found.columns):
         return found
@@ -190,7 +194,7 @@ def _mended(found: Layout, ours: Layout | None) -> Layout:
     return found._replace(columns=ours.columns) if strange and moved <= 2 else found
 
 
-def _entry(row: Row) -> Entry | None:
+def _parse_entry(row: Row) -> Entry | None:
     if len(row.values) != 5 or not row.whole:
         return None
     kind, name, table, root, sql = row.values
@@ -217,10 +221,10 @@ _HOLDS: dict[str, tuple[type, ...]] = {
 
 def _is_mostly(rows: list[Row], layout: Layout) -> bool:
     """Whether these are rows of this table: a broken tree may lead into another one's pages."""
-    return sum(fits(row, layout) for row in rows) * 2 >= len(rows)
+    return sum(fits_layout(row, layout) for row in rows) * 2 >= len(rows)
 
 
-def fits(row: Row, layout: Layout) -> bool:
+def fits_layout(row: Row, layout: Layout) -> bool:
     """Whether a record could be of this table: as many columns as it may have, and of its types."""
     needed = max((at + 1 for at, column in enumerate(layout.columns) if column.required), default=1)
     if not needed <= len(row.values) <= len(layout.columns):

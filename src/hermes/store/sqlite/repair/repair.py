@@ -19,7 +19,7 @@ import apsw
 
 from hermes import errors, home
 from hermes.store.sessions import blobs
-from hermes.store.sqlite import lock_file, opener, row_ids
+from hermes.store.sqlite import creation, damage_mark, lock_file
 from hermes.store.sqlite.connection import (
     Patience,
     SqliteReader,
@@ -27,37 +27,28 @@ from hermes.store.sqlite.connection import (
     connect,
     pragma,
     run,
-    translated,
+    translate_error,
 )
+from hermes.store.sqlite.copies import backup as backups
 from hermes.store.sqlite.encryption import encryption, recognition
 from hermes.store.sqlite.migrations import ENCODING, check_version, has_former_layout
 from hermes.store.sqlite.migrations.layouts import TEXT_UIDS, raise_layout, without_triggers
-from hermes.store.sqlite.migrations.reconciliation import complete
+from hermes.store.sqlite.migrations.reconciliation import complete, recount_messages
+from hermes.store.sqlite.repair.file_access import busy_error, fold_log, lock_out
 from hermes.store.sqlite.repair.pages import Image, Log
-from hermes.store.sqlite.repair.recovered_rows import Remains
+from hermes.store.sqlite.repair.recovered_rows import RecoveredRows
 from hermes.store.sqlite.repair.store_rebuild import (
     ADOPT,
     DANGLING,
     NOTE_ALL,
     PLACEHOLDER,
-    Refill,
-    recount,
+    StoreRebuild,
     refresh_all,
 )
 from hermes.store.sqlite.schema import missing_in, schema_sql
-from hermes.store.sqlite.search import index
-from hermes.store.sqlite.upkeep import backup as backups
-from hermes.store.sqlite.upkeep import integrity
-from hermes.store.sqlite.upkeep.file_swap import (
-    alone,
-    beside,
-    busy,
-    fold_log,
-    keep_aside,
-    retire,
-    size_of,
-    sync,
-)
+from hermes.store.sqlite.search import index, index_damage
+from hermes.store.sqlite.upkeep import integrity, row_ids
+from hermes.store.sqlite.upkeep.file_swap import beside, get_size, keep_aside, retire, sync
 from hermes.store.values import Health, Repair
 from hermes.text import format_count, to_text
 
@@ -76,15 +67,15 @@ def repair_file(path: Path, *, check_only: bool = False, keep_backup: bool = Tru
     """
     path = Path(path)
     if not path.parent.is_dir():
-        return _absent(path)
+        return _report_absent(path)
     try:
         with lock_file.exclusive(path, wait=WAIT_S):
-            encryption.settle(path)
-            with _no_new_log(path):
-                report = _mended_in_place(path, check_only)
-            return _salvaged(path, check_only, keep_backup) if report is None else report
+            encryption.settle_note(path)
+            with _prevent_new_log(path):
+                report = _repair_in_place(path, check_only)
+            return _salvage(path, check_only, keep_backup) if report is None else report
     except apsw.Error as problem:
-        raise translated(problem, path) from problem
+        raise translate_error(problem, path) from problem
     except OSError as problem:
         if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise errors.make_error(
@@ -95,14 +86,14 @@ def repair_file(path: Path, *, check_only: bool = False, keep_backup: bool = Tru
 
 
 @contextmanager
-def _no_new_log(path: Path) -> Iterator[None]:
+def _prevent_new_log(path: Path) -> Iterator[None]:
     """SQLite makes an empty log when it only looks. It goes again, unless somebody else came meanwhile."""
     log = beside(path.resolve(), "-wal")
-    before = size_of(log)
+    before = get_size(log)
     yield
-    if before is None and size_of(log) == 0:
+    if before is None and get_size(log) == 0:
         try:
-            with alone(path, path.resolve()):
+            with lock_out(path, path.resolve()):
                 log.unlink()
         except errors.StoreBusy:
             pass
@@ -111,31 +102,31 @@ def _no_new_log(path: Path) -> Iterator[None]:
 # -------------------------------------------------------------------- what can be mended where it stands
 
 
-def _mended_in_place(path: Path, check_only: bool) -> Repair | None:
+def _repair_in_place(path: Path, check_only: bool) -> Repair | None:
     """What was found and done; None if the truth itself is damaged."""
-    if opener.too_short(size_of(path) or 0):  # SQLite would take it for new
+    if damage_mark.describe_short_file(get_size(path) or 0):  # SQLite would take it for new
         return None
     connection = None
     try:
-        connection = _held(path, check_only)
-        report = _mended(path, connection, check_only)
+        connection = _open_locked(path, check_only)
+        report = _repair_opened(path, connection, check_only)
         if report is not None and not check_only:
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
     except apsw.NotADBError:
         if connection is not None:
             connection.close(True)
-        return _mended_in_place(path, check_only) if recognition.adopt(path) else None
+        return _repair_in_place(path, check_only) if recognition.adopt_encrypted(path) else None
     except BROKEN:
         return None
     finally:
         if connection is not None:
             connection.close(True)
     if report is not None and not check_only:
-        opener.clear_damage_mark(path)
+        damage_mark.clear_damage_mark(path)
     return report
 
 
-def _held(path: Path, check_only: bool) -> apsw.Connection:
+def _open_locked(path: Path, check_only: bool) -> apsw.Connection:
     """A connection that nobody else has beside it. It leaves the log alone when it is closed."""
     connection = connect(path)
     try:
@@ -147,14 +138,14 @@ def _held(path: Path, check_only: bool) -> apsw.Connection:
         run(connection, "BEGIN EXCLUSIVE; COMMIT")
     except apsw.BusyError:
         connection.close(True)
-        raise busy(path) from None
+        raise busy_error(path) from None
     except BaseException:
         connection.close(True)
         raise
     return connection
 
 
-def _mended(path: Path, connection: apsw.Connection, check_only: bool) -> Repair | None:
+def _repair_opened(path: Path, connection: apsw.Connection, check_only: bool) -> Repair | None:
     try:
         standing = check_version(connection, path)
     except errors.StoreFailed:  # not a session store, or one of which even that cannot be told
@@ -165,32 +156,32 @@ def _mended(path: Path, connection: apsw.Connection, check_only: bool) -> Repair
         if run(connection, integrity.INTEGRITY) != [("ok",)]:
             return None
         if (encoding := pragma(connection, "PRAGMA encoding")) != ENCODING:  # no migration takes it
-            told = f"{path}: whole, but its text is {encoding}; it would be carried over into a new file"
-            return Repair(path, (told,), ok=False) if check_only else None
-        told = f"{path}: nothing is wrong; it is of an older version and is migrated when it is opened"
-        return Repair(path, (told,))
+            sentence = f"{path}: whole, but its text is {encoding}; it would be carried over into a new file"
+            return Repair(path, (sentence,), ok=False) if check_only else None
+        sentence = f"{path}: nothing is wrong; it is of an older version and is migrated when it is opened"
+        return Repair(path, (sentence,))
     try:
-        return _settled(path, connection, check_only)
+        return _settle_rows(path, connection, check_only)
     except errors.StoreDamaged:  # it lacks a column that cannot be made up
         return None
     except BROKEN:
         pass
-    if not integrity.truth_is_whole(connection):
+    if not index_damage.is_truth_whole(connection):
         return None
     if check_only:
-        told = f"{path}: the search index is damaged and would be built anew; the messages are whole"
-        return Repair(path, (told,), ok=False)
+        sentence = f"{path}: the search index is damaged and would be built anew; the messages are whole"
+        return Repair(path, (sentence,), ok=False)
     index.rebuild(connection)
     run(connection, "VACUUM")  # pages that nothing reaches are no part of it
     refresh_all(connection)
-    report = _settled(path, connection, check_only=False)
+    report = _settle_rows(path, connection, check_only=False)
     if report is None:
         return None
-    told = f"{path}: the search index was damaged and has been built anew; the messages are whole"
-    return Repair(path, (told, *report.done[1:]))
+    sentence = f"{path}: the search index was damaged and has been built anew; the messages are whole"
+    return Repair(path, (sentence, *report.done[1:]))
 
 
-def _settled(path: Path, connection: apsw.Connection, check_only: bool) -> Repair | None:
+def _settle_rows(path: Path, connection: apsw.Connection, check_only: bool) -> Repair | None:
     """Put derived data and lost owners right. CorruptError if the file has broken pages."""
     reader, writer = SqliteReader(connection, {}), SqliteWriter(connection, {})
     done: list[str] = []
@@ -199,20 +190,20 @@ def _settled(path: Path, connection: apsw.Connection, check_only: bool) -> Repai
         if run(connection, integrity.INTEGRITY) != [("ok",)]:
             raise apsw.CorruptError("integrity_check")
         former = has_former_layout(connection)
-        done += _schema_completed(path, connection)
+        done += _complete_schema(path, connection)
         adopted = run(connection, ADOPT, PLACEHOLDER)
         if adopted:
             done.append(
                 f"sessions without a row, made anew as '{PLACEHOLDER}':"
                 f" {', '.join(to_text(row[0]) for row in adopted)}"
             )
-            recount(writer, [row[0] for row in adopted])
+            recount_messages(writer, [row[0] for row in adopted])
         run(connection, DANGLING["routing"])
         if lost := connection.changes():
             done.append(f"chats that led to sessions which are gone, and lead nowhere now: {lost}")
         done += row_ids.move_high_ids(writer)
         refresh_all(connection)
-        drift = integrity.health_of(reader, path).drift
+        drift = integrity.check_health(reader, path).drift
         if drift:
             done += [f"put in step with the rows again: {what}" for what in drift]
             while blobs.collect_some(writer).blobs:
@@ -220,24 +211,24 @@ def _settled(path: Path, connection: apsw.Connection, check_only: bool) -> Repai
             run(connection, NOTE_ALL)
             index.reset(connection)
             refresh_all(connection)
-        health = integrity.health_of(reader, path)
+        health = integrity.check_health(reader, path)
         run(connection, "ROLLBACK" if check_only else "COMMIT")
     finally:
         if connection.in_transaction:
             run(connection, "ROLLBACK")
     if health.damage:
         return None
-    said = "nothing is wrong" if not done else "these would be mended" if check_only else "mended"
-    held = f"{format_count(health.sessions, 'session')}, {format_count(health.messages, 'message')}"
-    told = f"{path}: {said}; {held}"
-    done += _still_out_of_step(health)
+    state = "nothing is wrong" if not done else "these would be mended" if check_only else "mended"
+    contents = f"{format_count(health.sessions, 'session')}, {format_count(health.messages, 'message')}"
+    sentence = f"{path}: {state}; {contents}"
+    done += _list_drift(health)
     ok = not (health.drift or (done and check_only))
     if former:
         done.append("its layout is an older one, which is brought up to date when it is opened or repaired")
-    return Repair(path, (told, *done), ok=ok)
+    return Repair(path, (sentence, *done), ok=ok)
 
 
-def _schema_completed(path: Path, connection: apsw.Connection) -> list[str]:
+def _complete_schema(path: Path, connection: apsw.Connection) -> list[str]:
     """Bring tables and columns to the current layout, inside the caller's transaction; what was wrong with them."""
     done: list[str] = []
     with without_triggers(connection):
@@ -255,23 +246,23 @@ def _schema_completed(path: Path, connection: apsw.Connection) -> list[str]:
 # -------------------------------------------------------------------- what has to be carried over into a new file
 
 
-def _salvaged(path: Path, check_only: bool, keep_backup: bool) -> Repair:
+def _salvage(path: Path, check_only: bool, keep_backup: bool) -> Repair:
     real = path.resolve()
-    if size_of(real) is None and not size_of(beside(real, "-wal")):
-        return _absent(path)
+    if get_size(real) is None and not get_size(beside(real, "-wal")):
+        return _report_absent(path)
     for stale in [] if check_only else real.parent.glob(real.name + ".new-*"):
         stale.unlink(missing_ok=True)
-    with alone(path, real) as (descriptor, log), _image(real, descriptor, log) as image:
+    with lock_out(path, real) as (descriptor, log), _open_image(real, descriptor, log) as image:
         if check_only:
-            return _forecast(path, image)
+            return _forecast_repair(path, image)
         fresh = real.with_name(f"{real.name}.new-{os.getpid()}-{secrets.token_hex(4)}")
         os.close(home.create_private_file(fresh))
         try:
-            encryption.carry(real, fresh)
-            health, lost = _fill(path, fresh, image)
+            encryption.copy_note(real, fresh)
+            health, lost = _fill_store(path, fresh, image)
             if not health.sessions and not health.messages:
-                return _hopeless(path)
-            opener.mark_damaged(path, "a repair of it was not finished")
+                return _report_hopeless(path)
+            damage_mark.mark_damaged(path, "a repair of it was not finished")
             kept = keep_aside(real, descriptor) if keep_backup else None
             fold_log(real, descriptor, image)
             for suffix in ("-wal", "-shm", "-journal"):  # now useless, and the new file must not meet them
@@ -282,35 +273,35 @@ def _salvaged(path: Path, check_only: bool, keep_backup: bool) -> Repair:
         finally:
             for suffix in ("", "-journal", "-wal", "-shm", encryption.NOTE):
                 beside(fresh, suffix).unlink(missing_ok=True)
-    opener.clear_damage_mark(path)
-    saved = _told(health.sessions, health.messages)
-    done = [f"{path}: saved {saved} into a new file, with a new search index", *_still_out_of_step(health)]
+    damage_mark.clear_damage_mark(path)
+    saved = _format_counts(health.sessions, health.messages)
+    done = [f"{path}: saved {saved} into a new file, with a new search index", *_list_drift(health)]
     if lost:
-        done += _backups_told(path)
+        done += _list_backups(path)
     more = [f"and {len(lost) - MOST_TOLD} more"] if len(lost) > MOST_TOLD else []
     return Repair(path, tuple(done), (*lost[:MOST_TOLD], *more), kept)
 
 
 @contextmanager
-def _image(real: Path, descriptor: int | None, log: Log | None) -> Iterator[Image]:
-    if encryption.key_of(real) is None:
+def _open_image(real: Path, descriptor: int | None, log: Log | None) -> Iterator[Image]:
+    if encryption.find_key(real) is None:
         yield Image(descriptor, log)
         return
-    from hermes.store.sqlite.repair.sealed_pages import unsealed
+    from hermes.store.sqlite.repair.sealed_pages import open_unsealed
 
-    with unsealed(real, descriptor) as image:
+    with open_unsealed(real, descriptor) as image:
         yield image
 
 
-def _fill(path: Path, fresh: Path, image: Image) -> tuple[Health, list[str]]:
+def _fill_store(path: Path, fresh: Path, image: Image) -> tuple[Health, list[str]]:
     """Build the new store, complete, verified and on the disk. What only follows from the rows keeps none back."""
-    opener.build(fresh)
-    remains = Remains(image, schema_sql())
+    creation.build_store(fresh)
+    remains = RecoveredRows(image, schema_sql())
     connection = connect(fresh)
     try:
         run(connection, "PRAGMA synchronous=OFF")
         run(connection, "PRAGMA foreign_keys=OFF")
-        refill = Refill(connection, remains)
+        refill = StoreRebuild(connection, remains)
         refill.run()
         health = integrity.verify(SqliteReader(connection, {}), fresh)
         pointing = Counter(row[0] for row in run(connection, "PRAGMA foreign_key_check"))
@@ -319,10 +310,10 @@ def _fill(path: Path, fresh: Path, image: Image) -> tuple[Health, list[str]]:
             *(f"rows of {table} point nowhere" for table in pointing if table in refill.own),
         ]
         if broken:
-            told = (
+            sentence = (
                 f"what was saved of {path} does not hold together ({broken[0]}); the file was left as it is"
             )
-            raise errors.make_error(errors.StoreFailed, told)
+            raise errors.make_error(errors.StoreFailed, sentence)
     finally:
         connection.close(True)
         remains.close()
@@ -331,39 +322,39 @@ def _fill(path: Path, fresh: Path, image: Image) -> tuple[Health, list[str]]:
     return health, refill.lost + others
 
 
-def _still_out_of_step(health: Health) -> list[str]:
+def _list_drift(health: Health) -> list[str]:
     return [f"could not be put in step with the rows: {what}" for what in health.drift]
 
 
-def _forecast(path: Path, image: Image) -> Repair:
+def _forecast_repair(path: Path, image: Image) -> Repair:
     found: dict[str, set[int]] = {"sessions": set(), "messages": set()}
-    remains = Remains(image, schema_sql())
+    remains = RecoveredRows(image, schema_sql())
     for layout, row in remains.rows():
         if layout.name in found:
             found[layout.name].add(row.rowid)
     remains.close()
     sessions, messages = len(found["sessions"]), len(found["messages"])
     if not sessions and not messages:
-        return _hopeless(path)
-    told = f"{path}: damaged; {_told(sessions, messages)} can be read and saved into a new file"
-    return Repair(path, (told, *_backups_told(path)), ok=False)
+        return _report_hopeless(path)
+    sentence = f"{path}: damaged; {_format_counts(sessions, messages)} can be read and saved into a new file"
+    return Repair(path, (sentence, *_list_backups(path)), ok=False)
 
 
-def _told(sessions: int, messages: int) -> str:
+def _format_counts(sessions: int, messages: int) -> str:
     return f"{format_count(sessions, 'session')} and {format_count(messages, 'message')}"
 
 
-def _hopeless(path: Path) -> Repair:
-    told = [f"{path}: nothing in it can be read, so nothing was changed"]
-    told += _backups_told(path) or [
+def _report_hopeless(path: Path) -> Repair:
+    lines = [f"{path}: nothing in it can be read, so nothing was changed"]
+    lines += _list_backups(path) or [
         f"there is no backup; to start with an empty store, move it away (and {path.name}.damaged, if that is there)"
     ]
-    return Repair(path, tuple(told), ok=False)
+    return Repair(path, tuple(lines), ok=False)
 
 
-def _absent(path: Path) -> Repair:
-    return Repair(path, (f"{path} does not exist", *_backups_told(path)), ok=False)
+def _report_absent(path: Path) -> Repair:
+    return Repair(path, (f"{path} does not exist", *_list_backups(path)), ok=False)
 
 
-def _backups_told(path: Path) -> list[str]:
-    return [f"there is a backup: hermes sessions restore {file}" for file in backups.backups_of(path)]
+def _list_backups(path: Path) -> list[str]:
+    return [f"there is a backup: hermes sessions restore {file}" for file in backups.list_backups(path)]

@@ -16,11 +16,10 @@ from pathlib import Path
 import apsw
 
 from hermes import home
-from hermes.store.sqlite import opener
+from hermes.store.sqlite import creation
 from hermes.store.sqlite.connection import connect, pragma
 from hermes.store.sqlite.encryption import encryption
 from hermes.store.sqlite.repair.pages import PAGE_SIZES, Image
-from hermes.store.sqlite.upkeep import integrity
 from hermes.store.sqlite.upkeep.file_swap import beside, copy_files
 
 RESERVED = 32
@@ -60,14 +59,14 @@ class SealedImage(Image):
 
 
 @contextmanager
-def unsealed(real: Path, descriptor: int | None) -> Iterator[Image]:
+def open_unsealed(real: Path, descriptor: int | None) -> Iterator[Image]:
     copy = real.with_name(f"{real.name}.new-{os.getpid()}-{secrets.token_hex(4)}")
     try:
-        encryption.carry(real, copy)
+        encryption.copy_note(real, copy)
         if descriptor is None or not os.fstat(descriptor).st_size:
             # Only the log is left, and SQLite throws a log away whose file is empty: it gets an empty store.
             os.close(home.create_private_file(copy))
-            opener.build(copy)
+            creation.build_store(copy)
             copy_files(real, None, copy)
         else:
             copy_files(real, descriptor, copy)
@@ -93,25 +92,3 @@ def _fold(copy: Path) -> None:
     finally:
         with suppress(apsw.Error):
             connection.close(True)
-
-
-def vacuumed_unchecked(checking: apsw.Connection) -> bool:
-    """Rewrite an encrypted file in which only pages are broken that nothing reaches; False if it is no such file.
-
-    A connection that checks the seals of pages cannot even overwrite one with a broken seal. One that does not is let
-    at the file only after everything that is true in it was read with its seals checked.
-    """
-    path = Path(checking.filename)
-    key = encryption.key_of(path)
-    if key is None or pragma(checking, "PRAGMA locking_mode") == "exclusive":
-        return False
-    if not integrity.only_index_is_broken(path):
-        return False
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
-    try:
-        connection.set_busy_timeout(encryption.PROBE_MS)
-        encryption.apply(connection, key, checked=False)
-        connection.execute("VACUUM").fetchall()
-        return True
-    finally:
-        connection.close()

@@ -14,11 +14,12 @@ from typing import Any, LiteralString
 import apsw
 
 from hermes.store import derived
-from hermes.store.content import calls_counted, from_json, readable_uid
+from hermes.store.content import readable_uid
 from hermes.store.sessions import blobs
 from hermes.store.sqlite.connection import SqliteWriter, run
+from hermes.store.sqlite.migrations.reconciliation import recount_messages
 from hermes.store.sqlite.repair.pages import Row
-from hermes.store.sqlite.repair.recovered_rows import Column, Entry, Layout, Remains
+from hermes.store.sqlite.repair.recovered_rows import Column, Entry, Layout, RecoveredRows
 from hermes.store.sqlite.search import index
 from hermes.text import format_count, to_text
 
@@ -71,25 +72,26 @@ DANGLING: dict[str, LiteralString] = {
 BLOB_HASHES = "SELECT hash FROM blobs"
 COUNTS = """SELECT s.id, s.title, CAST(coalesce(s.message_count, 0) AS INTEGER),
     (SELECT count(*) FROM messages m WHERE m.session_id = s.id AND m.active = 1) FROM sessions s ORDER BY s.rowid"""
-CALLS = "SELECT role, tool_calls FROM messages WHERE session_id = ? AND active = 1"
-SET_COUNTS = "UPDATE sessions SET message_count = ?, tool_call_count = ? WHERE id = ?"
 RAISE_SEQUENCE = "UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = ?"
 ADD_SEQUENCE = "INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)"
 NOTE_ALL = "INSERT INTO changed_sessions SELECT id FROM sessions WHERE id IS NOT NULL ON CONFLICT DO NOTHING"
 FORGET_CHANGED = "DELETE FROM changed_messages"
 
 
-class Refill:
-    def __init__(self, connection: apsw.Connection, remains: Remains) -> None:
+class StoreRebuild:
+    def __init__(self, connection: apsw.Connection, remains: RecoveredRows) -> None:
         self._connection = connection
         self._writer = SqliteWriter(connection, {})
         self._remains = remains
         self._statements: dict[tuple[str, tuple[str, ...]], str] = {}
         self._columns: dict[str, set[str]] = {}
-        self._derived = {*NOT_COPIED, *(name for table in SEARCH for name in _kept_in(table, "fts5"))}
+        self._derived = {
+            *NOT_COPIED,
+            *(name for table in SEARCH for name in _list_shadow_tables(table, "fts5")),
+        }
         for entry in remains.schema:
             if entry.kind == "table" and not entry.root:
-                self._derived.update(_kept_in(entry.name, _module(entry)))
+                self._derived.update(_list_shadow_tables(entry.name, _find_module(entry)))
         # Rows to be completed from the indexes: number of the row -> what is known of it.
         self._partial: dict[str, dict[int, dict[str, Any]]] = {"sessions": {}, "messages": {}}
         self._sequences: dict[str, int] = {}
@@ -139,7 +141,7 @@ class Refill:
         return name not in self.own and not self._is_derived(name) and not name.startswith("sqlite_")
 
     def _add_column(self, table: str, column: Column) -> None:
-        sql = f"ALTER TABLE {quoted(table)} ADD COLUMN {quoted(column.name)} {column.type}"
+        sql = f"ALTER TABLE {quote_name(table)} ADD COLUMN {quote_name(column.name)} {column.type}"
         if column.default is None or not self._try(f"{sql} DEFAULT {column.default}"):
             self._try(sql)
         self._columns.pop(table, None)
@@ -217,8 +219,8 @@ class Refill:
         key = (table, tuple(values))
         sql = self._statements.get(key)
         if sql is None:
-            names, marks = ", ".join(map(quoted, values)), ", ".join("?" * len(values))
-            sql = self._statements[key] = f"INSERT INTO {quoted(table)} ({names}) VALUES ({marks})"  # noqa: S608
+            names, marks = ", ".join(map(quote_name, values)), ", ".join("?" * len(values))
+            sql = self._statements[key] = f"INSERT INTO {quote_name(table)} ({names}) VALUES ({marks})"  # noqa: S608
         try:
             run(self._connection, sql, *values.values())
         except (apsw.ConstraintError, apsw.MismatchError) as problem:
@@ -260,12 +262,14 @@ class Refill:
             fixed = {"source": known.get("source") or PLACEHOLDER, "started_at": started}
             kept = {name: value for name, value in known.items() if value is not None}
             if self._insert("sessions", {"_rowid_": rowid, **kept, **fixed}):
-                said = [
+                readable = [
                     name
                     for name in ("title", "source", "started_at", "model", "system_prompt")
                     if kept.get(name)
                 ]
-                self.lost.append(f"session {known['id']}: part of its row; kept: {', '.join(['id', *said])}")
+                self.lost.append(
+                    f"session {known['id']}: part of its row; kept: {', '.join(['id', *readable])}"
+                )
 
     def _complete_messages(self, partial: dict[int, dict[str, Any]], cut: set[int]) -> dict[Any, set[int]]:
         gone: dict[Any, set[int]] = defaultdict(set)
@@ -339,7 +343,7 @@ class Refill:
                     f"session {session_id}{called}: {missing} of its {format_count(missing + saved, 'message')}"
                 )
             if noted != saved:
-                recount(self._writer, [session_id])
+                recount_messages(self._writer, [session_id])
         lines += [
             f"session {session_id}: its row and {format_count(len(ids), 'message')}"
             for session_id, ids in gone.items()
@@ -347,24 +351,14 @@ class Refill:
         self.lost += lines
 
 
-def _module(entry: Entry) -> str:
+def _find_module(entry: Entry) -> str:
     found = MODULE.search(entry.sql or "")
     return found[1].lower() if found else ""
 
 
-def _kept_in(name: str, module: str) -> list[str]:
+def _list_shadow_tables(name: str, module: str) -> list[str]:
     """A virtual table, and the tables in which it keeps what it holds."""
     return [name, *(f"{name}_{part}" for part in SHADOWS.get(module, ()))]
-
-
-def recount(writer: SqliteWriter, session_ids: list[str]) -> None:
-    """Set the documented counters from the messages."""
-    for session_id in session_ids:
-        made = writer.rows(CALLS, session_id)
-        calls = sum(
-            calls_counted(role, from_json(stored, stored)) for role, stored in made if stored is not None
-        )
-        writer.run(SET_COUNTS, len(made), calls, session_id)
 
 
 def refresh_all(connection: apsw.Connection) -> None:
@@ -377,5 +371,5 @@ def refresh_all(connection: apsw.Connection) -> None:
                 more = step(writer)
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'

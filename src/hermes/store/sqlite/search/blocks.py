@@ -13,7 +13,7 @@ from typing import Any
 
 from hermes.store.content import decode
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter
-from hermes.store.sqlite.search.fts_input import distinct_words, given_text
+from hermes.store.sqlite.search.fts_input import distinct_words, split_tokens
 from hermes.text import extract_text
 
 MOST_CHARACTERS, MOST_MESSAGES = 6_000, 16
@@ -84,7 +84,7 @@ class Piece:
         if printed or pasted:
             self.words = distinct_words(text[:most])
         else:
-            self.words = given_text(text[:most])[0] if words is None or len(text) > most else words
+            self.words = split_tokens(text[:most])[0] if words is None or len(text) > most else words
 
 
 class Block:
@@ -200,9 +200,9 @@ class Batch:
             self._writer.run(FORGET, block.id)
             return
         for made in self._chunks(block, pieces):
-            said, long = texts_of(made.pieces or [])
-            self._writer.run(PUT, made.id, said, long)
-            self._indexed += len(said) + len(long)
+            text, long = texts_of(made.pieces or [])
+            self._writer.run(PUT, made.id, text, long)
+            self._indexed += len(text) + len(long)
             made.waiting = DONE
             self._save([made])
 

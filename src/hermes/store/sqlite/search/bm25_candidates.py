@@ -16,7 +16,7 @@ from hermes.store.matching import MessageText, Node, matches, needs_check, parts
 from hermes.store.sqlite.connection import SqliteReader
 from hermes.store.sqlite.search import blocks, expressions, index
 from hermes.store.sqlite.search.exact_search import make_room
-from hermes.store.sqlite.search.index_walk import COUNT, fts5
+from hermes.store.sqlite.search.index_walk import COUNT, format_fts5
 from hermes.store.sqlite.search.row_filters import ALLOWED, OF_MESSAGE, OF_SESSION, is_of_messages, values_of
 from hermes.store.sqlite.search.split_texts import fields_of
 from hermes.store.sqlite.search.unindexed_tail import Deadline, rarity, score
@@ -93,87 +93,93 @@ Ranked = TypeVar("Ranked", RankedMessage, RankedBlock, Unindexed)
 def candidates(
     reader: SqliteReader,
     terms: Sequence[str],
-    wanted: MessageFilter,
+    message_filter: MessageFilter,
     must: Node | None,
     days: Sequence[tuple[float, float]],
     deadline: Deadline,
 ) -> Candidates:
-    mark, above, changed = index.behind(reader, 1 << 60)
-    said_then = [found for begin, end in days for found in _said_then(reader, wanted, begin, end)]
+    mark, above, changed = index.measure_lag(reader, 1 << 60)
+    dated = [found for begin, end in days for found in _find_days(reader, message_filter, begin, end)]
     # A store of an older version that may only be read has no blocks yet.
     has_blocks = reader.value(HAS_BLOCKS) is not None
     unblocked = mark - int(reader.value(blocks.WATERMARK) or 0) if has_blocks else 0
     waiting = (above if above > LARGE_TAIL else 0) + max(0, unblocked)
-    told = Candidates([], [], said_then, waiting=waiting, total=mark + above)
+    candidates_found = Candidates([], [], dated, waiting=waiting, total=mark + above)
     if must is not None:  # a part is ranked by the words that hold it
         terms = [*terms, *[term for leaf in parts(must) for term in (leaf.terms or ())[:MOST_OF_PART]]]
     if not terms:
-        return told
+        return candidates_found
     make_room(reader, mark)
-    allowed = values_of(wanted)
-    strictly = None if must is None else fts5(must)
-    asked = expressions.asked(reader, terms, mark)
+    allowed = values_of(message_filter)
+    strictly = None if must is None else format_fts5(must)
+    query = expressions.choose_terms(reader, terms, mark)
     messages: list[RankedMessage] = []
-    if asked.messages is not None:
-        expression = asked.messages if strictly is None else f"{asked.messages} AND {strictly}"
+    if query.messages is not None:
+        expression = query.messages if strictly is None else f"{query.messages} AND {strictly}"
         likely = map(RankedMessage._make, reader.each(MESSAGES, expression, *allowed))
-        messages = _several(likely if must is None else _confirmed(reader, must, likely))
+        messages = _limit_per_conversation(likely if must is None else _confirm_matches(reader, must, likely))
     found: list[RankedBlock] = []
-    if has_blocks and asked.blocks is not None:
-        sql = CHOSEN_BLOCKS if is_of_messages(wanted) else BLOCKS
-        found = _several(map(RankedBlock._make, reader.each(sql, asked.blocks, *allowed)))
+    if has_blocks and query.blocks is not None:
+        sql = CHOSEN_BLOCKS if is_of_messages(message_filter) else BLOCKS
+        found = _limit_per_conversation(map(RankedBlock._make, reader.each(sql, query.blocks, *allowed)))
     # Blocks know nothing of phrases, exclusions and who said what: they only add to what messages found.
-    if must is not None or wanted.roles:
+    if must is not None or message_filter.roles:
         within = {message.root_id for message in messages}
         found = [block for block in found if block.root_id in within]
     # Where every word is very common there is nothing to rank by, and nothing to be ranked if no two are together.
-    order: Order = "relevance" if messages or found or asked.is_all else "newest"
+    order: Order = "relevance" if messages or found or query.is_all else "newest"
     if order == "newest":
-        messages = _newest(reader, terms, allowed, strictly)
-        messages = messages if must is None else list(_confirmed(reader, must, messages))
+        messages = _find_newest(reader, terms, allowed, strictly)
+        messages = messages if must is None else list(_confirm_matches(reader, must, messages))
     if above or changed:
-        messages += _unindexed(reader, asked.terms, allowed, must, mark, order, deadline)
+        messages += _rank_unindexed(reader, query.terms, allowed, must, mark, order, deadline)
     if order == "newest":
         messages.sort(key=lambda message: -message.id)
-    return told._replace(messages=messages, blocks=found, order=order)
+    return candidates_found._replace(messages=messages, blocks=found, order=order)
 
 
-def _newest(
+def _find_newest(
     reader: SqliteReader, terms: Sequence[str], allowed: tuple[object, ...], strictly: str | None
 ) -> list[RankedMessage]:
     """What was said last of what was asked for strictly; or of what holds all the words, or else any of them."""
-    loosely = (expressions.all_of(terms), expressions.any_of(terms))
+    loosely = (expressions.join_all(terms), expressions.join_any(terms))
     for expression in loosely if strictly is None else (strictly,):
         if rows := reader.rows(NEWEST, expression, *allowed):
             return [RankedMessage(*row) for row in rows]
     return []
 
 
-def _confirmed(reader: SqliteReader, must: Node, found: Iterable[RankedMessage]) -> Iterable[RankedMessage]:
+def _confirm_matches(
+    reader: SqliteReader, must: Node, found: Iterable[RankedMessage]
+) -> Iterable[RankedMessage]:
     """Those that do match what was asked for strictly, where the index alone cannot tell."""
     if not needs_check(must):
         return found
-    return (one for one in found if matches(must, MessageText.of(*fields_of(*_columns(reader, one.id)))))
+    return (
+        message
+        for message in found
+        if matches(must, MessageText.of(*fields_of(*_read_columns(reader, message.id))))
+    )
 
 
-def _columns(reader: SqliteReader, message_id: int) -> Row:
+def _read_columns(reader: SqliteReader, message_id: int) -> Row:
     return reader.row(TEXT, message_id) or (None, None, None, None)
 
 
-def _several(found: Iterable[Ranked]) -> list[Ranked]:
+def _limit_per_conversation(found: Iterable[Ranked]) -> list[Ranked]:
     """The best of many conversations."""
     kept: list[Ranked] = []
-    of_one: dict[str, int] = {}
-    for one in found:
-        of_one[one.root_id] = of_one.get(one.root_id, 0) + 1
-        if of_one[one.root_id] <= MOST_OF_ONE:
-            kept.append(one)
+    count_by_conversation: dict[str, int] = {}
+    for hit in found:
+        count_by_conversation[hit.root_id] = count_by_conversation.get(hit.root_id, 0) + 1
+        if count_by_conversation[hit.root_id] <= MOST_OF_ONE:
+            kept.append(hit)
             if len(kept) == MOST_FOUND:
                 break
     return kept
 
 
-def _unindexed(
+def _rank_unindexed(
     reader: SqliteReader,
     terms: Sequence[str],
     allowed: tuple[object, ...],
@@ -198,14 +204,14 @@ def _unindexed(
     rarities = [
         rarity(
             mark + rows,
-            int(reader.value(COUNT, expressions.expression_of(term)))
-            + sum(one.counts[at] > 0 for one in found),
+            int(reader.value(COUNT, expressions.format_term(term)))
+            + sum(match.counts[at] > 0 for match in found),
         )
         for at, term in enumerate(terms)
     ]
-    scored = {one.id: score(one.counts, rarities) for one in found}
-    found.sort(key=lambda one: (scored[one.id] if order == "relevance" else 0.0, one.id), reverse=True)
-    chosen = ((reader.row(FACTS, one.id), scored[one.id]) for one in _several(found))
+    scored = {match.id: score(match.counts, rarities) for match in found}
+    found.sort(key=lambda match: (scored[match.id] if order == "relevance" else 0.0, match.id), reverse=True)
+    chosen = ((reader.row(FACTS, match.id), scored[match.id]) for match in _limit_per_conversation(found))
     return [RankedMessage._make((*row, worth)) for row, worth in chosen if row is not None]
 
 
@@ -215,18 +221,18 @@ def _counts(terms: Sequence[str], fields: Sequence[str]) -> tuple[int, ...]:
     folded = [fold(field) for field in fields]
     if not any(not term.isascii() or any(term in text for text in folded) for term in terms):
         return (0,) * len(terms)
-    held = Counter(" ".join(index_texts(*fields)).split())
-    return tuple(_times(term, held) for term in terms)
+    counts = Counter(" ".join(index_texts(*fields)).split())
+    return tuple(_count_term(term, counts) for term in terms)
 
 
-def _times(term: str, held: Counter[str]) -> int:
+def _count_term(term: str, counts: Counter[str]) -> int:
     if len(term) == 1 and is_spaceless(term):
-        return sum(times for word, times in held.items() if word.startswith(term))
-    return held[term]
+        return sum(times for word, times in counts.items() if word.startswith(term))
+    return counts[term]
 
 
-def _said_then(reader: SqliteReader, wanted: MessageFilter, begin: float, end: float) -> list[DayOf]:
-    after = begin if wanted.after is None else max(begin, wanted.after)
-    before = end if wanted.before is None else min(end, wanted.before)
-    allowed = values_of(wanted._replace(after=after, before=before))
+def _find_days(reader: SqliteReader, message_filter: MessageFilter, begin: float, end: float) -> list[DayOf]:
+    after = begin if message_filter.after is None else max(begin, message_filter.after)
+    before = end if message_filter.before is None else min(end, message_filter.before)
+    allowed = values_of(message_filter._replace(after=after, before=before))
     return [DayOf(*row) for row in reader.rows(SAID_THEN, after, *allowed)]

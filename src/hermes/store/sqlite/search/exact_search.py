@@ -47,7 +47,7 @@ CHANGED_IDS = "SELECT message_id FROM changed_messages"
 def search(
     reader: SqliteReader,
     tree: Node,
-    wanted: MessageFilter,
+    message_filter: MessageFilter,
     limit: int,
     offset: int,
     order: Order,
@@ -62,7 +62,7 @@ def search(
     Indexed and unindexed messages are merged in the order asked for. With `once` the first message of each
     conversation, of as many messages as are worth walking.
     """
-    allowed = values_of(wanted)
+    allowed = values_of(message_filter)
     mark, _, changed = standing
     make_room(reader, mark)
     skip = {row[0] for row in reader.rows(CHANGED_IDS)} if changed else frozenset[int]()
@@ -76,16 +76,16 @@ def search(
     unindexed = unindexed_tail.find_matches(reader, found.tree, rare, allowed, standing, texts, deadline)
     found_ids: Iterator[int]
     if rare is None:
-        found_ids = _by_id([match.id for match in unindexed], found.walk(order), order)
+        found_ids = _merge_by_id([match.id for match in unindexed], found.walk(order), order)
     else:
         scored = unindexed_tail.score_matches(reader, rare, unindexed, mark) if unindexed else []
         ranked = merge(scored, found.rank(rare, scored=bool(scored)), key=itemgetter(0), reverse=True)
         found_ids = best = (message_id for _, message_id in ranked)
         if rare is not found.tree:  # then everything else that matches, newest first
             others = [match.id for match in unindexed if not match.counts]
-            found_ids = _each_once(best, _by_id(others, found.walk("newest"), "newest"))
+            found_ids = _skip_repeated(best, _merge_by_id(others, found.walk("newest"), "newest"))
     if first is not None:
-        taken, capped = _first_of_each(reader, found_ids, limit, first)
+        taken, capped = _take_first_of_each(reader, found_ids, limit, first)
     elif limit < 0:
         taken, capped = list(islice(found_ids, offset, None)), False
     else:
@@ -95,12 +95,12 @@ def search(
     return SearchAnswer(hits_of(reader, taken), order=order, capped=capped)
 
 
-def _by_id(unindexed: list[int], walked: Iterator[int], order: Order) -> Iterator[int]:
+def _merge_by_id(unindexed: list[int], walked: Iterator[int], order: Order) -> Iterator[int]:
     newest = order == "newest"
     return merge(sorted(unindexed, reverse=newest), walked, reverse=newest)
 
 
-def _each_once(first: Iterator[int], then: Iterator[int]) -> Iterator[int]:
+def _skip_repeated(first: Iterator[int], then: Iterator[int]) -> Iterator[int]:
     seen: set[int] = set()
     for message_id in first:
         seen.add(message_id)
@@ -108,7 +108,7 @@ def _each_once(first: Iterator[int], then: Iterator[int]) -> Iterator[int]:
     yield from (message_id for message_id in then if message_id not in seen)
 
 
-def _first_of_each(
+def _take_first_of_each(
     reader: SqliteReader, ids: Iterator[int], limit: int, first: dict[str, int]
 ) -> tuple[list[int], bool]:
     """The first message of each conversation, of so many; and whether there may be more. Fills in `first`."""
@@ -126,10 +126,10 @@ def hits_of(reader: SqliteReader, ids: Sequence[int]) -> list[Hit]:
     rows = {row[0]: row for row in reader.rows(SHOWN, to_json(ids))}
     near = [beside for row in rows.values() for beside in row[11:] if beside is not None]
     beside = {row[0]: (row[1], decode(row[2], row[3])) for row in reader.rows(NEIGHBOURS, to_json(near))}
-    return [_hit(rows[one], beside) for one in ids if one in rows]
+    return [_make_hit(rows[message_id], beside) for message_id in ids if message_id in rows]
 
 
-def _hit(row: Row, beside: dict[int, tuple[str, Any]]) -> Hit:
+def _make_hit(row: Row, beside: dict[int, tuple[str, Any]]) -> Hit:
     message_id, session_id, role, content, kind, tool_name, tool_calls, *rest, before, after = row
     tool = (tool_name and to_text(tool_name), tool_calls and to_text(tool_calls))
     hit = Hit(message_id, session_id, role, decode(content, kind), *tool, *rest)

@@ -33,7 +33,7 @@ TOGETHER_IN_BLOCK = 3
 """Of the paired words so many must be in one block, which is much longer than a message."""
 
 
-class Asked(NamedTuple):
+class ChosenTerms(NamedTuple):
     terms: list[str]
     """The words that count."""
     messages: str | None
@@ -43,29 +43,31 @@ class Asked(NamedTuple):
     """Whether whatever holds any of the words is asked for."""
 
 
-def asked(reader: SqliteReader, terms: Sequence[str], mark: int) -> Asked:
+def choose_terms(reader: SqliteReader, terms: Sequence[str], mark: int) -> ChosenTerms:
     """What to ask for these words of an index that has reached `mark`."""
-    everything = any_of(terms)
+    everything = join_any(terms)
     if mark < VERY_COMMON:
-        return Asked(list(terms), everything, everything, True)
+        return ChosenTerms(list(terms), everything, everything, True)
     counts = {term: _count(reader, term, mark) for term in terms}
     rarest = sorted(terms, key=lambda term: counts[term])
     kept = [term for term in rarest if counts[term] <= mark * OFTEN]
     kept = kept if len(kept) >= AT_LEAST else rarest[:AT_LEAST]
-    rare = _rare(kept, counts)
+    rare = _choose_rare(kept, counts)
     others = kept[len(rare) :]
     if not others:
-        return Asked(kept, any_of(kept), any_of(kept), len(kept) == len(terms))
-    alone = [expression_of(term) for term in rare]
-    paired = [f"({expression_of(term)} AND {any_of(more)})" for term, more in _pairs(others, counts, mark)]
-    in_block = [all_of(several) for several in combinations(others[:PAIRED], TOGETHER_IN_BLOCK)]
-    messages = _led_by(alone, paired, others[:COUNTED])
+        return ChosenTerms(kept, join_any(kept), join_any(kept), len(kept) == len(terms))
+    alone = [format_term(term) for term in rare]
+    paired = [
+        f"({format_term(term)} AND {join_any(more)})" for term, more in _pair_terms(others, counts, mark)
+    ]
+    in_block = [join_all(several) for several in combinations(others[:PAIRED], TOGETHER_IN_BLOCK)]
+    messages = _join_led(alone, paired, others[:COUNTED])
     if messages is None:
-        return Asked(kept, None, None, False)
-    return Asked(kept, messages, _led_by(alone, in_block or paired, others[:PAIRED]), False)
+        return ChosenTerms(kept, None, None, False)
+    return ChosenTerms(kept, messages, _join_led(alone, in_block or paired, others[:PAIRED]), False)
 
 
-def _rare(kept: Sequence[str], counts: dict[str, int]) -> list[str]:
+def _choose_rare(kept: Sequence[str], counts: dict[str, int]) -> list[str]:
     rare: list[str] = []
     matched = 0
     for term in kept:
@@ -76,7 +78,7 @@ def _rare(kept: Sequence[str], counts: dict[str, int]) -> list[str]:
     return rare
 
 
-def _pairs(others: Sequence[str], counts: dict[str, int], mark: int) -> list[tuple[str, list[str]]]:
+def _pair_terms(others: Sequence[str], counts: dict[str, int], mark: int) -> list[tuple[str, list[str]]]:
     """Words, each with those that it is paired with, the rarest pairs first. The first of all is worth more."""
     pairs: dict[str, list[str]] = {}
     left = MOST_TOGETHER
@@ -90,29 +92,31 @@ def _pairs(others: Sequence[str], counts: dict[str, int], mark: int) -> list[tup
     return list(pairs.items())
 
 
-def _led_by(alone: list[str], together: list[str], others: Sequence[str]) -> str | None:
+def _join_led(alone: list[str], together: list[str], others: Sequence[str]) -> str | None:
     """What holds one of the rare words, or some of the others together; ranked by all of them."""
     led = alone + together
-    return "(" + " OR ".join([*alone, f"(({' OR '.join(led)}) AND {any_of(others)})"]) + ")" if led else None
+    return (
+        "(" + " OR ".join([*alone, f"(({' OR '.join(led)}) AND {join_any(others)})"]) + ")" if led else None
+    )
 
 
 def _count(reader: SqliteReader, term: str, mark: int) -> int:
     """About how many messages hold a word."""
-    expression = expression_of(term)
+    expression = format_term(term)
     lately = int(reader.value(COUNT_LATELY, expression, mark - LATELY, LATELY)) * mark // LATELY
     if lately <= VERY_COMMON // 2 or lately >= 2 * VERY_COMMON:
         return lately
     return int(reader.value(COUNT, expression))
 
 
-def any_of(terms: Sequence[str]) -> str:
-    return "(" + " OR ".join(map(expression_of, terms)) + ")"
+def join_any(terms: Sequence[str]) -> str:
+    return "(" + " OR ".join(map(format_term, terms)) + ")"
 
 
-def all_of(terms: Sequence[str]) -> str:
-    return "(" + " AND ".join(map(expression_of, terms)) + ")"
+def join_all(terms: Sequence[str]) -> str:
+    return "(" + " AND ".join(map(format_term, terms)) + ")"
 
 
-def expression_of(term: str) -> str:
+def format_term(term: str) -> str:
     """A lone character of a script without spaces is found wherever it begins a pair."""
     return f'"{term}"*' if len(term) == 1 and is_spaceless(term) else f'"{term}"'

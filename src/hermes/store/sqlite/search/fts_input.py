@@ -12,7 +12,7 @@ from hermes.terms import ASCII_GAPS, MAX_TERM, index_ascii_parts, index_text
 _TOKENIZER = ASCII_GAPS[:128] + bytes(range(128, 256))
 
 
-def given_text(text: str) -> tuple[str, str]:
+def split_tokens(text: str) -> tuple[str, str]:
     """The words of a text and the parts of its identifiers."""
     if text.isascii():
         plain = text.encode("ascii")
@@ -30,9 +30,9 @@ def distinct_words(text: str) -> str:
     return " ".join(dict.fromkeys(index_text(text)[0].split(" ")))
 
 
-def held(given: str) -> list[str]:
+def list_tokens(text: str) -> list[str]:
     """The terms that a table makes of what it is given."""
-    return [term.decode() for term in given.encode().lower().translate(_TOKENIZER).split()]
+    return [term.decode() for term in text.encode().lower().translate(_TOKENIZER).split()]
 
 
 def _has_long_token(gaps: bytes) -> bool:

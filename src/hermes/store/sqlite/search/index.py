@@ -21,7 +21,7 @@ from hermes.store import derived
 from hermes.store.sessions import blobs
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, run
 from hermes.store.sqlite.search import blocks
-from hermes.store.sqlite.search.fts_input import given_text
+from hermes.store.sqlite.search.fts_input import split_tokens
 from hermes.store.sqlite.search.split_texts import fields_of
 from hermes.terms import join_fields
 
@@ -76,13 +76,13 @@ Standing = tuple[int, int, bool]
 """(watermark, rows above it, whether lower rows were changed)."""
 
 
-def behind(reader: SqliteReader, most: int) -> Standing:
+def measure_lag(reader: SqliteReader, most: int) -> Standing:
     """Where the index stands in this snapshot; the rows above it are counted up to `most`."""
     mark = int(reader.value(WATERMARK) or 0)
     return mark, int(reader.value(COUNT_ABOVE, mark, most)), reader.value(ANY_CHANGED) is not None
 
 
-def waiting(reader: SqliteReader) -> tuple[int, bool]:
+def measure_waiting(reader: SqliteReader) -> tuple[int, bool]:
     """(about how many rows are above the watermark, whether lower ones were changed), without reading any."""
     above = int(reader.value(HIGHEST) or 0) - int(reader.value(WATERMARK) or 0)
     return above, reader.value(ANY_CHANGED) is not None
@@ -123,7 +123,7 @@ def _follow(writer: SqliteWriter) -> bool:
         batch.take_out(message_id)
         present = writer.row(ONE, message_id) if message_id <= mark else None
         if present is not None:
-            entry, piece = _made_of(present)
+            entry, piece = _make_entry(present)
             writer.run(PUT, *entry)
             if piece is not None and message_id <= blocked:
                 batch.put_back(message_id, piece.session_id)
@@ -136,7 +136,7 @@ def _follow(writer: SqliteWriter) -> bool:
         if count and size + length > BYTES_AT_ONCE:
             count = ROWS_AT_ONCE  # there is more
             break
-        entry, piece = _made_of(row)
+        entry, piece = _make_entry(row)
         entries.append(entry)
         sessions.add(row[5])
         if abreast and piece is not None:
@@ -157,7 +157,7 @@ def _block_some(writer: SqliteWriter, batch: blocks.Batch, blocked: int, mark: i
     """Put some messages into blocks that were indexed before there were any; how far that is done."""
     size = count = 0
     for *row, length in writer.rows(ABOVE, blocked, mark, ROWS_AT_ONCE):
-        piece = _piece(row, fields_of(*row[1:5])[0], None)
+        piece = _make_piece(row, fields_of(*row[1:5])[0], None)
         if piece is not None:
             batch.add(piece)
         size, count, blocked = size + length, count + 1, row[0]
@@ -166,14 +166,14 @@ def _block_some(writer: SqliteWriter, batch: blocks.Batch, blocked: int, mark: i
     return blocked if count == ROWS_AT_ONCE else mark
 
 
-def _made_of(row: Any) -> tuple[Entry, blocks.Piece | None]:
+def _make_entry(row: Any) -> tuple[Entry, blocks.Piece | None]:
     """What a message is in the index, and what it gives to its block."""
-    said, *others = fields_of(*row[1:5])
-    fields = [given_text(said), *[given_text(other) for other in others if other]]
-    return (row[0], *join_fields(fields)), _piece(row, said, fields[0][0])
+    text, *others = fields_of(*row[1:5])
+    fields = [split_tokens(text), *[split_tokens(other) for other in others if other]]
+    return (row[0], *join_fields(fields)), _make_piece(row, text, fields[0][0])
 
 
-def _piece(row: Any, text: str, words: str | None) -> blocks.Piece | None:
+def _make_piece(row: Any, text: str, words: str | None) -> blocks.Piece | None:
     """What a message gives to its block: what was said in it, unless that was taken back."""
     message_id, *_, session_id, role, active = row
     return blocks.Piece(message_id, session_id, role, text, words) if text and active else None
@@ -192,7 +192,7 @@ def delete_messages(writer: SqliteWriter, session_id: str) -> int:
 def reset(connection: apsw.Connection) -> None:
     """Start at zero with an index that is whole or not there, inside the caller's transaction."""
     run(connection, DROP)
-    run(connection, definition())
+    run(connection, read_definition())
 
 
 def rebuild(connection: apsw.Connection) -> None:
@@ -213,13 +213,13 @@ def rebuild(connection: apsw.Connection) -> None:
             run(connection, UNHOOK)
         finally:
             run(connection, "PRAGMA writable_schema=RESET")
-        run(connection, definition())
+        run(connection, read_definition())
     try:
         run(connection, "VACUUM")
     except apsw.CorruptError:
-        from hermes.store.sqlite.repair.sealed_pages import vacuumed_unchecked
+        from hermes.store.sqlite.search.index_damage import vacuum_unchecked
 
-        if not vacuumed_unchecked(connection):
+        if not vacuum_unchecked(connection):
             raise
 
 
@@ -235,8 +235,8 @@ def _transaction(connection: apsw.Connection) -> Iterator[None]:
         raise
 
 
-def definition() -> str:
-    return _sql("index.sql") + _sql("blocks.sql")
+def read_definition() -> str:
+    return _read_sql("index.sql") + _read_sql("blocks.sql")
 
 
 def add_blocks(connection: apsw.Connection) -> None:
@@ -246,12 +246,12 @@ def add_blocks(connection: apsw.Connection) -> None:
     with _transaction(connection):
         if not _has_blocks(connection):
             run(connection, DROP_BLOCKS)
-            run(connection, _sql("blocks.sql"))
+            run(connection, _read_sql("blocks.sql"))
 
 
 def _has_blocks(connection: apsw.Connection) -> bool:
     return run(connection, HAS_BLOCKS) == [(len(BLOCK_TABLES),)]
 
 
-def _sql(name: str) -> str:
+def _read_sql(name: str) -> str:
     return Path(__file__).with_name(name).read_text(encoding="utf-8")

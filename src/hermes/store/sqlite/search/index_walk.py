@@ -96,7 +96,7 @@ class Indexed:
         if mark >= VERY_COMMON and is_begun(tree):
             self.tree = by_text(tree, lambda leaf: self._share(leaf) >= DENSE)
         self._is_begun = mark >= VERY_COMMON and is_begun(self.tree)
-        self._expression = fts5(self.tree)
+        self._expression = format_fts5(self.tree)
 
     def rare_part(self) -> Node | None:
         """What of the tree is worth ranking: all of it, some branches of its OR, or, where all is common, nothing.
@@ -109,14 +109,14 @@ class Indexed:
             return self.tree
         if not isinstance(self.tree, Or):
             return None
-        branches = [(part, fts5(part)) for part in self.tree.of]
+        branches = [(part, format_fts5(part)) for part in self.tree.of]
         rare = [part for part, found in branches if found is not None and not self._is_common(part, found)]
         return Or(tuple(rare)) if rare else None
 
     def _is_common(self, tree: Node, expression: str) -> bool:
         if self._is_begun and is_begun(tree) and self._share(tree) * self._mark >= 2 * VERY_COMMON:
             return True
-        return matches_of(self._reader, expression, self._mark) >= VERY_COMMON
+        return count_matches(self._reader, expression, self._mark) >= VERY_COMMON
 
     def _share(self, tree: Node) -> float:
         """How many of the messages written last match, as far as they are short: what splitting them costs."""
@@ -130,7 +130,7 @@ class Indexed:
         rows = self._reader.each(
             OLDEST_FIRST if order == "oldest" else NEWEST_FIRST, self._mark, *self._allowed
         )
-        return (row[0] for row in self._known(rows) if matches(self.tree, text_in(row)))
+        return (row[0] for row in self._known(rows) if matches(self.tree, parse_text(row)))
 
     def _texts_first(self, expression: str) -> Iterator[int]:
         """Newest first: the last ones by their texts, while they are short, and only then by the index."""
@@ -152,7 +152,7 @@ class Indexed:
 
         Scores are only computed if `scored`: they are needed to merge these rows with others.
         """
-        expression = fts5(rare)
+        expression = format_fts5(rare)
         assert expression is not None  # a branch that the index cannot find is not rare
         holds = confirms if rare is self.tree else matches
         if not scored:
@@ -163,7 +163,7 @@ class Indexed:
             if self._enough is not None and root in self._enough:
                 continue
             row = self._reader.row(TEXT, message_id) if checked else None
-            if row is None or holds(self.tree, text_in(row)):
+            if row is None or holds(self.tree, parse_text(row)):
                 yield score, message_id
 
     def _among(
@@ -178,18 +178,18 @@ class Indexed:
                 if root in self._enough:  # whose texts need not be read
                     continue
                 row = self._reader.row(TEXT, message_id) if checked else None
-                if row is None or holds(self.tree, text_in(row)):
+                if row is None or holds(self.tree, parse_text(row)):
                     yield message_id
             return
         sql = INDEXED_TEXTS[order] if checked else INDEXED[order]
         rows = self._known(self._reader.each(sql, expression, *self._allowed))
-        yield from (row[0] for row in rows if not checked or holds(self.tree, text_in(row)))
+        yield from (row[0] for row in rows if not checked or holds(self.tree, parse_text(row)))
 
     def _known(self, rows: Iterator[Row]) -> Iterator[Row]:
         return (row for row in rows if row[0] <= self._mark and row[0] not in self._skip)
 
 
-def matches_of(reader: SqliteReader, expression: str, mark: int) -> int:
+def count_matches(reader: SqliteReader, expression: str, mark: int) -> int:
     """About how many messages match, as far as it matters here: up to VERY_COMMON."""
     enough = 2 * VERY_COMMON * LATELY // max(1, mark) + 1
     lately = int(reader.value(COUNT_LATELY, expression, mark - LATELY, enough)) * mark // LATELY
@@ -202,11 +202,11 @@ def _size(row: Row) -> int:
     return len(row[1] or "") + len(row[4] or "")
 
 
-def text_in(row: Row) -> MessageText:
+def parse_text(row: Row) -> MessageText:
     return MessageText.of(*fields_of(*row[1:]))
 
 
-def fts5(tree: Node) -> str | None:
+def format_fts5(tree: Node) -> str | None:
     """The tree as an FTS5 expression that finds at least everything the tree matches; None if it finds all.
 
     Exclusions are passed on only where the index decides them exactly.
@@ -215,28 +215,30 @@ def fts5(tree: Node) -> str | None:
         case Word() | Phrase():
             if not narrows(tree):
                 return None
-            return _quoted(" ".join(tree.terms)) + (" *" if tree.prefix_last else "")
+            return _quote(" ".join(tree.terms)) + (" *" if tree.prefix_last else "")
         case Part(terms=terms):
-            return None if terms is None else "(" + " OR ".join(map(_quoted, terms or (NO_TERM,))) + ")"
+            return None if terms is None else "(" + " OR ".join(map(_quote, terms or (NO_TERM,))) + ")"
         case Literal():
             return None
         case And(of=parts):
             kept = [
-                found for part in parts if not isinstance(part, Not) and (found := fts5(part)) is not None
+                found
+                for part in parts
+                if not isinstance(part, Not) and (found := format_fts5(part)) is not None
             ]
             if not kept:
                 return None
             joined = "(" + " AND ".join(kept) + ")"
             exact = [part for part in parts if isinstance(part, Not) and not needs_check(part)]
-            barred = [found for part in exact if (found := fts5(part.of)) is not None]
+            barred = [found for part in exact if (found := format_fts5(part.of)) is not None]
             # One NOT for all of them: FTS5 allows no deep nesting.
             return "(" + joined + " NOT (" + " OR ".join(barred) + "))" if barred else joined
         case Or(of=parts):
-            every = [fts5(part) for part in parts]
+            every = [format_fts5(part) for part in parts]
             return None if None in every else "(" + " OR ".join(found for found in every if found) + ")"
         case _:
             return None
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return '"' + text.replace('"', '""') + '"'

@@ -1,17 +1,12 @@
 """Which rows a search may find, as part of its SQL. `?1` is the caller's; what follows is bound by `values_of`.
 
-What SQL cannot say, comparing in any script and telling whether a tool failed, two functions say that every connection
-has. They are called only if the filter asks, and for a title once for each session.
+What SQL cannot say, the functions of `sql_functions` do. They are called only if the filter asks, and for a title once
+for each session.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from functools import cache
 from typing import TYPE_CHECKING, Any
-
-import apsw
 
 from hermes.store.content import to_json
 
@@ -43,100 +38,35 @@ OF_SESSION = """AND s.trashed_at IS NULL
     AND (?16 IS NULL OR coalesce(s.root_id, s.id) NOT IN (SELECT value FROM json_each(?16)))"""
 ALLOWED = " ".join((OF_MESSAGE, OF_SESSION))
 
-# How tools say that something went wrong, in lower case: fields of a JSON answer, and the beginnings of lines. Each is
-# first looked for by its letters, which takes a hundredth of the time that a pattern of them all would.
-_TRUE, _FALSE = r'\\?"\s*:\s*true', r'\\?"\s*:\s*false'
-_SOMETHING = r'\\?"\s*:\s*(?!null|false|0\b|\\?"\\?"|\{\s*\}|\[\s*\])\S'
-_NOT_ZERO = r'\\?"\s*:\s*-?[1-9]'
-_SIGNS = (
-    ('"error', _SOMETHING),
-    ('"is_error', _TRUE),
-    ('"iserror', _TRUE),
-    ('"success', _FALSE),
-    ('"ok', _FALSE),
-    ('"exit_code', _NOT_ZERO),
-    ('"exitcode', _NOT_ZERO),
-    ('"returncode', _NOT_ZERO),
-    ("exit code ", r"-?[1-9]"),
-    ("exit status ", r"-?[1-9]"),
-    ("traceback (most recent call last)", ""),
-    (": command not found", ""),
-    (": no such file or directory", ""),
-    (": permission denied", ""),
-)
-_WORDS = ("error", "exception", "failure", "failed", "fatal", "panic")
-_BEFORE_WORD, _AFTER_WORD = r"(?:e +)?\W{0,4}[\w.]*", r"\s?[:\[(!]"
-_EDGE = 4_000
-"""Tools say it at the beginning of what they say, or at the end."""
 
-
-def add_functions(connection: apsw.Connection) -> None:
-    """What `ALLOWED` calls."""
-    connection.create_scalar_function("hermes_folded", _folded, 1, deterministic=True)
-    connection.create_scalar_function("hermes_failed", _failed, 1, deterministic=True)
-
-
-def _folded(*value: Any) -> str | None:
-    from hermes.terms import fold  # not when a store is opened
-
-    return fold(value[0]) if isinstance(value[0], str) else None
-
-
-def _failed(*value: Any) -> bool:
-    if not isinstance(value[0], str):
-        return False
-    text = (
-        value[0].lower() if len(value[0]) <= 2 * _EDGE else f"{value[0][:_EDGE]}\n{value[0][-_EDGE:]}".lower()
-    )
-    signs, before, after = _patterns()
-    return any(pattern.match(text, at) for letters, pattern in signs for at in _places(text, letters)) or any(
-        after.match(text, at + len(word)) and before.fullmatch(text, text.rfind("\n", 0, at) + 1, at)
-        for word in _WORDS
-        for at in _places(text, word)
-    )
-
-
-@cache  # not when a store is opened
-def _patterns() -> tuple[list[tuple[str, re.Pattern[str]]], re.Pattern[str], re.Pattern[str]]:
-    signs = [(letters, re.compile(re.escape(letters) + more)) for letters, more in _SIGNS]
-    return signs, re.compile(_BEFORE_WORD), re.compile(_AFTER_WORD)
-
-
-def _places(text: str, letters: str) -> Iterator[int]:
-    at = text.find(letters)
-    while at >= 0:
-        yield at
-        at = text.find(letters, at + 1)
-
-
-def is_of_messages(wanted: MessageFilter) -> bool:
+def is_of_messages(message_filter: MessageFilter) -> bool:
     """Whether the filter tells messages of one session apart."""
     return bool(
-        wanted.roles
-        or wanted.tool
-        or wanted.errors_only
-        or wanted.calls_only
-        or wanted.after is not None
-        or wanted.before is not None
+        message_filter.roles
+        or message_filter.tool
+        or message_filter.errors_only
+        or message_filter.calls_only
+        or message_filter.after is not None
+        or message_filter.before is not None
     )
 
 
-def values_of(wanted: MessageFilter) -> tuple[Any, ...]:
+def values_of(message_filter: MessageFilter) -> tuple[Any, ...]:
     """The values of ?2 to ?16."""
     return (
-        None if wanted.sources is None else to_json(wanted.sources),
-        to_json(wanted.exclude_sources) if wanted.exclude_sources else None,
-        to_json(wanted.roles) if wanted.roles else None,
-        wanted.after,
-        wanted.before,
-        wanted.tool,
-        wanted.title,
-        wanted.model,
-        wanted.workspace,
-        None if wanted.kinds is None else to_json(wanted.kinds),
-        int(wanted.errors_only),
-        int(wanted.calls_only),
-        int(wanted.pinned_only),
-        int(wanted.hide_archived),
-        to_json(wanted.but_conversations) if wanted.but_conversations else None,
+        None if message_filter.sources is None else to_json(message_filter.sources),
+        to_json(message_filter.exclude_sources) if message_filter.exclude_sources else None,
+        to_json(message_filter.roles) if message_filter.roles else None,
+        message_filter.after,
+        message_filter.before,
+        message_filter.tool,
+        message_filter.title,
+        message_filter.model,
+        message_filter.workspace,
+        None if message_filter.kinds is None else to_json(message_filter.kinds),
+        int(message_filter.errors_only),
+        int(message_filter.calls_only),
+        int(message_filter.pinned_only),
+        int(message_filter.hide_archived),
+        to_json(message_filter.but_conversations) if message_filter.but_conversations else None,
     )

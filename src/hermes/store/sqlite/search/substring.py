@@ -139,11 +139,11 @@ class Standing(NamedTuple):
         return self.removed - self.built_removed <= (self.mark // 100 if self.mark > SMALL else 0)
 
 
-def is_asked(tree: Node) -> bool:
+def has_part(tree: Node) -> bool:
     return any(len(leaf.piece) >= SHORTEST for leaf in parts(tree))
 
 
-def expanded(reader: SqliteReader, tree: Node, *, own: bool) -> Node:
+def expand_parts(reader: SqliteReader, tree: Node, *, own: bool) -> Node:
     """The tree with the terms of its parts, as of this snapshot; `own` on a connection of one person."""
     pieces = {leaf.piece for leaf in parts(tree) if len(leaf.piece) >= SHORTEST}
     if not pieces:
@@ -151,13 +151,13 @@ def expanded(reader: SqliteReader, tree: Node, *, own: bool) -> Node:
     return with_terms(tree, _among_own(reader, pieces) if own else _among_all(reader, pieces))
 
 
-def cut_in(tree: Node) -> tuple[str, ...]:
+def find_cut(tree: Node) -> tuple[str, ...]:
     """The parts of which only the most frequent terms are looked for."""
     return tuple(leaf.text for leaf in parts(tree) if leaf.cut)
 
 
 def _among_own(reader: SqliteReader, pieces: Collection[str]) -> LookUp:
-    found = Counter(_terms_of(reader.each(OWN), pieces))
+    found = Counter(_list_terms(reader.each(OWN), pieces))
     ordered = [term for term, _ in found.most_common()]
     return lambda piece: None if piece not in pieces else _cut(term for term in ordered if piece in term)
 
@@ -171,7 +171,7 @@ def _among_all(reader: SqliteReader, pieces: Collection[str]) -> LookUp:
             if piece not in pieces
             else _cut(row[0] for row in reader.rows(HOLDING, piece, MOST_TERMS + 1))
         )
-    newer = list(dict.fromkeys(_terms_of(standing.newer(reader), pieces)))
+    newer = list(dict.fromkeys(_list_terms(standing.newer(reader), pieces)))
 
     def look_up(piece: str) -> tuple[tuple[str, ...], bool] | None:
         if piece not in pieces:
@@ -187,7 +187,7 @@ def _cut(terms: Iterable[str]) -> tuple[tuple[str, ...], bool]:
     return most[:MOST_TERMS], len(most) > MOST_TERMS
 
 
-def _terms_of(rows: Iterable[Any], pieces: Collection[str] = ()) -> Iterator[str]:
+def _list_terms(rows: Iterable[Any], pieces: Collection[str] = ()) -> Iterator[str]:
     """The terms of each row, each once; if pieces are named, those that hold any of them."""
     quick = bool(pieces) and all(map(str.isascii, pieces))
     for row in rows:
@@ -237,7 +237,7 @@ def follow(store: Store) -> None:
             _open_vocabulary(reader)
             terms = [row[0] for row in reader.each(ALL_TERMS, SHORTEST) if _is_listed(row[0])]
         elif not standing.is_up_to_date:
-            terms = list(dict.fromkeys(_terms_of(standing.newer(reader))))
+            terms = list(dict.fromkeys(_list_terms(standing.newer(reader))))
         else:
             return
     if not build:
@@ -263,7 +263,7 @@ def _write_soon(store: Store, work: Callable[[Writer], T]) -> T:
 
 
 def _begin(writer: Writer, *, build: int) -> None:
-    run(cast(SqliteWriter, writer).raw, definition())
+    run(cast(SqliteWriter, writer).raw, read_definition())
     for sql in (CLEAR_GRAMS, CLEAR_TERMS, CLEAR_EDITS, FORGET_PROGRESS):
         writer.run(sql)
     writer.run(SET_PROGRESS, UNFINISHED, build)
@@ -335,5 +335,5 @@ def delete_messages(writer: SqliteWriter, session_id: str) -> int:
     return removed
 
 
-def definition() -> str:
+def read_definition() -> str:
     return Path(__file__).with_name("substring.sql").read_text(encoding="utf-8")

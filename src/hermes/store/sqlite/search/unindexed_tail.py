@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 from hermes import errors
 from hermes.store.engine import Row
 from hermes.store.matching import Leaf, Literal, MessageText, Node, Part, matches, wanted
-from hermes.store.sqlite.connection import SqliteReader, upkeep
+from hermes.store.sqlite.connection import SqliteReader, upkeep_command
 from hermes.store.sqlite.search import index
-from hermes.store.sqlite.search.index_walk import COUNT, OF_ROWS, TEXTS, fts5, text_in
+from hermes.store.sqlite.search.index_walk import COUNT, OF_ROWS, TEXTS, format_fts5, parse_text
 from hermes.store.sqlite.search.row_filters import ALLOWED
 from hermes.store.sqlite.search.split_texts import Texts
 
@@ -56,7 +56,7 @@ class Deadline(NamedTuple):
             raise errors.make_error(
                 errors.SearchTimeout,
                 f"the search stopped after {self.seconds:g} s: {unindexed:,} messages are not indexed yet and could"
-                f" not all be read; run `{upkeep(self.path, 'optimize')}` to index them, then search again",
+                f" not all be read; run `{upkeep_command(self.path, 'optimize')}` to index them, then search again",
             )
 
 
@@ -92,7 +92,7 @@ def find_matches(
             add(row[0], texts.of(row[0], row[1:]).text)
     if changed:
         for row in _until(deadline, reader, mark, reader.each(CHANGED, mark, *allowed)):
-            add(row[0], text_in(row))
+            add(row[0], parse_text(row))
     return found
 
 
@@ -155,5 +155,5 @@ def _counter(terms: tuple[str, ...], prefix_last: bool) -> Callable[[str], int]:
 
 
 def _count_indexed(reader: SqliteReader, leaf: Leaf) -> int:
-    expression = fts5(leaf)
+    expression = format_fts5(leaf)
     return 0 if expression is None else int(reader.value(COUNT, expression))

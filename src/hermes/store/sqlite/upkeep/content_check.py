@@ -15,16 +15,15 @@ from hermes import clock, errors
 from hermes.store.content import to_json
 from hermes.store.findings import Finding
 from hermes.store.processes import is_running
-from hermes.store.sqlite import row_ids
-from hermes.store.sqlite.connection import SqliteReader, connect, pragma, run, upkeep
-from hermes.store.sqlite.journal_choice import journal_for
+from hermes.store.sqlite.connection import SqliteReader, connect, pragma, run, upkeep_command
+from hermes.store.sqlite.copies.backup import list_backups
+from hermes.store.sqlite.copies.page_copy import find_damage
 from hermes.store.sqlite.migrations import check_version
 from hermes.store.sqlite.schema import missing_in
 from hermes.store.sqlite.search import index
-from hermes.store.sqlite.upkeep import integrity
-from hermes.store.sqlite.upkeep.backup import backups_of
-from hermes.store.sqlite.upkeep.page_copy import unsound
-from hermes.store.sqlite.upkeep.surroundings_check import way_out
+from hermes.store.sqlite.upkeep import integrity, row_ids
+from hermes.store.sqlite.upkeep.surroundings_check import advise_repair
+from hermes.store.sqlite.wal.journal_choice import journal_for
 from hermes.text import format_count
 
 FORMAT_AT, LOG_FORMAT = 18, 2
@@ -56,84 +55,91 @@ COUNT_SESSIONS = "SELECT count(*) FROM sessions"
 LAST_MESSAGE = "SELECT max(id) FROM messages"
 
 
-def journal(connection: apsw.Connection, path: Path) -> Iterator[Finding]:
-    mode = "wal" if _header(connection)[0] == LOG_FORMAT else "delete"
-    wanted, kind = journal_for(path)
+def check_journal(connection: apsw.Connection, path: Path) -> Iterator[Finding]:
+    mode = "wal" if _read_header(connection)[0] == LOG_FORMAT else "delete"
+    chosen, kind = journal_for(path)
     place = kind or "an unknown file system"
-    if wanted == "wal":
+    if chosen == "wal":
         if mode == "wal":
             yield Finding("ok", f"Journal: write-ahead log on {place}, which is safe")
         else:
-            told = f"Journal: rollback journal on {place}, safe and slower than a write-ahead log"
-            yield Finding("note", told, f"it changes when the store is next opened: `{upkeep(path, 'list')}`")
+            sentence = f"Journal: rollback journal on {place}, safe and slower than a write-ahead log"
+            yield Finding(
+                "note",
+                sentence,
+                f"it changes when the store is next opened: `{upkeep_command(path, 'list')}`",
+            )
         return
     yield Finding(
         "note",
         f"File system: {place}, of the network or of another machine: its locks are only as good as its server",
-        f"a local disk is better: `{upkeep(path, 'backup')} FILE` makes a copy there, HERMES_HOME names the folder",
+        f"a local disk is better: `{upkeep_command(path, 'backup')} FILE` makes a copy there, HERMES_HOME names the"
+        " folder",
     )
     if mode == "wal":
-        told = f"Journal: a write-ahead log on {place} loses commits"
+        sentence = f"Journal: a write-ahead log on {place} loses commits"
         yield Finding(
             "error",
-            told,
-            f"close every program that has it open, then `{upkeep(path, 'list')}` changes the journal",
+            sentence,
+            f"close every program that has it open, then `{upkeep_command(path, 'list')}` changes the journal",
         )
     else:
         yield Finding("ok", f"Journal: rollback journal, which is safe on {place}")
 
 
-def _header(connection: apsw.Connection) -> bytes:
+def _read_header(connection: apsw.Connection) -> bytes:
     """How the file says it is written. SQLite itself calls every file that it reads as it stands a plain one."""
     return connection.read("main", 0, FORMAT_AT, 1)[1]
 
 
-def schema(reader: SqliteReader, path: Path) -> Iterator[Finding]:
+def check_schema(reader: SqliteReader, path: Path) -> Iterator[Finding]:
     names = missing_in(reader).names
     if names:
         yield Finding(
             "warning",
             f"Schema: {', '.join(names)} {'is' if len(names) == 1 else 'are'} missing",
-            f"added when the store is next opened for writing: `{upkeep(path, 'list')}`",
+            f"added when the store is next opened for writing: `{upkeep_command(path, 'list')}`",
         )
     else:
         yield Finding("ok", "Schema: every table, column, index and trigger is there")
 
 
-def size(reader: SqliteReader, path: Path) -> Iterator[Finding]:
+def check_size(reader: SqliteReader, path: Path) -> Iterator[Finding]:
     pages, free, each = (
         int(reader.value(name)) for name in ("PRAGMA page_count", "PRAGMA freelist_count", "PRAGMA page_size")
     )
     log = os.stat(f"{path}-wal").st_size if os.path.exists(f"{path}-wal") else 0
-    told = f"Size: {pages * each / 1e6:.1f} MB, {free} of {pages} pages free, log {log / 1e6:.1f} MB"
-    tidy = f"`{upkeep(path, 'optimize')}` gives it back"
+    sentence = f"Size: {pages * each / 1e6:.1f} MB, {free} of {pages} pages free, log {log / 1e6:.1f} MB"
+    tidy = f"`{upkeep_command(path, 'optimize')}` gives it back"
     if log > LARGE_LOG:
         yield Finding(
             "warning",
-            f"{told}: the log is larger than it should be, somebody reads for a long time",
+            f"{sentence}: the log is larger than it should be, somebody reads for a long time",
             f"close what reads for long (see Open in), then {tidy}",
         )
     elif free > pages * MANY_FREE and free * each > LARGE_LOG:
-        yield Finding("note", f"{told}: much is unused", tidy)
+        yield Finding("note", f"{sentence}: much is unused", tidy)
     else:
-        yield Finding("ok", told)
+        yield Finding("ok", sentence)
 
 
-def index_lag(reader: SqliteReader, path: Path) -> Iterator[Finding]:
-    _mark, above, changed = index.behind(reader, 1 << 60)
-    told = f"Index: {format_count(above, 'message')} waiting{', and changes by another program' if changed else ''}"
+def check_index_lag(reader: SqliteReader, path: Path) -> Iterator[Finding]:
+    _mark, above, changed = index.measure_lag(reader, 1 << 60)
+    sentence = f"Index: {format_count(above, 'message')} waiting{', and changes by another program' if changed else ''}"
     if above > LARGE_TAIL:
-        yield Finding("note", f"{told}: searches are slower", f"index them: `{upkeep(path, 'optimize')}`")
+        yield Finding(
+            "note", f"{sentence}: searches are slower", f"index them: `{upkeep_command(path, 'optimize')}`"
+        )
     else:
-        yield Finding("ok", told if above or changed else "Index: complete")
+        yield Finding("ok", sentence if above or changed else "Index: complete")
 
 
-def high_ids(reader: SqliteReader, path: Path) -> Iterator[Finding]:
+def check_high_ids(reader: SqliteReader, path: Path) -> Iterator[Finding]:
     for found in row_ids.find_high_ids(reader):
-        yield Finding("warning", f"Ids: {found}", f"give it another: `{upkeep(path, 'repair')}`")
+        yield Finding("warning", f"Ids: {found}", f"give it another: `{upkeep_command(path, 'repair')}`")
 
 
-def live_sessions(reader: SqliteReader) -> Iterator[Finding]:
+def check_live_sessions(reader: SqliteReader) -> Iterator[Finding]:
     now = clock.now()
     rows = reader.rows(LIVE, now - clock.DAY, now)
     for session_id, title, message_id in rows[:MOST_SHOWN]:
@@ -144,7 +150,7 @@ def live_sessions(reader: SqliteReader) -> Iterator[Finding]:
         at = reader.value(WRITTEN_AT, message_id)
         yield Finding(
             "ok",
-            f"Session {name}: last stored is message {message_id} of {_time(at)}, {clock.format_relative(at, now)}",
+            f"Session {name}: last stored is message {message_id} of {_format_time(at)}, {clock.format_relative(at, now)}",
         )
     if len(rows) > MOST_SHOWN:
         yield Finding("ok", f"Sessions: {len(rows) - MOST_SHOWN} more are open and were active today")
@@ -152,18 +158,18 @@ def live_sessions(reader: SqliteReader) -> Iterator[Finding]:
         yield Finding("ok", "Sessions: none is open that was active today")
 
 
-def leases(reader: SqliteReader) -> Iterator[Finding]:
+def check_leases(reader: SqliteReader) -> Iterator[Finding]:
     for conversation, host, pid, start, surface, until in reader.rows(LEASES, clock.now()):
-        told = f"Lease: conversation {conversation} is held by {surface or 'a program'} ({pid} on {host})"
+        sentence = f"Lease: conversation {conversation} is held by {surface or 'a program'} ({pid} on {host})"
         here = host == os.uname().nodename
         if here and not is_running(to_json({"host": host, "pid": pid, "start": start})):
-            yield Finding("ok", f"{told}, which is gone; whoever comes next gets it")
+            yield Finding("ok", f"{sentence}, which is gone; whoever comes next gets it")
         else:
-            yield Finding("ok", f"{told} until {_time(until)}")
+            yield Finding("ok", f"{sentence} until {_format_time(until)}")
 
 
-def backups(reader: SqliteReader, path: Path, *, deep: bool) -> Iterator[Finding]:
-    made, found = f"make one: `{upkeep(path, 'backup')}`", backups_of(path)
+def check_backups(reader: SqliteReader, path: Path, *, deep: bool) -> Iterator[Finding]:
+    made, found = f"make one: `{upkeep_command(path, 'backup')}`", list_backups(path)
     if not found:
         if reader.value(LAST_MESSAGE) is None:
             yield Finding("ok", "Backups: none, and nothing to back up yet")
@@ -172,21 +178,21 @@ def backups(reader: SqliteReader, path: Path, *, deep: bool) -> Iterator[Finding
         return
     newest, at = found[0], found[0].stat().st_mtime
     age = clock.now() - at
-    told = f"Backups: {len(found)}, the newest {newest.name} of {_time(at)}"
-    wrong = _wrong_with(newest, deep=deep)
+    sentence = f"Backups: {len(found)}, the newest {newest.name} of {_format_time(at)}"
+    wrong = _find_wrong(newest, deep=deep)
     if wrong is not None:
-        yield Finding("warning", f"{told}, which cannot be restored: {wrong}", made)
+        yield Finding("warning", f"{sentence}, which cannot be restored: {wrong}", made)
     elif age > OLD_BACKUP and (reader.value(index.NEWEST_TIME) or 0) > at:
         yield Finding(
             "note",
-            f"{told}, {format_count(int(age // clock.DAY), 'day')} old, with messages since",
+            f"{sentence}, {format_count(int(age // clock.DAY), 'day')} old, with messages since",
             f"make a newer {made[5:]}",
         )
     else:
-        yield Finding("ok", f"{told}, {'whole' if deep else 'readable'}")
+        yield Finding("ok", f"{sentence}, {'whole' if deep else 'readable'}")
 
 
-def _wrong_with(backup: Path, *, deep: bool) -> str | None:
+def _find_wrong(backup: Path, *, deep: bool) -> str | None:
     try:
         copy = connect(backup, read_only=True, immutable=True)
         try:
@@ -196,53 +202,61 @@ def _wrong_with(backup: Path, *, deep: bool) -> str | None:
             whole = int(pragma(copy, "PRAGMA page_count")) * int(pragma(copy, "PRAGMA page_size"))
             if os.stat(backup).st_size < whole:
                 return "its end is missing"
-            return unsound(copy) if deep else None
+            return find_damage(copy) if deep else None
         finally:
             copy.close()
     except (apsw.Error, errors.HermesError, OSError) as problem:
         return str(problem)
 
 
-def routes(reader: SqliteReader, path: Path) -> Iterator[Finding]:
+def check_routes(reader: SqliteReader, path: Path) -> Iterator[Finding]:
     lost = int(reader.value(LOST_ROUTES))
     if lost:
-        told = f"Routing: {format_count(lost, 'chat')} without a session, which is gone"
-        yield Finding("warning", told, f"let them begin anew: `{upkeep(path, 'repair')}`")
+        sentence = f"Routing: {format_count(lost, 'chat')} without a session, which is gone"
+        yield Finding("warning", sentence, f"let them begin anew: `{upkeep_command(path, 'repair')}`")
     else:
         yield Finding("ok", "Routing: every chat leads to a session")
 
 
-def trash(reader: SqliteReader) -> Iterator[Finding]:
+def check_trash(reader: SqliteReader) -> Iterator[Finding]:
     sessions, messages, length = reader.row(TRASH) or (0, 0, 0)
-    told = f"{format_count(sessions, 'session')}, {format_count(messages, 'message')}, {length / 1e6:.1f} MB of text"
-    yield Finding("ok", f"Trash: {told if sessions else 'empty'}")
+    contents = f"{format_count(sessions, 'session')}, {format_count(messages, 'message')}, {length / 1e6:.1f} MB of text"
+    yield Finding("ok", f"Trash: {contents if sessions else 'empty'}")
 
 
-def clocks(reader: SqliteReader) -> Iterator[Finding]:
+def check_clocks(reader: SqliteReader) -> Iterator[Finding]:
     soon = clock.now() + FUTURE
     count, latest = reader.row(FROM_THE_FUTURE, soon, soon) or (0, None)
     if count:
         messages = format_count(count, "message")
-        told = f"Clock: {messages} dated in the future, up to {_time(latest)}; lists show that first"
-        yield Finding("warning", told, "see whether this machine's clock is right: `date`")
+        ahead = f"{messages} dated in the future, up to {_format_time(latest)}"
+        yield Finding(
+            "warning",
+            f"Clock: {ahead}; lists show that first",
+            "see whether this machine's clock is right: `date`",
+        )
     else:
         yield Finding("ok", "Clock: no message is dated in the future")
 
 
-def everything(reader: SqliteReader, fresh: apsw.Connection, path: Path) -> Iterator[Finding]:
+def check_everything(reader: SqliteReader, fresh: apsw.Connection, path: Path) -> Iterator[Finding]:
     """The deep look: every page, every derived column. `fresh` has not used the index: see `doctor`."""
     damage = [str(row[0]) for row in run(fresh, integrity.INTEGRITY) if row[0] != "ok"]
-    health = integrity.health_of(reader, path)
-    for what in (*damage, *health.damage):
-        yield Finding("error", f"Damage: {' '.join(what.split())}", way_out(path))
-    for what in health.drift:
-        yield Finding("warning", f"Out of step: {what}", f"put it right: `{upkeep(path, 'repair')}`")
+    health = integrity.check_health(reader, path)
+    for problem in (*damage, *health.damage):
+        yield Finding("error", f"Damage: {' '.join(problem.split())}", advise_repair(path))
+    for problem in health.drift:
+        yield Finding(
+            "warning", f"Out of step: {problem}", f"put it right: `{upkeep_command(path, 'repair')}`"
+        )
     if not damage and health.ok:
-        held = f"{format_count(health.sessions, 'session')} and {format_count(health.messages, 'message')}"
-        yield Finding("ok", f"Contents: {held}, all whole")
+        contents = (
+            f"{format_count(health.sessions, 'session')} and {format_count(health.messages, 'message')}"
+        )
+        yield Finding("ok", f"Contents: {contents}, all whole")
 
 
-def _time(at: object) -> str:
+def _format_time(at: object) -> str:
     if not isinstance(at, int | float):
         return "?"
     return (

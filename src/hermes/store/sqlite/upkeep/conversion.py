@@ -26,17 +26,17 @@ from hermes.store.sealing import plain_files, sealed_home
 from hermes.store.sealing.sealed_files import SealedFiles, require_cipher, wipe
 from hermes.store.sessions.sessions import EXISTS
 from hermes.store.sqlite import lock_file
-from hermes.store.sqlite.connection import connect, damaged, run
+from hermes.store.sqlite.connection import connect, damage_error, run
+from hermes.store.sqlite.copies import backup as backups
+from hermes.store.sqlite.copies.page_copy import PLAIN_TABLES, find_damage
+from hermes.store.sqlite.damage_mark import read_damage_mark
 from hermes.store.sqlite.encryption import encryption, recognition
 from hermes.store.sqlite.encryption.file_keys import FileKeys
 from hermes.store.sqlite.migrations import proof
-from hermes.store.sqlite.migrations.identifiers import named
-from hermes.store.sqlite.migrations.shape import columns_of
-from hermes.store.sqlite.opener import marked_damage
-from hermes.store.sqlite.upkeep import backup as backups
+from hermes.store.sqlite.migrations.identifiers import fill_names
+from hermes.store.sqlite.migrations.shape import read_columns
 from hermes.store.sqlite.upkeep import file_swap
-from hermes.store.sqlite.upkeep.page_copy import PLAIN_TABLES, unsound
-from hermes.store.sqlite.upkeep.restore import WAIT_S, alone, in_use
+from hermes.store.sqlite.upkeep.restore import WAIT_S, in_use_error, is_alone
 from hermes.store.sqlite.wal import file_guard
 from hermes.store.values import Converted, PlainFiles
 from hermes.text import format_count
@@ -65,14 +65,14 @@ def encrypt_file(
     `remove_plain` removes the plain files that are copies of what is in the store.
     """
     if not encryption.can_encrypt():
-        raise encryption.unable(f"{path} cannot be encrypted")
+        raise encryption.missing_cipher_error(f"{path} cannot be encrypted")
     require_cipher()
-    with _held(path):
-        already = encryption.key_of(path)
+    with _hold_store(path):
+        already = encryption.find_key(path)
         if already is not None and already != key:
             raise errors.make_error(errors.WrongKey, f"{path} is encrypted already, with another key")
-        note = encryption.note_of(path) if already else None
-        note = note or encryption.new_note(key, os.path.realpath(path), key_file)
+        note = encryption.read_note(path) if already else None
+        note = note or encryption.make_note(key, os.path.realpath(path), key_file)
         done = _convert(path, note, done=already is not None, keep_backups=keep_plain_backups)
         if not is_of_home(path):
             return done
@@ -82,58 +82,58 @@ def encrypt_file(
             files=sealed.files,
             left=(*done.left, *sealed.left, *kept),
             removed=tuple(removed),
-            plain=plain_beside(path),
+            plain=list_plain_files(path),
         )
 
 
 def decrypt_file(path: Path) -> Converted:
     """Make the store at `path`, its backups and the files of its home plain again. Refused while it is open."""
-    with _held(path):
+    with _hold_store(path):
         if not is_of_home(path):
-            return _convert(path, None, done=encryption.key_of(path) is None, keep_backups=False)
+            return _convert(path, None, done=encryption.find_key(path) is None, keep_backups=False)
         sealed = _sealed_files(path)
         before = sealed_home.open_files(sealed)
-        done = _convert(path, None, done=encryption.key_of(path) is None, keep_backups=False)
+        done = _convert(path, None, done=encryption.find_key(path) is None, keep_backups=False)
         after = sealed_home.open_files(sealed)  # what was sealed by others before the store was plain
         return done._replace(files=(*before.files, *after.files), left=(*done.left, *after.left))
 
 
 @contextmanager
-def _held(path: Path) -> Iterator[None]:
+def _hold_store(path: Path) -> Iterator[None]:
     """The lock beside the store; no new opener decides anything meanwhile."""
-    if (seen := marked_damage(path)) is not None:
-        raise seen
+    if (damage := read_damage_mark(path)) is not None:
+        raise damage
     if file_guard.is_open(path):
-        raise in_use(path)
+        raise in_use_error(path)
     try:
         with lock_file.exclusive(path, wait=WAIT_S):
-            encryption.settle(path)
-            recognition.adopt(path)
+            encryption.settle_note(path)
+            recognition.adopt_encrypted(path)
             yield
     except (apsw.BusyError, apsw.LockedError) as problem:
-        raise in_use(path) from problem
+        raise in_use_error(path) from problem
     except apsw.NotADBError:
-        raise damaged(path, "it is not a SQLite database") from None
+        raise damage_error(path, "it is not a SQLite database") from None
     except (apsw.Error, OSError) as problem:
-        raise backups.failed(path, problem) from problem
+        raise backups.backup_error(path, problem) from problem
 
 
 def _convert(path: Path, note: encryption.Note | None, *, done: bool, keep_backups: bool) -> Converted:
     clear_partials(path.parent)
     left: list[str] = []
     if not done:
-        sessions, messages = _replaced(path, note, left)
+        sessions, messages = _replace_file(path, note, left)
     else:
-        sessions, messages = _counted(path)
+        sessions, messages = _count_rows(path)
     converted = []
-    for backup in backups.backups_of(path):
+    for backup in backups.list_backups(path):
         if _is_plain(backup) != (note is not None):
             continue
         if keep_backups:
             left.append(f"not encrypted: {backup}")
             continue
         try:
-            _replaced(backup, note, left)
+            _replace_file(backup, note, left)
             converted.append(backup)
         except (errors.StoreError, apsw.Error, OSError) as problem:
             left.append(f"left as it was: {backup} ({problem})")
@@ -152,12 +152,12 @@ def _set_aside(path: Path) -> list[Path]:
     """Damaged stores that a repair or a restore kept: they cannot be read as databases, and so not be converted."""
     kept = [
         *path.parent.glob(f"{path.name}.damaged-*"),
-        *backups.folder_of(path).glob(f"*{backups.DAMAGED}*"),
+        *backups.backup_folder(path).glob(f"*{backups.DAMAGED}*"),
     ]
     return sorted(file for file in kept if not file.name.endswith(encryption.NOTE))
 
 
-def _counted(path: Path) -> tuple[int, int]:
+def _count_rows(path: Path) -> tuple[int, int]:
     connection = connect(path, read_only=True)
     try:
         return proof.counts(connection)
@@ -175,7 +175,7 @@ def is_of_home(path: Path) -> bool:
     )
 
 
-def plain_beside(path: Path, *, copies: bool = False) -> tuple[PlainFiles, ...]:
+def list_plain_files(path: Path, *, copies: bool = False) -> tuple[PlainFiles, ...]:
     """What stays readable beside an encrypted store of the home; with `copies`, copies of the store among it."""
 
     def is_plain(file: Path) -> bool:
@@ -184,13 +184,13 @@ def plain_beside(path: Path, *, copies: bool = False) -> tuple[PlainFiles, ...]:
         except OSError:
             return True
 
-    note = encryption.note_of(path)
+    note = encryption.read_note(path)
     key_file = Path(note.key_file).resolve() if note is not None and note.key_file else None
     found = plain_files.find_plain_files(path.parent, path, is_plain, key_file)
     return tuple(each for each in found if copies or each.what != plain_files.COPIES)
 
 
-def broken_beside(path: Path) -> list[str]:
+def list_broken_files(path: Path) -> list[str]:
     """What is wrong with the sealed files beside the store, a line each."""
     return sealed_home.broken_files(_sealed_files(path))
 
@@ -214,15 +214,15 @@ def _remove_mirrors(path: Path) -> tuple[list[Path], list[str]]:
 # ------------------------------------------------------------------------------------------------ one file
 
 
-def _replaced(file: Path, note: encryption.Note | None, left: list[str]) -> tuple[int, int]:
+def _replace_file(file: Path, note: encryption.Note | None, left: list[str]) -> tuple[int, int]:
     """Put a copy of the file, encrypted or plain as `note` says, in its place; (sessions, messages)."""
     real = file.resolve()
     live = connect(real, uris=True)
     old = None
     try:
-        if not alone(live):
-            raise damaged(file, "it is not a SQLite database")
-        with _copied(live, real.parent, real.name, file, note) as (copy, kept):
+        if not is_alone(live):
+            raise damage_error(file, "it is not a SQLite database")
+        with _copy_verified(live, real.parent, real.name, file, note) as (copy, kept):
             old = os.open(real, os.O_RDWR | os.O_CLOEXEC)
             with encryption.replacing(real, note):
                 os.replace(copy, real)
@@ -238,35 +238,35 @@ def _replaced(file: Path, note: encryption.Note | None, left: list[str]) -> tupl
 
 
 @contextmanager
-def rewritten(source: Path, path: Path, note: encryption.Note) -> Iterator[Path]:
+def open_encrypted_copy(source: Path, path: Path, note: encryption.Note) -> Iterator[Path]:
     """A copy of a plain backup, encrypted as the store at `path` is, for as long as it is restored."""
     connection = connect(source, read_only=True, uris=True)
     try:
-        with _copied(connection, path.parent, path.name, source, note) as (copy, _):
+        with _copy_verified(connection, path.parent, path.name, source, note) as (copy, _):
             yield copy
     finally:
         connection.close()
 
 
 @contextmanager
-def _copied(
+def _copy_verified(
     source: apsw.Connection, folder: Path, name: str, file: Path, note: encryption.Note | None
 ) -> Iterator[tuple[Path, _Kept]]:
     """A verified copy, on the disk: whole, and with every row and every byte of text that the source has."""
-    if wrong := unsound(source):
-        raise damaged(file, wrong)
+    if wrong := find_damage(source):
+        raise damage_error(file, wrong)
     with open_partial_file(folder, name) as (partial, descriptor):
         key = None
         if note is not None:
             encryption.write_note(partial, note._replace(settled=False))
-            key = encryption.key_of(partial)
+            key = encryption.find_key(partial)
         _write(source, encryption.target(partial, key))
-        kept = _kept_by(source, file)
+        kept = _read_kept(source, file)
         copy = connect(partial, read_only=True)
         try:
-            if wrong := unsound(copy):
+            if wrong := find_damage(copy):
                 raise OSError(errno.EIO, f"the copy is not whole ({wrong})")
-            if differing := _differences(kept, _kept_by(copy, partial)):
+            if differing := _list_differences(kept, _read_kept(copy, partial)):
                 raise OSError(errno.EIO, f"the copy does not hold what the file holds ({differing[0]})")
         finally:
             copy.close()
@@ -281,20 +281,20 @@ def _write(source: apsw.Connection, target: str) -> None:
         raise OSError(errno.EIO, "SQLite could not write to the copy") from None
 
 
-def _kept_by(connection: apsw.Connection, file: Path) -> _Kept:
-    columns = {table: tuple(columns_of(connection, table)) for table in ("sessions", "messages")}
+def _read_kept(connection: apsw.Connection, file: Path) -> _Kept:
+    columns = {table: tuple(read_columns(connection, table)) for table in ("sessions", "messages")}
     tables = [row[0] for row in run(connection, PLAIN_TABLES)]
     try:
         rows = proof.take(connection, columns)
     except UnicodeDecodeError:
-        raise damaged(file, "it holds text that is not UTF-8") from None
-    return _Kept(rows, {table: run(connection, named(COUNT, table=table))[0][0] for table in tables})
+        raise damage_error(file, "it holds text that is not UTF-8") from None
+    return _Kept(rows, {table: run(connection, fill_names(COUNT, table=table))[0][0] for table in tables})
 
 
-def _differences(before: _Kept, after: _Kept) -> list[str]:
+def _list_differences(before: _Kept, after: _Kept) -> list[str]:
     found = [
         f"{table}: {format_count(count, 'row')} became {after.rows.get(table)}"
         for table, count in before.rows.items()
         if after.rows.get(table) != count
     ]
-    return found + proof.differences(before.proof, after.proof, set())
+    return found + proof.list_differences(before.proof, after.proof, set())

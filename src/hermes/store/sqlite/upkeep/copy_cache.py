@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from hermes import home
 from hermes.atomic_files import KEY_NOTE, SIDECARS, clear_partials
-from hermes.store.sqlite.wal.file_guard import identity_of
+from hermes.store.sqlite.wal.file_identity import identity_of
 
 FOLDER = "cache"
 ORIGIN = ".origin"

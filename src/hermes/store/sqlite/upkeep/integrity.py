@@ -1,20 +1,18 @@
-"""Looking for damage. Nothing here writes; `salvage` is what mends."""
+"""Looking for damage. Nothing here writes; `repair` mends."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import LiteralString
 
-import apsw
-
 from hermes.store import derived
 from hermes.store.sessions import blobs
-from hermes.store.sqlite import row_ids
-from hermes.store.sqlite.connection import SqliteReader, connect, connect_read_only, run
+from hermes.store.sqlite.connection import SqliteReader, connect_read_only, run
 from hermes.store.sqlite.schema import missing_in
 from hermes.store.sqlite.search import blocks, index
-from hermes.store.sqlite.search.fts_input import held
+from hermes.store.sqlite.search.fts_input import list_tokens
 from hermes.store.sqlite.search.split_texts import fields_of
+from hermes.store.sqlite.upkeep import row_ids
 from hermes.store.sqlite.wal import sidecars
 from hermes.store.values import Health
 from hermes.terms import SEPARATOR, index_texts
@@ -24,11 +22,6 @@ SAMPLE = 200
 """How many messages' index entries `verify` splits again and compares; FTS5's own check is only structural."""
 MOST_TOLD = 20
 
-# Everything but the index: whatever other programs keep in the file is no less true than ours.
-TRUTH = """SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0
-    AND name NOT LIKE 'messages~_fts~_words%' ESCAPE '~' AND name NOT LIKE 'messages~_fts~_blocks%' ESCAPE '~'
-    AND name NOT IN ('messages_fts_ranges', 'messages_fts_members', 'index_progress')"""
-QUICK_CHECK = "SELECT * FROM pragma_quick_check(?)"
 INTEGRITY = "PRAGMA integrity_check(20)"
 COUNT_SESSIONS = "SELECT count(*) FROM sessions"
 COUNT_MESSAGES = "SELECT count(*) FROM messages"
@@ -69,38 +62,18 @@ BLOCK_TOKENS = "SELECT sz FROM messages_fts_blocks_docsize WHERE id = ?"
 TOKENS = "SELECT sz FROM messages_fts_words_docsize WHERE id = ?"
 
 
-def only_index_is_broken(path: Path) -> bool:
-    """Whether everything but the search index reads well. Reads the whole truth: for when something already broke."""
-    try:
-        connection = connect(path, read_only=True)
-    except apsw.Error:
-        return False
-    try:
-        return truth_is_whole(connection)
-    finally:
-        connection.close()
-
-
-def truth_is_whole(connection: apsw.Connection) -> bool:
-    try:
-        tables = [row[0] for row in run(connection, TRUTH)]
-        return all(run(connection, QUICK_CHECK, table) == [("ok",)] for table in tables)
-    except apsw.Error:
-        return False
-
-
 def verify(reader: SqliteReader, path: Path) -> Health:
-    health = health_of(reader, path)
+    health = check_health(reader, path)
     notes = [
-        f"{name} cannot be written, so the store cannot be either: {sidecars.how_to_mend([name])}"
+        f"{name} cannot be written, so the store cannot be either: {sidecars.format_chmod([name])}"
         for name in sidecars.find_read_only(path)
     ]
     return health._replace(
-        damage=tuple([*_broken_pages(path), *health.damage][:MOST_TOLD]), notes=tuple(notes)
+        damage=tuple([*_find_broken_pages(path), *health.damage][:MOST_TOLD]), notes=tuple(notes)
     )
 
 
-def incomplete(reader: SqliteReader, path: Path) -> Health | None:
+def find_missing(reader: SqliteReader, path: Path) -> Health | None:
     """What the store lacks of the schema; None if every table and column is there, so that more can be asked."""
     lacking = missing_in(reader)
     if not lacking.unreadable:
@@ -112,22 +85,27 @@ def incomplete(reader: SqliteReader, path: Path) -> Health | None:
     return Health(path, sessions, messages, drift=tuple(f"{name} is missing" for name in lacking.names))
 
 
-def health_of(reader: SqliteReader, path: Path) -> Health:
+def check_health(reader: SqliteReader, path: Path) -> Health:
     """Everything but SQLite's own check of the pages, which a caller that holds the file alone makes itself."""
-    if (lacking := incomplete(reader, path)) is not None:
+    if (lacking := find_missing(reader, path)) is not None:
         return lacking
     damage = [f"messages without a session: {row[0]}" for row in reader.rows(ORPHANS)] + blobs.damage(reader)
     drift = [f"{name} is missing" for name in missing_in(reader).names]
     if binary := reader.value(BINARY_UIDS):
         drift.append(f"uid of {format_count(binary, 'message')}, stored as bytes")
     drift += row_ids.find_high_ids(reader)
-    drift += _derived_drift(reader) + _index_drift(reader) + _block_drift(reader) + blobs.drift(reader)
-    _mark, above, _changed = index.behind(reader, 1 << 60)
+    drift += (
+        _find_derived_drift(reader)
+        + _find_index_drift(reader)
+        + _find_block_drift(reader)
+        + blobs.drift(reader)
+    )
+    _mark, above, _changed = index.measure_lag(reader, 1 << 60)
     sessions, messages = int(reader.value(COUNT_SESSIONS)), int(reader.value(COUNT_MESSAGES))
     return Health(path, sessions, messages, tuple(damage[:MOST_TOLD]), tuple(drift[:MOST_TOLD]), above)
 
 
-def _broken_pages(path: Path) -> list[str]:
+def _find_broken_pages(path: Path) -> list[str]:
     """What SQLite's own check says, asked on a fresh connection: one that has used the full-text table before keeps
     an old list of its segments and would call the newer ones corrupt."""
     connection = connect_read_only(path)
@@ -137,7 +115,7 @@ def _broken_pages(path: Path) -> list[str]:
         connection.close()
 
 
-def _derived_drift(reader: SqliteReader) -> list[str]:
+def _find_derived_drift(reader: SqliteReader) -> list[str]:
     drift = []
     for session_id, started_at, *have in reader.each(DERIVED):
         if tuple(have) != derived.activity_of(reader, session_id, started_at):
@@ -147,7 +125,7 @@ def _derived_drift(reader: SqliteReader) -> list[str]:
     return drift
 
 
-def _index_drift(reader: SqliteReader) -> list[str]:
+def _find_index_drift(reader: SqliteReader) -> list[str]:
     mark = int(reader.value(index.WATERMARK) or 0)
     drift = []
     if ghosts := reader.value(GHOSTS):
@@ -160,12 +138,12 @@ def _index_drift(reader: SqliteReader) -> list[str]:
         if row is None:
             continue
         texts = index_texts(*fields_of(*row[1:5]))
-        if not _as_indexed(reader, (TOKENS, IN_INDEX), message_id, texts):
+        if not _matches_index(reader, (TOKENS, IN_INDEX), message_id, texts):
             drift.append(f"index entry of message {message_id}")
     return drift
 
 
-def _block_drift(reader: SqliteReader) -> list[str]:
+def _find_block_drift(reader: SqliteReader) -> list[str]:
     if reader.value(index.HAS_BLOCKS) != len(index.BLOCK_TABLES):  # they come with the first open for writing
         return []
     drift = []
@@ -180,29 +158,29 @@ def _block_drift(reader: SqliteReader) -> list[str]:
     rows = reader.rows(BLOCKS)
     for row in rows[:: max(1, len(rows) // SAMPLE)]:
         block = blocks.Block(*row)
-        if not _as_indexed(
+        if not _matches_index(
             reader, (BLOCK_TOKENS, IN_BLOCK), block.id, blocks.texts_of(blocks.pieces_of(reader, block))
         ):
             drift.append(f"block {block.id} of session {block.session_id}")
     return drift
 
 
-def _as_indexed(
+def _matches_index(
     reader: SqliteReader,
-    asked: tuple[LiteralString, LiteralString],
+    queries: tuple[LiteralString, LiteralString],
     rowid: int,
     texts: tuple[str, str],
 ) -> bool:
     """Whether an index holds as many terms for this row as it should, and the longest ones."""
-    sizes, holds = reader.value(asked[0], rowid), asked[1]
-    terms = [held(text) for text in texts]
-    if sizes is None or _varints(sizes) != list(map(len, terms)):
+    sizes, holds = reader.value(queries[0], rowid), queries[1]
+    terms = [list_tokens(text) for text in texts]
+    if sizes is None or _read_varints(sizes) != list(map(len, terms)):
         return False
     longest = sorted({*terms[0]} - {SEPARATOR}, key=len)[-3:]
     return all(reader.value(holds, '"' + term.replace('"', '""') + '"', rowid) for term in longest)
 
 
-def _varints(data: bytes) -> list[int]:
+def _read_varints(data: bytes) -> list[int]:
     """SQLite's variable-length integers, as FTS5 keeps the number of tokens per column."""
     found, value = [], 0
     for byte in data:

@@ -19,25 +19,24 @@ import apsw
 from hermes import home
 from hermes.atomic_files import LONGEST_NAME, clear_partials, open_partial_file, sync_folder
 from hermes.store.sqlite.connection import SqliteWriter, connect, connect_read_only, has_log, run
+from hermes.store.sqlite.copies.backup import backup_error, make_backup
+from hermes.store.sqlite.copies.page_copy import copy_into
 from hermes.store.sqlite.encryption import encryption
-from hermes.store.sqlite.engine import SqliteEngine
 from hermes.store.sqlite.fork_safety import Inside
 from hermes.store.sqlite.migrations import migrate
-from hermes.store.sqlite.migrations.identifiers import named
+from hermes.store.sqlite.migrations.identifiers import fill_names
 from hermes.store.sqlite.migrations.layouts import store_uids_as_text
 from hermes.store.sqlite.migrations.reference_search import strike_names, transaction
-from hermes.store.sqlite.migrations.shape import colliding_names, columns_of, wanted
+from hermes.store.sqlite.migrations.shape import expected_shape, find_collisions, read_columns
 from hermes.store.sqlite.migrations.steps import set_version
 from hermes.store.sqlite.opener import take_log_away
 from hermes.store.sqlite.search import index, substring
 from hermes.store.sqlite.upkeep import copy_cache
-from hermes.store.sqlite.upkeep.backup import failed, make_backup
 from hermes.store.sqlite.upkeep.copy_cache import CopyHold
-from hermes.store.sqlite.upkeep.page_copy import copy_into
 from hermes.store.sqlite.wal import file_guard as guards
 
 if TYPE_CHECKING:
-    from hermes.store.values import Backup, Health
+    from hermes.store.values import Backup
 
 MOST_KEPT_AT_THE_START = 12
 """How many of its first messages a conversation may repeat when the reference compacts it."""
@@ -61,37 +60,15 @@ SHOW_COMPACTED = "UPDATE messages SET active = 1 WHERE compacted = 1"
 HIDE = "UPDATE messages SET active = 0 WHERE id = ?"
 
 
-class CopyEngine(SqliteEngine):
-    """Reads a store of another version through its copy."""
-
-    def __init__(self, path: Path, **figures: Any) -> None:
-        copy, hold = open_copy(path)
-        try:
-            super().__init__(copy, read_only=True, **figures)
-        except BaseException:
-            hold.release()
-            raise
-        self._original = path
-        self._hold = hold
-
-    def close(self) -> None:
-        super().close()
-        if self._closed:
-            self._hold.release()
-            copy_cache.remove_outdated()
-
-    def verify(self) -> Health:
-        """The pages of the file itself were checked when it was copied."""
-        return super().verify()._replace(path=self._original)
-
-    def backup(self, target: Path | None) -> Backup:
-        with Inside(), _reading(self._original) as connection:
-            return make_backup(connection, self._original, target)
-
-
 class _Message(NamedTuple):
     id: int
-    what: Sequence[Any]
+    content: Sequence[Any]
+
+
+def back_up_original(path: Path, target: Path | None) -> Backup:
+    """A backup of the file itself, not of its copy."""
+    with Inside(), _reading(path) as connection:
+        return make_backup(connection, path, target)
 
 
 def open_copy(path: Path) -> tuple[Path, CopyHold]:
@@ -114,11 +91,11 @@ def _make_copy(path: Path, copy: Path) -> CopyHold:
                 copy_into(source, path, partial)
             _convert(partial)
             os.fsync(descriptor)
-            encryption.carry(partial, copy)
+            encryption.copy_note(partial, copy)
             hold = copy_cache.publish_copy(partial, copy, path)
         sync_folder(folder)
     except (apsw.Error, OSError) as problem:
-        raise failed(path, problem) from problem
+        raise backup_error(path, problem) from problem
     return hold
 
 
@@ -142,8 +119,8 @@ def _convert(copy: Path) -> None:
     with closing(connect(copy)) as connection:
         run(connection, "PRAGMA foreign_keys=OFF")
         with transaction(connection):
-            _drop_what_is_strange(connection)
-            columns = columns_of(connection, "messages")
+            _drop_foreign_objects(connection)
+            columns = read_columns(connection, "messages")
             if "compacted" in columns:
                 _show_compacted(connection)
             if "uid" in columns:  # a store of ours, perhaps of our first layout
@@ -159,15 +136,15 @@ def _convert(copy: Path) -> None:
                     is_more = step(writer)
 
 
-def _drop_what_is_strange(connection: apsw.Connection) -> None:
+def _drop_foreign_objects(connection: apsw.Connection) -> None:
     """Drop rules and search tables, which may need a newer program, and tables in the way of ours."""
     for kind, name in run(connection, RULES):
-        run(connection, named(DROPS[kind], name=name))
+        run(connection, fill_names(DROPS[kind], name=name))
     strike_names(connection, [name for (name,) in run(connection, VIRTUAL_TABLES)])
     for (name,) in run(connection, SEARCH_TABLES):
-        run(connection, named(DROP_TABLE, name=name))
-    for name in colliding_names(connection, wanted()):
-        run(connection, named(DROP_TABLE, name=name))
+        run(connection, fill_names(DROP_TABLE, name=name))
+    for name in find_collisions(connection, expected_shape()):
+        run(connection, fill_names(DROP_TABLE, name=name))
 
 
 def _show_compacted(connection: apsw.Connection) -> None:
@@ -176,32 +153,32 @@ def _show_compacted(connection: apsw.Connection) -> None:
     rows = run(connection, COMPACTED)
     run(connection, SHOW_COMPACTED)
     for _, session in groupby(rows, key=lambda row: row[0]):
-        for message_id in repeated_messages([_Message(row[1], row[2:]) for row in session]):
+        for message_id in find_repeated([_Message(row[1], row[2:]) for row in session]):
             run(connection, HIDE, message_id)
 
 
-def repeated_messages(messages: Sequence[_Message]) -> list[int]:
+def find_repeated(messages: Sequence[_Message]) -> list[int]:
     """The ids of what a compaction wrote a second time: the last messages before a summary again after it, and the
     first of the conversation again before it. One message alone, with no first ones repeated, is not taken for a
     repetition: people say yes twice."""
-    said = [message.what for message in messages]
+    texts = [message.content for message in messages]
     repeated: list[int] = []
     at = 0
-    while at < len(said):
-        kept, length = _repetition(said, at)
+    while at < len(texts):
+        kept, length = _find_repetition(texts, at)
         repeated += [message.id for message in messages[at - 1 - kept : at - 1]]
         repeated += [message.id for message in messages[at : at + length]]
         at += length or 1
     return repeated
 
 
-def _repetition(said: Sequence[Sequence[Any]], at: int) -> tuple[int, int]:
+def _find_repetition(texts: Sequence[Sequence[Any]], at: int) -> tuple[int, int]:
     """How many first messages stand again before the summary at `at - 1`, and how many last ones again from `at` on."""
     for kept in range(min(MOST_KEPT_AT_THE_START, at - 1) + 1):
         before = at - 1 - kept
-        if before < 0 or said[before : at - 1] != said[:kept]:
+        if before < 0 or texts[before : at - 1] != texts[:kept]:
             continue
-        for length in range(min(before, len(said) - at), 1 if not kept else 0, -1):
-            if said[at : at + length] == said[before - length : before]:
+        for length in range(min(before, len(texts) - at), 1 if not kept else 0, -1):
+            if texts[at : at + length] == texts[before - length : before]:
                 return kept, length
     return 0, 0

@@ -22,11 +22,11 @@ from hermes import errors, home
 from hermes.atomic_files import clear_partials, open_partial_file, sync_folder
 from hermes.store.sqlite import lock_file
 from hermes.store.sqlite.connection import Patience, connect, pragma, run
+from hermes.store.sqlite.copies import backup as backups
+from hermes.store.sqlite.copies.page_copy import copy_into, count_rows, find_damage
+from hermes.store.sqlite.damage_mark import clear_damage_mark
 from hermes.store.sqlite.encryption import encryption, recognition
 from hermes.store.sqlite.migrations import check_version
-from hermes.store.sqlite.opener import clear_damage_mark
-from hermes.store.sqlite.upkeep import backup as backups
-from hermes.store.sqlite.upkeep.page_copy import copy_into, counts_of, unsound
 
 WAIT_S = 2.0
 """How long to wait for others to close the store before the restore is refused."""
@@ -49,8 +49,8 @@ def restore(path: Path, source: Path) -> None:
     try:
         with (
             lock_file.exclusive(path),
-            _checked(source, path) as checked,
-            _as_the_store(checked, path) as backup,
+            _open_checked(source, path) as checked,
+            _open_as_store(checked, path) as backup,
         ):
             clear_partials(path.parent)
             if not (_is_database(path) and _restore_in_place(path, backup)):
@@ -58,24 +58,24 @@ def restore(path: Path, source: Path) -> None:
             backups.trim_backups(path, spare=source)
             clear_damage_mark(path)
     except (apsw.BusyError, apsw.LockedError) as problem:
-        raise in_use(path) from problem
+        raise in_use_error(path) from problem
     except (apsw.Error, OSError) as problem:
-        raise backups.failed(path, problem) from problem
+        raise backups.backup_error(path, problem) from problem
 
 
-def in_use(path: Path) -> errors.HermesError:
+def in_use_error(path: Path) -> errors.HermesError:
     return errors.make_error(
         errors.StoreBusy, f"{path} is open in another program; close it and try again. It was left as it is"
     )
 
 
 @contextmanager
-def _checked(source: Path, path: Path) -> Iterator[apsw.Connection]:
+def _open_checked(source: Path, path: Path) -> Iterator[apsw.Connection]:
     """The backup, opened, in one snapshot in which it was found to be whole and a store that we can read."""
-    connection = _opened(source, path)
+    connection = _open_backup(source, path)
     try:
         run(connection, "BEGIN")
-        if wrong := unsound(connection):
+        if wrong := find_damage(connection):
             raise errors.make_error(
                 errors.BackupFailed, f"{source} is damaged ({wrong}); {path} was left as it is"
             )
@@ -89,10 +89,10 @@ def _checked(source: Path, path: Path) -> Iterator[apsw.Connection]:
 
 
 @contextmanager
-def _as_the_store(backup: apsw.Connection, path: Path) -> Iterator[apsw.Connection]:
+def _open_as_store(backup: apsw.Connection, path: Path) -> Iterator[apsw.Connection]:
     """The backup, encrypted as the store is. SQLite copies no pages between a plain and an encrypted database."""
-    source, note = Path(backup.filename), encryption.note_of(path)
-    encrypted = encryption.key_of(source) is not None
+    source, note = Path(backup.filename), encryption.read_note(path)
+    encrypted = encryption.find_key(source) is not None
     if encrypted and note is None and path.exists() and path.stat().st_size:
         raise errors.make_error(
             errors.BackupFailed,
@@ -102,9 +102,9 @@ def _as_the_store(backup: apsw.Connection, path: Path) -> Iterator[apsw.Connecti
     if encrypted or note is None:
         yield backup
         return
-    from hermes.store.sqlite.upkeep.conversion import rewritten
+    from hermes.store.sqlite.upkeep.conversion import open_encrypted_copy
 
-    with rewritten(source, path, note) as copy:
+    with open_encrypted_copy(source, path, note) as copy:
         connection = connect(copy, read_only=True)
         try:
             yield connection
@@ -112,14 +112,14 @@ def _as_the_store(backup: apsw.Connection, path: Path) -> Iterator[apsw.Connecti
             connection.close()
 
 
-def _opened(source: Path, path: Path) -> apsw.Connection:
+def _open_backup(source: Path, path: Path) -> apsw.Connection:
     connection = connect(source, read_only=True)
     try:
         pragma(connection, "PRAGMA schema_version")
         return connection
     except apsw.NotADBError:
         connection.close()
-        if recognition.adopt(source):
+        if recognition.adopt_encrypted(source):
             return connect(source, read_only=True)
         raise errors.make_error(
             errors.BackupFailed, f"{source} is not a SQLite database; {path} was left as it is"
@@ -143,7 +143,7 @@ def _is_database(path: Path) -> bool:
         return False
     except apsw.NotADBError:
         connection.close()
-        return recognition.adopt(path)  # StoreLocked if it is one, and nobody has its key
+        return recognition.adopt_encrypted(path)  # StoreLocked if it is one, and nobody has its key
     finally:
         connection.close()
 
@@ -152,20 +152,20 @@ def _restore_in_place(path: Path, backup: apsw.Connection) -> bool:
     """Write the backup's pages into the live database, in one transaction; False if the file is no database."""
     live = connect(path)
     try:
-        if not alone(live):
+        if not is_alone(live):
             return False
         _set_aside(live, path)
         with live.backup("main", backup, "main") as work:
             while not work.done:
                 work.step(-1)
-        if counts_of(live) != counts_of(backup):
+        if count_rows(live) != count_rows(backup):
             raise OSError("the restored store does not hold what the backup holds")
         return True
     finally:
         live.close()
 
 
-def alone(live: apsw.Connection) -> bool:
+def is_alone(live: apsw.Connection) -> bool:
     """Shut everybody else out until the connection is closed; False if the file is no database.
 
     The lock is taken before the journal is changed, and is never let go of in between. Otherwise a program that is just
@@ -193,9 +193,9 @@ def _set_aside(live: apsw.Connection, path: Path) -> None:
     try:
         backups.write_copy(live, path, None, REASON)
     except errors.StoreDamaged:
-        folder = backups.folder_of(path)
+        folder = backups.backup_folder(path)
         with open_partial_file(folder, "state") as (partial, descriptor):
-            encryption.carry(path, partial)
+            encryption.copy_note(path, partial)
             copy = connect(partial)
             try:
                 run(copy, "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF")
@@ -205,8 +205,8 @@ def _set_aside(live: apsw.Connection, path: Path) -> None:
             finally:
                 copy.close()
             os.fsync(descriptor)
-            aside = folder / (backups.new_name(folder, REASON) + backups.DAMAGED)
-            encryption.carry(partial, aside)
+            aside = folder / (backups.make_name(folder, REASON) + backups.DAMAGED)
+            encryption.copy_note(partial, aside)
             os.rename(partial, aside)
 
 
@@ -215,9 +215,9 @@ def _restore_by_name(path: Path, backup: apsw.Connection) -> None:
     with open_partial_file(path.parent, path.name) as (partial, descriptor):
         copy_into(backup, path, partial)
         os.fsync(descriptor)
-        with _locked_out(path) as there:
+        with _lock_others_out(path) as there:
             _set_files_aside(path)
-            with encryption.replacing(path, encryption.note_of(partial)):
+            with encryption.replacing(path, encryption.read_note(partial)):
                 if there:
                     os.replace(partial, path)
                 else:
@@ -226,7 +226,7 @@ def _restore_by_name(path: Path, backup: apsw.Connection) -> None:
 
 
 @contextmanager
-def _locked_out(path: Path) -> Iterator[bool]:
+def _lock_others_out(path: Path) -> Iterator[bool]:
     """Hold, on a file that SQLite cannot open, the lock that SQLite would ask for; False if there is no file."""
     try:
         descriptor = os.open(path, os.O_RDWR)
@@ -237,7 +237,7 @@ def _locked_out(path: Path) -> Iterator[bool]:
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, _LOCK_BYTES, _PENDING_BYTE)
         except (BlockingIOError, PermissionError):
-            raise in_use(path) from None
+            raise in_use_error(path) from None
         yield True
     finally:
         os.close(descriptor)
@@ -245,9 +245,9 @@ def _locked_out(path: Path) -> Iterator[bool]:
 
 def _set_files_aside(path: Path) -> None:
     """Keep the unusable file and its log, which may hold what `repair` can still read; no log may meet a new file."""
-    folder = backups.folder_of(path)
+    folder = backups.backup_folder(path)
     backups.prepare_folder(folder, own=True)
-    aside = folder / (backups.new_name(folder, REASON) + backups.DAMAGED)
+    aside = folder / (backups.make_name(folder, REASON) + backups.DAMAGED)
     if path.exists() and path.stat().st_size:
         try:
             os.link(path, aside)
@@ -255,7 +255,7 @@ def _set_files_aside(path: Path) -> None:
             with os.fdopen(home.create_private_file(aside), "wb") as copy, open(path, "rb") as source:
                 shutil.copyfileobj(source, copy)
         os.chmod(aside, home.PRIVATE_FILE)
-        encryption.carry(path, aside)
+        encryption.copy_note(path, aside)
     with suppress(FileNotFoundError):
         os.unlink(f"{path}-shm")  # only an index into the log
     for ending in ("-wal", "-journal"):

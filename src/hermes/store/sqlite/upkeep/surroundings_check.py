@@ -20,9 +20,9 @@ from hermes import clock, home
 from hermes.atomic_files import DAMAGE_MARK, KEY_NOTE, SIDECARS
 from hermes.store.findings import Finding
 from hermes.store.spool.spool import FOLDER, REFUSED, Spool
-from hermes.store.sqlite.connection import upkeep
+from hermes.store.sqlite.connection import upkeep_command
+from hermes.store.sqlite.copies.backup import backup_folder, list_backups
 from hermes.store.sqlite.upkeep import copy_cache
-from hermes.store.sqlite.upkeep.backup import backups_of, folder_of
 from hermes.store.sqlite.wal import sidecars
 from hermes.text import format_count
 
@@ -42,47 +42,49 @@ class Holder(NamedTuple):
     """It has a file open that is no longer under this name."""
 
 
-def programs() -> Iterator[Finding]:
-    yield sqlite_version(apsw.sqlite_lib_version())
+def check_programs() -> Iterator[Finding]:
+    yield check_sqlite_version(apsw.sqlite_lib_version())
     yield Finding("ok", f"Python: {platform.python_version()} on {platform.system()} {platform.release()}")
 
 
-def sqlite_version(version: str) -> Finding:
-    told = f"SQLite: {version} (apsw {apsw.apsw_version()})"
+def check_sqlite_version(version: str) -> Finding:
+    sentence = f"SQLite: {version} (apsw {apsw.apsw_version()})"
     if tuple(int(part) for part in version.split(".")) >= WAL_RESET_FIXED:
-        return Finding("ok", f"{told}, with the fix of the WAL-reset corruption")
+        return Finding("ok", f"{sentence}, with the fix of the WAL-reset corruption")
     return Finding(
         "warning",
-        f"{told} can corrupt a file when its write-ahead log is reset; fixed in 3.51.3",
+        f"{sentence} can corrupt a file when its write-ahead log is reset; fixed in 3.51.3",
         "update it: `python -m pip install --upgrade apsw`",
     )
 
 
-def room(path: Path) -> Iterator[Finding]:
-    used = sum(_size(f"{path}{ending}") or 0 for ending in ("", *SIDECARS))
-    yield room_left(path, shutil.disk_usage(_existing(path.parent)).free, used)
+def check_room(path: Path) -> Iterator[Finding]:
+    used = sum(_get_size(f"{path}{ending}") or 0 for ending in ("", *SIDECARS))
+    yield describe_room(path, shutil.disk_usage(_find_existing(path.parent)).free, used)
 
 
-def room_left(path: Path, free: int, used: int) -> Finding:
-    told = f"Disk: {free / 1e9:.1f} GB free"
+def describe_room(path: Path, free: int, used: int) -> Finding:
+    sentence = f"Disk: {free / 1e9:.1f} GB free"
     if free >= LEAST_ROOM and free >= 2 * used:
-        return Finding("ok", told)
+        return Finding("ok", sentence)
     why = "less than twice the store's size" if free >= LEAST_ROOM else "less than 1 GB"
     see = f"`df -h {shlex.quote(str(path.parent))}` shows the disk"
     return Finding(
-        "warning", f"{told}, {why}", f"make room: {see}, `{upkeep(path, 'optimize')}` gives space back"
+        "warning",
+        f"{sentence}, {why}",
+        f"make room: {see}, `{upkeep_command(path, 'optimize')}` gives space back",
     )
 
 
-def _existing(folder: Path) -> Path:
+def _find_existing(folder: Path) -> Path:
     return next((place for place in (folder, *folder.parents) if place.exists()), Path("/"))
 
 
 # -------------------------------------------------------------------- who may read it
 
 
-def permissions(path: Path) -> Iterator[Finding]:
-    backups, spool = folder_of(path), path.parent / FOLDER
+def check_permissions(path: Path) -> Iterator[Finding]:
+    backups, spool = backup_folder(path), path.parent / FOLDER
     folders = [folder for folder in (backups, spool, spool / REFUSED) if folder.is_dir()]
     files = [Path(f"{path}{ending}") for ending in ("", *SIDECARS, KEY_NOTE)]
     files += [file for folder in folders for file in sorted(folder.iterdir()) if file.is_file()]
@@ -93,8 +95,8 @@ def permissions(path: Path) -> Iterator[Finding]:
     for mode, loose in (("700", loose_folders), ("600", loose_files)):
         if loose:
             names = " ".join(shlex.quote(str(each)) for each in loose)
-            told = ", ".join(str(each) for each in loose[:MOST_SHOWN]) + _more(loose)
-            yield Finding("warning", f"Permissions: others may get at {told}", f"`chmod {mode} {names}`")
+            listed = ", ".join(str(each) for each in loose[:MOST_SHOWN]) + _more(loose)
+            yield Finding("warning", f"Permissions: others may get at {listed}", f"`chmod {mode} {names}`")
     if not loose_folders and not loose_files:
         yield Finding("ok", "Permissions: only you can read the store, its backups and its spool")
     if blocked := sidecars.find_read_only(path):
@@ -102,7 +104,7 @@ def permissions(path: Path) -> Iterator[Finding]:
         yield Finding(
             "warning",
             f"Permissions: {names} cannot be written, so the store cannot be either",
-            sidecars.how_to_mend(blocked),
+            sidecars.format_chmod(blocked),
         )
     if path.exists() and not os.access(path, os.W_OK):
         yield Finding(
@@ -122,32 +124,32 @@ def _how_to_write(path: Path, found: os.stat_result) -> str:
 # -------------------------------------------------------------------- who has it open
 
 
-def holders(path: Path) -> list[Holder]:
+def find_holders(path: Path) -> list[Holder]:
     """The processes that have the file open, as far as this user may see; none where there is no /proc."""
-    wanted = os.path.realpath(path)
-    writing = _writing(wanted)
+    real_path = os.path.realpath(path)
+    writing = _find_writers(real_path)
     found = []
     for name in _names_in("/proc"):
         if name.isdecimal():
-            links = {_link(f"/proc/{name}/fd/{each}") for each in _names_in(f"/proc/{name}/fd")}
-            replaced = f"{wanted} (deleted)" in links
-            if replaced or wanted in links:
+            links = {_read_link(f"/proc/{name}/fd/{each}") for each in _names_in(f"/proc/{name}/fd")}
+            replaced = f"{real_path} (deleted)" in links
+            if replaced or real_path in links:
                 found.append(Holder(int(name), _name_of(name), int(name) in writing, replaced))
     return sorted(found)
 
 
-def told_holders(path: Path, found: list[Holder]) -> Iterator[Finding]:
+def describe_holders(path: Path, found: list[Holder]) -> Iterator[Finding]:
     if not os.path.isdir("/proc/self/fd"):
         see = f"`lsof {shlex.quote(str(path))}`"
         yield Finding("ok", f"Open in: cannot be told on this system; {see} may know")
         return
-    told = [
+    names = [
         f"{holder.name} ({holder.pid}{', this process' if holder.pid == os.getpid() else ''}"
         f"{', writing now' if holder.writing else ''})"
         for holder in found
         if not holder.replaced
     ]
-    yield Finding("ok", "Open in: " + (", ".join(told) if told else "no program"))
+    yield Finding("ok", "Open in: " + (", ".join(names) if names else "no program"))
     for holder in found:
         if holder.replaced:
             yield Finding(
@@ -158,10 +160,10 @@ def told_holders(path: Path, found: list[Holder]) -> Iterator[Finding]:
             )
 
 
-def _writing(wanted: str) -> set[int]:
+def _find_writers(real_path: str) -> set[int]:
     """Who holds the lock by which SQLite writes, from the kernel's table."""
     places = {}
-    for name, byte in ((f"{wanted}-shm", _WRITE_LOCK), (wanted, _RESERVED)):
+    for name, byte in ((f"{real_path}-shm", _WRITE_LOCK), (real_path, _RESERVED)):
         try:
             status = os.stat(name)
             device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
@@ -190,7 +192,7 @@ def _names_in(folder: str) -> list[str]:
         return []
 
 
-def _link(name: str) -> str:
+def _read_link(name: str) -> str:
     try:
         return os.readlink(name)
     except OSError:
@@ -208,37 +210,39 @@ def _name_of(pid: str) -> str:
 # -------------------------------------------------------------------- what lies beside it
 
 
-def damage_mark(path: Path) -> Iterator[Finding]:
+def check_damage_mark(path: Path) -> Iterator[Finding]:
     try:
         with open(f"{path}{DAMAGE_MARK}", encoding="utf-8", errors="replace") as mark:
-            seen = " ".join(mark.read().split()) or "damage"
+            damage = " ".join(mark.read().split()) or "damage"
     except FileNotFoundError:
         return
-    yield Finding("error", f"Damage: seen before ({seen}); nobody writes until it is repaired", way_out(path))
+    yield Finding(
+        "error", f"Damage: seen before ({damage}); nobody writes until it is repaired", advise_repair(path)
+    )
 
 
-def plain_files(path: Path) -> Iterator[Finding]:
+def check_plain_files(path: Path) -> Iterator[Finding]:
     """What can be read beside an encrypted store of the home."""
     from hermes.store.sqlite.upkeep import conversion
 
     if not conversion.is_of_home(path):
         return
-    for told in conversion.broken_beside(path):
-        yield Finding("warning", f"Sealed files: {told}", "until then it is left out, and left as it is")
+    for problem in conversion.list_broken_files(path):
+        yield Finding("warning", f"Sealed files: {problem}", "until then it is left out, and left as it is")
     harmless = []
-    for kind in conversion.plain_beside(path, copies=True):
-        told = f"{kind.what} ({len(kind.files)})" if kind.files else kind.what
+    for kind in conversion.list_plain_files(path, copies=True):
+        kind_text = f"{kind.what} ({len(kind.files)})" if kind.files else kind.what
         if not kind.tells:
-            harmless.append(told)
+            harmless.append(kind_text)
             continue
         names = ", ".join(str(file.relative_to(path.parent)) for file in kind.files[:MOST_NAMED])
         more = f" and {len(kind.files) - MOST_NAMED} more" if len(kind.files) > MOST_NAMED else ""
-        yield Finding("note", f"Plain files: {told}: {names}{more}", kind.advice)
+        yield Finding("note", f"Plain files: {kind_text}: {names}{more}", kind.advice)
     if harmless:
         yield Finding("ok", f"Plain files that hold no conversations: {', '.join(harmless)}")
 
 
-def readable_copies(path: Path) -> Iterator[Finding]:
+def check_readable_copies(path: Path) -> Iterator[Finding]:
     """Copies in the cache of the home that were made to read stores of other versions."""
     copies = copy_cache.list_copies()
     if not copies:
@@ -247,25 +251,27 @@ def readable_copies(path: Path) -> Iterator[Finding]:
     names = ", ".join(str(copy.original or copy.path) for copy in copies[:MOST_NAMED])
     more = f" and {len(copies) - MOST_NAMED} more" if len(copies) > MOST_NAMED else ""
     outdated = sum(not copy.is_current for copy in copies)
-    told = f", {outdated} of them outdated" if outdated else ""
+    detail = f", {outdated} of them outdated" if outdated else ""
     yield Finding(
         "note",
         f"Cache: {format_count(len(copies), 'copy', 'copies')} of conversations, made to read other stores"
-        f" ({megabytes:.1f} MB{told}): {names}{more}",
-        f"remove them: `{upkeep(path, 'optimize')}`",
+        f" ({megabytes:.1f} MB{detail}): {names}{more}",
+        f"remove them: `{upkeep_command(path, 'optimize')}`",
     )
 
 
-def way_out(path: Path) -> str:
+def advise_repair(path: Path) -> str:
     """What to do about a damaged store."""
-    told = f"save what can be saved: `{upkeep(path, 'repair')}`"
-    newest = next(iter(backups_of(path)), None)
+    advice = f"save what can be saved: `{upkeep_command(path, 'repair')}`"
+    newest = next(iter(list_backups(path)), None)
     if newest is not None:
-        told += f", or put the newest backup back: `{upkeep(path, 'restore')} {shlex.quote(str(newest))}`"
-    return told
+        advice += (
+            f", or put the newest backup back: `{upkeep_command(path, 'restore')} {shlex.quote(str(newest))}`"
+        )
+    return advice
 
 
-def waiting(path: Path) -> Iterator[Finding]:
+def check_spool(path: Path) -> Iterator[Finding]:
     spool = Spool(path)
     status = spool.status()
     if status.entries:
@@ -273,7 +279,7 @@ def waiting(path: Path) -> Iterator[Finding]:
         yield Finding(
             "warning",
             f"Spool: {format_count(status.entries, 'write')} waiting to be stored{since}",
-            f"they are stored when the store is next opened for writing: `{upkeep(path, 'list')}`",
+            f"they are stored when the store is next opened for writing: `{upkeep_command(path, 'list')}`",
         )
     aside = {spool.folder / REFUSED: status.refused, spool.folder: len(spool.torn())}
     for (folder, count), why in zip(
@@ -294,7 +300,7 @@ def _more(names: list[Path]) -> str:
     return f" and {len(names) - MOST_SHOWN} more" if len(names) > MOST_SHOWN else ""
 
 
-def _size(name: str) -> int | None:
+def _get_size(name: str) -> int | None:
     try:
         return os.stat(name).st_size
     except OSError:

@@ -1,4 +1,4 @@
-"""The write-ahead log: checkpoints, its index, and recovery after it was removed or replaced.
+"""The write-ahead log: its guard, its lock, its index, and recovery after it was removed or replaced.
 
-Owns the checks that keep an acknowledged commit from being lost behind SQLite's back. Imports connections only.
+Owns the checks that keep an acknowledged commit from being lost behind SQLite's back. Opens no connection itself.
 """

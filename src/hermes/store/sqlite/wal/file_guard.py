@@ -21,7 +21,6 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-import struct
 import sys
 import threading
 import warnings
@@ -29,23 +28,20 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes import clock, errors
+from hermes import errors
 from hermes.logs import get_logger
 from hermes.store.sqlite import fork_safety
-from hermes.store.sqlite.connection import NO_DESCRIPTORS
-from hermes.store.sqlite.wal.log_index import LogCheck, map_index
+from hermes.store.sqlite.wal.byte_locks import F_OFD_SETLK, IN_USE_BYTE, SHARED_FIRST, SHARED_SIZE, pack_lock
+from hermes.store.sqlite.wal.file_identity import NO_DESCRIPTORS, identify, identity_in, identity_of
+from hermes.store.sqlite.wal.log_index import map_index
+from hermes.store.sqlite.wal.observed_log import ObservedLog
 
 if TYPE_CHECKING:
-    from hermes.store.sqlite.connection_set import SqliteConnections
+    from hermes.store.sqlite.connection_set import ConnectionSet
 
 log = get_logger(__name__)
 
-_SHARED_FIRST, _SHARED_SIZE = 0x40000002, 510
-_SHM_DEADMAN = 128  # the byte of -shm by which SQLite tells whether it is the first to open it
-_F_OFD_SETLK = 37
-_FLOCK = struct.Struct("hhqqi")
 _NEAR = 8  # how many descriptors below ours are tried before all of them are listed
-_TICK_S, _TICKS_OF_SECONDS_S = 0.05, 3.0  # how far apart two times of a file are at least, with room to spare
 
 _guards: dict[tuple[int, int], Guard] = {}
 _inherited: set[tuple[int, int]] = set()  # files that our parent process has open, and so have we, unused
@@ -64,40 +60,36 @@ class Guard:
         # If the file itself is a link, SQLite puts its log beside what that leads to.
         self._beside = os.path.realpath(path) if os.path.islink(path) else str(path)
         self.users = 0
-        self.stores: weakref.WeakSet[SqliteConnections] = weakref.WeakSet()
-        self.recovery = (
-            threading.Condition()
-        )  # held to begin or end a recovery of the log, see `log_recovery`
-        self.recovering: SqliteConnections | None = None
+        self.stores: weakref.WeakSet[ConnectionSet] = weakref.WeakSet()
+        self.recovery = threading.Condition()  # held to begin or end a recovery, see `log_recovery`
+        self.recovering: ConnectionSet | None = None
         self.entered_by = 0  # the thread that opens the file as the first of this process
         self.has_unsure_commit = False  # a store has committed and then found that the log was removed
         self.saved_all = False  # whether the last recovery has saved that, too
         self.log: ObservedLog | None = None
         self.index: int | None = None  # a descriptor of the log's index, `-shm`
         self._index_view: mmap.mmap | None = None  # what the index says, without a system call
-        self._views: list[
-            mmap.mmap
-        ] = []  # each has a descriptor of its own, so they are kept as long as those
+        self._views: list[mmap.mmap] = []  # each has a descriptor, so they are kept as long as those
         self._file: int | None = None  # a descriptor of the database file
         self._descriptors: list[int] = []
         self._lock_files: list[int] = []  # those of them that no `LogLock` uses now
-        self._held = False
+        self._is_held = False
 
     @property
     def is_held(self) -> bool:
         """Whether a store of this process uses the log: further connections of this process use the same index."""
-        return self._held
+        return self._is_held
 
     def hold(self) -> None:
         """Take the locks; call once the file is in WAL mode and its shared memory exists."""
-        if self._held:
+        if self._is_held:
             return
-        self._held = True
+        self._is_held = True
         if self._file is None:
-            self._file = self._take(str(self.path), _SHARED_FIRST, _SHARED_SIZE)
+            self._file = self._take(str(self.path), SHARED_FIRST, SHARED_SIZE)
         elif sys.platform.startswith("linux"):
-            self._set(self._file, fcntl.F_RDLCK, _SHARED_FIRST, _SHARED_SIZE)
-        index = self._take(f"{self._beside}-shm", _SHM_DEADMAN, 1)
+            self._set(self._file, fcntl.F_RDLCK, SHARED_FIRST, SHARED_SIZE)
+        index = self._take(f"{self._beside}-shm", IN_USE_BYTE, 1)
         if index is not None:
             self.index = index
             self._index_view = map_index(index)
@@ -119,7 +111,7 @@ class Guard:
     @staticmethod
     def _set(descriptor: int, kind: int, first: int, size: int) -> None:
         try:
-            fcntl.fcntl(descriptor, _F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, first, size, 0))
+            fcntl.fcntl(descriptor, F_OFD_SETLK, pack_lock(kind, first, size))
         except OSError:
             pass  # a file system without OFD locks: the inode check below still stands
 
@@ -127,7 +119,7 @@ class Guard:
         """Let go of the locks before a close, restore or change of journal; the descriptors stay open."""
         for descriptor in self._descriptors:
             self._set(descriptor, fcntl.F_UNLCK, 0, 0)
-        self._held = False
+        self._is_held = False
         log, self.log = self.log, None
         if log is not None:
             log.close()
@@ -136,7 +128,7 @@ class Guard:
         """Note which log commits must go to from now on. Without a log beside the file there is nothing to note."""
         if self.log is None:
             try:
-                index = None if self.index is None else _identity(os.fstat(self.index))
+                index = None if self.index is None else identity_in(os.fstat(self.index))
                 self.log = ObservedLog(self._beside, self.identity, index)
             except FileNotFoundError:
                 pass
@@ -153,17 +145,17 @@ class Guard:
         if self.log is None:
             return True
         own = {self.log.descriptor, *self._descriptors}
-        wanted = self.log.identities
+        identities = self.log.identities
         # The kernel gives the lowest free number: those of SQLite are mostly just below ours.
         last = self.log.descriptor
         near = [each for each in range(last - 1, max(-1, last - _NEAR), -1) if each not in own]
-        if all(any(_is_open_on(each, identity) for each in near) for identity in wanted):
+        if all(any(_is_open_on(each, identity) for each in near) for identity in identities):
             return True
         try:
             others = {int(name) for name in os.listdir("/proc/self/fd")} - own
         except OSError:
             return True
-        return all(any(_is_open_on(each, identity) for each in others) for identity in wanted)
+        return all(any(_is_open_on(each, identity) for each in others) for identity in identities)
 
     def log_in_place(self, *, to_begin: bool = False) -> bool:
         """Whether the log that commits go to is still the one other processes will read.
@@ -245,7 +237,7 @@ class Guard:
                 raise
             return -1
         fork_safety.share(descriptor)
-        return descriptor if _identity(os.fstat(descriptor)) == self.identity else -1
+        return descriptor if identity_in(os.fstat(descriptor)) == self.identity else -1
 
     def give_lock_file_back(self, descriptor: int) -> None:
         if descriptor not in self._descriptors:
@@ -293,94 +285,10 @@ class Guard:
         self.index = self._file = None
 
 
-class ObservedLog:
-    """The write-ahead log as it was first seen. It is kept open, so that no other file can be given its number; nobody
-    locks it, so that closing it hurts nobody.
-
-    Nothing can take it away without the kernel noting the time of a change in its folder (`ctime`, which no program can
-    set), so that is looked at, and the log itself only if it has changed: since Linux 6.13 asking for the times of a
-    file makes the next write to it record a finer one, which cost a seventh of every commit. What leads to the folder
-    is looked up anew each time, for others go there by it: a link on the way may lead elsewhere by now.
-    """
-
-    def __init__(self, store: str, identity: tuple[int, int], index: tuple[int, int] | None) -> None:
-        self._store, self._store_is = store, identity
-        self._name, self._folder = f"{store}-wal", os.path.dirname(store) or "."
-        self._index_name, self._index_is = f"{store}-shm", index
-        self.descriptor = os.open(self._name, os.O_RDONLY | os.O_CLOEXEC)
-        self._is = _identity(os.fstat(self.descriptor))
-        self.check = LogCheck(self.descriptor)
-        self._at_rest: tuple[int, int, int] | None = None
-        self._folder_descriptor = _open_folder(self._folder)
-        self.identities = [self._is] if index is None else [self._is, index]
-
-    def is_in_place(self) -> bool:
-        status = os.stat(self._folder)
-        folder = status.st_dev, status.st_ino, status.st_ctime_ns
-        if folder == self._at_rest:
-            return True
-        in_place = (
-            self.is_the_same()
-            and _identity(os.stat(self._store)) == self._store_is
-            and (self._index_is is None or self.is_index_the_same())
-        )
-        self._at_rest = folder if in_place and is_settled(status.st_ctime_ns, clock.now()) else None
-        return in_place
-
-    def is_folder_at_rest(self) -> bool:
-        """Whether nothing was changed in the folder since the log was seen in its place there."""
-        return (
-            self._at_rest is not None
-            and self._folder_descriptor is not None
-            and os.fstat(self._folder_descriptor).st_ctime_ns == self._at_rest[2]
-        )
-
-    def is_the_same(self) -> bool:
-        return _identity(os.stat(self._name)) == self._is
-
-    def is_index_the_same(self) -> bool:
-        return _identity(os.stat(self._index_name)) == self._index_is
-
-    def close(self) -> None:
-        os.close(self.descriptor)
-        if self._folder_descriptor is not None:
-            os.close(self._folder_descriptor)
-
-
-def _open_folder(name: str) -> int | None:
-    try:
-        return os.open(name, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as problem:
-        if problem.errno in NO_DESCRIPTORS:
-            raise
-        return None
-
-
-def is_settled(changed_ns: int, now: float) -> bool:
-    """Whether another change, made now, would bear a later time. Some file systems know seconds only, or pairs."""
-    return now - changed_ns / 1e9 > (_TICK_S if changed_ns % 1_000_000_000 else _TICKS_OF_SECONDS_S)
-
-
-def _identity(status: os.stat_result) -> tuple[int, int]:
-    return status.st_dev, status.st_ino
-
-
-def identify(descriptor: int | None) -> tuple[int, int] | None:
-    return None if descriptor is None else _identity(os.fstat(descriptor))
-
-
-def identity_of(file: Path | str) -> tuple[int, int] | None:
-    """Which file a name leads to now; None if there is none."""
-    try:
-        return _identity(os.stat(file))
-    except OSError:
-        return None
-
-
-def acquire(path: Path) -> Guard:
+def acquire_guard(path: Path) -> Guard:
     _refuse_second_libraries()
     status = os.stat(path)
-    identity = _identity(status)
+    identity = identity_in(status)
     with _lock:
         guard = _guards.get(identity)
         if guard is None:
@@ -418,13 +326,13 @@ def is_open(path: Path) -> bool:
     return identity_of(path) in _guards
 
 
-def list_endangered_stores() -> list[SqliteConnections]:
+def list_endangered_stores() -> list[ConnectionSet]:
     """The stores of this process whose log was removed or cut."""
     found = [guard for guard in list(_guards.values()) if guard.log_was_removed()]
     return [store for guard in found for store in list(guard.stores)]
 
 
-def leaving(guard: Guard) -> bool:
+def begin_leaving(guard: Guard) -> bool:
     """A store is about to close its connections; True if it is the last on this file, and the locks are loosened."""
     with _lock:
         guard.users -= 1
@@ -434,14 +342,13 @@ def leaving(guard: Guard) -> bool:
         return True
 
 
-def left(guard: Guard) -> None:
+def finish_leaving(guard: Guard) -> None:
     """The last store's connections are closed: nothing of SQLite's can be hurt by closing our descriptors."""
     with _lock:
         if not guard.users:
             guard.close_descriptors()
-            if (
-                _guards.get(guard.identity) is guard
-            ):  # it may have been left, and the file opened anew, meanwhile
+            # It may have been left, and the file opened anew, meanwhile.
+            if _guards.get(guard.identity) is guard:
                 del _guards[guard.identity]
 
 
@@ -472,7 +379,7 @@ def _on_audit(event: str, args: tuple[object, ...]) -> None:
         status = os.stat(name)
     except (OSError, TypeError, ValueError):
         return
-    if _identity(status) in _guards:
+    if identity_in(status) in _guards:
         raise errors.make_error(
             errors.SecondLibrary,
             f"{name} is open here as a SessionDB; a second SQLite library in the same process would lose commits."
@@ -507,7 +414,7 @@ def _is_open_on(descriptor: int, identity: tuple[int, int]) -> bool:
         status = os.fstat(descriptor)
     except OSError:  # the one by which the list was read
         return False
-    return _identity(status) == identity
+    return identity_in(status) == identity
 
 
 os.register_at_fork(after_in_child=forget_all)

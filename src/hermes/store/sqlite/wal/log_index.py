@@ -57,7 +57,7 @@ def read_index(descriptor: int | None) -> LogIndex | None:
     return LogIndex(frames, moved, _page_size(page_size), (first, second), salts)
 
 
-def describes(index: LogIndex, log: int) -> bool:
+def describes_log(index: LogIndex, log: int) -> bool:
     """Whether this is the log that the index was made of; `log` is a descriptor."""
     if not index.frames:
         return True
@@ -133,7 +133,7 @@ def _holds_frames(index: LogIndex, log: int) -> bool:
     return (
         os.lseek(log, 0, os.SEEK_END) >= _frame_at(index.page_size, index.frames + 1)
         and os.pread(log, _SALTS_SIZE, _LOG_SALTS_AT) == index.salts
-        and describes(index, log)
+        and describes_log(index, log)
     )
 
 

@@ -16,19 +16,16 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import os
-import struct
 import sys
 import time
 from collections.abc import Callable
 
+from hermes.store.sqlite.wal.byte_locks import F_OFD_SETLK, pack_lock
 from hermes.store.sqlite.wal.file_guard import Guard, keep_lock_file
 
 _BYTE = 0x40000200  # the first behind those that SQLite locks, on a page that it does not use
-_F_OFD_SETLK = 37
 _SHARED, _EXCLUSIVE, _NONE = (
-    struct.pack("hhqqi", kind, os.SEEK_SET, _BYTE, 1, 0)
-    for kind in (fcntl.F_RDLCK, fcntl.F_WRLCK, fcntl.F_UNLCK)
+    pack_lock(kind, _BYTE, 1) for kind in (fcntl.F_RDLCK, fcntl.F_WRLCK, fcntl.F_UNLCK)
 )
 _HELD_BY_OTHERS = (errno.EAGAIN, errno.EACCES)
 NAP_S = 0.0005
@@ -76,7 +73,7 @@ class LogLock:
     def _set(self, kind: bytes) -> bool:
         if self._descriptor >= 0:
             try:
-                fcntl.fcntl(self._descriptor, _F_OFD_SETLK, kind)
+                fcntl.fcntl(self._descriptor, F_OFD_SETLK, kind)
             except OSError as problem:
                 return problem.errno not in _HELD_BY_OTHERS
         return True

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import struct
 import sys
 import threading
 import time
@@ -37,18 +36,19 @@ from hermes import errors
 from hermes.logs import get_logger
 from hermes.store.sqlite.group_commit import Ticket
 from hermes.store.sqlite.wal import file_guard as guards
+from hermes.store.sqlite.wal.byte_locks import F_OFD_SETLK, IN_USE_BYTE, PENDING_BYTE, is_locked, pack_lock
+from hermes.store.sqlite.wal.file_identity import identity_of
 from hermes.store.sqlite.wal.log_index import (
     LogIndex,
     bears_salts,
     count_outstanding_commits,
-    describes,
-    is_cut,
+    describes_log,
     read_index,
 )
 from hermes.store.sqlite.wal.log_lock import LogLock
 
 if TYPE_CHECKING:
-    from hermes.store.sqlite.connection_set import SqliteConnections
+    from hermes.store.sqlite.connection_set import ConnectionSet
 
 log = get_logger(__name__)
 
@@ -57,21 +57,7 @@ STOP_S = 5.0
 STOP_FOR_READ_S = 0.1
 """The same where a read has found out: it can go on with what it has."""
 
-OPEN_S = 3.0
-"""How long to wait at opening for a program that just opens, closes or recovers the log itself."""
 _NAP_S = 0.01
-
-_IS_WAL, _JOURNAL_AT = b"\2\2", 18
-_SHARED_FIRST, _SHARED_SIZE = 0x40000002, 510
-_PENDING_BYTE = 0x40000000  # who opens the file locks this byte for a moment
-_IN_USE_BYTE = 128  # of -shm: held by every connection
-_F_OFD_GETLK, _F_OFD_SETLK = 36, 37
-_FLOCK = struct.Struct("hhqqi")
-
-
-Identity = tuple[int, int]
-FoundFiles = tuple[Identity | None, Identity | None]
-"""The log's index and the log."""
 
 
 class Rescue(NamedTuple):
@@ -85,7 +71,7 @@ class Rescue(NamedTuple):
     """This process has emptied the log: it may begin a new one, though others still hold the old one."""
 
 
-def restore_log(store: SqliteConnections, *, committed: bool = False, wait: float = STOP_S) -> bool:
+def restore_log(store: ConnectionSet, *, committed: bool = False, wait: float = STOP_S) -> bool:
     """Save what the removed log holds and open the file anew, for all stores of this process.
 
     To be called in the store's commit queue, outside a transaction. `committed` says that a transaction was committed
@@ -126,7 +112,7 @@ def restore_log(store: SqliteConnections, *, committed: bool = False, wait: floa
             each.readers.release()
 
 
-def save_before_close(store: SqliteConnections) -> errors.HermesError | None:
+def save_before_close(store: ConnectionSet) -> errors.HermesError | None:
     """Save what a removed log holds before the store is closed. The error to raise if that is not possible."""
     guard = store.guard
     if store.read_only or not guard.is_in_place():
@@ -153,7 +139,7 @@ def save_before_close(store: SqliteConnections) -> errors.HermesError | None:
     return _explain_loss(store) if rescue.lost else _cannot_stop(store)
 
 
-def note_cut_log(store: SqliteConnections) -> errors.HermesError:
+def note_cut_log(store: ConnectionSet) -> errors.HermesError:
     """A read has failed because the log was emptied or shortened: the error to raise."""
     index = read_index(store.guard.index)
     problem = _cut(store)
@@ -175,95 +161,10 @@ def drop_foreign_log(guard: guards.Guard) -> None:
         log.error("%s: the log of another store is in the place of its own: %s", guard.path, problem)
 
 
-def enter_log(guard: guards.Guard, lock: LogLock, *, joins: bool) -> FoundFiles | None:
-    """Before the first store of this process opens the file: keep other processes from writing, and from opening it.
-
-    The index and the log that others use now, if any: SQLite has to open these very files. Those who write need not
-    stop if it `joins` them. A file that others have open with a log that is no longer beside it is refused: SQLite
-    would begin a new log without what is in the removed one. If the index is still there, it would look in the new log
-    for what is in the old one.
-    """
-    if guard.is_held or guard.stores:
-        return None
-    if guard.entered_by == threading.get_ident():
-        raise errors.make_error(
-            errors.StoreBusy,
-            f"{guard.path} is being opened by the call that a signal handler interrupted. Open it after the handler has"
-            " returned",
-        )
-    held: dict[Identity, int] = {}
-    until = time.monotonic() + OPEN_S
-    while True:
-        is_alone = lock.claim()
-        if not is_alone and not (joins and lock.share()):
-            raise apsw.BusyError("other programs write")
-        guard.entered_by = threading.get_ident()
-        if not sys.platform.startswith("linux"):
-            return None
-        if not _is_in_use(guard) or not guard.is_in_place():
-            if is_alone:
-                return None
-            raise apsw.BusyError("another program opens or closes it")
-        found = _find_files(guard, held)
-        if found is not None:
-            return found
-        lock.release()  # so that whoever holds the removed log can save it
-        if time.monotonic() > until:
-            raise errors.make_error(
-                errors.StoreBusy,
-                f"the write-ahead log of {guard.path} was removed while another program has the store open. End that"
-                " program, which saves what it holds, and try again; `hermes doctor` names it",
-            )
-        time.sleep(_NAP_S)
-
-
-def end_entry(guard: guards.Guard, lock: LogLock) -> None:
-    lock.close()
-    if guard.entered_by == threading.get_ident():
-        guard.entered_by = 0
-
-
-def claim(lock: LogLock, seconds: float) -> None:
-    if not lock.claim_before(time.monotonic() + seconds):
-        raise apsw.BusyError("other programs write")
-
-
-def _is_in_use(guard: guards.Guard) -> bool:
-    """Whether others have the file open with a write-ahead log."""
-    store = guard.hold_file()
-    return is_locked(store, _SHARED_FIRST, _SHARED_SIZE) and os.pread(store, 2, _JOURNAL_AT) == _IS_WAL
-
-
-def _hold_open(guard: guards.Guard, name: str, held: dict[Identity, int]) -> int | None:
-    """A descriptor of the file; None if there is none. It is kept open: see `guard`."""
-    identity = guards.identity_of(name)
-    try:
-        if identity is not None and identity not in held:
-            held[identity] = guard.hold_descriptor(name, os.O_RDONLY)
-    except FileNotFoundError:
-        return None
-    return None if identity is None else held[identity]
-
-
-def _find_files(guard: guards.Guard, held: dict[Identity, int]) -> FoundFiles | None:
-    """Index and log, if both are there, belong together and are in use. An empty log need not be there."""
-    try:
-        index_file, log_file = (_hold_open(guard, name, held) for name in (guard.index_name, guard.log_name))
-    except PermissionError:  # then SQLite cannot use it either, and says so
-        return None, None
-    if index_file is None or not is_locked(index_file, _IN_USE_BYTE, 1):
-        return None
-    index = read_index(index_file)
-    is_empty = index is None or not index.frames
-    if not is_empty and (log_file is None or is_cut(index_file, log_file)):
-        return None
-    return guards.identify(index_file), guards.identify(log_file)
-
-
 # -------------------------------------------------------------------- stopping this process
 
 
-def _wait_while_recovering(guard: guards.Guard, store: SqliteConnections) -> None:
+def _wait_while_recovering(guard: guards.Guard, store: ConnectionSet) -> None:
     """Let another store of this process close and open our connections. `guard.recovery` is held."""
     store.is_stopped = True
     guard.recovery.notify_all()
@@ -274,10 +175,10 @@ def _wait_while_recovering(guard: guards.Guard, store: SqliteConnections) -> Non
         store.is_stopped = False
 
 
-def _stop_stores(guard: guards.Guard, leader: SqliteConnections, until: float) -> list[SqliteConnections]:
+def _stop_stores(guard: guards.Guard, leader: ConnectionSet, until: float) -> list[ConnectionSet]:
     """Keep the other stores of this process from writing. They come to a stop in their own commit queues."""
 
-    def stop(store: SqliteConnections) -> None:
+    def stop(store: ConnectionSet) -> None:
         def wait(_: object) -> None:
             with guard.recovery:
                 if guard.recovering is leader and not store.is_closed:
@@ -297,7 +198,7 @@ def _stop_stores(guard: guards.Guard, leader: SqliteConnections, until: float) -
 
 
 def _leave_log(
-    guard: guards.Guard, stores: list[SqliteConnections], lock: LogLock, until: float, *, committed: bool
+    guard: guards.Guard, stores: list[ConnectionSet], lock: LogLock, until: float, *, committed: bool
 ) -> Rescue:
     """Save what the log holds and close every connection. If that is not possible now, everything that is committed
     through the log is saved at least; otherwise an error is raised."""
@@ -308,7 +209,7 @@ def _leave_log(
     rescue = Rescue(saved=not committed, can_leave=True)
     if writing is not None and in_place:
         if lock.claim_before(until):
-            with _newcomers_kept_out(guard):
+            with _keep_newcomers_out(guard):
                 rescue = _save(guard, writing, until, committed=committed)
                 if is_idle and rescue.can_leave:
                     lock.outlive_guard()
@@ -333,7 +234,7 @@ def _leave_log(
     return rescue
 
 
-def _close(guard: guards.Guard, stores: list[SqliteConnections], in_place: bool) -> None:
+def _close(guard: guards.Guard, stores: list[ConnectionSet], in_place: bool) -> None:
     alone = in_place and _is_ours(guard)
     for store in stores:
         store.leave_log_alone(not alone)
@@ -343,7 +244,7 @@ def _close(guard: guards.Guard, stores: list[SqliteConnections], in_place: bool)
 # -------------------------------------------------------------------- saving what the log holds
 
 
-def _save(guard: guards.Guard, store: SqliteConnections, until: float, *, committed: bool) -> Rescue:
+def _save(guard: guards.Guard, store: ConnectionSet, until: float, *, committed: bool) -> Rescue:
     """Try until it is done, until it turns out that it cannot or need not be done, or until the time is up."""
     while True:
         rescue = _decide(guard, store, committed=committed)
@@ -362,7 +263,7 @@ def _save(guard: guards.Guard, store: SqliteConnections, until: float, *, commit
         time.sleep(_NAP_S)
 
 
-def _decide(guard: guards.Guard, store: SqliteConnections, *, committed: bool) -> Rescue | None:
+def _decide(guard: guards.Guard, store: ConnectionSet, *, committed: bool) -> Rescue | None:
     """What is to be done about the old log; None if it is to be checkpointed."""
     guard.examine_log()
     observed, index = guard.log, read_index(guard.index)
@@ -371,7 +272,7 @@ def _decide(guard: guards.Guard, store: SqliteConnections, *, committed: bool) -
     if guard.log_was_cut():
         # With nothing left to move, a checkpoint only begins the log anew.
         return Rescue(saved=False, can_leave=False, lost=True) if index.outstanding else None
-    ours = describes(index, observed.descriptor)
+    ours = describes_log(index, observed.descriptor)
     nothing_to_do = Rescue(saved=True, can_leave=True)
     if _is_same(guard.index_name, guard.index):
         if not ours and bears_salts(index, observed.descriptor):
@@ -402,7 +303,7 @@ def _names_commit(guard: guards.Guard, index: LogIndex) -> bool:
     return other is not None and other.salts == index.salts and other.frames >= index.frames
 
 
-def _has_successor(guard: guards.Guard, store: SqliteConnections, observed: int) -> bool:
+def _has_successor(guard: guards.Guard, store: ConnectionSet, observed: int) -> bool:
     """Whether somebody has opened the file since, without the removed log, and may have changed it."""
     try:
         if os.stat(guard.log_name).st_size:
@@ -425,40 +326,28 @@ def _index_in_use(name: str) -> bool:
     except OSError:
         return False
     try:
-        return is_locked(descriptor, _IN_USE_BYTE, 1)
+        return is_locked(descriptor, IN_USE_BYTE, 1)
     finally:
         os.close(descriptor)
 
 
-def is_locked(descriptor: int, first: int, size: int) -> bool:
-    """Whether another process, or another descriptor, holds a lock there. Unknown, and so False, but on Linux."""
-    if not sys.platform.startswith("linux"):
-        return False
-    wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, first, size, 0)
-    try:
-        kind: int = _FLOCK.unpack(fcntl.fcntl(descriptor, _F_OFD_GETLK, wanted))[0]
-    except OSError:
-        return False
-    return kind != fcntl.F_UNLCK
-
-
 @contextmanager
-def _newcomers_kept_out(guard: guards.Guard) -> Iterator[None]:
+def _keep_newcomers_out(guard: guards.Guard) -> Iterator[None]:
     """Nobody opens the file meanwhile: SQLite takes a lock on this byte for that, and waits."""
     descriptor = None
     if sys.platform.startswith("linux"):
         try:
             descriptor = guard.hold_descriptor(str(guard.path), os.O_RDWR)
-            lock = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _PENDING_BYTE, 1, 0)
-            fcntl.fcntl(descriptor, _F_OFD_SETLK, lock)
+            lock = pack_lock(fcntl.F_WRLCK, PENDING_BYTE, 1)
+            fcntl.fcntl(descriptor, F_OFD_SETLK, lock)
         except OSError as problem:
             log.debug("%s: opening it cannot be prevented: %s", guard.path, problem)
     try:
         yield
     finally:
         if descriptor is not None and guard.holds(descriptor):
-            unlock = _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, _PENDING_BYTE, 1, 0)
-            fcntl.fcntl(descriptor, _F_OFD_SETLK, unlock)
+            unlock = pack_lock(fcntl.F_UNLCK, PENDING_BYTE, 1)
+            fcntl.fcntl(descriptor, F_OFD_SETLK, unlock)
 
 
 def is_readable(guard: guards.Guard) -> bool:
@@ -466,7 +355,7 @@ def is_readable(guard: guards.Guard) -> bool:
     observed, index = guard.log, read_index(guard.index)
     if observed is None or index is None or not guard.is_in_place():
         return False
-    if not describes(index, observed.descriptor) or guard.log_was_cut():
+    if not describes_log(index, observed.descriptor) or guard.log_was_cut():
         return False
     return (
         _is_same(guard.index_name, guard.index)
@@ -485,13 +374,13 @@ def _is_same(name: str, descriptor: int | None) -> bool:
     if descriptor is None:
         return False
     found = os.fstat(descriptor)
-    return guards.identity_of(name) == (found.st_dev, found.st_ino)
+    return identity_of(name) == (found.st_dev, found.st_ino)
 
 
 # -------------------------------------------------------------------- errors
 
 
-def _cannot_stop(store: SqliteConnections, *, committed: bool = False) -> errors.HermesError:
+def _cannot_stop(store: ConnectionSet, *, committed: bool = False) -> errors.HermesError:
     outcome = "the last change may or may not be stored later" if committed else "nothing was written"
     return errors.make_error(
         errors.StoreFailed,
@@ -500,7 +389,7 @@ def _cannot_stop(store: SqliteConnections, *, committed: bool = False) -> errors
     )
 
 
-def _cannot_save(store: SqliteConnections, problem: Exception) -> errors.HermesError:
+def _cannot_save(store: ConnectionSet, problem: Exception) -> errors.HermesError:
     return errors.make_error(
         errors.StoreFailed,
         f"the write-ahead log of {store.path} was removed while it was open here, and what it held cannot be put into"
@@ -508,11 +397,11 @@ def _cannot_save(store: SqliteConnections, problem: Exception) -> errors.HermesE
     )
 
 
-def _explain_loss(store: SqliteConnections) -> errors.HermesError:
+def _explain_loss(store: ConnectionSet) -> errors.HermesError:
     return _cut(store) if store.guard.log_was_cut() else _lost(store)
 
 
-def _cut(store: SqliteConnections) -> errors.HermesError:
+def _cut(store: ConnectionSet) -> errors.HermesError:
     return errors.make_error(
         errors.StoreFailed,
         f"another program emptied or shortened the write-ahead log of {store.path}: the last changes made here are"
@@ -521,7 +410,7 @@ def _cut(store: SqliteConnections) -> errors.HermesError:
     )
 
 
-def _lost(store: SqliteConnections) -> errors.HermesError:
+def _lost(store: ConnectionSet) -> errors.HermesError:
     return errors.make_error(
         errors.StoreFailed,
         f"another program took the write-ahead log of {store.path} away, and the store was changed without it: the last"

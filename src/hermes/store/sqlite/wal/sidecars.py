@@ -26,7 +26,7 @@ def find_read_only(path: Path) -> list[str]:
         return []
 
 
-def how_to_mend(names: list[str]) -> str:
+def format_chmod(names: list[str]) -> str:
     import shlex  # only a notice names a command
 
     return f"`chmod u+w {' '.join(shlex.quote(name) for name in names)}`"

@@ -16,11 +16,11 @@ import apsw
 
 from hermes import clock, errors, home
 from hermes.atomic_files import BACKUPS, clear_partials, open_partial_file, sync_folder
-from hermes.store.sqlite.connection import connect, connect_read_only, damaged
+from hermes.store.sqlite.connection import connect, connect_read_only, damage_error
+from hermes.store.sqlite.copies.page_copy import copy_into, find_damage
+from hermes.store.sqlite.copies.store_files import StoreFiles
 from hermes.store.sqlite.encryption import encryption
 from hermes.store.sqlite.fork_safety import Inside
-from hermes.store.sqlite.upkeep.page_copy import copy_into, unsound
-from hermes.store.sqlite.upkeep.store_files import Belongings
 from hermes.store.values import Backup
 
 KEEP = 5
@@ -57,7 +57,7 @@ def make_backup(
 
 def write_copy(connection: apsw.Connection, path: Path, target: Path | None, reason: str) -> Backup:
     """`make_backup` without removing any other."""
-    folder, name = _place(path, target)
+    folder, name = _choose_place(path, target)
     try:
         prepare_folder(folder, own=target is None)
         with open_partial_file(folder, name or "state") as (partial, descriptor):
@@ -67,20 +67,20 @@ def write_copy(connection: apsw.Connection, path: Path, target: Path | None, rea
             final = _publish(partial, folder, name, reason)
         sync_folder(folder)
     except (apsw.Error, OSError) as problem:
-        raise failed(path, problem) from problem
+        raise backup_error(path, problem) from problem
     return Backup(final, size, sessions, messages)
 
 
-def _place(path: Path, target: Path | None) -> tuple[Path, str | None]:
+def _choose_place(path: Path, target: Path | None) -> tuple[Path, str | None]:
     if target is None:
-        return folder_of(path), None
+        return backup_folder(path), None
     if target.is_dir():
         return target, None
-    if (what := Belongings(path).called(target, is_copy=True)) is not None:
-        raise errors.make_error(errors.BackupFailed, f"{target} is {what}; name another file for the backup")
+    if (role := StoreFiles(path).called(target, is_copy=True)) is not None:
+        raise errors.make_error(errors.BackupFailed, f"{target} is {role}; name another file for the backup")
     if target.is_symlink():
-        told = f"{target} is a symbolic link; name the file that it leads to"
-        raise errors.make_error(errors.BackupFailed, told)
+        sentence = f"{target} is a symbolic link; name the file that it leads to"
+        raise errors.make_error(errors.BackupFailed, sentence)
     return target.parent, target.name
 
 
@@ -95,12 +95,12 @@ def prepare_folder(folder: Path, *, own: bool) -> None:
 def _publish(partial: Path, folder: Path, name: str | None, reason: str) -> Path:
     """Give the finished copy its name, at once and whole."""
     if name is not None:
-        encryption.carry(partial, folder / name)
+        encryption.copy_note(partial, folder / name)
         os.replace(partial, folder / name)
         return folder / name
     while True:
-        final = folder / new_name(folder, reason)
-        encryption.carry(partial, final)
+        final = folder / make_name(folder, reason)
+        encryption.copy_note(partial, final)
         try:
             os.link(partial, final)
         except FileExistsError:
@@ -110,11 +110,11 @@ def _publish(partial: Path, folder: Path, name: str | None, reason: str) -> Path
         return final
 
 
-def new_name(folder: Path, reason: str) -> str:
+def make_name(folder: Path, reason: str) -> str:
     """The next name: its order is the order of making, even if the clock was turned back."""
     stamp, number = clock.format_stamp(), 1
     for file in folder.iterdir():
-        if (found := _order(file)) and found >= (stamp, number):
+        if (found := _order_key(file)) and found >= (stamp, number):
             stamp, number = found[0], found[1] + 1
     return f"state-{stamp}-{reason}.db" if number == 1 else f"state-{stamp}-{number}-{reason}.db"
 
@@ -122,21 +122,21 @@ def new_name(folder: Path, reason: str) -> str:
 # ------------------------------------------------------------------------------------------------ keeping
 
 
-def folder_of(path: Path) -> Path:
+def backup_folder(path: Path) -> Path:
     """Where the backups of this store are."""
     return path.with_name(f"{path.name}{BACKUPS}")
 
 
-def backups_of(path: Path) -> list[Path]:
+def list_backups(path: Path) -> list[Path]:
     """The backups in the store's own folder, newest first."""
     try:
-        files = [file for file in folder_of(path).iterdir() if _order(file) and file.suffix == ".db"]
+        files = [file for file in backup_folder(path).iterdir() if _order_key(file) and file.suffix == ".db"]
     except OSError:
         return []
-    return sorted(files, key=lambda file: _order(file) or ("", 0), reverse=True)
+    return sorted(files, key=lambda file: _order_key(file) or ("", 0), reverse=True)
 
 
-def _order(file: Path) -> tuple[str, int] | None:
+def _order_key(file: Path) -> tuple[str, int] | None:
     found = _NAME.fullmatch(file.name)
     return None if found is None else (found[1], int(found[2] or 1))
 
@@ -152,11 +152,11 @@ def trim_backups(
     removed: list[Path] = []
     precious: list[Path] = []
     kept, room = 0, most_bytes
-    for file in backups_of(path):
+    for file in list_backups(path):
         try:
             size = file.stat().st_size
             beyond = kept and file != spare and (kept >= keep or size > room)
-            if beyond and ("-before-migration-" not in file.name or any(map(_whole, precious))):
+            if beyond and ("-before-migration-" not in file.name or any(map(_is_whole, precious))):
                 file.unlink()
                 encryption.remove_note(file)
                 removed.append(file)
@@ -169,18 +169,18 @@ def trim_backups(
     return removed
 
 
-def _whole(file: Path) -> bool:
+def _is_whole(file: Path) -> bool:
     try:
         copy = connect(file, read_only=True, immutable=True)
     except (apsw.Error, errors.StoreLocked):
         return False
     try:
-        return unsound(copy) is None
+        return find_damage(copy) is None
     finally:
         copy.close()
 
 
-def failed(path: Path, problem: Exception) -> errors.HermesError:
+def backup_error(path: Path, problem: Exception) -> errors.HermesError:
     if _is_lack_of_room(problem):
         return errors.make_error(
             errors.BackupFailed, f"no room left for a copy of {path}; nothing was changed"
@@ -190,7 +190,7 @@ def failed(path: Path, problem: Exception) -> errors.HermesError:
             errors.BackupFailed, f"{path} is locked by another program; nothing was changed"
         )
     if isinstance(problem, apsw.CorruptError | apsw.NotADBError):
-        return damaged(path, str(problem))
+        return damage_error(path, str(problem))
     detail, where = str(problem), ""
     if isinstance(problem, OSError) and problem.strerror:
         detail, where = problem.strerror, f" ({problem.filename})" if problem.filename else ""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import apsw
 
-from hermes.store.sqlite.connection import Patience, connect, damaged, pragma, run
+from hermes.store.sqlite.connection import Patience, connect, damage_error, pragma, run
 from hermes.store.sqlite.encryption import encryption
 
 PAGES_AT_ONCE = 2000
@@ -30,7 +30,7 @@ def copy_into(source: apsw.Connection, path: Path, partial: Path) -> tuple[int, 
     # With a log, a snapshot costs writers nothing and is held. Without one it would lock them out, so the copy is
     # taken in steps, and SQLite starts over when somebody has written in between; in the end we do insist.
     hold = pragma(source, "PRAGMA journal_mode") == "wal"
-    encryption.carry(Path(source.filename), partial)
+    encryption.copy_note(Path(source.filename), partial)
     copy = connect(partial)
     try:
         run(copy, "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF")
@@ -38,12 +38,12 @@ def copy_into(source: apsw.Connection, path: Path, partial: Path) -> tuple[int, 
         with _snapshot(source, hold):
             _copy_pages(source, copy)
             same = source.in_transaction or pragma(source, "PRAGMA data_version") == version
-            expected = counts_of(source) if same else None
+            expected = count_rows(source) if same else None
         if pragma(copy, "PRAGMA journal_mode=DELETE") != "delete":
             raise OSError(errno.EIO, "the copy could not be made a single file")
     finally:
         copy.close()
-    return _verified(partial, expected, path)
+    return _verify(partial, expected, path)
 
 
 @contextmanager
@@ -81,12 +81,14 @@ def _copy_pages(source: apsw.Connection, copy: apsw.Connection) -> None:
             left = work.remaining
 
 
-def _verified(file: Path, expected: tuple[int, int] | None, path: Path) -> tuple[int, int]:
+def _verify(file: Path, expected: tuple[int, int] | None, path: Path) -> tuple[int, int]:
     copy = connect(file, read_only=True, immutable=True)
     try:
-        if wrong := unsound(copy):
-            raise damaged(path, wrong)  # a copy is made page by page: what is wrong in it was wrong before
-        found = counts_of(copy)
+        if wrong := find_damage(copy):
+            raise damage_error(
+                path, wrong
+            )  # a copy is made page by page: what is wrong in it was wrong before
+        found = count_rows(copy)
     finally:
         copy.close()
     if expected is not None and found != expected:
@@ -94,19 +96,19 @@ def _verified(file: Path, expected: tuple[int, int] | None, path: Path) -> tuple
     return found
 
 
-def unsound(connection: apsw.Connection) -> str | None:
+def find_damage(connection: apsw.Connection) -> str | None:
     """What is wrong with the tables that hold the truth; None if nothing is."""
     try:
         for (table,) in run(connection, PLAIN_TABLES):
-            for (told,) in run(connection, CHECK, table):
-                if told != "ok":
-                    return f"{table}: {' '.join(str(told).split())}"
+            for (outcome,) in run(connection, CHECK, table):
+                if outcome != "ok":
+                    return f"{table}: {' '.join(str(outcome).split())}"
     except (apsw.CorruptError, apsw.NotADBError) as problem:
         return str(problem)
     return None
 
 
-def counts_of(connection: apsw.Connection) -> tuple[int, int]:
+def count_rows(connection: apsw.Connection) -> tuple[int, int]:
     tables = {row[0] for row in run(connection, PLAIN_TABLES)}
     return (
         int(run(connection, COUNT_SESSIONS)[0][0]) if "sessions" in tables else 0,

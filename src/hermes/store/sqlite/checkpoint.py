@@ -35,8 +35,8 @@ class Checkpointer:
         self._stopped = False
         # Locks and threads of `_thread`: those of `threading` have a state of their own between their lines, in which
         # a signal handler may find them that writes or closes the store.
-        self._unasked = allocate_lock()
-        self._unasked.acquire()
+        self._no_request = allocate_lock()
+        self._no_request.acquire()
         self._claimed = allocate_lock()
         self._serving: set[int] = set()
 
@@ -63,20 +63,20 @@ class Checkpointer:
 
     def _wake(self) -> None:
         with suppress(RuntimeError):  # awake already
-            self._unasked.release()
+            self._no_request.release()
 
     def _serve(self) -> None:
         thread = get_ident()
         self._serving.add(thread)
         try:
             if not self._stopped:
-                self._checkpoint_when_asked()
+                self._checkpoint_on_request()
         finally:
             with suppress(RuntimeError):
                 self._claimed.release()  # if it could not even begin, whoever asks next tries again
             self._serving.discard(thread)
 
-    def _checkpoint_when_asked(self) -> None:
+    def _checkpoint_on_request(self) -> None:
         try:
             with Inside():
                 connection = connect(self._path)
@@ -89,7 +89,7 @@ class Checkpointer:
         try:
             lock = LogLock(self._guard)
             while True:
-                self._unasked.acquire()
+                self._no_request.acquire()
                 if self._stopped:
                     return
                 try:

@@ -10,10 +10,10 @@ from hermes.atomic_files import BACKUPS, DAMAGE_MARK, KEY_NOTE, LOCK, SIDECARS
 from hermes.config import config_file, dotenv
 from hermes.store.spool.spool import FOLDER
 from hermes.store.sqlite.encryption import encryption
-from hermes.store.sqlite.wal.file_guard import identity_of
+from hermes.store.sqlite.wal.file_identity import identity_of
 
 
-class Belongings:
+class StoreFiles:
     """What a store lives on, looked up once. Nothing is opened: to close the live file would drop SQLite's locks."""
 
     def __init__(self, store: Path) -> None:
@@ -22,10 +22,10 @@ class Belongings:
         self._bases = (os.path.realpath(store), beside)
         self._names: dict[str, str] = {}
         self._numbers: dict[tuple[int, int], str] = {}
-        for name, what in self._each(store):
-            self._names.setdefault(os.path.realpath(name), what)
+        for name, role in self._each(store):
+            self._names.setdefault(os.path.realpath(name), role)
             if (number := identity_of(name)) is not None:
-                self._numbers.setdefault(number, what)
+                self._numbers.setdefault(number, role)
 
     def called(self, file: Path, *, is_copy: bool = False) -> str | None:
         """What of the store a file is, by whatever link it is named and also before it is there; None if nothing.
@@ -33,8 +33,8 @@ class Belongings:
         A copy of a store may lie among its backups.
         """
         real, number = os.path.realpath(file), identity_of(file)
-        what = self._names.get(real) or (None if number is None else self._numbers.get(number))
-        return what or self._called_by_place(real, is_copy)
+        role = self._names.get(real) or (None if number is None else self._numbers.get(number))
+        return role or self._called_by_place(real, is_copy)
 
     def _called_by_place(self, real: str, is_copy: bool) -> str | None:
         for base in self._bases:
@@ -51,7 +51,7 @@ class Belongings:
             yield base, "the store itself"
             for ending in (*SIDECARS, LOCK, KEY_NOTE, DAMAGE_MARK):
                 yield f"{base}{ending}", "a part of the store"
-        note = encryption.note_of(store)
+        note = encryption.read_note(store)
         if note is not None and note.key_file is not None:
             yield note.key_file, "the key of the store"
         yield str(config_file.get_path()), "where your settings are"
